@@ -1,0 +1,52 @@
+# Each target builds .venv from constraints.txt if it is missing or out of date.
+# Needed on the machine: make and Python 3.11 or newer.
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# The first interpreter that is new enough and can make environments.
+CANDIDATES := python3.11 python3 python3.12 python3.13 python3.14
+NEW_ENOUGH := 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c $(NEW_ENOUGH) >/dev/null 2>&1 && echo $(p))))
+
+# Test workers share the cores; BLAS threads on top of them only get in the way.
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+.PHONY: demo test test-slow lint bench docs clean
+.DELETE_ON_ERROR:
+
+demo: $(STAMP)
+	$(BIN)/polyattn demo
+
+test: lint
+	$(PYTEST)
+
+test-slow: $(STAMP)
+	$(PYTEST) -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# One script per claim; each prints both sides of its comparison and fails if answers differ.
+bench: $(STAMP)
+	@set -e; for script in benchmarks/[!_]*.py; do \
+		echo "== $$script"; $(BIN)/python "$$script"; \
+	done
+
+# The examples of README.md, docs/ and all docstrings run, links lead somewhere; any warning
+# is an error.
+docs: $(STAMP)
+	$(BIN)/pytest -W error --doctest-modules tests/test_docs.py src/polyattn
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "polyattn needs Python 3.11 or newer with venv; none was found (set PYTHON=...)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[dev]"
+	@touch $@

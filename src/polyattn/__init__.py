@@ -1,0 +1,64 @@
+"""polyattn: attention layers learned with proofs.
+
+>>> import polyattn as pa
+>>> task = pa.data.planted(512, 20, 3, random_state=0)
+>>> result = pa.fit(task.X, task.Y, mode="causal")
+>>> pa.same_function(result.layer, task.layer)
+True
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from polyattn import data, heads, solve
+from polyattn._version import __version__
+from polyattn.fitting import fit
+from polyattn.model import LinearAttention, coefficient_distance, same_function
+from polyattn.result import FitResult
+from polyattn.sequences import SequenceBatch
+from polyattn.solve.outcome import Outcome
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.storage import load, save
+
+if TYPE_CHECKING:
+    from polyattn import interop
+    from polyattn.estimators import LinearAttentionClassifier, LinearAttentionRegressor
+
+# Loaded on first use: scikit-learn and torch are slow to import.
+_LAZY = {
+    "LinearAttentionRegressor": "polyattn.estimators",
+    "LinearAttentionClassifier": "polyattn.estimators",
+    "interop": "polyattn.interop",
+}
+
+__all__ = [
+    "FitResult",
+    "LinearAttention",
+    "LinearAttentionClassifier",
+    "LinearAttentionRegressor",
+    "Moments",
+    "Outcome",
+    "SequenceBatch",
+    "TriangularFactor",
+    "__version__",
+    "coefficient_distance",
+    "data",
+    "fit",
+    "heads",
+    "interop",
+    "load",
+    "same_function",
+    "save",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'polyattn' has no attribute {name!r}")
+    module = import_module(_LAZY[name])
+    return module if name == "interop" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""The command line: parse, call, print.  One file per verb, no algebra."""

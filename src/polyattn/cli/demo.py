@@ -1,0 +1,138 @@
+"""``polyattn demo``: the paper's task, solved in closed form and by Adam beside it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import RenderableType
+from rich.table import Table
+
+from polyattn.cli.console import emit, json_option, progress, working
+from polyattn.cli.demo_page import write_page
+from polyattn.cli.options import FILE
+from polyattn.errors import InvalidInput, MissingExtra
+from polyattn.experiments.recovery import (
+    Recovery,
+    RecoverySettings,
+    RecoveryTask,
+    make_task,
+    recover,
+)
+from polyattn.model import coefficient_distance
+
+if TYPE_CHECKING:
+    from polyattn.experiments.adam import AdamRun
+
+
+@click.command()
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    help="How long Adam may train.",
+)  # fmt: skip
+@click.option("--no-adam", is_flag=True, help="Leave the comparison with Adam out.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the data.")
+@click.option(
+    "--out", type=FILE, default=Path("demo-report.html"), show_default=True,
+    help="Where to write the report.",
+)  # fmt: skip
+@json_option
+def demo(seconds: float, no_adam: bool, seed: int, out: Path, as_json: bool) -> None:
+    """Plant an attention layer, recover it from data, and report.
+
+    Generates the data of the paper's experiment (4 coordinates, 2048 sequences of 100 tokens,
+    causal, one head), fits in closed form, says whether the data determine the layer, trains
+    the same by Adam for a while, and writes one self-contained HTML page.
+    """
+    if not out.parent.is_dir():
+        raise InvalidInput(f"the folder {str(out.parent)!r} of --out does not exist.")
+    settings = RecoverySettings(seed=seed)
+    with working("making the data"):
+        task = make_task(settings)
+    with working("fitting"):
+        found = recover(task)
+    adam, note = (None, "Adam was left out (--no-adam).") if no_adam else _adam(task, seconds)
+    content = _figures(settings, found, task, adam, note)
+    write_page(content, out)
+    emit(content | {"report": str(out)}, _text(content, out), as_json)
+
+
+def _adam(task: RecoveryTask, seconds: float) -> tuple[AdamRun | None, str]:
+    """A run of Adam, or the reason why there is none."""
+    try:
+        from polyattn.experiments.adam import train
+    except MissingExtra as error:
+        return None, f"Adam was left out: {error}"
+    sets = (task.X, task.Y, task.X_validation, task.Y_validation)
+    with progress("training by Adam", seconds) as move:
+        return train(*sets, seconds, on_look=lambda elapsed, _: move(elapsed)), ""
+
+
+def _figures(
+    settings: RecoverySettings,
+    found: Recovery,
+    task: RecoveryTask,
+    adam: AdamRun | None,
+    note: str,
+) -> dict[str, Any]:
+    """All that is reported, in plain types: the same for JSON, terminal and page."""
+    figures: dict[str, Any] = {
+        "task": asdict(settings) | {"mode": "causal", "n_outputs": task.layer.n_outputs},
+        "closed_form": {
+            "seconds": found.fit_seconds + found.heads_seconds,
+            "fit_seconds": found.fit_seconds,
+            "heads_seconds": found.heads_seconds,
+            "validation_error": found.validation_error,
+            "n_heads": found.n_heads,
+            "distance": found.distance,
+            "outcome": str(found.result.outcome),
+            "solver": found.result.solver,
+        },
+        "target_power": found.target_power,
+        "determined": asdict(found.determined)
+        | {
+            "identifiable": found.determined.identifiable,
+            "sentence": found.determined.sentence,
+        },
+        "adam": None,
+        "note": note,
+    }
+    if adam is not None:
+        figures["adam"] = asdict(adam.settings) | {
+            "seconds": adam.seconds[-1],
+            "n_steps": adam.n_steps,
+            "validation_error": adam.errors[-1],
+            "distance": coefficient_distance(adam.layer, task.layer),
+            "curve": {"seconds": adam.seconds, "errors": adam.errors},
+        }
+    return figures
+
+
+def _text(content: dict[str, Any], out: Path) -> list[RenderableType]:
+    size, closed, adam = content["task"], content["closed_form"], content["adam"]
+    table = Table(title="recovering the planted layer", title_justify="left")
+    for heading in ("", "closed form", *(["Adam"] if adam else [])):
+        table.add_column(heading)
+    for name, key, form in (
+        ("time", "seconds", "{:.3g} s"),
+        ("validation error", "validation_error", "{:.2e}"),
+        ("heads", "n_heads", "{}"),
+        ("distance to the planted layer", "distance", "{:.2e}"),
+    ):
+        table.add_row(name, *(form.format(side[key]) for side in (closed, adam) if side))
+    head = "one planted head" if size["n_heads"] == 1 else f"{size['n_heads']} planted heads"
+    data = (
+        f"data: {size['n_sequences']} sequences of {size['n_tokens']} tokens with "
+        f"{size['n_dims']} coordinates, causal, {head}; {size['n_validation']} more for validation"
+    )
+    lines: list[RenderableType] = [
+        data,
+        table,
+        closed["outcome"],
+        content["determined"]["sentence"],
+    ]
+    if content["note"]:
+        lines.append(content["note"])
+    return [*lines, f"report: {out}"]

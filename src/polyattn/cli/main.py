@@ -1,0 +1,61 @@
+"""``polyattn``: the group of verbs, and the rule that errors are one line and exit code 1."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import click
+
+from polyattn._version import __version__
+from polyattn.cli.bench import bench
+from polyattn.cli.demo import demo
+from polyattn.cli.fit import fit
+from polyattn.cli.predict import predict
+from polyattn.cli.show import show
+from polyattn.errors import PolyattnError
+
+
+class Verbs(click.Group):
+    """A group whose verbs turn expected errors into one line on stderr and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; only mistakes in the program itself end in a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (PolyattnError, OSError, MemoryError) as error:
+            # A reader that went away (`polyattn ... | head`) is no error; click knows it.
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise
+            raise click.ClickException(_one_line(error)) from error
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="polyattn")
+def cli() -> None:
+    """Fit attention layers like ridge regression: globally, in closed form.
+
+    Every verb takes --json: one JSON object on standard output and nothing else there.
+    Exit codes: 0 done, 1 error, 2 wrong usage.
+    """
+
+
+for verb in (demo, fit, predict, show, bench):
+    cli.add_command(verb)
+
+
+def main() -> None:
+    """The entry point."""
+    cli(prog_name="polyattn")
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; polyattn fit --explain says what was needed."
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    main()

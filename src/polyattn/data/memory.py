@@ -1,0 +1,100 @@
+"""Associative memory: look up the value that was stored with a key."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.data.arguments import (
+    RandomState,
+    require_generator,
+    require_level,
+    require_size,
+)
+from polyattn.data.recovery import Planted, with_noise
+from polyattn.model import LinearAttention
+
+
+def associative_memory(
+    n_sequences: int,
+    n_keys: int,
+    unitary: float = 0.95,
+    noise: float = 0.0,
+    fill: float = 1.0,
+    random_state: RandomState = 0,
+) -> Planted:
+    """Sequences that store d keys with d values and then ask for one of them.
+
+    A sequence has d + 1 tokens of 2d coordinates, a key half and a value half:
+
+        X = [ k_1  v_1 ]
+            [   ...    ]        q = k_i for a random i,     zeta ~ N(0, fill^2 I)
+            [ k_d  v_d ]
+            [ q    zeta]
+
+    In the part ``unitary`` of the sequences the keys form a random orthogonal matrix, and so do
+    the values; in the others all entries are N(0, 1) [yau2024: experiments].
+
+    The one head of the answer compares keys and returns values, A = [[I, 0], [0, 0]],
+    V = [0; I], at the last position:
+
+        y = sum_t <q, k_t> v_t + <q, q> zeta  (+ noise * N(0, 1)).
+
+    For orthogonal keys this is v_i + zeta: the value that was stored, added to what the last
+    token held, because that token attends to itself too.  Its value half must be filled for the
+    data to determine the layer: with ``fill=0`` the target is the stored value v_i itself, but
+    no data of that kind say what the layer does with a filled one.  Gaussian keys overlap, and
+    y is the superposition above.
+
+    Parameters
+    ----------
+    n_sequences : int
+    n_keys : int
+        d, the number of keys and the coordinates of each.
+    unitary : float
+        Part of the sequences (rounded to whole ones) with orthogonal keys and values; they
+        stand in random order among the others.
+    noise : float
+        Standard deviation of the noise on the targets.
+    fill : float
+        Standard deviation of zeta, the value half of the last token.
+    random_state : int or Generator
+
+    Returns
+    -------
+    Planted
+        X (n_sequences, d + 1, 2d), Y (n_sequences, d), and the layer in mode ``last``.
+
+    Guarantee: with ``unitary < 1`` the second moment of the features is positive definite once
+    there are enough sequences; with ``unitary=1`` it never is (rank 248 of 288 for d = 4).
+    """
+    n_sequences, d = require_size(n_sequences, "n_sequences"), require_size(n_keys, "n_keys")
+    unitary = require_level(unitary, "unitary", most=1.0)
+    noise, fill = require_level(noise, "noise"), require_level(fill, "fill")
+    rng = require_generator(random_state)
+    keys = rng.standard_normal((n_sequences, d, d))
+    values = rng.standard_normal((n_sequences, d, d))
+    chosen = rng.permutation(n_sequences)[: round(unitary * n_sequences)]
+    keys[chosen], values[chosen] = _orthogonal(keys[chosen]), _orthogonal(values[chosen])
+    asked = rng.integers(d, size=n_sequences)
+    X = np.empty((n_sequences, d + 1, 2 * d))
+    X[:, :d, :d] = keys
+    X[:, :d, d:] = values
+    X[:, d, :d] = keys[np.arange(n_sequences), asked]
+    X[:, d, d:] = fill * rng.standard_normal((n_sequences, d))
+    layer = lookup_layer(d)
+    return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
+
+
+def lookup_layer(n_keys: int) -> LinearAttention:
+    """The one-head layer that compares the first halves of tokens and returns the second."""
+    identity, zero = np.eye(n_keys), np.zeros((n_keys, n_keys))
+    attn = np.block([[identity, zero], [zero, zero]])
+    return LinearAttention(attn, np.concatenate([zero, identity]), mode="last")
+
+
+def _orthogonal(gaussian: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Orthogonal matrices, uniform (Haar), from Gaussian ones (B, d, d) [Mezzadri 2007]."""
+    Q, R = np.linalg.qr(gaussian)
+    # LAPACK's choice of signs is not uniform; those of the diagonal of R make it so.
+    return Q * np.sign(np.diagonal(R, axis1=1, axis2=2))[:, None, :]

@@ -1,0 +1,56 @@
+"""Exception types: misuse is an exception, mathematical failure is a value.
+
+Every message says what was required, what came, and what to do.  The types derive from the
+built-in ones, so ``except ValueError`` keeps working for callers who do not know this module.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class PolyattnError(Exception):
+    """Common base of everything that polyattn raises on purpose."""
+
+
+class InvalidInput(PolyattnError, ValueError):
+    """A value, shape or option that cannot be used."""
+
+
+class InvalidType(PolyattnError, TypeError):
+    """An object of a kind that cannot be used (text, complex numbers, Python objects)."""
+
+
+class OutOfRange(PolyattnError, ValueError):
+    """A correct answer exists but float64 cannot hold it."""
+
+
+class FileFormatError(PolyattnError, OSError):
+    """A file that is truncated, foreign, tampered with, or of a newer format."""
+
+
+class MissingExtra(PolyattnError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+
+def require_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of ``choices``; otherwise name them all."""
+    if isinstance(value, str) and value in choices:
+        return value
+    allowed = ", ".join(repr(choice) for choice in choices)
+    raise InvalidInput(f"{name} must be one of {allowed}; got {value!r}.")
+
+
+def require_flag(name: str, value: object) -> bool:
+    """Return ``value`` as a bool if it is one (numpy's included)."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise InvalidType(f"{name} must be True or False; got {value!r}.")
+
+
+def missing_extra(package: str, extra: str) -> MissingExtra:
+    """The error for an absent optional package, with the command that installs it."""
+    return MissingExtra(
+        f"this needs the package {package!r}, which is not installed; "
+        f"install it with: pip install 'polyattn[{extra}]'."
+    )

@@ -1,0 +1,198 @@
+"""What both estimators share: one fitted state, held as a result or as sums still to be solved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from polyattn.errors import InvalidInput, require_choice
+from polyattn.fitting import fit
+from polyattn.heads import require_head_count
+from polyattn.model import LinearAttention
+from polyattn.result import FitResult
+from polyattn.sequences import MODES, Sequences
+from polyattn.solve.auto import SOLVERS
+from polyattn.solve.outcome import Outcome
+from polyattn.solve.penalty import require_ridge
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+from polyattn.targets import Targets
+
+
+@dataclass(eq=False)
+class FittedState:
+    """Sums and the options to solve them with, or a result that is there already.
+
+    ``partial_fit`` only adds to the sums; the solution waits here for the first question, so a
+    stream of a thousand pieces is solved once.
+    """
+
+    statistics: Moments | TriangularFactor | None
+    options: dict[str, Any] = field(default_factory=dict)
+    given: FitResult | None = None
+
+    @cached_property
+    def result(self) -> FitResult:
+        """The result; on first use after ``partial_fit`` this solves."""
+        return self.given or fit(statistics=self.statistics, **self.options)
+
+    def sums_to_extend(self) -> Moments | TriangularFactor | None:
+        """The sums; a copy of them where a result that was handed out refers to them."""
+        handed_out = self.given is not None or "result" in vars(self)
+        return self.statistics.copy() if handed_out and self.statistics else self.statistics
+
+
+class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of the two estimators: fitting, streaming and the fitted attributes."""
+
+    mode: str
+    ridge: float | str
+    n_heads: int | str | None
+    solver: str
+    bias: bool
+    random_state: int
+
+    @property
+    def result_(self) -> FitResult:
+        """What ``polyattn.fit`` returned; after ``partial_fit`` the first access solves."""
+        check_is_fitted(self)
+        return self._state.result
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Folded coefficients (e, q, d) of the fitted layer."""
+        return self.result_.coef
+
+    @property
+    def layer_(self) -> LinearAttention:
+        """The fitted layer; its heads are searched for on first access."""
+        return self.result_.layer
+
+    @property
+    def outcome_(self) -> Outcome:
+        """What was found, as a sentence."""
+        return self.result_.outcome
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_state")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _learn(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
+        """From scratch."""
+        refuse_table(X)
+        result = fit(
+            X, targets, mode=self.mode, bias=self.bias, sample_weight=sample_weight,
+            **self._options(),
+        )  # fmt: skip
+        self._keep(FittedState(result.statistics, given=result), result.n_dims, len(result.coef))
+        return self
+
+    def _learn_more(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
+        """Add to the sums of all calls so far."""
+        refuse_table(X)
+        kind = self._streaming_kind()
+        sums = self._continued_sums(kind)
+        known = (None, None) if sums is None else (sums.n_dims, sums.n_outputs)
+        rows = Rows.build(X, targets, self.mode, bool(self.bias), sample_weight, *known)
+        if sums is None:
+            sums = kind(rows.n_dims, rows.n_outputs, self.mode, bool(self.bias))
+        sums.add_rows(rows)
+        self._keep(FittedState(sums, self._options()), sums.n_dims, sums.n_outputs)
+        return self
+
+    def _outputs(self, X: Sequences) -> Any:
+        """Outputs with their last axis of length e, in the form of X."""
+        result = self.result_
+        refuse_table(X)
+        return result.predict(X)
+
+    def _rows(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Rows:
+        """Sequences, targets and weights to be scored, one row per predicted position."""
+        result = self.result_
+        refuse_table(X)
+        return Rows.build(X, targets, result.mode, result.bias, sample_weight, result.n_dims)
+
+    def _keep(self, state: FittedState, n_dims: int, n_outputs: int) -> None:
+        self._state = state
+        self.n_features_in_ = n_dims
+        self.n_outputs_ = n_outputs
+
+    def _options(self) -> dict[str, Any]:
+        names = ("ridge", "n_heads", "solver", "random_state")
+        return {name: getattr(self, name) for name in names}
+
+    def _streaming_kind(self) -> type[Moments] | type[TriangularFactor]:
+        """Which sums the parameters ask for; refuses at once what sums cannot do later."""
+        require_choice("mode", self.mode, MODES)
+        require_choice("solver", self.solver, ("auto", *SOLVERS))
+        require_head_count(self.n_heads)
+        if require_ridge(self.ridge, None) == "loo":
+            raise InvalidInput(
+                "partial_fit keeps sums, not sequences, so ridge='loo' has nothing to leave out; "
+                "set ridge='gcv' or a number."
+            )
+        if self.solver not in ("auto", "primal", "direct"):
+            raise InvalidInput(
+                f"partial_fit keeps sums, which solver={self.solver!r} does not use; set solver "
+                "to 'auto', 'primal' or 'direct'."
+            )
+        if self.solver == "direct" and self.ridge == "gcv":
+            raise InvalidInput(
+                "ridge='gcv' needs moments, but solver='direct' keeps a triangular factor; set "
+                "solver='primal' or ridge to a number."
+            )
+        return TriangularFactor if self.solver == "direct" else Moments
+
+    def _continued_sums(
+        self, kind: type[Moments] | type[TriangularFactor]
+    ) -> Moments | TriangularFactor | None:
+        """The sums to add to: None at the start, refused where they cannot be continued."""
+        if not self.__sklearn_is_fitted__():
+            return None
+        sums = self._state.statistics
+        if sums is None:
+            raise InvalidInput(
+                f"fit solved by {self._state.result.solver!r}, which keeps no sums to add to; "
+                "give all data to partial_fit of a fresh estimator (sklearn.base.clone)."
+            )
+        if type(sums) is not kind or (sums.mode, sums.bias) != (self.mode, bool(self.bias)):
+            raise InvalidInput(
+                "mode, bias or solver changed since the sums were begun; start again with a "
+                "fresh estimator (sklearn.base.clone)."
+            )
+        return self._state.sums_to_extend()
+
+
+def refuse_table(X: Any) -> None:
+    """A table (rows, columns) is the usual mistake at this door; say how to make it sequences."""
+    if getattr(X, "ndim", None) == 2:
+        raise InvalidInput(
+            f"X must have shape (n_sequences, n_tokens, n_dims) or be a list of arrays (n_tokens, "
+            f"n_dims); got a table of shape {np.shape(X)}. X[None] makes it one sequence, "
+            "X[:, None, :] sequences of one token each."
+        )
+
+
+def flatten(outputs: NDArray | list[NDArray]) -> NDArray[np.float64]:
+    """Outputs in any form as rows (n_rows, e)."""
+    if isinstance(outputs, list):
+        return np.concatenate(outputs)
+    return outputs.reshape(-1, outputs.shape[-1])
+
+
+def without_output_axis(outputs: NDArray | list[NDArray]) -> NDArray | list[NDArray]:
+    """Outputs (..., 1) as (...)."""
+    if isinstance(outputs, list):
+        return [array[:, 0] for array in outputs]
+    return outputs[..., 0]

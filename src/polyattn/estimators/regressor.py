@@ -1,0 +1,110 @@
+"""LinearAttentionRegressor: the global optimum of a linear attention layer, for scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+
+from polyattn.estimators.base import SequenceEstimator, flatten, without_output_axis
+from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.targets import Targets
+
+
+class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
+    """Regression on sequences by a multi-head linear attention layer, fitted in closed form.
+
+    Minimises  sum_i w_i ||y_i - F(X_i)||^2 + ridge ||T||_F^2  over layers F with any number of
+    heads: see ``polyattn.fit``, which this calls.
+
+    Parameters
+    ----------
+    mode : "last" | "causal" | "full"
+        Which positions are predicted: the last token of a sequence, or every token.
+    ridge : float, "loo" or "gcv"
+        The penalty, or the rule that chooses it.
+    n_heads : None, int or "auto"
+        None is the optimum over any number of heads; a number limits them.
+    solver : "auto" | "primal" | "dual" | "direct" | "iterative"
+    bias : bool
+        Append a coordinate that is always 1 to every token.  Off by default, as in
+        ``polyattn.fit``: the fit is then a plain attention layer.
+    random_state : int
+        Seed of the search for few heads; the optimum itself needs none.
+
+    Attributes
+    ----------
+    result_ : FitResult
+    coef_ : array (e, q, d), the folded coefficients
+    layer_ : LinearAttention; its heads are searched for on first access
+    outcome_ : Outcome, what was found as a sentence
+    n_features_in_ : int, coordinates per token
+    n_outputs_ : int
+
+    X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims) or a
+    SequenceBatch.  Predictions have the form of the y that was fitted: without an axis of
+    outputs if y had none, and one entry per token in modes ``causal`` and ``full`` (a list of
+    arrays if X is a list).
+
+    ``partial_fit`` adds sequences to sums that do not grow with their number and solves when
+    a fitted attribute or a prediction is first asked for.  With ``solver="direct"`` the sums are
+    a triangular factor: slower, but accurate for nearly dependent features.
+    """
+
+    def __init__(
+        self,
+        mode: str = "last",
+        ridge: float | str = 0.0,
+        n_heads: int | str | None = None,
+        solver: str = "auto",
+        bias: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.mode = mode
+        self.ridge = ridge
+        self.n_heads = n_heads
+        self.solver = solver
+        self.bias = bias
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to sequences X and targets y; ``sample_weight`` has one weight per sequence."""
+        self._learn(X, y, sample_weight)
+        self._plain = lacks_output_axis(y, self.mode)
+        return self
+
+    def partial_fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
+        """Add more sequences; equals ``fit`` on all of them together up to rounding."""
+        begins = not self.__sklearn_is_fitted__()
+        self._learn_more(X, y, sample_weight)
+        if begins:
+            self._plain = lacks_output_axis(y, self.mode)
+        return self
+
+    def predict(self, X: Sequences) -> Any:
+        """Predictions in the form of the y that was fitted."""
+        outputs = self._outputs(X)
+        return without_output_axis(outputs) if self._plain else outputs
+
+    def score(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> float:
+        """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
+        rows = self._rows(X, y, sample_weight)
+        predicted = flatten(self._outputs(rows.batch))
+        return float(r2_score(rows.targets, predicted, sample_weight=rows.row_weights))
+
+
+def lacks_output_axis(y: Any, mode: str) -> bool:
+    """Whether y has one number per predicted position rather than a vector."""
+    if isinstance(y, SequenceBatch):
+        return False
+    if mode == "last":
+        return np.ndim(y) == 1
+    return np.ndim(y[0]) == 1 if isinstance(y, list | tuple) else np.ndim(y) == 2

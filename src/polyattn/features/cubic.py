@@ -1,0 +1,41 @@
+"""Cubic features psi[(j<=k), l] = G[j,k] x[l], and the two products with them.
+
+A layer is linear in these p = q d features [yau2024: Algorithm 1].  Neither product needs them
+one by one: both contract the pairs first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def cubic_features(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
+    """psi (p, rows), order (pair, l), from pairs (q, rows) and queries (d, rows)."""
+    return (pairs[:, None, :] * queries[None, :, :]).reshape(
+        len(pairs) * len(queries), pairs.shape[1]
+    )
+
+
+def apply_coef(coef: NDArray, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
+    """Predictions y (e, rows) = sum P[a, (jk), l] G[jk] x[l].
+
+    Cost: 2 e p flops per row, memory O(e d rows).
+    """
+    n_outputs, n_pairs, n_dims = coef.shape
+    by_query = coef.transpose(0, 2, 1).reshape(n_outputs * n_dims, n_pairs) @ pairs
+    return np.einsum(
+        "alr,lr->ar", by_query.reshape(n_outputs, n_dims, pairs.shape[1]), queries, optimize=False
+    )
+
+
+def correlate(pairs: NDArray, queries: NDArray, targets: NDArray) -> NDArray[np.float64]:
+    """sum over rows of psi y^T, shape (q, d, e): the transpose of ``apply_coef``.
+
+    ``targets`` is (e, rows).  Cost: 2 e p flops per row, memory O(e d rows).
+    """
+    n_dims, n_outputs = len(queries), len(targets)
+    query_targets = (queries[:, None, :] * targets[None, :, :]).reshape(
+        n_dims * n_outputs, pairs.shape[1]
+    )
+    return (pairs @ query_targets.T).reshape(len(pairs), n_dims, n_outputs)

@@ -1,0 +1,39 @@
+"""The kernel of linear attention: k((G, x), (G', x')) = <G, G'>_F <x, x'>.
+
+It is the inner product of the features in the norm of T (off-diagonal features weigh sqrt(2)),
+so a kernel machine minimises the same objective as the primal, whatever d is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+from polyattn.features.pairs import norm_weights
+
+# Columns of the kernel that are finished together, so that no second N x N array is needed.
+COLUMN_BLOCK = 512
+
+
+def kernel(
+    pairs: NDArray, queries: NDArray, other_pairs: NDArray, other_queries: NDArray
+) -> NDArray[np.float64]:
+    """The kernel (rows, other rows) between two sets of summaries."""
+    weights = norm_weights(len(queries))[:, None] ** -2
+    return (pairs.T @ (weights * other_pairs)) * (queries.T @ other_queries)
+
+
+def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
+    """The lower triangle of the kernel of one set with itself, Fortran order.
+
+    Only the lower triangle (diagonal included) has meaning.
+    Cost: N^2 q flops by a symmetric rank-k update; memory one N x N array.
+    """
+    weighted = pairs / norm_weights(len(queries))[:, None]
+    # A C-ordered (q, N) is the Fortran-ordered (N, q) that BLAS wants, transposed.
+    result = blas.dsyrk(1.0, weighted.T, lower=1)
+    for start in range(0, len(result), COLUMN_BLOCK):
+        stop = min(start + COLUMN_BLOCK, len(result))
+        result[start:, start:stop] *= queries[:, start:].T @ queries[:, start:stop]
+    return result

@@ -1,0 +1,191 @@
+"""Sequences reduced to what a linear attention layer sees of them.
+
+For one predicted position the layer sees the tokens attended to only through their Gram matrix
+G = sum_t x_t x_t^T, and the query token x.  The summary is (vech(G), x): q + d numbers.
+
+    last     one row per sequence: G of all tokens, x the last token
+    causal   one row per token t:  G of tokens 1..t, x = x_t        (a running sum)
+    full     one row per token t:  G of all tokens, x = x_t
+
+This is the seam at which other layers linear in their parameters would enter (feature maps,
+decay): they change the summary and nothing behind it.
+
+Cost: O(n d^2) time per sequence; memory of one block, whatever the number or length of
+sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.features.pairs import n_pairs, pair_index
+from polyattn.sequences import SequenceBatch
+
+# A block of summaries holds about this many numbers: it stays in the outer caches.
+BLOCK_NUMBERS = 1 << 19
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 256, 1 << 15
+
+# Tokens of one sequence that are converted to float64 together.
+TOKEN_BLOCK = 1 << 16
+
+# Up to this many tokens, sums of pair products along the rows beat one small product each.
+SHORT_SEQUENCE = 8
+
+
+@dataclass(frozen=True)
+class SummaryBlock:
+    """Rows first..stop of the predicted positions, in their natural order."""
+
+    first: int
+    stop: int
+    pairs: NDArray[np.float64]  # (q, rows): vech of the token Gram
+    queries: NDArray[np.float64]  # (d, rows)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How tokens are read: an appended constant coordinate, and a power of two taken out."""
+
+    batch: SequenceBatch
+    bias: bool = False
+    exponent: int = 0
+
+    @property
+    def n_dims(self) -> int:
+        """Coordinates per token, the constant one included."""
+        return self.batch.n_dims + self.bias
+
+    def read(self, which: slice | NDArray[np.int64]) -> NDArray[np.float64]:
+        """The chosen tokens as float64 (d, tokens), contiguous, divided by 2**exponent."""
+        chosen = self.batch.values[which]
+        tokens = np.empty((self.n_dims, len(chosen)))
+        tokens[: self.batch.n_dims] = chosen.T
+        if self.bias:
+            tokens[-1] = 1.0
+        return np.ldexp(tokens, -self.exponent, out=tokens) if self.exponent else tokens
+
+
+def summary_blocks(
+    tokens: Tokens, mode: str, block_rows: int | None = None
+) -> Iterator[SummaryBlock]:
+    """The summaries of all predicted positions, block after block, in order."""
+    rows = block_rows or default_block_rows(tokens.n_dims)
+    walk = {"last": _last_blocks, "causal": _causal_blocks, "full": _full_blocks}[mode]
+    return walk(tokens, rows)
+
+
+def default_block_rows(n_dims: int) -> int:
+    """Rows per block so that a block of summaries holds about BLOCK_NUMBERS numbers."""
+    return int(np.clip(BLOCK_NUMBERS // n_pairs(n_dims), MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
+
+
+def sequence_grams(tokens: Tokens, first: int, stop: int) -> NDArray[np.float64]:
+    """vech of the token Gram of each sequence first..stop, shape (q, stop - first)."""
+    offsets = tokens.batch.offsets[first : stop + 1]
+    lengths = np.diff(offsets)
+    result = np.empty((n_pairs(tokens.n_dims), stop - first))
+    if np.any(lengths != lengths[0]) or lengths[0] > TOKEN_BLOCK:
+        for i in range(stop - first):
+            result[:, i] = _one_gram(tokens, int(offsets[i]), int(offsets[i + 1]))
+        return result
+    length = int(lengths[0])
+    step = TOKEN_BLOCK // length
+    grams = _short_grams if length <= SHORT_SEQUENCE else _batched_grams
+    for i in range(0, stop - first, step):
+        j = min(i + step, stop - first)
+        block = tokens.read(slice(offsets[i], offsets[j])).reshape(tokens.n_dims, j - i, length)
+        result[:, i:j] = grams(block)
+    return result
+
+
+def pair_products(rows: NDArray, out: NDArray | None = None) -> NDArray[np.float64]:
+    """All products rows[a] * rows[b], a <= b: from (m, r) to (m(m+1)/2, r)."""
+    m, width = rows.shape
+    products = np.empty((n_pairs(m), width)) if out is None else out
+    start = 0
+    for a in range(m):
+        np.multiply(rows[a], rows[a:], out=products[start : start + m - a])
+        start += m - a
+    return products
+
+
+def _short_grams(block: NDArray) -> NDArray[np.float64]:
+    """vech(G) (q, sequences) from tokens (d, sequences, n), one position after the other."""
+    total = pair_products(np.ascontiguousarray(block[:, :, 0]))
+    scratch = np.empty_like(total)
+    for t in range(1, block.shape[2]):
+        total += pair_products(np.ascontiguousarray(block[:, :, t]), out=scratch)
+    return total
+
+
+def _batched_grams(block: NDArray) -> NDArray[np.float64]:
+    """The same by one small matrix product per sequence."""
+    by_sequence = block.transpose(1, 0, 2)
+    grams = by_sequence @ by_sequence.transpose(0, 2, 1)
+    rows, columns = pair_index(len(block))
+    return grams.transpose(1, 2, 0)[rows, columns]
+
+
+def _one_gram(tokens: Tokens, start: int, stop: int) -> NDArray[np.float64]:
+    """The same for one sequence of any length, TOKEN_BLOCK tokens at a time."""
+    gram = np.zeros((tokens.n_dims, tokens.n_dims))
+    for i in range(start, stop, TOKEN_BLOCK):
+        block = tokens.read(slice(i, min(i + TOKEN_BLOCK, stop)))
+        gram += block @ block.T
+    return gram[pair_index(tokens.n_dims)]
+
+
+def _last_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
+    offsets = tokens.batch.offsets
+    for first in range(0, len(tokens.batch), block_rows):
+        stop = min(first + block_rows, len(tokens.batch))
+        last = offsets[first + 1 : stop + 1] - 1
+        yield SummaryBlock(first, stop, sequence_grams(tokens, first, stop), tokens.read(last))
+
+
+def _causal_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
+    offsets, length = tokens.batch.offsets, tokens.batch.common_length
+    total = len(tokens.batch.values)
+    # Whole sequences per block where they fit: their running sums are then one call.
+    whole = length is not None and length <= block_rows
+    step = block_rows // length * length if whole and length else block_rows
+    carry = np.zeros(n_pairs(tokens.n_dims))
+    for first in range(0, total, step):
+        stop = min(first + step, total)
+        queries = tokens.read(slice(first, stop))
+        pairs = pair_products(queries)
+        if whole and length:
+            by_sequence = pairs.reshape(len(pairs), -1, length)
+            np.cumsum(by_sequence, axis=2, out=by_sequence)
+        else:
+            _running_sums(pairs, offsets, first, stop, carry)
+        yield SummaryBlock(first, stop, pairs, queries)
+
+
+def _running_sums(pairs: NDArray, offsets: NDArray, first: int, stop: int, carry: NDArray) -> None:
+    """Running sums within each sequence, in place; ``carry`` links a sequence across blocks."""
+    inside = offsets[np.searchsorted(offsets, first, "right") : np.searchsorted(offsets, stop)]
+    borders = [first, *inside.tolist(), stop]
+    starts_fresh = offsets[np.searchsorted(offsets, first)] == first
+    for start, end in pairwise(borders):
+        segment = pairs[:, start - first : end - first]
+        if start == first and not starts_fresh:
+            segment[:, 0] += carry
+        np.cumsum(segment, axis=1, out=segment)
+    carry[:] = pairs[:, -1]
+
+
+def _full_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
+    offsets = tokens.batch.offsets
+    for first, stop in tokens.batch.slices(block_rows):
+        grams = sequence_grams(tokens, first, stop)
+        # A sequence longer than a block comes alone and is cut into several.
+        for start in range(int(offsets[first]), int(offsets[stop]), block_rows):
+            end = min(start + block_rows, int(offsets[stop]))
+            owner = np.searchsorted(offsets, np.arange(start, end), side="right") - 1 - first
+            yield SummaryBlock(start, end, grams[:, owner], tokens.read(slice(start, end)))

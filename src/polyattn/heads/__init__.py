@@ -1,0 +1,16 @@
+"""From coefficients to heads: exactly, with as few as possible, or with a limited number."""
+
+from polyattn.heads.best import best_heads
+from polyattn.heads.choose import choose_heads
+from polyattn.heads.compress import compress
+from polyattn.heads.compression import Compression, require_head_count
+from polyattn.heads.factor import factor
+
+__all__ = [
+    "Compression",
+    "best_heads",
+    "choose_heads",
+    "compress",
+    "factor",
+    "require_head_count",
+]

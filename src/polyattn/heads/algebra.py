@@ -1,0 +1,82 @@
+"""Heads as a symmetrised product, and its adjoints: a few matrix products each.
+
+Inside this folder a head is a pair (value, key) with key = attn^T, so that both halves look
+alike:  T[a,j,k,l] = sum_h value[h,j,a] key[h,k,l],  value (H, d, e), key (H, d, m).
+Usually m = d; it is smaller after ``reduce``.  Data see only the part of T that is symmetric
+in (j,k):  M(y) = sum_jk T[:,j,k,:] y_j y_k = sum_h (V_h^T y)(A_h y)^T,  a matrix of quadratic
+forms written as a product of H linear columns and H linear rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def layer_tensor(value: NDArray, key: NDArray) -> NDArray[np.float64]:
+    """sym T (e, d, d, m), the symmetric part in (j,k).  Cost: O(H e d^2 m)."""
+    n_heads, n_dims, n_outputs = value.shape
+    left = value.transpose(2, 1, 0).reshape(n_outputs * n_dims, n_heads)
+    tensor = left @ key.reshape(n_heads, -1)
+    return symmetrised(tensor.reshape(n_outputs, n_dims, n_dims, -1))
+
+
+def symmetrised(tensor: NDArray) -> NDArray[np.float64]:
+    """(T + T^sigma) / 2, where sigma exchanges the third- and second-last axes before l."""
+    return 0.5 * (tensor + np.swapaxes(tensor, -3, -2))
+
+
+def change_tensor(
+    value: NDArray, key: NDArray, value_step: NDArray, key_step: NDArray
+) -> NDArray[np.float64]:
+    """The derivative of ``layer_tensor`` along a step: sym(dV B + V dB), one product."""
+    return layer_tensor(np.concatenate([value_step, value]), np.concatenate([key, key_step]))
+
+
+def pull_value(tensor: NDArray, key: NDArray) -> NDArray[np.float64]:
+    """For symmetric R, d<R, T>/dvalue[h,j,a] = sum_kl R[a,j,k,l] key[h,k,l]."""
+    n_outputs, n_dims = tensor.shape[:2]
+    flat = tensor.reshape(n_outputs * n_dims, -1) @ key.reshape(len(key), -1).T
+    return flat.reshape(n_outputs, n_dims, -1).transpose(2, 1, 0)
+
+
+def pull_key(tensor: NDArray, value: NDArray) -> NDArray[np.float64]:
+    """For symmetric R, d<R, T>/dkey[h,k,l] = sum_aj R[a,j,k,l] value[h,j,a]."""
+    n_outputs, n_dims = tensor.shape[:2]
+    left = value.transpose(0, 2, 1).reshape(len(value), n_outputs * n_dims)
+    flat = left @ tensor.reshape(n_outputs * n_dims, -1)
+    return flat.reshape(len(value), n_dims, -1)
+
+
+def balanced(value: NDArray, key: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The same T with orthogonal heads, ||V_h|| = ||A_h||, largest first.
+
+    Mixing heads by any invertible (H, H) matrix leaves T alone; the singular value
+    decomposition of T as a matrix of rank H picks the mixture in which they do not interfere.
+    Heads beyond the rank that T can have become zero.
+    """
+    left, left_triangle = np.linalg.qr(value.reshape(len(value), -1).T)
+    right, right_triangle = np.linalg.qr(key.reshape(len(key), -1).T)
+    u, sigma, vt = np.linalg.svd(left_triangle @ right_triangle.T, full_matrices=False)
+    root = np.sqrt(sigma)
+    new_value, new_key = np.zeros(value.shape), np.zeros(key.shape)
+    new_value[: len(root)] = ((left @ u) * root).T.reshape(-1, *value.shape[1:])
+    new_key[: len(root)] = ((right @ vt.T) * root).T.reshape(-1, *key.shape[1:])
+    return new_value, new_key
+
+
+def split_heads(tensor: NDArray, n_heads: int | None = None) -> tuple[NDArray, NDArray]:
+    """Heads of T from the singular value decomposition of its unfolding [(a,j), (k,l)].
+
+    Zero singular values are dropped; ``n_heads`` keeps only the largest.  At least one head.
+    Cost: O(r^2 s) with r <= s the sides e d and d m.
+    """
+    n_outputs, n_dims, _, n_queries = tensor.shape
+    matrix = tensor.reshape(n_outputs * n_dims, n_dims * n_queries)
+    left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
+    cutoff = float(np.finfo(np.float64).eps) * max(matrix.shape) * sigma[0]
+    kept = max(1, int(np.count_nonzero(sigma > cutoff)))
+    kept = kept if n_heads is None else min(kept, n_heads)
+    root = np.sqrt(sigma[:kept])
+    value = (left[:, :kept] * root).T.reshape(kept, n_outputs, n_dims).transpose(0, 2, 1)
+    return value, (right[:kept] * root[:, None]).reshape(kept, n_dims, n_queries)

@@ -1,0 +1,121 @@
+"""best_heads: the best layer with so many heads, in the norm of coefficients or of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyattn.errors import InvalidInput
+from polyattn.features.pairs import n_features
+from polyattn.heads.algebra import layer_tensor, split_heads
+from polyattn.heads.compression import Compression, Target, require_head_count
+from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
+from polyattn.heads.metric import excess, require_gram, whiten
+from polyattn.heads.reduce import reduce
+from polyattn.heads.search import MOST_WORK, descents, random_heads
+
+# Many starts are followed roughly, the best of them to the end.
+ROUGH = Patience(window=4, fraction=0.05, enough=1e-12)
+CAREFUL = Patience(window=4, fraction=1e-6, work=MOST_WORK, enough=1e-12)
+# Tensors up to so many entries are worth a singular value decomposition as a start.
+SPECTRAL_SIZE = 1 << 21
+ROUNDING = 1e-15
+
+
+def best_heads(
+    coef: ArrayLike, n_heads: int, gram: ArrayLike | None = None, random_state: int = 0
+) -> Compression:
+    """The best layer with ``n_heads`` heads that was found; heads it does not need are zero.
+
+    Minimises  ||sym T_H - S||_F^2,  or with moments M
+        sum_a (P_H - P)_a^T M (P_H - P)_a,
+    which for the least-squares optimum P is the increase of the sum of squared errors.
+
+    Parameters
+    ----------
+    coef : array (e, q, d)
+        Folded coefficients P.
+    n_heads : int >= 1
+    gram : array (p, p), p = q d, optional
+        M, positive semidefinite, in the order (pair, l) of ``coef.reshape(e, p)``; it may be
+        singular.
+    random_state : int
+        Seed of the starts; the same seed gives the same heads.
+
+    Guarantee: a local minimum, never worse than its starts, among them the truncated ``factor``;
+    exact when ``n_heads`` >= min(e d, d^2).  That it is global is not claimed: the problem is
+    not convex.
+    Cost: about 100 rounds of O(H e d^3 + e p^2) per start, and O(p^2 (q + d)) for the moments.
+    """
+    count = require_head_count(n_heads)
+    if not isinstance(count, int):
+        raise InvalidInput(f"n_heads must be an integer >= 1 here; got {n_heads!r}.")
+    target = Target.of(coef)
+    rng = np.random.default_rng(random_state)
+    if gram is not None:
+        return least_risk(target, count, require_gram(gram, n_features(target.n_dims)), rng)
+    if target.is_zero:
+        return target.nothing(count)
+    core = reduce(target.tensor, ROUNDING)
+    found = best_descent(core.tensor, count, Frobenius(), rng)
+    return target.finish(
+        *core.expand(found.value, found.key),
+        "The nearest layer with {heads} that was found misses {lost} of the coefficients.",
+        n_heads=count,
+    )
+
+
+def least_risk(
+    target: Target, n_heads: int, gram: NDArray, rng: np.random.Generator
+) -> Compression:
+    """``best_heads`` in the norm of the moments."""
+    whitened = whiten(target.tensor, gram)
+    if whitened.power <= 0.0:
+        # The data see nothing of the function: any layer is as good, and zero is one.
+        return target.nothing(n_heads, risk_gap=0.0)
+    found = best_descent(whitened.tensor, n_heads, whitened.metric, rng)
+    return finish_weighted(target, *whitened.restore(found.value, found.key), gram, n_heads)
+
+
+def finish_weighted(
+    target: Target, value: NDArray, key: NDArray, gram: NDArray, n_heads: int = 1
+) -> Compression:
+    """Heads with the gap they cause, in the units of the data."""
+    gap = excess(target.tensor - layer_tensor(value, key), gram)
+    gap = target.in_true_units(gap)
+    sentence = (
+        "The best layer with {heads} that was found raises the sum of squared errors by "
+        f"{gap:.3g}."
+    )
+    return target.finish(value, key, sentence, gap, n_heads)
+
+
+def best_descent(
+    tensor: NDArray, n_heads: int, metric: Metric, rng: np.random.Generator
+) -> Descent:
+    """The best of several descents, followed to the end."""
+    n_outputs, n_dims, _, n_queries = tensor.shape
+    most = n_dims * min(n_outputs, n_queries)
+    if n_heads >= most:
+        return Descent(*split_heads(tensor), 0.0, 0.0)
+    best = Descent(*random_heads(tensor, n_heads, rng), np.inf, 0.0)
+    for found in candidates(tensor, n_heads, metric, ROUGH, rng):
+        best = found if found.loss < best.loss else best
+        if best.loss <= ROUGH.enough:
+            return best
+    return descend(tensor, best.value, best.key, metric, CAREFUL)
+
+
+def candidates(
+    tensor: NDArray, n_heads: int, metric: Metric, patience: Patience, rng: np.random.Generator
+) -> Iterator[Descent]:
+    """Descents from the truncated decomposition and from random starts."""
+    if tensor.size <= SPECTRAL_SIZE:
+        start = replace(patience, work=MOST_WORK)
+        # In any metric the nearest coefficients are a good place to begin.
+        near = descend(tensor, *split_heads(tensor, n_heads), Frobenius(), start)
+        yield descend(tensor, near.value, near.key, metric, start)
+    yield from descents(tensor, n_heads, metric, patience, rng)

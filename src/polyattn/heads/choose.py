@@ -1,0 +1,153 @@
+"""choose_heads: as many heads as the data ask for, and no more than the noise explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import LinAlgError, cholesky
+
+from polyattn.errors import InvalidInput
+from polyattn.features.pairs import n_features
+from polyattn.heads.algebra import layer_tensor
+from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted
+from polyattn.heads.bounds import generic_heads, layer_dimension
+from polyattn.heads.compress import compress
+from polyattn.heads.compression import Compression, Target, count_heads
+from polyattn.heads.descent import Descent, descend
+from polyattn.heads.metric import Whitened, excess, require_gram, whiten
+from polyattn.heads.search import Trial, fewest
+
+# A gap so many standard deviations above its mean is not noise.
+DEVIATIONS = 4.0
+# A gap below eps <P, M P> is rounding.
+ROUNDING = 1.5e-8
+# A rough descent that comes so near to what is allowed is followed to the end.
+NEARLY = 1.5
+# Multiply-adds after which no further number of heads is tried.
+TOTAL_WORK = 1.5e11
+# Eigenvalues of the scaled moments below this part, per feature, are zero.
+SINGULAR = 1e-14
+
+
+def choose_heads(
+    coef: ArrayLike, gram: ArrayLike, residual_power: float, n_rows: int, random_state: int = 0
+) -> Compression:
+    """The layer with fewest heads whose excess over the optimum noise alone would explain.
+
+    If the truth has H heads and the noise variance s2, the gap of the best H-head layer is about
+    s2 times chi-square with  f = e p - dim_H  degrees of freedom, where dim_H is the dimension
+    of H-head layers, and  s2 = residual_power / g,  g = e (n_rows - p).  The smallest H is taken
+    with  gap <= s2 (f + 4 sqrt(2 f (1 + f/g))).
+
+    Parameters
+    ----------
+    coef : array (e, q, d)
+        The least-squares optimum P.
+    gram : array (p, p)
+        Moments M of the features (where singular, its rank takes the place of p).
+    residual_power : float
+        Sum of squared errors of P.
+    n_rows : int
+        Number of predicted positions.
+    random_state : int
+        Seed of the starts.
+
+    Guarantee: the gap is reported and obeys the rule.  Under Gaussian noise the true number of
+    heads is refused with probability about 1e-4, provided its best layer is found.  Without
+    residual degrees of freedom (n_rows <= p) the noise is unknown and the function is kept.
+    Cost: as ``best_heads`` for each number tried: 1, 2, 3, 4, 6, 8, 12, ... then a bisection.
+    """
+    if not (np.isfinite(residual_power) and residual_power >= 0):
+        raise InvalidInput(f"residual_power must be a number >= 0; got {residual_power!r}.")
+    target = Target.of(coef)
+    moments = require_gram(gram, n_features(target.n_dims))
+    whitened = whiten(target.tensor, moments)
+    if whitened.power <= 0.0:
+        return target.nothing(risk_gap=0.0)
+    rank = moments_rank(moments)
+    spare = len(target.tensor) * (n_rows - rank)
+    if spare <= 0:
+        note = f"{n_rows} positions for {rank} features leave no estimate of the noise. "
+        return _kept(coef, target, moments, random_state, note)
+    power = target.in_true_units(excess(target.tensor, moments))
+    allowed = _allowance(whitened, residual_power / spare / power, rank, spare)
+    found = _search(whitened, allowed, np.random.default_rng(random_state))
+    if found is None:
+        note = "Noise explains no number of heads below that of the optimum. "
+        return _kept(coef, target, moments, random_state, note)
+    chosen = finish_weighted(target, *whitened.restore(found.value, found.key), moments)
+    limit = allowed(chosen.n_heads) ** 2 * power
+    sentence = (
+        f"The data ask for {count_heads(chosen.n_heads)}: the sum of squared errors grows by "
+        f"{chosen.risk_gap:.3g}, and up to {limit:.3g} of it can be noise."
+    )
+    return replace(chosen, sentence=sentence)
+
+
+def moments_rank(gram: NDArray) -> int:
+    """The rank of moments, judged after features are brought to equal size.
+
+    Cost: O(p^3 / 3) when definite; all eigenvalues otherwise.
+    """
+    size = np.sqrt(np.diag(gram))
+    used = size > 0
+    equal = gram[np.ix_(used, used)] / size[used] / size[used][:, None]
+    cutoff = SINGULAR * len(equal)
+    try:
+        cholesky(equal - cutoff * np.eye(len(equal)), check_finite=False)
+    except LinAlgError:
+        return int(np.count_nonzero(np.linalg.eigvalsh(equal) > 10.0 * cutoff))
+    return len(equal)
+
+
+def _allowance(
+    whitened: Whitened, variance: float, rank: int, spare: int
+) -> Callable[[int], float]:
+    """H -> the largest relative loss that noise explains; ``variance`` relative to <P, M P>."""
+    n_outputs, n_dims, _, n_queries = whitened.tensor.shape
+
+    def allowed(n_heads: int) -> float:
+        dimension = layer_dimension(n_heads, n_dims, n_outputs, n_queries)
+        freedom = max(0, n_outputs * rank - dimension)
+        spread = np.sqrt(2.0 * freedom * (1.0 + freedom / spare))
+        return max(ROUNDING, float(np.sqrt(variance * (freedom + DEVIATIONS * spread))))
+
+    return allowed
+
+
+def _search(
+    whitened: Whitened, allowed: Callable[[int], float], rng: np.random.Generator
+) -> Descent | None:
+    """The fewest heads whose gap is allowed, followed to the best layer with so many."""
+    tensor, metric = whitened.tensor, whitened.metric
+    n_outputs, n_dims, _, n_queries = tensor.shape
+
+    def attempt(n_heads: int) -> Trial:
+        loss, spent = allowed(n_heads), 0.0
+        for found in candidates(tensor, n_heads, metric, replace(ROUGH, enough=loss), rng):
+            spent += found.work
+            if loss < found.loss < NEARLY * loss:
+                found = descend(tensor, found.value, found.key, metric, CAREFUL)
+                spent += found.work
+            if found.loss <= loss:
+                return Trial(found, spent)
+        return Trial(None, spent)
+
+    most = generic_heads(n_dims, n_outputs, n_queries)
+    # 1, 2, 3, 4, 6, 8, 12, ...
+    ladder = [1, *(step << power for power in range(most.bit_length()) for step in (2, 3))]
+    found = fewest(attempt, sorted(ladder), most, TOTAL_WORK)
+    return found and descend(tensor, found.value, found.key, metric, CAREFUL)
+
+
+def _kept(
+    coef: ArrayLike, target: Target, gram: NDArray, random_state: int, note: str
+) -> Compression:
+    """The function itself with few heads; its gap is rounding."""
+    kept = compress(coef, random_state=random_state)
+    scaled = target.scaled_heads(kept)
+    gap = target.in_true_units(excess(target.tensor - layer_tensor(*scaled), gram))
+    return replace(kept, risk_gap=gap, sentence=note + kept.sentence)

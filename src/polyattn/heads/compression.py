@@ -1,0 +1,155 @@
+"""Compression: heads for given coefficients, and what was lost on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyattn.errors import InvalidInput, OutOfRange
+from polyattn.features.pairs import n_pairs, unfold_coef
+from polyattn.heads.algebra import balanced, layer_tensor
+from polyattn.scaling import restored
+
+
+@dataclass(frozen=True)
+class Compression:
+    """Heads that compute given coefficients, exactly or nearly.
+
+    attn : array (H, d, d)
+    value : array (H, d, e)
+    lost : ||sym T_H - S||_F / ||S||_F, where S is the symmetric tensor of the coefficients and
+        T_H that of the heads (0.0 when S is zero)
+    risk_gap : increase of the sum of squared errors when moments were given, otherwise None
+    sentence : what was done and what was lost, for people
+    """
+
+    attn: NDArray[np.float64]
+    value: NDArray[np.float64]
+    lost: float
+    risk_gap: float | None
+    sentence: str
+
+    @property
+    def n_heads(self) -> int:
+        """H, the number of heads."""
+        return self.attn.shape[0]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Coefficients as a tensor of norm one: S (e, d, d, d) * norm * 2**exponent is the truth.
+
+    A power of two is exact, and even, so that its root can be shared by attn and value.
+    """
+
+    tensor: NDArray[np.float64]
+    norm: float
+    exponent: int
+
+    @classmethod
+    def of(cls, coef: ArrayLike) -> Target:
+        """From coefficients (e, q, d) of any size, checked."""
+        array = require_coef(coef)
+        exponent = int(np.frexp(np.max(np.abs(array)))[1])
+        exponent += exponent % 2
+        tensor = unfold_coef(np.ldexp(array, -exponent))
+        norm = float(np.linalg.norm(tensor))
+        return cls(tensor / norm if norm > 0 else tensor, norm, exponent)
+
+    @property
+    def n_dims(self) -> int:
+        """d, the coordinates of a token."""
+        return self.tensor.shape[3]
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the coefficients are all zero."""
+        return self.norm == 0.0
+
+    def lost_by(self, value: NDArray, key: NDArray) -> float:
+        """||S - sym T|| for heads of the scaled tensor, which has norm one."""
+        return float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
+
+    def scaled_heads(self, compression: Compression) -> tuple[NDArray, NDArray]:
+        """The (value, key) of the scaled tensor: the inverse of ``finish``."""
+        root, half = np.sqrt(self.norm), self.exponent // 2
+        key = np.ldexp(compression.attn.transpose(0, 2, 1), -half) / root
+        return np.ldexp(compression.value, -half) / root, key
+
+    def in_true_units(self, squares: float) -> float:
+        """A sum of squares of the scaled tensor for the tensor itself."""
+        power = np.array(squares * self.norm**2)
+        with np.errstate(over="ignore", under="ignore"):
+            result = float(np.ldexp(power, 2 * self.exponent))
+        if not np.isfinite(result):
+            raise OutOfRange(
+                "the squared errors exceed the range of float64; divide the targets by a "
+                "constant so that they are of order one."
+            )
+        return result
+
+    def finish(
+        self,
+        value: NDArray,
+        key: NDArray,
+        sentence: str,
+        risk_gap: float | None = None,
+        n_heads: int = 1,
+    ) -> Compression:
+        """Back to true units: balanced heads, padded with zero heads up to ``n_heads``.
+
+        ``sentence`` may hold the fields {heads} and {lost}.
+        """
+        lost = 0.0 if self.is_zero else self.lost_by(value, key)
+        value, key = balanced(value, key)
+        padding = ((0, max(0, n_heads - len(value))), (0, 0), (0, 0))
+        root, half = np.sqrt(self.norm), self.exponent // 2
+        return Compression(
+            attn=restored(np.pad(key.transpose(0, 2, 1), padding) * root, half, "the heads"),
+            value=restored(np.pad(value, padding) * root, half, "the heads"),
+            lost=lost,
+            risk_gap=risk_gap,
+            sentence=sentence.format(
+                heads=count_heads(max(n_heads, len(value))), lost=f"{lost:.1e}"
+            ),
+        )
+
+    def nothing(self, n_heads: int = 1, risk_gap: float | None = None) -> Compression:
+        """The zero function: heads that are zero."""
+        n_outputs, n_dims = self.tensor.shape[:2]
+        value, key = np.zeros((1, n_dims, n_outputs)), np.zeros((1, n_dims, n_dims))
+        sentence = "The function is zero, and so {heads}."
+        return self.finish(value, key, sentence, risk_gap, n_heads)
+
+
+def require_coef(coef: ArrayLike) -> NDArray[np.float64]:
+    """Folded coefficients (e, q, d) as float64, finite, with q = d(d+1)/2."""
+    array = np.asarray(coef, dtype=np.float64)
+    if array.ndim != 3 or 0 in array.shape or array.shape[1] != n_pairs(array.shape[2]):
+        raise InvalidInput(
+            "coef must have shape (e, q, d) with q = d(d+1)/2, as layer.coef has; "
+            f"got {array.shape}."
+        )
+    if not np.all(np.isfinite(array)):
+        raise InvalidInput("coef contains NaN or infinity; remove them before compressing.")
+    return array
+
+
+def require_head_count(n_heads: object) -> int | str | None:
+    """The number of heads a user asked for: None, "auto", or an integer of at least 1."""
+    if n_heads is None or (isinstance(n_heads, str) and n_heads == "auto"):
+        return n_heads
+    whole = isinstance(n_heads, int | np.integer) and not isinstance(n_heads, bool | np.bool_)
+    if whole and int(n_heads) >= 1:  # type: ignore[call-overload]
+        return int(n_heads)  # type: ignore[call-overload]
+    raise InvalidInput(
+        f"n_heads must be None, 'auto' or an integer >= 1; got {n_heads!r}. "
+        "None keeps the exact optimum, 'auto' lets the noise decide."
+    )
+
+
+def count_heads(n_heads: int) -> str:
+    """ "1 head" or "3 heads"."""
+    return "1 head" if n_heads == 1 else f"{n_heads} heads"

@@ -1,0 +1,214 @@
+"""Levenberg-Marquardt descent to heads that fit a symmetric tensor.
+
+Minimises  f = <R, M R>,  R = S - sym T(value, key),  over value (H, d, e) and key (H, d, m),
+where the metric M is the identity or the second moments of data.  Each step solves
+
+    (J^T M J + damping) step = J^T M R.
+
+In the gauge of ``balanced`` the heads are orthogonal, so with M = I the diagonal blocks of
+J^T J are (I + K)/2 times ||head||^2 with ||K|| <= 1: conjugate gradients scaled by that diagonal
+need few rounds, each a few matrix products.  Tiny problems, which are the stiff ones, are solved
+densely.  f never increases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from polyattn.heads.algebra import (
+    balanced,
+    change_tensor,
+    layer_tensor,
+    pull_key,
+    pull_value,
+    symmetrised,
+)
+
+# Jacobians up to so many entries are formed and factored.
+DENSE_ENTRIES = 60_000
+# The work of a step is counted in multiply-adds; a call from Python costs about so many.
+CALL_WORK = 5e5
+MAX_ROUNDS = 200
+MAX_STEPS = 200
+MAX_DAMPING = 1e8
+MIN_DAMPING = 1e-15
+# Below this relative loss there is only rounding.
+ROUNDING = 1e-14
+
+
+class Metric(Protocol):
+    """A symmetric positive semidefinite map on symmetric tensors (batch, d, d, m)."""
+
+    @property
+    def work(self) -> float:
+        """Multiply-adds of one application to a single (d, d, m)."""
+        ...
+
+    def __call__(self, tensor: NDArray) -> NDArray: ...
+
+
+@dataclass(frozen=True)
+class Frobenius:
+    """The identity: plain least squares on the coefficients."""
+
+    work: float = 0.0
+
+    def __call__(self, tensor: NDArray) -> NDArray:
+        return tensor
+
+
+@dataclass(frozen=True)
+class Patience:
+    """When to stop: after ``window`` steps that together lowered f by less than ``fraction``,
+    after ``work`` multiply-adds, or below the relative loss ``enough`` once progress slows.
+    """
+
+    window: int
+    fraction: float
+    work: float = np.inf
+    enough: float = 0.0
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Where the descent ended: heads, relative loss sqrt(<R, M R> / <S, M S>), work spent."""
+
+    value: NDArray[np.float64]
+    key: NDArray[np.float64]
+    loss: float
+    work: float
+
+
+def descend(
+    tensor: NDArray, value: NDArray, key: NDArray, metric: Metric, patience: Patience
+) -> Descent:
+    """The heads found from a start (value, key) for ``tensor`` S (e, d, d, m), <S, M S> > 0.
+
+    Guarantee: the loss is never above that of the start; at a generic exact solution
+    convergence is superlinear.
+    Cost: O(H e d^2 m) and one application of the metric per round of conjugate gradients.
+    """
+    size = float(np.vdot(tensor, metric(tensor)))
+    residual = tensor - layer_tensor(value, key)
+    pulled = metric(residual)
+    history = [float(np.vdot(residual, pulled)) / size]
+    damping, growth, spent, fast = 1.0, 2.0, 0.0, False
+    while not (_finished(history, spent, patience, fast) or damping > MAX_DAMPING):
+        value, key = balanced(value, key)
+        gradient = _joined(pull_value(pulled, key), pull_key(pulled, value))
+        forcing = min(0.1, history[-1] ** 0.25)
+        step, decrease, rounds = _step(value, key, gradient, metric, damping, forcing)
+        spent += rounds * round_work(tensor, len(value), metric)
+        value_step, key_step = _parted(step, value, key)
+        trial_value, trial_key = value + value_step, key + key_step
+        residual = tensor - layer_tensor(trial_value, trial_key)
+        trial_pulled = metric(residual)
+        loss = float(np.vdot(residual, trial_pulled)) / size
+        if not loss < history[-1]:
+            damping, growth, fast = damping * growth, 2.0 * growth, False
+            continue
+        # Nielsen's rule: damping follows how well the quadratic model foretold the decrease.
+        gain = min(1.0, (history[-1] - loss) * size / max(decrease, np.finfo(np.float64).tiny))
+        damping = max(MIN_DAMPING, damping * max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3))
+        value, key, pulled, growth = trial_value, trial_key, trial_pulled, 2.0
+        fast = loss < 0.1 * history[-1]
+        history.append(loss)
+    return Descent(value, key, float(np.sqrt(max(0.0, history[-1]))), spent)
+
+
+def round_work(tensor: NDArray, n_heads: int, metric: Metric) -> float:
+    """Multiply-adds of one round of conjugate gradients, calls included."""
+    return 4.0 * n_heads * tensor.size + len(tensor) * metric.work + CALL_WORK
+
+
+def jacobian(value: NDArray, key: NDArray) -> NDArray[np.float64]:
+    """d sym T / d(value, key) as an array (n, e, d, d, m), n = H d (e + m)."""
+    n_dims, n_outputs = value.shape[1:]
+    n_queries = key.shape[2]
+    dims, outputs, queries = np.eye(n_dims), np.eye(n_outputs), np.eye(n_queries)
+    shape = (-1, n_outputs, n_dims, n_dims, n_queries)
+    by_value = np.einsum("ji,ab,hkl->hjabikl", dims, outputs, key).reshape(shape)
+    by_key = np.einsum("hia,kj,lm->hklaijm", value, dims, queries).reshape(shape)
+    return symmetrised(np.concatenate([by_value, by_key]))
+
+
+def _finished(history: list[float], spent: float, patience: Patience, fast: bool) -> bool:
+    loss, window = history[-1], patience.window
+    if loss <= ROUNDING**2 or len(history) > MAX_STEPS:
+        return True
+    # Superlinear convergence soon ends by itself: no limit stops it.
+    if not fast and (loss <= patience.enough**2 or spent > patience.work):
+        return True
+    return len(history) > window and loss > (1.0 - patience.fraction) * history[-1 - window]
+
+
+def _step(
+    value: NDArray, key: NDArray, gradient: NDArray, metric: Metric, damping: float, forcing: float
+) -> tuple[NDArray, float, int]:
+    """The damped Gauss-Newton step, the decrease its model foretells, and rounds of work."""
+    value_scale = 0.5 * np.einsum("hkl,hkl->h", key, key)
+    key_scale = 0.5 * np.einsum("hja,hja->h", value, value)
+    diagonal = np.concatenate(
+        [np.repeat(value_scale, value[0].size), np.repeat(key_scale, key[0].size)]
+    )
+    shift = damping * max(float(np.mean(diagonal)), np.finfo(np.float64).tiny)
+    if len(gradient) * value[0].size * key[0].size <= DENSE_ENTRIES:
+        return _dense_step(jacobian(value, key), gradient, metric, shift)
+
+    def curvature(step: NDArray) -> NDArray[np.float64]:
+        changed = metric(change_tensor(value, key, *_parted(step, value, key)))
+        return _joined(pull_value(changed, key), pull_key(changed, value)) + shift * step
+
+    step, remainder, rounds = _conjugate_gradients(curvature, gradient, diagonal + shift, forcing)
+    decrease = float(step @ gradient + step @ remainder + shift * (step @ step))
+    return step, decrease, rounds
+
+
+def _dense_step(
+    jacobian: NDArray, gradient: NDArray, metric: Metric, shift: float
+) -> tuple[NDArray, float, int]:
+    """The same by Cholesky's factorisation; it takes as long as ``rounds`` of the other."""
+    flat = jacobian.reshape(len(jacobian), -1)
+    normal = flat @ metric(jacobian.reshape(-1, *jacobian.shape[2:])).reshape(flat.shape).T
+    normal[np.diag_indices_from(normal)] += shift
+    rounds = 8 + len(flat) // 16
+    try:
+        step = cho_solve(cho_factor(normal, overwrite_a=True, check_finite=False), gradient)
+    except LinAlgError:
+        # Not definite in floating point: no step, which raises the damping.
+        return np.zeros_like(gradient), 0.0, rounds
+    return step, float(step @ gradient + shift * (step @ step)), rounds
+
+
+def _conjugate_gradients(
+    curvature: Callable[[NDArray], NDArray], gradient: NDArray, diagonal: NDArray, forcing: float
+) -> tuple[NDArray, NDArray, int]:
+    """Preconditioned conjugate gradients: the step, what is left of the gradient, rounds."""
+    step, remainder = np.zeros_like(gradient), gradient.copy()
+    scaled = remainder / diagonal
+    direction, power = scaled, float(remainder @ scaled)
+    goal, rounds = forcing**2 * power, 0
+    while power > goal and rounds < MAX_ROUNDS:
+        curved = curvature(direction)
+        rounds += 1
+        length = power / float(direction @ curved)
+        step = step + length * direction
+        remainder = remainder - length * curved
+        scaled = remainder / diagonal
+        previous, power = power, float(remainder @ scaled)
+        direction = scaled + (power / previous) * direction
+    return step, remainder, rounds
+
+
+def _joined(value: NDArray, key: NDArray) -> NDArray[np.float64]:
+    return np.concatenate([value.ravel(), key.ravel()])
+
+
+def _parted(step: NDArray, value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
+    return step[: value.size].reshape(value.shape), step[value.size :].reshape(key.shape)

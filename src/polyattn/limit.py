@@ -1,0 +1,133 @@
+"""The best layer with a limited number of heads, and what the limit costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn import heads
+from polyattn.errors import InvalidInput
+from polyattn.features.pairs import feature_weights, fold_heads
+from polyattn.heads import Compression
+from polyattn.result import FitResult
+from polyattn.scaling import restored, scaled
+from polyattn.solve.outcome import Outcome
+from polyattn.solve.primal import residual_pass
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
+# Beyond this many features the p x p moments are not made just to weigh the heads.
+MAX_WEIGHED_FEATURES = 4096
+
+
+def limit_heads(
+    result: FitResult, n_heads: int | str, source: Rows | Moments | TriangularFactor
+) -> FitResult:
+    """Replace the optimum by the best layer with ``n_heads`` heads (or "auto") that was found.
+
+    The convex optimum P* is known, so the excess of any other layer P is the quadratic form
+    (P - P*) M (P - P*) in the moments M (plus the penalty): minimising it over layers with few
+    heads minimises the true empirical risk.
+    """
+    token, target = source.token_exponent or 0, source.target_exponent or 0
+    units = target - 3 * token
+    optimum = scaled(result.coef, -units)
+    gram, ridge = _scaled_gram(result, source), float(np.ldexp(result.ridge, -6 * token))
+    power = float(np.ldexp(result.risk * source.total_weight, -2 * target))
+    found = _search(result, n_heads, optimum, gram, ridge, power, source.n_positive)
+    coef = fold_heads(found.attn, found.value)
+    if gram is not None:
+        power += _excess(coef, optimum, gram, ridge)
+    else:
+        power = _measured_power(coef, source)
+    risk = float(np.ldexp(power / source.total_weight, 2 * target))
+    coef = restored(coef, units, "the coefficients")
+    coef.setflags(write=False)
+    return replace(
+        result,
+        coef=coef,
+        risk=max(risk, result.optimal_risk),
+        known_heads=_in_true_units(found, units),
+        outcome=_describe(result, risk, found, weighed=gram is not None),
+    )
+
+
+def _search(
+    result: FitResult,
+    n_heads: int | str,
+    optimum: NDArray,
+    gram: NDArray | None,
+    ridge: float,
+    power: float,
+    n_rows: int,
+) -> Compression:
+    if gram is None and n_heads == "auto":
+        raise InvalidInput(
+            f"n_heads='auto' weighs the noise by the moments of {result.n_features} features, "
+            f"which is done up to {MAX_WEIGHED_FEATURES}; give n_heads as a number."
+        )
+    if gram is None:
+        return heads.best_heads(optimum, int(n_heads), None, result.random_state)
+    penalised = gram.copy()
+    penalised[np.diag_indices_from(gram)] += ridge * feature_weights(optimum.shape[2]) ** 2
+    if n_heads == "auto":
+        return heads.choose_heads(optimum, penalised, power, n_rows, result.random_state)
+    return heads.best_heads(optimum, int(n_heads), penalised, result.random_state)
+
+
+def _scaled_gram(
+    result: FitResult, source: Rows | Moments | TriangularFactor
+) -> NDArray[np.float64] | None:
+    """sum psi psi^T of the scaled tokens, from whatever is at hand; None when too large."""
+    if isinstance(source, TriangularFactor):
+        factor = source.scaled_factor()
+        return factor.T @ factor
+    if isinstance(result.statistics, Moments):
+        return result.statistics.scaled_gram()
+    if isinstance(source, Rows) and result.n_features <= MAX_WEIGHED_FEATURES:
+        return Moments.of(source).scaled_gram()
+    return None
+
+
+def _excess(coef: NDArray, optimum: NDArray, gram: NDArray, ridge: float) -> float:
+    """The increase of the sum of squared errors over the optimum P*.
+
+    The optimum satisfies M P* - b = -ridge s^2 P*, so with D = P - P* the increase is
+    D M D - 2 ridge <D, s^2 P*>.
+    """
+    difference = (coef - optimum).reshape(len(coef), -1)
+    weighted = feature_weights(coef.shape[2]) ** 2 * optimum.reshape(len(coef), -1)
+    curved = float(np.sum(difference @ gram * difference))
+    return max(0.0, curved - 2.0 * ridge * float(np.sum(difference * weighted)))
+
+
+def _measured_power(coef: NDArray, source: Rows | Moments | TriangularFactor) -> float:
+    """The sum of squared errors by one more pass over the data."""
+    if not isinstance(source, Rows):
+        raise InvalidInput("n_heads=... for so many features needs X and Y, not statistics.")
+    theta = coef.reshape(len(coef), -1) * feature_weights(source.width)
+    return residual_pass(np.ascontiguousarray(theta.T), source)[1]
+
+
+def _in_true_units(found: Compression, exponent: int) -> Compression:
+    """Heads of the scaled problem as heads of the true one: the power of two is shared."""
+    half = exponent // 2
+    return replace(
+        found,
+        attn=restored(found.attn, half, "the heads"),
+        value=restored(found.value, exponent - half, "the heads"),
+    )
+
+
+def _describe(result: FitResult, risk: float, found: Compression, weighed: bool) -> Outcome:
+    count = "1 head" if found.n_heads == 1 else f"{found.n_heads} heads"
+    norm = "" if weighed else " They were fitted to the optimal coefficients, not to the data."
+    return Outcome(
+        "limited_heads",
+        f"The best layer with {count} that was found has risk {risk:.6g}; the optimum over any "
+        f"number of heads, which no layer can beat, has {result.optimal_risk:.6g} "
+        f"(gap {risk - result.optimal_risk:.3g}).{norm}",
+        f"The optimum itself: {result.outcome.sentence}",
+    )

@@ -1,0 +1,258 @@
+"""Sequences in: one validated container for equal-length, ragged and padded data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyattn.errors import InvalidInput, InvalidType
+
+MODES = ("last", "causal", "full")
+
+# How many numbers are looked at together when a whole array is checked.
+CHECK_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceBatch:
+    """Sequences of tokens, one after the other: sequence i is ``values[offsets[i]:offsets[i+1]]``.
+
+    Parameters
+    ----------
+    values : array (n_tokens_total, n_dims)
+        Any real dtype, any memory order, memory maps included; kept as it is, never written to.
+        Blocks are converted to float64 as they are used.
+    offsets : integer array (n_sequences + 1,)
+        Starts at 0, increases strictly (no empty sequences), ends at ``len(values)``.
+
+    Anything that takes sequences takes a SequenceBatch, and builds one from an array
+    (n_sequences, n_tokens, n_dims) or a list of arrays (n_i, n_dims).
+    """
+
+    values: NDArray
+    offsets: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        values = real_array(self.values, "values")
+        if values.ndim != 2:
+            raise InvalidInput(
+                f"values must have shape (n_tokens_total, n_dims); got shape {values.shape}."
+            )
+        if values.shape[1] == 0:
+            raise InvalidInput("tokens need at least one coordinate; got n_dims = 0.")
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "offsets", _checked_offsets(self.offsets, len(values)))
+        require_finite(values, "X")
+
+    @classmethod
+    def from_sequences(cls, sequences: Sequence[ArrayLike], name: str = "X") -> SequenceBatch:
+        """From a list of arrays (n_i, n_dims) of any lengths and one common width."""
+        if len(sequences) == 0:
+            raise InvalidInput(f"{name} is empty: at least one sequence is needed.")
+        arrays = [real_array(item, f"{name}[{i}]") for i, item in enumerate(sequences)]
+        for i, array in enumerate(arrays):
+            if array.ndim != 2:
+                raise InvalidInput(
+                    f"{name}[{i}] must have shape (n_tokens, n_dims); got shape {array.shape}."
+                )
+            if array.shape[1] != arrays[0].shape[1]:
+                raise InvalidInput(
+                    f"all sequences need the same number of coordinates: {name}[0] has "
+                    f"{arrays[0].shape[1]}, {name}[{i}] has {array.shape[1]}."
+                )
+        offsets = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
+        return cls(np.concatenate(arrays), offsets)
+
+    @classmethod
+    def from_array(cls, array: ArrayLike, name: str = "X") -> SequenceBatch:
+        """From one array (n_sequences, n_tokens, n_dims); a view where the memory allows it."""
+        data = real_array(array, name)
+        if data.ndim != 3:
+            raise InvalidInput(
+                f"{name} must have shape (n_sequences, n_tokens, n_dims) or be a list of arrays "
+                f"(n_tokens, n_dims); got shape {data.shape}."
+            )
+        n_sequences, n_tokens, n_dims = data.shape
+        if n_sequences == 0:
+            raise InvalidInput(f"{name} is empty: at least one sequence is needed.")
+        if n_tokens == 0:
+            raise InvalidInput(f"{name} has sequences of zero tokens; each needs at least one.")
+        offsets = np.arange(n_sequences + 1, dtype=np.int64) * n_tokens
+        return cls(data.reshape(n_sequences * n_tokens, n_dims), offsets)
+
+    @classmethod
+    def from_padded(cls, array: ArrayLike, lengths: ArrayLike, name: str = "X") -> SequenceBatch:
+        """From an array (n_sequences, n_max, n_dims) of which the first ``lengths[i]`` count.
+
+        What stands behind the length (zeros, NaN) is ignored.
+        """
+        data = real_array(array, name)
+        sizes = np.asarray(lengths)
+        if data.ndim != 3:
+            raise InvalidInput(
+                f"padded {name} must have shape (n_sequences, n_max, n_dims); "
+                f"got shape {data.shape}."
+            )
+        if sizes.shape != (len(data),) or sizes.dtype.kind not in "iu":
+            raise InvalidInput(
+                f"lengths must be {len(data)} integers, one per sequence; "
+                f"got {sizes.dtype} of shape {sizes.shape}."
+            )
+        if len(data) == 0:
+            raise InvalidInput(f"{name} is empty: at least one sequence is needed.")
+        if sizes.min() < 1 or sizes.max() > data.shape[1]:
+            raise InvalidInput(
+                f"lengths must lie between 1 and {data.shape[1]}, the padded length; "
+                f"got values from {sizes.min()} to {sizes.max()}."
+            )
+        inside = np.arange(data.shape[1])[None, :] < sizes[:, None]
+        return cls(data[inside], np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> NDArray:
+        """Sequence ``index`` as an array (n_i, n_dims), a view."""
+        i = range(len(self))[index]
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def part(self, first: int, stop: int) -> SequenceBatch:
+        """Sequences first..stop as a batch of their own, a view."""
+        start, end = int(self.offsets[first]), int(self.offsets[stop])
+        return SequenceBatch(self.values[start:end], self.offsets[first : stop + 1] - start)
+
+    def __iter__(self) -> Iterator[NDArray]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        length = (
+            f"{self.common_length}"
+            if self.common_length is not None
+            else f"{self.lengths.min()}..{self.lengths.max()}"
+        )
+        return (
+            f"SequenceBatch({len(self)} sequences of {length} tokens, "
+            f"{self.n_dims} coordinates, {self.values.dtype})"
+        )
+
+    @property
+    def n_dims(self) -> int:
+        """Coordinates per token."""
+        return self.values.shape[1]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens per sequence, shape (n_sequences,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def common_length(self) -> int | None:
+        """The number of tokens when all sequences have the same one, otherwise None."""
+        lengths = self.lengths
+        return int(lengths[0]) if np.all(lengths == lengths[0]) else None
+
+    def n_rows(self, mode: str) -> int:
+        """How many positions are predicted: one per sequence (last) or one per token."""
+        return len(self) if mode == "last" else len(self.values)
+
+    def slices(self, block_tokens: int) -> Iterator[tuple[int, int]]:
+        """Ranges (first, stop) of whole sequences of about ``block_tokens`` tokens each."""
+        first = 0
+        while first < len(self):
+            limit = self.offsets[first] + block_tokens
+            stop = int(np.searchsorted(self.offsets, limit, side="right")) - 1
+            stop = min(max(stop, first + 1), len(self))
+            yield first, stop
+            first = stop
+
+
+# Nested lists of numbers are an ArrayLike already; a list of arrays is not.
+Sequences: TypeAlias = SequenceBatch | ArrayLike | Sequence[NDArray]
+
+
+def as_batch(X: Sequences, name: str = "X", n_dims: int | None = None) -> SequenceBatch:
+    """The door for sequences: whatever was given becomes a validated SequenceBatch.
+
+    ``n_dims`` is the required width, when a layer or statistics already fix it.
+    """
+    if isinstance(X, SequenceBatch):
+        batch = X
+    elif isinstance(X, Sequence) and not isinstance(X, str | bytes):
+        batch = SequenceBatch.from_sequences(X, name)
+    else:
+        batch = SequenceBatch.from_array(X, name)
+    if n_dims is not None and batch.n_dims != n_dims:
+        raise InvalidInput(f"{name} must have tokens of {n_dims} coordinates; got {batch.n_dims}.")
+    return batch
+
+
+def real_array(values: object, name: str) -> NDArray:
+    """``values`` as an array of real numbers, uncopied where possible, or a clear refusal."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InvalidType(
+            f"{name} is a masked array; remove or impute what is masked, or give unequal lengths "
+            "as a list of arrays."
+        )
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is not a rectangular array; give sequences of unequal length as a list "
+            "of arrays of shape (n_tokens, n_dims)."
+        ) from None
+    if array.dtype.kind not in "biuf":
+        kind = {"c": "complex numbers", "U": "text", "S": "bytes", "O": "Python objects"}.get(
+            array.dtype.kind, str(array.dtype)
+        )
+        raise InvalidType(
+            f"{name} must hold real numbers; got {kind} (dtype {array.dtype}). Convert it first, "
+            "for example with numpy.asarray(..., dtype=float)."
+        )
+    if array.dtype.itemsize > 8 and array.dtype.kind == "f":
+        raise InvalidType(
+            f"{name} has dtype {array.dtype}, of more precision than float64; convert it first."
+        )
+    return array
+
+
+def require_finite(array: NDArray, name: str) -> None:
+    """Refuse NaN and infinity, naming how many there are; looks at one block at a time."""
+    if array.dtype.kind != "f":
+        return
+    step = max(1, CHECK_BLOCK // max(1, array[0:1].size))
+    bad = sum(
+        int(np.size(block) - np.count_nonzero(np.isfinite(block)))
+        for block in (array[i : i + step] for i in range(0, len(array), step))
+    )
+    if bad:
+        raise InvalidInput(
+            f"{name} contains NaN or infinity in {bad} of {array.size} places; "
+            "remove or impute them first."
+        )
+
+
+def _checked_offsets(offsets: ArrayLike, total: int) -> NDArray[np.int64]:
+    array = np.asarray(offsets)
+    if array.ndim != 1 or len(array) < 2 or array.dtype.kind not in "iu":
+        raise InvalidInput(
+            "offsets must be a one-dimensional integer array of n_sequences + 1 entries; "
+            f"got {array.dtype} of shape {array.shape}."
+        )
+    array = array.astype(np.int64)
+    if array[0] != 0 or array[-1] != total:
+        raise InvalidInput(
+            f"offsets must run from 0 to {total}, the number of tokens; "
+            f"got {array[0]} to {array[-1]}."
+        )
+    lengths = np.diff(array)
+    if np.any(lengths < 1):
+        i = int(np.argmax(lengths < 1))
+        raise InvalidInput(
+            f"sequence {i} has {lengths[i]} tokens; every sequence needs at least one."
+        )
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,13 @@
+"""From statistics to folded coefficients: one objective, one file per road.
+
+    minimise   sum_i w_i ||y_i - F(X_i)||^2  +  ridge ||T||_F^2
+
+over layers with any number of heads.  ``ridge = 0`` means the minimiser of smallest ||T||_F,
+the limit of ridge -> 0.  T is the symmetric tensor of the layer, so in the coordinates
+theta = s * P (off-diagonal s = sqrt(1/2)) the penalty is plain ||theta||^2.
+"""
+
+from polyattn.solve.auto import Plan, plan
+from polyattn.solve.outcome import Outcome, Solution
+
+__all__ = ["Outcome", "Plan", "Solution", "plan"]

@@ -1,0 +1,39 @@
+"""The direct road: orthogonal factorisation of the features, no condition number squared.
+
+Accepts any data; for at least as many rows as features the rows are factored in a stream
+(memory O(p^2)), for fewer the features are held in memory (rows x p numbers).
+Equals ``numpy.linalg.lstsq`` on features whose off-diagonal columns are multiplied by sqrt(2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from polyattn.features.cubic import cubic_features
+from polyattn.features.pairs import feature_weights
+from polyattn.solve.outcome import Solution
+from polyattn.solve.spectral import solve_root
+from polyattn.stats import TriangularFactor
+from polyattn.stats.rows import Rows
+
+
+def solve_direct(rows: Rows, ridge: float) -> Solution:
+    """The minimiser by QR (tall) or by singular values (wide)."""
+    if rows.n_rows >= rows.n_features:
+        return solve_factor(TriangularFactor.of(rows), ridge)
+    features = np.empty((rows.n_rows, rows.n_features))
+    targets = np.empty((rows.n_rows, rows.n_outputs))
+    for block in rows.blocks():
+        features[block.first : block.stop] = cubic_features(block.pairs, block.queries).T
+        targets[block.first : block.stop] = block.targets.T
+    features /= feature_weights(rows.width)
+    return solve_root(features, targets, ridge, rows.n_rows)
+
+
+def solve_factor(factor: TriangularFactor, ridge: float) -> Solution:
+    """The minimiser from a triangular factor alone."""
+    root = factor.scaled_factor() / feature_weights(factor.width)
+    inside = solve_root(root, factor.scaled_projection(), ridge, factor.n_rows)
+    return replace(inside, residual_power=inside.residual_power + factor.scaled_residual_power())

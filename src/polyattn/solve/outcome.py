@@ -1,0 +1,88 @@
+"""What a solver found, and the sentence that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A result in words: what happened, and what to do next.  ``str(outcome)`` is both."""
+
+    name: str
+    sentence: str
+    next_step: str
+
+    def __str__(self) -> str:
+        return f"{self.sentence} {self.next_step}".strip()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; ``Outcome(**...)`` is the inverse."""
+        return {"name": self.name, "sentence": self.sentence, "next_step": self.next_step}
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Coefficients in the coordinates of the norm, for scaled tokens and targets.
+
+    theta : array (p, e); P = theta / s
+    rank : numerical rank of the features (None where a penalty made it irrelevant)
+    residual_power : sum of weighted squared residuals, scaled targets
+    condition : estimated condition number of the (column-equilibrated) features
+    """
+
+    theta: NDArray[np.float64]
+    rank: int | None
+    residual_power: float
+    condition: float
+    ridge: float
+    note: str = ""
+
+
+def describe(
+    solution: Solution, n_features: int, n_rows: int, chosen_by: str | None = None
+) -> Outcome:
+    """The outcome of a solution; ``chosen_by`` is the rule that chose the ridge, if one did."""
+    if solution.ridge > 0:
+        return Outcome(
+            "regularised",
+            f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
+            + solution.note,
+            f"The ridge was chosen by {chosen_by!r}: see ridge_path for the others."
+            if chosen_by
+            else "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
+            "sequences out.",
+        )
+    if solution.rank is None:
+        return Outcome(
+            "iterative",
+            "A global optimum of smallest norm was approached iteratively." + solution.note,
+            "Whether it is unique was not examined.",
+        )
+    if solution.rank == n_features:
+        return Outcome(
+            "unique",
+            "The unique global optimum over any number of heads was found: the data determine "
+            f"all {n_features} coefficients (condition number about {solution.condition:.1e})."
+            + solution.note,
+            ""
+            if solution.condition < 1e8
+            else "The coefficients are sensitive to noise; a "
+            "small ridge or data that vary more would steady them.",
+        )
+    cause = (
+        f"there are {n_rows} predicted positions for {n_features} coefficients"
+        if n_rows < n_features
+        else "the tokens do not vary in every way that the layer can see (constant, repeated or "
+        "discrete coordinates, short sequences)"
+    )
+    return Outcome(
+        "minimum_norm",
+        f"A global optimum was found, but it is not unique: rank {solution.rank} of {n_features} "
+        f"– {cause}. The minimiser of smallest norm was chosen." + solution.note,
+        "Predictions on inputs unlike the data depend on that choice: add data, or set ridge > 0.",
+    )

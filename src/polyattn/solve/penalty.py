@@ -1,0 +1,80 @@
+"""The ridge argument: a number, or a rule that lets the data choose it."""
+
+from __future__ import annotations
+
+import numbers
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from polyattn.sequences import real_array, require_finite
+from polyattn.solve.ridge_path import RidgePath, generalised, leave_one_out
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
+RULES = ("loo", "gcv")
+
+
+def require_ridge(ridge: object, grid: ArrayLike | None) -> float | str:
+    """A ridge >= 0 or one of the rules; a grid only makes sense with a rule."""
+    if isinstance(ridge, str) and ridge in RULES:
+        return ridge
+    rules = ", ".join(repr(rule) for rule in RULES)
+    if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real):
+        raise InvalidType(f"ridge must be a number >= 0 or one of {rules}; got {ridge!r}.")
+    try:
+        value = float(ridge)
+    except OverflowError:
+        value = np.inf
+    if not (0.0 <= value < np.inf):
+        raise InvalidInput(f"ridge must be finite and not negative; got {value:g}.")
+    if grid is not None:
+        raise InvalidInput(f"ridge_grid is used only with ridge set to one of {rules}.")
+    return value
+
+
+def chosen_ridge(
+    ridge: float | str, grid: ArrayLike | None, source: Rows | Moments | TriangularFactor
+) -> tuple[float, RidgePath | None]:
+    """The ridge for scaled tokens, and the errors over the grid when a rule chose it."""
+    token = source.token_exponent or 0
+    if not isinstance(ridge, str):
+        return _scaled_ridge(np.array(ridge), token).item(), None
+    ridges = None if grid is None else _scaled_ridge(_checked_grid(grid), token)
+    if ridges is not None and not np.all(ridges > 0):
+        raise OutOfRange(
+            f"a ridge of ridge_grid vanishes beside tokens of size about 2**{token}; choose "
+            "larger ones, or rescale X so that it is of order one."
+        )
+    if ridge == "gcv":
+        if isinstance(source, TriangularFactor):
+            raise InvalidInput("ridge='gcv' needs data or Moments, not a TriangularFactor.")
+        path = generalised(source, ridges)
+    elif isinstance(source, Rows):
+        path = leave_one_out(source, ridges)
+    else:
+        raise InvalidInput(
+            "ridge='loo' needs the sequences themselves, which statistics do not keep; "
+            "give X and Y, or use ridge='gcv' with Moments."
+        )
+    return path.best, path
+
+
+def _scaled_ridge(ridge: NDArray, token_exponent: int) -> NDArray[np.float64]:
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(ridge, -6 * token_exponent)
+    if not np.all(np.isfinite(result)):
+        raise OutOfRange(
+            f"ridge = {np.max(ridge):g} is beyond float64 beside tokens of size about "
+            f"2**{token_exponent}; rescale X so that it is of order one."
+        )
+    return result
+
+
+def _checked_grid(grid: ArrayLike) -> NDArray[np.float64]:
+    ridges = np.unique(real_array(grid, "ridge_grid").astype(np.float64))
+    require_finite(ridges, "ridge_grid")
+    if ridges.size == 0 or ridges[0] <= 0:
+        raise InvalidInput("ridge_grid must hold at least one number, all of them positive.")
+    return ridges

@@ -1,0 +1,137 @@
+"""Minimum-norm least squares from singular values: the road when the rank is in doubt.
+
+The rank is judged after the columns are brought to equal size, since features of coordinates
+with different units differ by powers of those units without being dependent.  The minimum norm
+is then taken in the true coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, qr, solve_triangular
+
+from polyattn.solve.outcome import Solution
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def rank_tolerance(n_features: int, n_rows: int) -> float:
+    """Below this part of the largest, a singular value of equilibrated columns is rounding."""
+    return EPS * max(10.0 * n_features, float(np.sqrt(n_rows)))
+
+
+def solve_root(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Solution:
+    """Least squares from a root: root^T root = sum phi phi^T and root^T rhs = sum phi y^T.
+
+    ``root`` (m, p) is a triangular factor or the features themselves; ``residual_power`` of
+    the result counts only what is inside the root.
+    """
+    if ridge > 0 and len(root) < root.shape[1]:
+        return _wide_ridge(root, rhs, ridge, rank_tolerance(root.shape[1], n_rows))
+    if ridge > 0:
+        return _tall_ridge(root, rhs, ridge, n_rows)
+    scale = column_scale(np.sqrt(np.einsum("mp,mp->p", root, root)))
+    tolerance = rank_tolerance(root.shape[1], n_rows)
+    rcond = _triangular_rcond(root, scale)
+    if rcond > tolerance:
+        theta = solve_triangular(root, rhs)
+        return Solution(theta, root.shape[1], _power(rhs - root @ theta), 1.0 / rcond, 0.0)
+    left, sigma, right = np.linalg.svd(root / scale, full_matrices=False)
+    rank = int(np.count_nonzero(sigma > tolerance * max(sigma[0], 1.0)))
+    theta = minimum_norm(right[:rank].T, sigma[:rank], left[:, :rank].T @ rhs, scale)
+    condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
+    return Solution(theta, rank, _power(rhs - root @ theta), condition, 0.0)
+
+
+def solve_gram(
+    gram: NDArray, cross: NDArray, target_power: float, ridge: float, scale: NDArray
+) -> Solution:
+    """The same from a Gram matrix alone, by its eigenvalues.
+
+    Squaring costs half the digits: what is below about 1e-7 of the largest singular value
+    cannot be told from zero.
+    """
+    p = len(gram)
+    equilibrated = gram / scale / scale[:, None]
+    equilibrated[np.diag_indices_from(equilibrated)] += ridge / scale**2
+    eigenvalues, vectors = np.linalg.eigh(equilibrated)
+    kept = eigenvalues > EPS * 10.0 * p * max(float(eigenvalues[-1]), 1.0)
+    rank, sigma = int(np.count_nonzero(kept)), np.sqrt(eigenvalues[kept])
+    projected = vectors[:, kept].T @ (cross / scale[:, None]) / sigma[:, None]
+    theta = minimum_norm(vectors[:, kept], sigma, projected, scale)
+    condition = float(sigma[-1] / sigma[0]) if rank else 1.0
+    residual = target_power - float(np.sum(theta * (2 * cross - gram @ theta)))
+    note = (
+        " The rank was judged from second moments, which cannot see singular values below 1e-7 "
+        "of the largest; a TriangularFactor can."
+    )
+    return Solution(
+        theta,
+        rank if ridge == 0 else None,
+        max(0.0, residual),
+        condition,
+        ridge,
+        note if rank < p else "",
+    )
+
+
+def minimum_norm(
+    right: NDArray, sigma: NDArray, projected: NDArray, scale: NDArray
+) -> NDArray[np.float64]:
+    """The theta of least ||theta|| with sigma right^T (scale * theta) = projected.
+
+    The row space in true coordinates is spanned by scale * right = Q R, so theta = Q w with
+    R^T w = projected / sigma.
+    """
+    if len(sigma) == 0:
+        return np.zeros((len(scale), projected.shape[1]))
+    basis, triangle = qr(scale[:, None] * right, mode="economic", check_finite=False)
+    inner = solve_triangular(triangle, projected / sigma[:, None], trans="T", check_finite=False)
+    return basis @ inner
+
+
+def column_scale(norms: NDArray) -> NDArray[np.float64]:
+    """Powers of two near the column norms (1 for a zero column): dividing by them is exact."""
+    scale = np.ones_like(norms)
+    positive = norms > 0
+    scale[positive] = np.exp2(np.round(np.log2(norms[positive])))
+    return scale
+
+
+def _tall_ridge(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Solution:
+    """Ridge as least squares with p more rows, sqrt(ridge) I: columns keep their own scale."""
+    p = root.shape[1]
+    stacked = np.concatenate([root, np.sqrt(ridge) * np.eye(p)])
+    padded = np.concatenate([rhs, np.zeros((p, rhs.shape[1]))])
+    basis, triangle = qr(stacked, mode="economic", check_finite=False)
+    solution = solve_root(triangle, basis.T @ padded, 0.0, n_rows)
+    power = _power(rhs - root @ solution.theta)
+    return replace(solution, rank=None, residual_power=power, ridge=ridge)
+
+
+def _wide_ridge(root: NDArray, rhs: NDArray, ridge: float, tolerance: float) -> Solution:
+    """theta = V diag(sigma / (sigma^2 + ridge)) U^T rhs: no square of the condition number."""
+    left, sigma, right = np.linalg.svd(root, full_matrices=False)
+    floor = tolerance * sigma[0]
+    # Under a penalty smaller than rounding, a singular value of pure rounding means zero.
+    kept = (sigma > floor) | (ridge >= floor**2)
+    filtered = np.where(kept, sigma / (sigma**2 + ridge), 0.0)
+    theta = right.T @ (filtered[:, None] * (left.T @ rhs))
+    condition = float(np.sqrt((sigma[0] ** 2 + ridge) / (sigma[-1] ** 2 + ridge)))
+    return Solution(theta, None, _power(rhs - root @ theta), condition, ridge)
+
+
+def _triangular_rcond(root: NDArray, scale: NDArray) -> float:
+    """Reciprocal condition number of a square triangular root; 0 for any other."""
+    m, p = root.shape
+    if m != p or np.any(np.tril(root, -1)):
+        return 0.0
+    rcond, _ = lapack.dtrcon(np.asfortranarray(root / scale), norm="1", uplo="U", diag="N")
+    return float(rcond)
+
+
+def _power(residual: NDArray) -> float:
+    return float(np.sum(residual**2))

@@ -1,0 +1,204 @@
+"""What both statistics share: sizes, counts, powers of two, and the rules of merging."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from os import PathLike
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyattn.errors import InvalidInput, require_choice, require_flag
+from polyattn.features.pairs import n_features
+from polyattn.files import Record, read_record, rebuild, write_record
+from polyattn.scaling import join_exponents
+from polyattn.sequences import MODES, Sequences
+from polyattn.stats.rows import Rows
+from polyattn.targets import Targets
+
+SHAPE = ("n_dims", "n_outputs", "mode", "bias")
+COUNTS = (
+    "n_rows",
+    "n_positive",
+    "n_sequences",
+    "total_weight",
+    "max_length",
+    "token_exponent",
+    "target_exponent",
+)
+
+
+class Statistics(ABC):
+    """Sums over predicted positions that merge: update, ``+``, save, load.
+
+    Parameters
+    ----------
+    n_dims : int
+        Coordinates per token (without the constant one of ``bias``).
+    n_outputs : int
+        Target coordinates; 0 for statistics of the inputs alone (enough for a certificate).
+    mode : "last" | "causal" | "full"
+        Which positions are predicted.
+    bias : bool
+        Append a coordinate that is always 1 to every token.
+    """
+
+    kind: str
+
+    def __init__(
+        self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
+    ) -> None:
+        self.n_dims = _size(n_dims, "n_dims", 1)
+        self.n_outputs = _size(n_outputs, "n_outputs", 0)
+        self.mode = require_choice("mode", mode, MODES)
+        self.bias = require_flag("bias", bias)
+        self.n_rows = 0
+        self.n_positive = 0  # rows of positive weight
+        self.n_sequences = 0
+        self.total_weight = 0.0
+        self.max_length = 0
+        # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
+        self.token_exponent: int | None = None
+        self.target_exponent: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Coordinates per token as the layer sees them: the constant of ``bias`` included."""
+        return self.n_dims + self.bias
+
+    @property
+    def n_features(self) -> int:
+        """p, the number of cubic features."""
+        return n_features(self.width)
+
+    def update(
+        self, X: Sequences, Y: Targets | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Add sequences and their targets; returns itself.
+
+        Cost: one pass over X, memory independent of the number of sequences.
+        """
+        if (Y is None) != (self.n_outputs == 0):
+            raise InvalidInput(
+                f"these statistics were made with n_outputs={self.n_outputs}; "
+                + ("Y is missing." if Y is None else "they take no Y.")
+            )
+        rows = Rows.build(
+            X, Y, self.mode, self.bias, sample_weight, self.n_dims, self.n_outputs or None
+        )
+        return self.add_rows(rows)
+
+    @classmethod
+    def of(cls, rows: Rows) -> Self:
+        """The statistics of rows that are validated already."""
+        return cls(rows.n_dims, rows.n_outputs, rows.mode, rows.bias).add_rows(rows)
+
+    def add_rows(self, rows: Rows) -> Self:
+        """Add rows that are validated already."""
+        self._adopt(
+            join_exponents(self.token_exponent, rows.token_exponent),
+            join_exponents(self.target_exponent, rows.target_exponent),
+        )
+        self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
+        self.n_rows += rows.n_rows
+        self.n_positive += rows.n_positive
+        self.n_sequences += len(rows.batch)
+        self.total_weight += rows.total_weight
+        self.max_length = max(self.max_length, int(rows.batch.lengths.max()))
+        return self
+
+    def __add__(self, other: Self) -> Self:
+        """The statistics of both data sets together; neither operand changes."""
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, theirs = self._shape(), other._shape()
+        if mine != theirs:
+            different = ", ".join(
+                f"{key} {mine[key]} and {theirs[key]}" for key in mine if mine[key] != theirs[key]
+            )
+            raise InvalidInput(f"only statistics of the same kind merge; these have {different}.")
+        merged, addend = self.copy(), other.copy()
+        token = join_exponents(self.token_exponent, other.token_exponent)
+        target = join_exponents(self.target_exponent, other.target_exponent)
+        merged._adopt(token, target)
+        addend._adopt(token, target)
+        merged._absorb(addend)
+        merged.n_rows += other.n_rows
+        merged.n_positive += other.n_positive
+        merged.n_sequences += other.n_sequences
+        merged.total_weight += other.total_weight
+        merged.max_length = max(merged.max_length, other.max_length)
+        return merged
+
+    def __repr__(self) -> str:
+        bias = ", bias" if self.bias else ""
+        return (
+            f"{type(self).__name__}({self.n_sequences} sequences, {self.n_rows} predicted "
+            f"positions, {self.n_features} features, {self.n_outputs} outputs, "
+            f"mode {self.mode!r}{bias})"
+        )
+
+    def copy(self) -> Self:
+        """An independent copy."""
+        return self.from_record(self.to_record())
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to one file (safetensors with JSON metadata), atomically."""
+        write_record(self.to_record(), path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read what ``save`` wrote."""
+        return rebuild(cls, read_record(path, cls.kind), path)
+
+    def to_record(self) -> Record:
+        """The content as named arrays and plain metadata."""
+        metadata = {key: getattr(self, key) for key in SHAPE + COUNTS}
+        return Record(self.kind, self._arrays(), metadata)
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        """The inverse of ``to_record``; the arrays are copied."""
+        made = cls(**{key: record.metadata[key] for key in SHAPE})
+        for key in COUNTS:
+            setattr(made, key, record.metadata[key])
+        made._restore(record.arrays)
+        return made
+
+    def _shape(self) -> dict:
+        return {key: getattr(self, key) for key in SHAPE}
+
+    def _adopt(self, token: int | None, target: int | None) -> None:
+        """Go over to other powers of two: exact, but for what underflows."""
+        tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
+        targets = 0 if self.target_exponent is None else self.target_exponent - (target or 0)
+        if tokens or targets:
+            self._rescale(tokens, targets)
+        self.token_exponent, self.target_exponent = token, target
+
+    @abstractmethod
+    def _accumulate(self, rows: Rows) -> None:
+        """Add the rows, which are read at this object's powers of two."""
+
+    @abstractmethod
+    def _absorb(self, other: Self) -> None:
+        """Add statistics at the same powers of two."""
+
+    @abstractmethod
+    def _rescale(self, tokens: int, targets: int) -> None:
+        """Multiply the tokens seen so far by 2**tokens and the targets by 2**targets."""
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The sums by name."""
+
+    @abstractmethod
+    def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
+        """Take the sums from ``_arrays`` of another object, as copies."""
+
+
+def _size(value: object, name: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InvalidInput(f"{name} must be an integer of at least {least}; got {value!r}.")
+    return int(value)

@@ -1,0 +1,78 @@
+"""TriangularFactor: the R of a QR factorisation of all rows.  Factors merge as Grams do."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from polyattn.features.cubic import cubic_features
+from polyattn.stats.base import Statistics
+from polyattn.stats.grams import shaped_like
+from polyattn.stats.rows import Rows
+
+# At least this many rows are factored together, and at least twice the number of columns.
+MIN_BLOCK_ROWS = 512
+
+
+class TriangularFactor(Statistics):
+    """R with R^T R = sum [psi; y] [psi; y]^T, without ever squaring the condition number.
+
+    Stack two factors, factor again, and the result is the factor of both data sets.  Small
+    eigenvalues survive: where a Gram loses everything below 1e-16 of the largest eigenvalue,
+    R keeps it down to 1e-32.
+
+    Cost: about four times the flops of ``Moments``; memory a few times (p + e)^2 numbers.
+    """
+
+    kind = "triangular_factor"
+
+    def __init__(
+        self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
+    ) -> None:
+        super().__init__(n_dims, n_outputs, mode, bias)
+        self._factor = np.zeros((0, self.n_features + self.n_outputs))
+
+    def scaled_factor(self) -> NDArray[np.float64]:
+        """R of the features, (min(rows, p), p) upper triangular, scaled tokens."""
+        return self._factor[: self.n_features, : self.n_features]
+
+    def scaled_projection(self) -> NDArray[np.float64]:
+        """Q^T y, (min(rows, p), e), scaled targets."""
+        return self._factor[: self.n_features, self.n_features :]
+
+    def scaled_residual_power(self) -> float:
+        """sum ||y||^2 outside the span of the features, scaled targets."""
+        return float(np.sum(self._factor[self.n_features :, self.n_features :] ** 2))
+
+    def _accumulate(self, rows: Rows) -> None:
+        columns = self.n_features + self.n_outputs
+        for block in rows.blocks(max(MIN_BLOCK_ROWS, 2 * columns)):
+            psi = cubic_features(block.pairs, block.queries)
+            self._stack(np.concatenate([psi, block.targets]).T)
+
+    def _absorb(self, other: TriangularFactor) -> None:
+        self._stack(other._factor)
+
+    def _stack(self, more: NDArray) -> None:
+        stacked = np.concatenate([self._factor, more])
+        if len(stacked) == 0:
+            return  # LAPACK refuses empty matrices
+        work, _ = lapack.dgeqrf_lwork(*stacked.shape)
+        factored, _, _, _ = lapack.dgeqrf(
+            np.asfortranarray(stacked), lwork=int(work.real), overwrite_a=1
+        )
+        self._factor = np.triu(factored[: min(stacked.shape)])
+
+    def _rescale(self, tokens: int, targets: int) -> None:
+        p = self.n_features
+        self._factor[:, :p] = np.ldexp(self._factor[:, :p], 3 * tokens)
+        self._factor[:, p:] = np.ldexp(self._factor[:, p:], targets)
+
+    def _arrays(self) -> dict[str, NDArray[np.float64]]:
+        return {"factor": self._factor}
+
+    def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
+        factor = arrays["factor"]
+        rows = min(len(factor), self._factor.shape[1])
+        self._factor = shaped_like(np.zeros((rows, self._factor.shape[1])), factor)

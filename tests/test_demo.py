@@ -1,0 +1,147 @@
+"""The demo end to end, short: figures, the word that matters, and a page that stands alone."""
+
+import json
+import math
+import re
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import polyattn as pa
+from polyattn.cli.demo_page import chart
+from polyattn.cli.main import cli
+from polyattn.experiments.recovery import RecoverySettings, determine, make_task, recover
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    """One demo with a short run of Adam: its JSON and its page."""
+    path = tmp_path_factory.mktemp("demo") / "report.html"
+    result = CliRunner().invoke(cli, ["demo", "--seconds", "0.5", "--out", str(path), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), path.read_text(encoding="utf-8")
+
+
+def test_the_planted_layer_is_recovered(outcome):
+    figures, _ = outcome
+    closed = figures["closed_form"]
+    assert figures["task"]["n_sequences"] == 2048
+    assert figures["task"]["n_tokens"] == 100
+    assert figures["task"]["mode"] == "causal"
+    assert closed["n_heads"] == 1
+    assert closed["validation_error"] < 1e-25
+    assert closed["distance"] < 1e-9
+    assert 0 < closed["seconds"] < 30
+
+
+def test_the_data_are_said_to_determine_it(outcome):
+    determined = outcome[0]["determined"]
+    assert determined["identifiable"]
+    assert "identifiable" in determined["sentence"]
+    assert determined["lambda_min"] > 1e3 * determined["rounding"] > 0
+
+
+@needs_torch
+def test_adam_stands_beside_it(outcome):
+    figures, _ = outcome
+    adam = figures["adam"]
+    assert adam["n_heads"] == 1
+    assert adam["n_steps"] > 0
+    assert 0.5 <= adam["seconds"] < 5
+    assert adam["validation_error"] > figures["closed_form"]["validation_error"]
+    assert len(adam["curve"]["seconds"]) == len(adam["curve"]["errors"]) > 1
+
+
+def test_the_page_needs_nobody(outcome):
+    figures, page = outcome
+    assert not re.search(r"\b(src|href)\s*=|@import|url\(|https?:", page)
+    assert "<script" not in page
+    assert "{{" not in page
+    assert "identifiable" in page
+    assert f"{figures['closed_form']['validation_error']:.2e}" in page
+    assert 'name="viewport"' in page
+    assert len(page) < 20_000
+
+
+@needs_torch
+def test_the_chart_stays_inside_its_frame(outcome):
+    drawn = chart(outcome[0])
+    points = [tuple(map(float, pair.split(","))) for pair in drawn["adam"].split()]
+    for x, y in [*points, drawn["closed"]]:
+        assert drawn["left"] <= x <= drawn["right"]
+        assert drawn["top"] <= y <= drawn["bottom"]
+    # The closed form is lower (a smaller error) than all of Adam's curve.
+    assert drawn["closed"][1] > max(y for _, y in points)
+
+
+def test_chart_of_extreme_figures():
+    figures = {
+        "adam": {"curve": {"seconds": [1.0], "errors": [1.0]}},
+        "closed_form": {"seconds": 1.0, "validation_error": 0.0},
+    }
+    assert all(math.isfinite(number) for number in chart(figures)["closed"])
+    assert chart({"adam": None}) is None
+
+
+def test_without_adam(tmp_path):
+    path = tmp_path / "report.html"
+    result = CliRunner().invoke(cli, ["demo", "--no-adam", "--out", str(path)])
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert "identifiable" in result.stdout
+    assert "--no-adam" in result.stdout
+    assert "closed form" in result.stdout
+    assert "svg" not in path.read_text(encoding="utf-8").lower().split("</style>")[1]
+
+
+def test_without_torch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "polyattn.experiments.adam", raising=False)
+    result = CliRunner().invoke(cli, ["demo", "--out", str(tmp_path / "report.html")])
+    assert result.exit_code == 0, result.output
+    assert "pip install 'polyattn[torch]'" in result.stdout
+
+
+def test_a_folder_that_does_not_exist():
+    result = CliRunner().invoke(cli, ["demo", "--no-adam", "--out", "gone/report.html"])
+    assert result.exit_code == 1
+    assert "gone" in result.stderr
+
+
+def test_undetermined_data_are_not_called_identifiable():
+    X = np.random.default_rng(0).standard_normal((300, 5, 3))
+    X[..., 2] = X[..., 0]
+    undecided = determine(pa.Moments(3, mode="causal").update(X))
+    assert not undecided.identifiable
+    assert "undecided" in undecided.sentence
+
+
+def test_recovery_of_two_heads():
+    task = make_task(RecoverySettings(n_sequences=200, n_tokens=10, n_heads=2, n_validation=20))
+    found = recover(task)
+    assert found.n_heads == 2
+    assert found.validation_error < 1e-25
+
+
+@needs_torch
+def test_adam_learns_and_its_settings_count():
+    import torch
+
+    from polyattn.experiments.adam import AdamSettings, train
+
+    task = make_task(RecoverySettings(n_dims=2, n_sequences=64, n_tokens=8, n_validation=16))
+    sets = (task.X, task.Y, task.X_validation, task.Y_validation)
+    looks, threads = [], torch.get_num_threads()
+    settings = AdamSettings(n_heads=2, batch_size=16)
+    run = train(*sets, 0.5, settings, on_look=lambda *look: looks.append(look))
+    assert torch.get_num_threads() == threads
+    assert run.layer.n_heads == 2
+    assert run.errors[-1] < run.errors[0]
+    assert looks == list(zip(run.seconds, run.errors, strict=True))
+    final = np.mean(np.sum((run.layer(task.X_validation) - task.Y_validation) ** 2, axis=-1))
+    assert run.errors[-1] == pytest.approx(final)

@@ -1,0 +1,121 @@
+"""The repository speaks of the project alone, and of finished work."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("src", "tests", "benchmarks", "examples", "docs", ".ci")
+TEXT = {".py", ".md", ".toml", ".txt", ".cff", ".yaml", ".yml", ".html", ".j2", ".svg", ""}
+MAX_LINES = 400
+
+# Written so that they do not find themselves.
+FORBIDDEN = {
+    "a path of one machine": r"(?<![\w.~])/(?:home|root|opt|mnt|tmp|work|var|Users|data)/[\w.]",
+    "where packages come from": r"index[-]url|find[-]links|pythonhost[e]d",
+    "unfinished work": r"\b(?:TO[D]O|FIX[M]E|X[X]X|HA[C]K)\b",
+}
+UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve"}
+
+
+def files():
+    """All files of the project that hold text."""
+    top = [path for path in ROOT.iterdir() if path.is_file()]
+    inside = [path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file()]
+    return sorted(
+        path for path in top + inside if path.suffix in TEXT and "__pycache__" not in path.parts
+    )
+
+
+def python_files():
+    return [path for path in files() if path.suffix == ".py"]
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+def findings(text):
+    """What must not be in a file, as (kind, line number)."""
+    return [
+        (kind, number)
+        for number, line in enumerate(text.splitlines(), start=1)
+        for kind, pattern in FORBIDDEN.items()
+        if re.search(pattern, line)
+    ]
+
+
+def unsafe_imports(source):
+    """Imports of modules that execute what they load, and calls that allow it."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.split(".")[0] in UNSAFE_MODULES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            UNSAFE_MODULES
+        ):
+            found.append(node.module)
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            found += [] if getattr(node.value, "value", None) is False else ["allow_pickle"]
+    return found
+
+
+def test_there_are_files():
+    names = {name_of(path) for path in files()}
+    assert {"pyproject.toml", "Makefile", "LICENSE", ".ci/run", "src/polyattn/errors.py"} <= names
+
+
+def test_the_repository_speaks_of_the_project_alone():
+    found = {name_of(path): findings(path.read_text(encoding="utf-8")) for path in files()}
+    assert {name: places for name, places in found.items() if places} == {}
+
+
+def test_nothing_is_unpickled():
+    found = {name_of(p): unsafe_imports(p.read_text(encoding="utf-8")) for p in python_files()}
+    assert {name: modules for name, modules in found.items() if modules} == {}
+
+
+def test_modules_are_short():
+    modules = (path for path in python_files() if path.is_relative_to(ROOT / "src"))
+    lines = {name_of(p): len(p.read_text(encoding="utf-8").splitlines()) for p in modules}
+    assert {name: count for name, count in lines.items() if count >= MAX_LINES} == {}
+
+
+def test_pins_cover_the_declared_dependencies():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = dict(
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    extras = project["optional-dependencies"].values()
+    declared = project["dependencies"] + [entry for extra in extras for entry in extra]
+    names = {re.split(r"[\[<>=]", requirement)[0] for requirement in declared} - {"polyattn"}
+    assert names <= set(pins)
+    assert pins["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("see /" + "home/someone/file", "a path of one machine"),
+        ("pip --index" + "-url x", "where packages come from"),
+        ("# TO" + "DO: later", "unfinished work"),
+    ],
+)
+def test_the_search_finds(text, kind):
+    """Negative control."""
+    assert findings("fine\n" + text) == [(kind, 2)]
+    assert findings("#!/usr/bin/env bash\nhttps://example.org/data/x\n./work/x") == []
+
+
+def test_unsafe_imports_are_found():
+    """Negative control."""
+    assert unsafe_imports("import pickle") == ["pickle"]
+    assert unsafe_imports("from dill import loads") == ["dill"]
+    assert unsafe_imports("numpy.load(p, allow_pickle=True)") == ["allow_pickle"]
+    assert unsafe_imports("numpy.load(p, allow_pickle=False)") == []
