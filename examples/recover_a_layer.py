@@ -11,5 +11,6 @@ print(result.outcome)
 print(result.heads.sentence)
 print(f"distance to the planted layer: {pa.coefficient_distance(result.layer, task.layer):.1e}")
 
-fresh = pa.data.random_sequences(10, 300, 4, random_state=1)  # ten times longer than in training
-print(f"largest error on long sequences: {np.abs(result.layer(fresh) - task.layer(fresh)).max():.1e}")
+longer = pa.data.random_sequences(10, 300, 4, random_state=1)  # ten times the training length
+error = np.abs(result.layer(longer) - task.layer(longer)).max()
+print(f"largest error on longer sequences: {error:.1e}")

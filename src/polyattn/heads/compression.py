@@ -151,5 +151,5 @@ def require_head_count(n_heads: object) -> int | str | None:
 
 
 def count_heads(n_heads: int) -> str:
-    """ "1 head" or "3 heads"."""
+    """The number with its noun: 1 head, 3 heads."""
     return "1 head" if n_heads == 1 else f"{n_heads} heads"

@@ -29,6 +29,7 @@ from polyattn.heads.algebra import (
     pull_value,
     symmetrised,
 )
+from polyattn.parallel import single_threaded_blas
 
 # Jacobians up to so many entries are formed and factored.
 DENSE_ENTRIES = 60_000
@@ -65,8 +66,10 @@ class Frobenius:
 
 @dataclass(frozen=True)
 class Patience:
-    """When to stop: after ``window`` steps that together lowered f by less than ``fraction``,
-    after ``work`` multiply-adds, or below the relative loss ``enough`` once progress slows.
+    """When to stop.
+
+    After ``window`` steps that together lowered f by less than ``fraction``, after ``work``
+    multiply-adds, or below the relative loss ``enough`` once progress slows.
     """
 
     window: int
@@ -85,6 +88,7 @@ class Descent:
     work: float
 
 
+@single_threaded_blas()
 def descend(
     tensor: NDArray, value: NDArray, key: NDArray, metric: Metric, patience: Patience
 ) -> Descent:
