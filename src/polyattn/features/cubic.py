@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+# Products of queries and targets that are made together: they stay in the cache.
+BLOCK_NUMBERS = 1 << 17
+
 
 def cubic_features(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
     """psi (p, rows), order (pair, l), from pairs (q, rows) and queries (d, rows)."""
@@ -32,10 +35,13 @@ def apply_coef(coef: NDArray, pairs: NDArray, queries: NDArray) -> NDArray[np.fl
 def correlate(pairs: NDArray, queries: NDArray, targets: NDArray) -> NDArray[np.float64]:
     """sum over rows of psi y^T, shape (q, d, e): the transpose of ``apply_coef``.
 
-    ``targets`` is (e, rows).  Cost: 2 e p flops per row, memory O(e d rows).
+    ``targets`` is (e, rows).  Cost: 2 e p flops per row, memory that of one block.
     """
     n_dims, n_outputs = len(queries), len(targets)
-    query_targets = (queries[:, None, :] * targets[None, :, :]).reshape(
-        n_dims * n_outputs, pairs.shape[1]
-    )
-    return (pairs @ query_targets.T).reshape(len(pairs), n_dims, n_outputs)
+    total = np.zeros((len(pairs), n_dims * n_outputs))
+    width = max(64, BLOCK_NUMBERS // max(1, n_dims * n_outputs))
+    for start in range(0, pairs.shape[1], width):
+        some = slice(start, start + width)
+        products = queries[:, None, some] * targets[None, :, some]
+        total += pairs[:, some] @ products.reshape(n_dims * n_outputs, products.shape[2]).T
+    return total.reshape(len(pairs), n_dims, n_outputs)

@@ -60,6 +60,12 @@ class Tokens:
         """Coordinates per token, the constant one included."""
         return self.batch.n_dims + self.bias
 
+    def read_rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        """Tokens first..stop as float64 (tokens, d); a view where nothing has to change."""
+        if self.bias or self.exponent:
+            return self.read(slice(first, stop)).T
+        return self.batch.values[first:stop].astype(np.float64, copy=False)
+
     def read(self, which: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         """The chosen tokens as float64 (d, tokens), contiguous, divided by 2**exponent."""
         chosen = self.batch.values[which]
@@ -98,8 +104,8 @@ def sequence_grams(tokens: Tokens, first: int, stop: int) -> NDArray[np.float64]
     grams = _short_grams if length <= SHORT_SEQUENCE else _batched_grams
     for i in range(0, stop - first, step):
         j = min(i + step, stop - first)
-        block = tokens.read(slice(offsets[i], offsets[j])).reshape(tokens.n_dims, j - i, length)
-        result[:, i:j] = grams(block)
+        block = tokens.read_rows(int(offsets[i]), int(offsets[j]))
+        result[:, i:j] = grams(block.reshape(j - i, length, tokens.n_dims))
     return result
 
 
@@ -115,19 +121,18 @@ def pair_products(rows: NDArray, out: NDArray | None = None) -> NDArray[np.float
 
 
 def _short_grams(block: NDArray) -> NDArray[np.float64]:
-    """vech(G) (q, sequences) from tokens (d, sequences, n), one position after the other."""
-    total = pair_products(np.ascontiguousarray(block[:, :, 0]))
+    """vech(G) (q, sequences) from tokens (sequences, n, d), one position after the other."""
+    total = pair_products(np.ascontiguousarray(block[:, 0].T))
     scratch = np.empty_like(total)
-    for t in range(1, block.shape[2]):
-        total += pair_products(np.ascontiguousarray(block[:, :, t]), out=scratch)
+    for t in range(1, block.shape[1]):
+        total += pair_products(np.ascontiguousarray(block[:, t].T), out=scratch)
     return total
 
 
 def _batched_grams(block: NDArray) -> NDArray[np.float64]:
     """The same by one small matrix product per sequence."""
-    by_sequence = block.transpose(1, 0, 2)
-    grams = by_sequence @ by_sequence.transpose(0, 2, 1)
-    rows, columns = pair_index(len(block))
+    grams = block.transpose(0, 2, 1) @ block
+    rows, columns = pair_index(block.shape[2])
     return grams.transpose(1, 2, 0)[rows, columns]
 
 

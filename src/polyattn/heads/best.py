@@ -19,7 +19,7 @@ from polyattn.heads.search import MOST_WORK, descents, random_heads
 
 # Many starts are followed roughly, the best of them to the end.
 ROUGH = Patience(window=4, fraction=0.05, enough=1e-12)
-CAREFUL = Patience(window=4, fraction=1e-6, work=MOST_WORK, enough=1e-12)
+CAREFUL = Patience(window=4, fraction=1e-5, work=5e10, enough=1e-12)
 # Tensors up to so many entries are worth a singular value decomposition as a start.
 SPECTRAL_SIZE = 1 << 21
 ROUNDING = 1e-15

@@ -28,7 +28,7 @@ def least_heads(tensor: NDArray, tolerance: float, rng: np.random.Generator) -> 
     least = 1
     for _ in range(PROBES):
         y, c, x = (_unit(rng, size) for size in (n_dims, n_outputs, n_queries))
-        at_point = np.tensordot(y, y @ tensor.swapaxes(1, 2), (0, 1))
+        at_point = y @ (y @ tensor)
         form = np.tensordot(c, tensor @ x, 1)
         least = max(least, _rank(at_point, tolerance), -(-_rank(form, tolerance) // 2))
     return least
@@ -43,25 +43,25 @@ def layer_dimension(n_heads: int, n_dims: int, n_outputs: int, n_queries: int) -
     syz(e) counts linear columns c(y) with (V_1^T y, ..., V_H^T y) c(y) = 0 for all y.
     It equals the rank of the Jacobian at a random layer (tests/test_heads_bounds.py).
     """
-    full = n_outputs * n_pairs(n_dims) * n_queries
-
-    def count(heads: int) -> int:
-        free = heads * (n_dims * (n_outputs + n_queries) - heads)
-        free -= n_queries * _syzygies(heads, n_dims, n_outputs)
-        return min(full, free - n_outputs * _syzygies(heads, n_dims, n_queries))
-
     # More heads never span less; past the peak of the formula the cancellations overlap.
-    return max(count(heads) for heads in range(1, n_heads + 1))
+    counts = (_counted(heads, n_dims, n_outputs, n_queries) for heads in range(1, n_heads + 1))
+    return max(counts)
 
 
 def generic_heads(n_dims: int, n_outputs: int, n_queries: int) -> int:
     """The fewest heads whose functions fill the whole space, as parameters are counted."""
     full = n_outputs * n_pairs(n_dims) * n_queries
     most = n_dims * min(n_outputs, n_queries)
-    for heads in range(1, most):
-        if layer_dimension(heads, n_dims, n_outputs, n_queries) == full:
-            return heads
-    return most
+    enough = (h for h in range(1, most) if _counted(h, n_dims, n_outputs, n_queries) == full)
+    return next(enough, most)
+
+
+def _counted(n_heads: int, n_dims: int, n_outputs: int, n_queries: int) -> int:
+    """The formula of ``layer_dimension``."""
+    free = n_heads * (n_dims * (n_outputs + n_queries) - n_heads)
+    free -= n_queries * _syzygies(n_heads, n_dims, n_outputs)
+    free -= n_outputs * _syzygies(n_heads, n_dims, n_queries)
+    return min(n_outputs * n_pairs(n_dims) * n_queries, free)
 
 
 def _syzygies(n_heads: int, n_dims: int, n_rows: int) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cholesky
+from scipy.special import fdtri
 
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import n_features
@@ -20,14 +22,15 @@ from polyattn.heads.descent import Descent, descend
 from polyattn.heads.metric import Whitened, excess, require_gram, whiten
 from polyattn.heads.search import Trial, fewest
 
-# A gap so many standard deviations above its mean is not noise.
-DEVIATIONS = 4.0
+# How often noise alone may refuse the true number of heads.
+REFUSED = 1e-4
 # A gap below eps <P, M P> is rounding.
 ROUNDING = 1.5e-8
-# A rough descent that comes so near to what is allowed is followed to the end.
-NEARLY = 1.5
+# A rough descent that comes so near to what is allowed is followed further.
+NEARLY = 1.05
+STARTS = 12
 # Multiply-adds after which no further number of heads is tried.
-TOTAL_WORK = 1.5e11
+TOTAL_WORK = 8e10
 # Eigenvalues of the scaled moments below this part, per feature, are zero.
 SINGULAR = 1e-14
 
@@ -37,10 +40,11 @@ def choose_heads(
 ) -> Compression:
     """The layer with fewest heads whose excess over the optimum noise alone would explain.
 
-    If the truth has H heads and the noise variance s2, the gap of the best H-head layer is about
-    s2 times chi-square with  f = e p - dim_H  degrees of freedom, where dim_H is the dimension
-    of H-head layers, and  s2 = residual_power / g,  g = e (n_rows - p).  The smallest H is taken
-    with  gap <= s2 (f + 4 sqrt(2 f (1 + f/g))).
+    If the truth has H heads and the noise is Gaussian, the gap of the best H-head layer is about
+    chi-square with  f = e p - dim_H  degrees of freedom times the variance, where dim_H is the
+    dimension of H-head layers, and residual_power has  g = e (n_rows - p).  So  (gap / f) /
+    (residual_power / g)  follows F(f, g), and the smallest H is taken whose gap is below the
+    quantile 1 - 1e-4 of it.
 
     Parameters
     ----------
@@ -55,8 +59,8 @@ def choose_heads(
     random_state : int
         Seed of the starts.
 
-    Guarantee: the gap is reported and obeys the rule.  Under Gaussian noise the true number of
-    heads is refused with probability about 1e-4, provided its best layer is found.  Without
+    Guarantee: the gap is reported and obeys the rule.  Under small Gaussian noise the true number
+    of heads is refused with probability about 1e-4, provided its best layer is found.  Without
     residual degrees of freedom (n_rows <= p) the noise is unknown and the function is kept.
     Cost: as ``best_heads`` for each number tried: 1, 2, 3, 4, 6, 8, 12, ... then a bisection.
     """
@@ -73,7 +77,7 @@ def choose_heads(
         note = f"{n_rows} positions for {rank} features leave no estimate of the noise. "
         return _kept(coef, target, moments, random_state, note)
     power = target.in_true_units(excess(target.tensor, moments))
-    allowed = _allowance(whitened, residual_power / spare / power, rank, spare)
+    allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
     found = _search(whitened, allowed, np.random.default_rng(random_state))
     if found is None:
         note = "Noise explains no number of heads below that of the optimum. "
@@ -103,17 +107,21 @@ def moments_rank(gram: NDArray) -> int:
     return len(equal)
 
 
-def _allowance(
-    whitened: Whitened, variance: float, rank: int, spare: int
+def allowance(
+    shape: tuple[int, ...], variance: float, rank: int, spare: int
 ) -> Callable[[int], float]:
-    """H -> the largest relative loss that noise explains; ``variance`` relative to <P, M P>."""
-    n_outputs, n_dims, _, n_queries = whitened.tensor.shape
+    """H -> the largest relative loss that noise explains, for a tensor of shape (e, d, d, m).
+
+    ``variance`` is relative to <P, M P>, ``rank`` that of M, ``spare`` the degrees of freedom
+    of the residual.
+    """
+    n_outputs, n_dims, _, n_queries = shape
 
     def allowed(n_heads: int) -> float:
         dimension = layer_dimension(n_heads, n_dims, n_outputs, n_queries)
         freedom = max(0, n_outputs * rank - dimension)
-        spread = np.sqrt(2.0 * freedom * (1.0 + freedom / spare))
-        return max(ROUNDING, float(np.sqrt(variance * (freedom + DEVIATIONS * spread))))
+        quantile = fdtri(freedom, spare, 1.0 - REFUSED) if freedom > 0 else 0.0
+        return max(ROUNDING, float(np.sqrt(variance * freedom * quantile)))
 
     return allowed
 
@@ -127,10 +135,12 @@ def _search(
 
     def attempt(n_heads: int) -> Trial:
         loss, spent = allowed(n_heads), 0.0
-        for found in candidates(tensor, n_heads, metric, replace(ROUGH, enough=loss), rng):
+        starts = candidates(tensor, n_heads, metric, replace(ROUGH, enough=loss), rng)
+        for found in islice(starts, STARTS):
             spent += found.work
             if loss < found.loss < NEARLY * loss:
-                found = descend(tensor, found.value, found.key, metric, CAREFUL)
+                closer = replace(ROUGH, fraction=1e-3, enough=loss)
+                found = descend(tensor, found.value, found.key, metric, closer)
                 spent += found.work
             if found.loss <= loss:
                 return Trial(found, spent)

@@ -38,11 +38,11 @@ def compress(coef: ArrayLike, tolerance: float = 1e-10, random_state: int = 0) -
     random_state : int
         Seed of the starts; the same seed gives the same heads.
 
-    Guarantee: ``lost <= tolerance``; never more heads than ``factor``.  When the sentence says
-    that no layer has fewer, that is proved (``bounds.least_heads``); otherwise the number is the
-    smallest that the search reached, which for random layers is their own.
-    Cost: about 100 rounds of O(H e d^3) for each number of heads that is tried; the whole search
-    stops after about 4e10 multiply-adds, whatever the size.
+    Guarantee: ``lost <= tolerance`` (or rounding), and never more heads than ``factor``.  Where
+    the sentence says that no layer has fewer, that is proved (``bounds.least_heads``); otherwise
+    the number is the smallest that the search reached.
+    Cost: about 100 rounds of O(H e d^3) for a number of heads that succeeds, up to 6e9
+    multiply-adds for one that fails; after 4e10 no further number is tried.
     """
     if not (isinstance(tolerance, int | float | np.number) and 0 < tolerance < 1):
         raise InvalidInput(f"tolerance must be a number between 0 and 1; got {tolerance!r}.")

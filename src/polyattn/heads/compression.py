@@ -117,10 +117,12 @@ class Target:
         )
 
     def nothing(self, n_heads: int = 1, risk_gap: float | None = None) -> Compression:
-        """The zero function: heads that are zero."""
+        """Heads that are zero: for the zero function, or one of which the data see nothing."""
         n_outputs, n_dims = self.tensor.shape[:2]
         value, key = np.zeros((1, n_dims, n_outputs)), np.zeros((1, n_dims, n_dims))
-        sentence = "The function is zero, and so {heads}."
+        sentence = "The function is zero; it was written with {heads}."
+        if not self.is_zero:
+            sentence = "The data see nothing of the function: {heads} of zeros do as well."
         return self.finish(value, key, sentence, risk_gap, n_heads)
 
 

@@ -201,7 +201,11 @@ def _conjugate_gradients(
     while power > goal and rounds < MAX_ROUNDS:
         curved = curvature(direction)
         rounds += 1
-        length = power / float(direction @ curved)
+        bend = float(direction @ curved)
+        if bend <= 0.0:
+            # Only rounding is left of a singular metric.
+            break
+        length = power / bend
         step = step + length * direction
         remainder = remainder - length * curved
         scaled = remainder / diagonal

@@ -33,36 +33,34 @@ SMALL_CORRECTION, MAX_PASSES = 1e-7, 4
 def solve_primal(moments: Moments, rows: Rows | None, ridge: float) -> Solution:
     """The minimiser from moments; ``rows`` (the data behind them) allow the refinement."""
     s = feature_weights(moments.width)
-    gram = moments.scaled_gram()
-    gram /= s
-    gram /= s[:, None]
     cross = moments.scaled_cross() / s[:, None]
-    scale = column_scale(np.sqrt(gram.diagonal() + ridge))
-    factor, rcond = _cholesky(gram, ridge, scale)
+    factor, rcond, scale = _cholesky(moments, ridge)
     if factor is None and rows is not None:
         return solve_factor(TriangularFactor.of(rows), ridge)
     if factor is None:
+        gram = moments.scaled_gram() / s / s[:, None]
         return solve_gram(gram, cross, moments.scaled_target_power(), ridge, scale)
     theta = _solve(factor, cross, scale)
-    rank = len(gram) if ridge == 0 else None
+    rank = len(scale) if ridge == 0 else None
     condition = float(np.sqrt(1.0 / rcond))
     if rows is None:
-        # sum ||y - phi theta||^2 expanded around the exact minimiser.
-        residual = moments.scaled_target_power() - np.sum(theta * (2 * cross - gram @ theta))
+        # sum ||y - phi theta||^2 with the normal equations (M + ridge) theta = b put in.
+        residual = moments.scaled_target_power() - np.sum(theta * (cross + ridge * theta))
         return Solution(theta, rank, max(0.0, float(residual)), condition, ridge)
-    theta, residual_power = _refine(theta, rows, factor, scale, ridge, gram)
+    theta, residual_power = _refine(theta, rows, factor, scale, ridge)
     return Solution(theta, rank, residual_power, condition, ridge)
 
 
 def _refine(
-    theta: NDArray, rows: Rows, factor: NDArray, scale: NDArray, ridge: float, gram: NDArray
+    theta: NDArray, rows: Rows, factor: NDArray, scale: NDArray, ridge: float
 ) -> tuple[NDArray[np.float64], float]:
     """Add the solution for the residual; also returns the sum of squared residuals."""
     for _ in range(MAX_PASSES):
         gradient, power = residual_pass(theta, rows)
         correction = _solve(factor, gradient - ridge * theta, scale)
+        # The correction C solves (M + ridge) C = gradient - ridge theta, which gives M C.
         theta = theta + correction
-        power -= float(np.sum(correction * (2 * gradient - gram @ correction)))
+        power -= float(np.sum(correction * (gradient + ridge * theta)))
         if np.linalg.norm(correction) <= SMALL_CORRECTION * np.linalg.norm(theta):
             break
     return theta, max(0.0, power)
@@ -87,17 +85,21 @@ def as_coef(theta: NDArray, n_dims: int) -> NDArray[np.float64]:
 
 
 def _cholesky(
-    gram: NDArray, ridge: float, scale: NDArray
-) -> tuple[NDArray[np.float64] | None, float]:
-    """The factor of the equilibrated, penalised Gram and its rcond; None if it is not safe."""
-    matrix = np.asfortranarray(gram / scale / scale[:, None])
+    moments: Moments, ridge: float
+) -> tuple[NDArray[np.float64] | None, float, NDArray[np.float64]]:
+    """The factor of the equilibrated, penalised Gram (None if not safe), its rcond, the scale."""
+    s = feature_weights(moments.width)
+    matrix = moments.scaled_gram()
+    scale = column_scale(np.sqrt(matrix.diagonal() / s**2 + ridge))
+    inverse = 1.0 / (s * scale)
+    matrix *= inverse
+    matrix *= inverse[:, None]
     matrix[np.diag_indices_from(matrix)] += ridge / scale**2
     norm = float(np.abs(matrix).sum(axis=0).max())
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
-    if info != 0:
-        return None, 0.0
-    rcond, _ = lapack.dpocon(factor, norm, uplo="L")
-    return (factor, float(rcond)) if rcond > SAFE_RCOND else (None, float(rcond))
+    # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
+    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
+    rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0
+    return (factor if rcond > SAFE_RCOND else None), rcond, scale
 
 
 def _solve(factor: NDArray, rhs: NDArray, scale: NDArray) -> NDArray[np.float64]:

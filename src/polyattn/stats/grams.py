@@ -30,7 +30,7 @@ PAIRED_FROM_DIMS = 10
 EXPLICIT_NUMBERS = 1 << 18
 
 # Pair products that are made and multiplied together, and how many data rows of them.
-TILE_ROWS, TILE_WIDTH = 512, 1024
+TILE_ROWS, TILE_WIDTH = 512, 512
 
 
 class Gram(Protocol):
@@ -115,8 +115,9 @@ class PairedGram:
         pair_at, query_at = pair_position(q), pair_position(d)
         full = np.empty((q, d, q, d))
         for l1 in range(d):
-            for l2 in range(d):
-                full[:, l1, :, l2] = self.sums[query_at[l1, l2]][pair_at]
+            for l2 in range(l1, d):
+                block = self.sums[query_at[l1, l2]][pair_at]
+                full[:, l1, :, l2] = full[:, l2, :, l1] = block
         return full.reshape(q * d, q * d)
 
     def restore(self, stored: NDArray) -> None:
@@ -133,10 +134,16 @@ class PairedGram:
 
     def _multiply(self, left: NDArray, block: NDArray, tiles: list[tuple[int, int]]) -> None:
         """Add the tiles that one worker owns: no two workers write to the same place."""
-        q = len(block)
+        q, width = block.shape
+        largest = max(n_pairs(q - first) - n_pairs(q - stop) for first, stop in tiles)
+        # Fresh memory costs more than the products in it: one tile and one result serve all.
+        tile, result = np.empty((largest, width)), np.empty(q * largest)
         for first, stop in tiles:
-            tile, at = _tile(block, first, stop), n_pairs(q) - n_pairs(q - first)
-            self.sums[:, at : at + len(tile)] += left @ tile.T
+            size = _fill_tile(tile, block, first, stop)
+            at = n_pairs(q) - n_pairs(q - first)
+            product = result[: q * size].reshape(q, size)
+            np.matmul(left, tile[:size].T, out=product)
+            self.sums[:, at : at + size] += product
 
 
 def shaped_like(own: NDArray[np.float64], stored: NDArray) -> NDArray[np.float64]:
@@ -149,15 +156,13 @@ def shaped_like(own: NDArray[np.float64], stored: NDArray) -> NDArray[np.float64
     return np.array(stored, order="K")
 
 
-def _tile(block: NDArray, first: int, stop: int) -> NDArray[np.float64]:
-    """Products block[a] * block[b] for first <= a < stop and a <= b."""
-    q, width = block.shape
-    tile = np.empty((n_pairs(q - first) - n_pairs(q - stop), width))
-    at = 0
+def _fill_tile(tile: NDArray, block: NDArray, first: int, stop: int) -> int:
+    """Write block[a] * block[b] for first <= a < stop, a <= b; returns how many there are."""
+    q, at = len(block), 0
     for a in range(first, stop):
         np.multiply(block[a], block[a:], out=tile[at : at + q - a])
         at += q - a
-    return tile
+    return at
 
 
 def _tiles(q: int, tile_rows: int) -> list[tuple[int, int]]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import OutOfRange, require_flag
-from polyattn.features.pairs import n_features
+from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.progress import report
 from polyattn.scaling import column_magnitudes, exponent_for, largest_magnitude
 from polyattn.sequences import CHECK_BLOCK, SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
+
+# Summaries of up to this many numbers (32 MB) are kept, so that a second pass is free.
+KEPT_NUMBERS = 1 << 22
 
 # Coordinates may differ in size by this power of two: its sixth power is still above 2**-1000.
 COMPARABLE_EXPONENT = 160
@@ -45,6 +48,8 @@ class Rows:
     bias: bool
     token_exponent: int | None
     target_exponent: int | None
+    # Summaries of small data are kept for the next pass (not taken along by ``replace``).
+    _kept: list[RowBlock] = field(init=False, repr=False, compare=False, default_factory=list)
 
     @classmethod
     def build(
@@ -132,6 +137,8 @@ class Rows:
 
     def with_exponents(self, token: int | None, target: int | None) -> Rows:
         """The same rows read at other powers of two, so that they add to other statistics."""
+        if (token, target) == (self.token_exponent, self.target_exponent):
+            return self
         return replace(self, token_exponent=token, target_exponent=target)
 
     def part(self, first: int, stop: int) -> Rows:
@@ -151,6 +158,14 @@ class Rows:
 
     def blocks(self, block_rows: int | None = None) -> Iterator[RowBlock]:
         """All rows in order; ``block_rows`` rows at a time, or as the caches like it."""
+        numbers = self.n_rows * (n_pairs(self.width) + self.width + self.n_outputs)
+        if block_rows is not None or numbers > KEPT_NUMBERS:
+            return self._read_blocks(block_rows)
+        if not self._kept:
+            self._kept.extend(self._read_blocks(None))
+        return iter(self._kept)
+
+    def _read_blocks(self, block_rows: int | None) -> Iterator[RowBlock]:
         weights = self.row_weights
         roots = None if weights is None else np.sqrt(weights)
         for block in summary_blocks(self.tokens, self.mode, block_rows):
