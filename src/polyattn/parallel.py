@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import pairwise
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -33,6 +34,12 @@ def map_pieces(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> 
         return [function(piece) for piece in pieces]
     with single_threaded_blas():
         return list(_pool(workers).map(function, pieces))
+
+
+def column_slices(n_columns: int) -> list[slice]:
+    """The columns shared out evenly among the workers, in order."""
+    borders = [n_columns * i // n_workers() for i in range(n_workers() + 1)]
+    return [slice(a, b) for a, b in pairwise(borders) if b > a]
 
 
 class _Limit:

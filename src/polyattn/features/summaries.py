@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from polyattn.features.pairs import n_pairs, pair_index
 from polyattn.sequences import SequenceBatch
 
-# A block of summaries holds about this many numbers: it stays in the outer caches.
-BLOCK_NUMBERS = 1 << 19
+# A block of summaries holds about this many numbers: it stays in the last cache.
+BLOCK_NUMBERS = 1 << 20
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 256, 1 << 15
 
 # Tokens of one sequence that are converted to float64 together.

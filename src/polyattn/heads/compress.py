@@ -41,7 +41,7 @@ def compress(coef: ArrayLike, tolerance: float = 1e-10, random_state: int = 0) -
     Guarantee: ``lost <= tolerance`` (or rounding), and never more heads than ``factor``.  Where
     the sentence says that no layer has fewer, that is proved (``bounds.least_heads``); otherwise
     the number is the smallest that the search reached.
-    Cost: about 100 rounds of O(H e d^3) for a number of heads that succeeds, up to 6e9
+    Cost: about 100 rounds of O(H e d^3) for a number of heads that succeeds, up to 8e9
     multiply-adds for one that fails; after 4e10 no further number is tried.
     """
     if not (isinstance(tolerance, int | float | np.number) and 0 < tolerance < 1):

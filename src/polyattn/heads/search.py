@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from polyattn.heads.descent import Descent, Metric, Patience, descend, round_work
 
-WORK_PER_COUNT = 6e9
-MOST_STARTS = 30
+WORK_PER_COUNT = 8e9
+MOST_STARTS = 80
 # A start is given so many rounds, later ones more: descents towards heads that diverge never
 # end, and are better left for another start.
 FIRST_ROUNDS = 300
@@ -44,7 +44,7 @@ def random_heads(
 def descents(
     tensor: NDArray, n_heads: int, metric: Metric, patience: Patience, rng: np.random.Generator
 ) -> Iterator[Descent]:
-    """Descents from random starts: 30 when a start is cheap, one when costly, none beyond."""
+    """Descents from random starts: 80 when a start is cheap, one when costly, none beyond."""
     first = FIRST_ROUNDS * round_work(tensor, n_heads, metric)
     spent = 0.0
     for count in range(MOST_STARTS if first <= MOST_WORK else 0):

@@ -11,17 +11,20 @@ it is not, the rows are factored again by QR, without squaring; with moments alo
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from polyattn.features.cubic import apply_coef, correlate
 from polyattn.features.pairs import feature_weights, n_pairs
+from polyattn.parallel import column_slices, map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_factor
 from polyattn.solve.outcome import Solution
 from polyattn.solve.spectral import column_scale, solve_gram
 from polyattn.stats import Moments, TriangularFactor
-from polyattn.stats.rows import Rows
+from polyattn.stats.rows import RowBlock, Rows
 
 # A Gram matrix better conditioned than this is solved by Cholesky and refined.
 SAFE_RCOND = 1e-11
@@ -66,16 +69,26 @@ def _refine(
     return theta, max(0.0, power)
 
 
+@single_threaded_blas()
 def residual_pass(theta: NDArray, rows: Rows) -> tuple[NDArray[np.float64], float]:
     """(sum phi r^T, sum ||r||^2) for the residuals r = y - phi theta, in one pass."""
     s = feature_weights(rows.width)[:, None]
     coef = as_coef(theta, rows.width)
     gradient, power = np.zeros((n_pairs(rows.width), rows.width, len(coef))), 0.0
     for block in rows.blocks():
-        residual = block.targets - apply_coef(coef, block.pairs, block.queries)
-        gradient += correlate(block.pairs, block.queries, residual)
-        power += float(np.sum(residual**2))
+        part = partial(_residual_part, coef, block)
+        for some_gradient, some_power in map_pieces(part, column_slices(block.stop - block.first)):
+            gradient += some_gradient
+            power += some_power
     return gradient.reshape(theta.shape) / s, power
+
+
+def _residual_part(
+    coef: NDArray, block: RowBlock, some: slice
+) -> tuple[NDArray[np.float64], float]:
+    pairs, queries = block.pairs[:, some], block.queries[:, some]
+    residual = block.targets[:, some] - apply_coef(coef, pairs, queries)
+    return correlate(pairs, queries, residual), float(np.sum(residual**2))
 
 
 def as_coef(theta: NDArray, n_dims: int) -> NDArray[np.float64]:
@@ -95,7 +108,7 @@ def _cholesky(
     matrix *= inverse
     matrix *= inverse[:, None]
     matrix[np.diag_indices_from(matrix)] += ridge / scale**2
-    norm = float(np.abs(matrix).sum(axis=0).max())
+    norm = lapack.dlange("1", matrix.T)
     # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
     factor, info = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
     rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 
 from polyattn.errors import InvalidInput
 from polyattn.features.cubic import cubic_features
@@ -24,13 +23,13 @@ from polyattn.features.summaries import pair_products
 from polyattn.parallel import map_pieces, n_workers
 
 # From this width on the paired way wins (benchmarks/moments_update.py prints both).
-PAIRED_FROM_DIMS = 10
+PAIRED_FROM_DIMS = 11
 
 # Numbers in one block of explicit features: about the second-level cache of a core.
-EXPLICIT_NUMBERS = 1 << 18
+EXPLICIT_NUMBERS = 1 << 19
 
 # Pair products that are made and multiplied together, and how many data rows of them.
-TILE_ROWS, TILE_WIDTH = 512, 512
+TILE_ROWS, TILE_WIDTH = 1024, 1024
 
 
 class Gram(Protocol):
@@ -55,12 +54,12 @@ def make_gram(n_dims: int, mode: str) -> ExplicitGram | PairedGram:
 
 
 class ExplicitGram:
-    """sum psi psi^T by symmetric rank-k updates; ``sums`` (p, p) holds the lower triangle."""
+    """sum psi psi^T by symmetric rank-k updates; ``sums`` (p, p) is the matrix itself."""
 
     def __init__(self, n_dims: int) -> None:
         self.n_dims = n_dims
         p = n_features(n_dims)
-        self.sums = np.zeros((p, p), order="F")
+        self.sums = np.zeros((p, p))
 
     def add(self, pairs: NDArray, queries: NDArray) -> None:
         width = max(64, EXPLICIT_NUMBERS // len(self.sums))
@@ -71,22 +70,22 @@ class ExplicitGram:
             for start in own:
                 rows = slice(start, start + width)
                 psi = cubic_features(pairs[:, rows], queries[:, rows])
-                total = blas.dsyrk(1.0, psi.T, 1.0, total, trans=1, lower=1, overwrite_c=1)
+                # numpy sees the symmetry (a rank-k update) and, unlike scipy, lets threads run.
+                total += psi @ psi.T
             return total
 
         for total in map_pieces(own_sum, _deal(starts)):
             self.sums += total
 
     def matrix(self) -> NDArray[np.float64]:
-        lower = np.tril(self.sums)
-        return lower + np.tril(lower, -1).T
+        return self.sums.copy()
 
     def restore(self, stored: NDArray) -> None:
         if stored.shape != self.sums.shape:
             paired = PairedGram(self.n_dims)
             paired.sums = shaped_like(paired.sums, stored)
-            stored = np.tril(paired.matrix())
-        self.sums = np.asfortranarray(shaped_like(self.sums, stored))
+            stored = paired.matrix()
+        self.sums = shaped_like(self.sums, stored)
 
 
 class PairedGram:
@@ -114,10 +113,14 @@ class PairedGram:
         q, d = n_pairs(self.n_dims), self.n_dims
         pair_at, query_at = pair_position(q), pair_position(d)
         full = np.empty((q, d, q, d))
-        for l1 in range(d):
-            for l2 in range(l1, d):
-                block = self.sums[query_at[l1, l2]][pair_at]
-                full[:, l1, :, l2] = full[:, l2, :, l1] = block
+
+        def fill(rows: list[int]) -> None:
+            for l1 in rows:
+                for l2 in range(l1, d):
+                    block = self.sums[query_at[l1, l2]][pair_at]
+                    full[:, l1, :, l2] = full[:, l2, :, l1] = block
+
+        map_pieces(fill, _deal(list(range(d))))
         return full.reshape(q * d, q * d)
 
     def restore(self, stored: NDArray) -> None:

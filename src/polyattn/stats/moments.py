@@ -9,6 +9,7 @@ from polyattn.errors import InvalidInput
 from polyattn.features.cubic import correlate
 from polyattn.features.pairs import n_pairs
 from polyattn.features.summaries import default_block_rows, sequence_grams
+from polyattn.parallel import column_slices, map_pieces, single_threaded_blas
 from polyattn.scaling import restored
 from polyattn.stats.base import Statistics
 from polyattn.stats.grams import PairedGram, make_gram, shaped_like
@@ -75,6 +76,8 @@ class Moments(Statistics):
         """sum ||y||^2 of the scaled targets."""
         return float(np.trace(self._targets))
 
+    # Idle BLAS threads spin for a while, and would take the cores from ours.
+    @single_threaded_blas()
     def _accumulate(self, rows: Rows) -> None:
         if isinstance(self._gram, PairedGram) and self.mode == "full":
             self._accumulate_full(rows, self._gram)
@@ -95,9 +98,15 @@ class Moments(Statistics):
                 self._add_targets(block)
 
     def _add_targets(self, block: RowBlock) -> None:
-        if self.n_outputs:
-            self._cross += correlate(block.pairs, block.queries, block.targets)
-            self._targets += block.targets @ block.targets.T
+        if not self.n_outputs:
+            return
+
+        def part(some: slice) -> NDArray[np.float64]:
+            return correlate(block.pairs[:, some], block.queries[:, some], block.targets[:, some])
+
+        for cross in map_pieces(part, column_slices(block.stop - block.first)):
+            self._cross += cross
+        self._targets += block.targets @ block.targets.T
 
     def _absorb(self, other: Moments) -> None:
         self._gram.sums += other._gram.sums
