@@ -35,5 +35,6 @@ def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
     result = blas.dsyrk(1.0, weighted.T, lower=1)
     for start in range(0, len(result), COLUMN_BLOCK):
         stop = min(start + COLUMN_BLOCK, len(result))
-        result[start:, start:stop] *= queries[:, start:].T @ queries[:, start:stop]
+        # Transposed, the product has the column order of the result: both are walked alike.
+        result[start:, start:stop] *= (queries[:, start:stop].T @ queries[:, start:]).T
     return result

@@ -34,7 +34,7 @@ def solve_dual(rows: Rows, ridge: float) -> Solution:
     matrix = kernel_lower(pairs, queries)
     diagonal = matrix.diagonal().copy()
     _mirror(matrix)
-    norm = float(np.abs(matrix).sum(axis=0).max()) + ridge
+    norm = float(lapack.dlange("1", matrix)) + ridge
     matrix[np.diag_indices_from(matrix)] += ridge
     matrix, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
     rcond = lapack.dpocon(matrix, norm, uplo="L")[0] if info == 0 else 0.0
