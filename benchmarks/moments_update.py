@@ -15,7 +15,9 @@ from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import n_features
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.sequences import as_batch
-from polyattn.stats import grams, moments
+from polyattn.stats import moments
+from polyattn.stats.explicit import ExplicitSums
+from polyattn.stats.paired import PairedSums
 
 TARGETS = {16: 1.25, 24: 1.5}
 
@@ -34,8 +36,8 @@ def compare(n_dims: int, X: np.ndarray) -> None:
     sides = {
         "dsyrk": lambda: blas.dsyrk(1.0, features, trans=1),
         "ours": lambda: pa.Moments(n_dims).update(X),
-        "explicit": lambda: forced(grams.ExplicitGram, n_dims, X),
-        "paired": lambda: forced(grams.PairedGram, n_dims, X),
+        "explicit": lambda: forced(ExplicitSums, n_dims, X),
+        "paired": lambda: forced(PairedSums, n_dims, X),
     }
     seconds = best_times(sides)
     print(
@@ -51,18 +53,21 @@ def compare(n_dims: int, X: np.ndarray) -> None:
         verdict(f"at least {TARGETS[n_dims]}x faster than bare dsyrk", ratio >= TARGETS[n_dims])
     else:
         # Ours is one of the two forced roads: the better of both runs is its time.
-        road = "paired" if n_dims >= grams.PAIRED_FROM_DIMS else "explicit"
+        road = "paired" if n_dims >= moments.PAIRED_FROM_DIMS else "explicit"
         own = min(seconds["ours"], seconds[road])
         verdict("not slower than the explicit road", own <= seconds["explicit"])
 
 
 def forced(engine: type, n_dims: int, X: np.ndarray) -> pa.Moments:
     """Moments by the given road, whatever the width."""
-    original, moments.make_gram = moments.make_gram, lambda width, _: engine(width)
+    original, moments.make_sums = (
+        moments.make_sums,
+        lambda width, outputs, _: engine(width, outputs),
+    )
     try:
         return pa.Moments(n_dims).update(X)
     finally:
-        moments.make_gram = original
+        moments.make_sums = original
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyattn import sequences
+from polyattn import arrays
+from polyattn.arrays import ranges_of_rows
 from polyattn.errors import InvalidInput, InvalidType, PolyattnError
 from polyattn.model import LinearAttention
 from polyattn.sequences import MODES, SequenceBatch, as_batch
@@ -72,17 +73,14 @@ def test_repr():
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 12))
-def test_slices_cover_everything_once(lengths, block_tokens):
-    batch = SequenceBatch(
-        np.zeros((sum(lengths), 1)), np.concatenate([[0], np.cumsum(lengths)]).astype(int)
-    )
-    slices = list(batch.slices(block_tokens))
-    assert slices[0][0] == 0
-    assert slices[-1][1] == len(batch)
-    assert all(stop == following for (_, stop), (following, _) in pairwise(slices))
-    for first, stop in slices:
-        tokens = batch.offsets[stop] - batch.offsets[first]
-        assert stop == first + 1 or tokens <= block_tokens
+def test_ranges_cover_everything_once(lengths, n_rows):
+    borders = np.concatenate([[0], np.cumsum(lengths)]).astype(int)
+    ranges = list(ranges_of_rows(borders, n_rows))
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == len(lengths)
+    assert all(stop == following for (_, stop), (following, _) in pairwise(ranges))
+    for first, stop in ranges:
+        assert stop == first + 1 or borders[stop] - borders[first] <= n_rows
 
 
 STORED = {
@@ -262,7 +260,7 @@ def test_refusals_name_the_argument_what_came_and_what_to_do(name):
 
 
 def test_bad_numbers_are_counted_across_blocks(monkeypatch):
-    monkeypatch.setattr(sequences, "CHECK_BLOCK", 4)
+    monkeypatch.setattr(arrays, "CHECK_BLOCK", 4)
     array = np.ones((10, 3, 1))
     array[0, 0], array[5, 1], array[9, 2] = np.nan, np.inf, -np.inf
     with pytest.raises(InvalidInput, match="3 of 30"):

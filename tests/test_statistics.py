@@ -17,11 +17,15 @@ from polyattn.features import summaries
 from polyattn.features.pairs import n_features
 from polyattn.reference import erm, layer
 from polyattn.sequences import MODES
-from polyattn.stats import grams, moments, triangular
-from polyattn.stats.grams import ExplicitGram, PairedGram
+from polyattn.stats import explicit, moments, paired, triangular
+from polyattn.stats.explicit import ExplicitSums
+from polyattn.stats.paired import PairedSums
 
 KINDS = (pa.Moments, pa.TriangularFactor)
-ENGINES = {"explicit": lambda d, _: ExplicitGram(d), "paired": lambda d, _: PairedGram(d)}
+ENGINES = {
+    "explicit": lambda d, e, _: ExplicitSums(d, e),
+    "paired": lambda d, e, _: PairedSums(d, e),
+}
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ def test_both_gram_engines_agree(monkeypatch, d, bias, weighted, mode):
     data = make_data([1 + i % 4 for i in range(40)], d, 2, mode, d, weighted, bias)
     psi, targets, weights = data.law()
     for make in ENGINES.values():
-        monkeypatch.setattr(moments, "make_gram", make)
+        monkeypatch.setattr(moments, "make_sums", make)
         stats = data.into(pa.Moments)
         assert_close(stats.gram, psi.T @ (psi * weights[:, None]))
         assert_close(stats.cross, psi.T @ (targets * weights[:, None]))
@@ -249,10 +253,10 @@ def test_tile_boundaries(monkeypatch, engine, tile_rows, width):
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((131, 2, 3)), rng.standard_normal((131, 1))
     expected = pa.Moments(3, 1).update(X, Y).gram
-    monkeypatch.setattr(grams, "TILE_ROWS", tile_rows)
-    monkeypatch.setattr(grams, "TILE_WIDTH", width)
-    monkeypatch.setattr(grams, "EXPLICIT_NUMBERS", width * n_features(3))
-    monkeypatch.setattr(moments, "make_gram", ENGINES[engine])
+    monkeypatch.setattr(paired, "TILE_HEIGHT", tile_rows)
+    monkeypatch.setattr(paired, "TILE_WIDTH", width)
+    monkeypatch.setattr(explicit, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
+    monkeypatch.setattr(moments, "make_sums", ENGINES[engine])
     assert_close(pa.Moments(3, 1).update(X, Y).gram, expected)
 
 
@@ -265,7 +269,7 @@ def test_summary_block_boundaries(monkeypatch, make, mode):
         monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", rows)
         monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
         monkeypatch.setattr(summaries, "TOKEN_BLOCK", 8)
-        monkeypatch.setattr(triangular, "MIN_BLOCK_ROWS", rows)
+        monkeypatch.setattr(triangular, "BLOCK_NUMBERS", 8 * rows)
         assert_same(data.into(make), whole)
 
 
@@ -274,7 +278,7 @@ def test_summary_block_boundaries(monkeypatch, make, mode):
 @pytest.mark.parametrize("d", [3, 11])
 def test_threads_do_not_change_the_sums(monkeypatch, engine, mode, d):
     """Two workers share the tiles; d = 11 has many, and its engine is the paired one."""
-    monkeypatch.setattr(moments, "make_gram", ENGINES[engine])
+    monkeypatch.setattr(moments, "make_sums", ENGINES[engine])
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3, d))
     Y = rng.standard_normal((60, 2) if mode == "last" else (60, 3, 2))
@@ -287,9 +291,9 @@ def test_threads_do_not_change_the_sums(monkeypatch, engine, mode, d):
 
 
 def test_the_engine_is_chosen_by_width():
-    assert isinstance(grams.make_gram(4, "last"), ExplicitGram)
-    assert isinstance(grams.make_gram(grams.PAIRED_FROM_DIMS, "last"), PairedGram)
-    assert isinstance(grams.make_gram(2, "full"), PairedGram)
+    assert isinstance(moments.make_sums(4, 1, "last"), ExplicitSums)
+    assert isinstance(moments.make_sums(moments.PAIRED_FROM_DIMS, 1, "last"), PairedSums)
+    assert isinstance(moments.make_sums(2, 1, "full"), PairedSums)
 
 
 def test_the_caller_keeps_his_threads():

@@ -16,6 +16,7 @@ from polyattn.sequences import MODES, Sequences
 from polyattn.solve.auto import SOLVERS, plan
 from polyattn.solve.direct import solve_direct, solve_factor
 from polyattn.solve.dual import solve_dual
+from polyattn.solve.exact import solve_exact
 from polyattn.solve.iterative import solve_iterative
 from polyattn.solve.outcome import Solution, describe
 from polyattn.solve.penalty import chosen_ridge, require_ridge
@@ -62,6 +63,7 @@ def fit(
         whose gap is no more than the noise explains.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"
         All minimise the same objective; ``polyattn.solve.plan`` says what ``auto`` would take.
+        Where that is ``primal``, ``auto`` first looks whether some layer computes all targets.
     bias : bool
         Append a coordinate that is always 1 to every token.
     sample_weight : array (N,), one weight per sequence
@@ -139,6 +141,10 @@ def _solve(
         return solve_primal(source, None, ridge), "primal", source
     road = plan(source.n_rows, source.width, source.n_outputs, solver).solver
     if road == "primal":
+        if solver == "auto" and ridge == 0.0 and source.are_kept:
+            exact = solve_exact(source)
+            if exact is not None:
+                return exact, "exact", Moments.later(source)
         moments = Moments.of(source)
         return solve_primal(moments, source, ridge), road, moments
     solve = {"dual": solve_dual, "direct": solve_direct, "iterative": solve_iterative}[road]

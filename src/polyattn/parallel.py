@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import pairwise
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -36,10 +35,10 @@ def map_pieces(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> 
         return list(_pool(workers).map(function, pieces))
 
 
-def column_slices(n_columns: int) -> list[slice]:
-    """The columns shared out evenly among the workers, in order."""
-    borders = [n_columns * i // n_workers() for i in range(n_workers() + 1)]
-    return [slice(a, b) for a, b in pairwise(borders) if b > a]
+def deal(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces dealt to the workers like cards: always the same ones to the same worker."""
+    hands = [list(pieces[i :: n_workers()]) for i in range(n_workers())]
+    return [hand for hand in hands if hand]
 
 
 class _Limit:

@@ -44,8 +44,10 @@ class FitResult:
         The same for the optimum over any number of heads; ``gap`` is the difference.
     solver, ridge, rank, n_features, condition
         The road taken, the penalty used, and what was learnt about the features on the way.
+        Solver "exact": a sample of the rows determines the layer and all others agree with it;
+        the condition number is that of the sample.
     statistics : Moments | TriangularFactor | None
-        The sums behind the fit, where the road made them; they merge, save and refit.
+        The sums behind the fit, where the road has them; they merge, save and refit.
     ridge_path : RidgePath | None
         Errors over the grid, when the ridge was chosen by the data.
     """

@@ -7,7 +7,7 @@ divided by a power of two, which is exact, and the power is put back at the very
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,12 @@ from polyattn.errors import OutOfRange
 
 # Within 2**±40 the sixth power times any realistic count stays within 2**±300.
 ORDINARY_EXPONENT = 40
+
+# Coordinates may differ in size by this power of two: its sixth power is still above 2**-1000.
+COMPARABLE_EXPONENT = 160
+
+# numpy finds the maxima of many short columns slowly, those of fewer and longer rows fast.
+WIDE_ROW = 512
 
 
 def exponent_for(magnitude: float) -> int | None:
@@ -46,9 +52,33 @@ def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.f
     """The largest absolute value of each column over blocks of rows, shape (n_columns,)."""
     largest = np.zeros(n_columns)
     for block in blocks:
-        for side in (block.max(axis=0), block.min(axis=0)):
-            np.maximum(largest, np.abs(side.astype(np.float64)), out=largest)
+        for wide in _in_wide_rows(block):
+            for side in (wide.max(axis=0), wide.min(axis=0)):
+                magnitudes = np.abs(side.astype(np.float64)).reshape(-1, n_columns)
+                np.maximum(largest, magnitudes.max(axis=0), out=largest)
     return largest
+
+
+def _in_wide_rows(block: NDArray) -> Iterator[NDArray]:
+    """The same columns again and again in wide rows, a view; then the rows that remain."""
+    n_rows, n_columns = block.shape
+    fold = WIDE_ROW // n_columns if block.flags.c_contiguous else 1
+    whole = n_rows // fold * fold if fold > 1 else 0
+    if whole:
+        yield block[:whole].reshape(-1, fold * n_columns)
+    if whole < n_rows:
+        yield block[whole:]
+
+
+def require_comparable(sizes: NDArray[np.float64]) -> None:
+    """Refuse coordinates so different in size that products of six underflow beside others."""
+    known = sizes[sizes > 0]
+    if len(known) and known.min() < np.ldexp(known.max(), -COMPARABLE_EXPONENT):
+        raise OutOfRange(
+            f"the coordinates of X (the constant of bias included) are of sizes from "
+            f"{known.min():.1e} to {known.max():.1e}; sums of their sixth-degree products do not "
+            "fit float64. Rescale the coordinates so that they are of similar size."
+        )
 
 
 def scaled(array: NDArray, exponent: int) -> NDArray:

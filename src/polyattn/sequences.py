@@ -9,12 +9,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import InvalidInput, InvalidType
+from polyattn.arrays import real_array, require_finite
+from polyattn.errors import InvalidInput
 
 MODES = ("last", "causal", "full")
-
-# How many numbers are looked at together when a whole array is checked.
-CHECK_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +121,11 @@ class SequenceBatch:
     def part(self, first: int, stop: int) -> SequenceBatch:
         """Sequences first..stop as a batch of their own, a view."""
         start, end = int(self.offsets[first]), int(self.offsets[stop])
-        return SequenceBatch(self.values[start:end], self.offsets[first : stop + 1] - start)
+        # A part of what was checked needs no second look.
+        part = object.__new__(SequenceBatch)
+        object.__setattr__(part, "values", self.values[start:end])
+        object.__setattr__(part, "offsets", self.offsets[first : stop + 1] - start)
+        return part
 
     def __iter__(self) -> Iterator[NDArray]:
         return (self[i] for i in range(len(self)))
@@ -159,16 +161,6 @@ class SequenceBatch:
         """How many positions are predicted: one per sequence (last) or one per token."""
         return len(self) if mode == "last" else len(self.values)
 
-    def slices(self, block_tokens: int) -> Iterator[tuple[int, int]]:
-        """Ranges (first, stop) of whole sequences of about ``block_tokens`` tokens each."""
-        first = 0
-        while first < len(self):
-            limit = self.offsets[first] + block_tokens
-            stop = int(np.searchsorted(self.offsets, limit, side="right")) - 1
-            stop = min(max(stop, first + 1), len(self))
-            yield first, stop
-            first = stop
-
 
 # Nested lists of numbers are an ArrayLike already; a list of arrays is not.
 Sequences: TypeAlias = SequenceBatch | ArrayLike | Sequence[NDArray]
@@ -188,51 +180,6 @@ def as_batch(X: Sequences, name: str = "X", n_dims: int | None = None) -> Sequen
     if n_dims is not None and batch.n_dims != n_dims:
         raise InvalidInput(f"{name} must have tokens of {n_dims} coordinates; got {batch.n_dims}.")
     return batch
-
-
-def real_array(values: object, name: str) -> NDArray:
-    """``values`` as an array of real numbers, uncopied where possible, or a clear refusal."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise InvalidType(
-            f"{name} is a masked array; remove or impute what is masked, or give unequal lengths "
-            "as a list of arrays."
-        )
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise InvalidInput(
-            f"{name} is not a rectangular array; give sequences of unequal length as a list "
-            "of arrays of shape (n_tokens, n_dims)."
-        ) from None
-    if array.dtype.kind not in "biuf":
-        kind = {"c": "complex numbers", "U": "text", "S": "bytes", "O": "Python objects"}.get(
-            array.dtype.kind, str(array.dtype)
-        )
-        raise InvalidType(
-            f"{name} must hold real numbers; got {kind} (dtype {array.dtype}). Convert it first, "
-            "for example with numpy.asarray(..., dtype=float)."
-        )
-    if array.dtype.itemsize > 8 and array.dtype.kind == "f":
-        raise InvalidType(
-            f"{name} has dtype {array.dtype}, of more precision than float64; convert it first."
-        )
-    return array
-
-
-def require_finite(array: NDArray, name: str) -> None:
-    """Refuse NaN and infinity, naming how many there are; looks at one block at a time."""
-    if array.dtype.kind != "f":
-        return
-    step = max(1, CHECK_BLOCK // max(1, array[0:1].size))
-    bad = sum(
-        int(np.size(block) - np.count_nonzero(np.isfinite(block)))
-        for block in (array[i : i + step] for i in range(0, len(array), step))
-    )
-    if bad:
-        raise InvalidInput(
-            f"{name} contains NaN or infinity in {bad} of {array.size} places; "
-            "remove or impute them first."
-        )
 
 
 def _checked_offsets(offsets: ArrayLike, total: int) -> NDArray[np.int64]:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.arrays import real_array
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.files import write_atomically
-from polyattn.sequences import SequenceBatch, as_batch, real_array
+from polyattn.sequences import SequenceBatch, as_batch
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")
 

@@ -9,39 +9,58 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# Products of queries and targets that are made together: they stay in the cache.
-BLOCK_NUMBERS = 1 << 17
+from polyattn.blas import add_product
+
+# Products that are made together: they stay in the cache of a core.
+BLOCK_NUMBERS, MIN_WIDTH = 1 << 16, 64
 
 
-def cubic_features(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
-    """psi (p, rows), order (pair, l), from pairs (q, rows) and queries (d, rows)."""
-    return (pairs[:, None, :] * queries[None, :, :]).reshape(
-        len(pairs) * len(queries), pairs.shape[1]
-    )
+def cubic_features(
+    pairs: NDArray, queries: NDArray, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """psi (p, rows), order (pair, l), from pairs (q, rows) and queries (d, rows).
+
+    ``out`` (p, rows), contiguous, takes the result in place of fresh memory.
+    """
+    shape = (len(pairs), len(queries), pairs.shape[1])
+    psi = np.empty((shape[0] * shape[1], shape[2])) if out is None else out
+    # Faster than ``multiply``, whose loops stumble over rows that lie apart.
+    np.einsum("gr,lr->glr", pairs, queries, out=psi.reshape(shape))
+    return psi
 
 
 def apply_coef(coef: NDArray, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
     """Predictions y (e, rows) = sum P[a, (jk), l] G[jk] x[l].
 
-    Cost: 2 e p flops per row, memory O(e d rows).
+    Cost: 2 e p flops per row, memory of the result and one block.
     """
     n_outputs, n_pairs, n_dims = coef.shape
-    by_query = coef.transpose(0, 2, 1).reshape(n_outputs * n_dims, n_pairs) @ pairs
-    return np.einsum(
-        "alr,lr->ar", by_query.reshape(n_outputs, n_dims, pairs.shape[1]), queries, optimize=False
-    )
+    by_query = coef.transpose(0, 2, 1).reshape(n_outputs * n_dims, n_pairs)
+    outputs = np.empty((n_outputs, pairs.shape[1]))
+    width = max(MIN_WIDTH, BLOCK_NUMBERS // len(by_query))
+    for start in range(0, pairs.shape[1], width):
+        some = slice(start, start + width)
+        products = (by_query @ pairs[:, some]).reshape(n_outputs, n_dims, -1)
+        np.einsum("alr,lr->ar", products, queries[:, some], out=outputs[:, some])
+    return outputs
 
 
 def correlate(pairs: NDArray, queries: NDArray, targets: NDArray) -> NDArray[np.float64]:
-    """sum over rows of psi y^T, shape (q, d, e): the transpose of ``apply_coef``.
+    """sum over rows of psi y^T, shape (q, d, e): the transpose of ``apply_coef``."""
+    total = np.zeros((len(pairs), len(queries), len(targets)))
+    add_correlation(total, np.ascontiguousarray(pairs), queries, targets)
+    return total
+
+
+def add_correlation(total: NDArray, pairs: NDArray, queries: NDArray, targets: NDArray) -> None:
+    """Add ``correlate`` to ``total`` (q, d, e), contiguous; so are the rows of ``pairs``.
 
     ``targets`` is (e, rows).  Cost: 2 e p flops per row, memory that of one block.
     """
-    n_dims, n_outputs = len(queries), len(targets)
-    total = np.zeros((len(pairs), n_dims * n_outputs))
-    width = max(64, BLOCK_NUMBERS // max(1, n_dims * n_outputs))
+    n_products = len(queries) * len(targets)
+    width = max(MIN_WIDTH, BLOCK_NUMBERS // max(1, n_products))
+    flat = total.reshape(len(pairs), n_products)
     for start in range(0, pairs.shape[1], width):
         some = slice(start, start + width)
-        products = queries[:, None, some] * targets[None, :, some]
-        total += pairs[:, some] @ products.reshape(n_dims * n_outputs, products.shape[2]).T
-    return total.reshape(len(pairs), n_dims, n_outputs)
+        products = np.multiply(queries[:, None, some], targets[None, :, some], order="C")
+        add_product(flat, pairs[:, some], products.reshape(n_products, products.shape[2]))

@@ -23,12 +23,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.arrays import even_ranges, ranges_of_rows
 from polyattn.features.pairs import n_pairs, pair_index
 from polyattn.sequences import SequenceBatch
 
-# A block of summaries holds about this many numbers: it stays in the last cache.
-BLOCK_NUMBERS = 1 << 20
-MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 256, 1 << 15
+# A block of summaries holds about this many numbers: 4 MB, which get large memory pages.
+BLOCK_NUMBERS = 1 << 19
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 256, 1 << 16
 
 # Tokens of one sequence that are converted to float64 together.
 TOKEN_BLOCK = 1 << 16
@@ -115,7 +116,7 @@ def pair_products(rows: NDArray, out: NDArray | None = None) -> NDArray[np.float
     products = np.empty((n_pairs(m), width)) if out is None else out
     start = 0
     for a in range(m):
-        np.multiply(rows[a], rows[a:], out=products[start : start + m - a])
+        np.einsum("r,br->br", rows[a], rows[a:], out=products[start : start + m - a])
         start += m - a
     return products
 
@@ -147,8 +148,7 @@ def _one_gram(tokens: Tokens, start: int, stop: int) -> NDArray[np.float64]:
 
 def _last_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
     offsets = tokens.batch.offsets
-    for first in range(0, len(tokens.batch), block_rows):
-        stop = min(first + block_rows, len(tokens.batch))
+    for first, stop in even_ranges(len(tokens.batch), block_rows):
         last = offsets[first + 1 : stop + 1] - 1
         yield SummaryBlock(first, stop, sequence_grams(tokens, first, stop), tokens.read(last))
 
@@ -158,10 +158,10 @@ def _causal_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
     total = len(tokens.batch.values)
     # Whole sequences per block where they fit: their running sums are then one call.
     whole = length is not None and length <= block_rows
-    step = block_rows // length * length if whole and length else block_rows
+    unit = length if whole and length else 1
     carry = np.zeros(n_pairs(tokens.n_dims))
-    for first in range(0, total, step):
-        stop = min(first + step, total)
+    for start, end in even_ranges(total // unit, block_rows // unit):
+        first, stop = start * unit, end * unit
         queries = tokens.read(slice(first, stop))
         pairs = pair_products(queries)
         if whole and length:
@@ -187,10 +187,12 @@ def _running_sums(pairs: NDArray, offsets: NDArray, first: int, stop: int, carry
 
 def _full_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
     offsets = tokens.batch.offsets
-    for first, stop in tokens.batch.slices(block_rows):
+    for first, stop in ranges_of_rows(offsets, block_rows):
         grams = sequence_grams(tokens, first, stop)
         # A sequence longer than a block comes alone and is cut into several.
         for start in range(int(offsets[first]), int(offsets[stop]), block_rows):
             end = min(start + block_rows, int(offsets[stop]))
             owner = np.searchsorted(offsets, np.arange(start, end), side="right") - 1 - first
-            yield SummaryBlock(start, end, grams[:, owner], tokens.read(slice(start, end)))
+            # take: plain indexing of columns would give an array in column order.
+            pairs = np.take(grams, owner, axis=1)
+            yield SummaryBlock(start, end, pairs, tokens.read(slice(start, end)))

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyattn.arrays import real_array, require_finite
 from polyattn.errors import InvalidInput, require_choice, require_flag
 from polyattn.features.pairs import fold_heads
 from polyattn.files import Record
 from polyattn.model.forward import forward
 from polyattn.scaling import exponent_for, largest_magnitude, restored, scaled
-from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch, real_array, require_finite
+from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 
 @dataclass(frozen=True, eq=False, repr=False)

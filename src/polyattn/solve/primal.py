@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.features.cubic import apply_coef, correlate
+from polyattn.features.cubic import add_correlation, apply_coef
 from polyattn.features.pairs import feature_weights, n_pairs
-from polyattn.parallel import column_slices, map_pieces, single_threaded_blas
+from polyattn.parallel import deal, map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_factor
 from polyattn.solve.outcome import Solution
 from polyattn.solve.spectral import column_scale, solve_gram
@@ -41,7 +41,7 @@ def solve_primal(moments: Moments, rows: Rows | None, ridge: float) -> Solution:
     if factor is None and rows is not None:
         return solve_factor(TriangularFactor.of(rows), ridge)
     if factor is None:
-        gram = moments.scaled_gram() / s / s[:, None]
+        gram = moments.scaled_gram(1.0 / s)
         return solve_gram(gram, cross, moments.scaled_target_power(), ridge, scale)
     theta = _solve(factor, cross, scale)
     rank = len(scale) if ridge == 0 else None
@@ -75,20 +75,20 @@ def residual_pass(theta: NDArray, rows: Rows) -> tuple[NDArray[np.float64], floa
     s = feature_weights(rows.width)[:, None]
     coef = as_coef(theta, rows.width)
     gradient, power = np.zeros((n_pairs(rows.width), rows.width, len(coef))), 0.0
-    for block in rows.blocks():
-        part = partial(_residual_part, coef, block)
-        for some_gradient, some_power in map_pieces(part, column_slices(block.stop - block.first)):
+    for blocks in rows.groups():
+        for some_gradient, some_power in map_pieces(partial(_residual_part, coef), deal(blocks)):
             gradient += some_gradient
             power += some_power
     return gradient.reshape(theta.shape) / s, power
 
 
-def _residual_part(
-    coef: NDArray, block: RowBlock, some: slice
-) -> tuple[NDArray[np.float64], float]:
-    pairs, queries = block.pairs[:, some], block.queries[:, some]
-    residual = block.targets[:, some] - apply_coef(coef, pairs, queries)
-    return correlate(pairs, queries, residual), float(np.sum(residual**2))
+def _residual_part(coef: NDArray, blocks: list[RowBlock]) -> tuple[NDArray[np.float64], float]:
+    gradient, power = np.zeros((*coef.shape[1:], len(coef))), 0.0
+    for block in blocks:
+        residual = block.targets - apply_coef(coef, block.pairs, block.queries)
+        add_correlation(gradient, block.pairs, block.queries, residual)
+        power += float(np.sum(residual**2))
+    return gradient, power
 
 
 def as_coef(theta: NDArray, n_dims: int) -> NDArray[np.float64]:
@@ -102,19 +102,19 @@ def _cholesky(
 ) -> tuple[NDArray[np.float64] | None, float, NDArray[np.float64]]:
     """The factor of the equilibrated, penalised Gram (None if not safe), its rcond, the scale."""
     s = feature_weights(moments.width)
-    matrix = moments.scaled_gram()
-    scale = column_scale(np.sqrt(matrix.diagonal() / s**2 + ridge))
-    inverse = 1.0 / (s * scale)
-    matrix *= inverse
-    matrix *= inverse[:, None]
+    scale = column_scale(np.sqrt(moments.scaled_feature_powers() / s**2 + ridge))
+    matrix = moments.scaled_gram(1.0 / (s * scale))
     matrix[np.diag_indices_from(matrix)] += ridge / scale**2
     norm = lapack.dlange("1", matrix.T)
     # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
     factor, info = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
-    rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0
+    # What follows waits for memory: one thread is as fast, and leaves none spinning behind.
+    with single_threaded_blas():
+        rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0
     return (factor if rcond > SAFE_RCOND else None), rcond, scale
 
 
+@single_threaded_blas()
 def _solve(factor: NDArray, rhs: NDArray, scale: NDArray) -> NDArray[np.float64]:
     solution, _ = lapack.dpotrs(factor, np.asfortranarray(rhs / scale[:, None]), lower=1)
     return np.ascontiguousarray(solution / scale[:, None])

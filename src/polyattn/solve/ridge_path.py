@@ -168,7 +168,7 @@ def _kernel_components(rows: Rows) -> tuple[NDArray, NDArray, float]:
 def _eigen(moments: Moments) -> tuple[NDArray, NDArray, NDArray]:
     """Eigenvalues, eigenvectors and V^T b of the moments in the coordinates of the norm."""
     s = feature_weights(moments.width)
-    values, vectors = np.linalg.eigh(moments.scaled_gram() / s / s[:, None])
+    values, vectors = np.linalg.eigh(moments.scaled_gram(1.0 / s))
     projected = vectors.T @ (moments.scaled_cross() / s[:, None])
     return np.maximum(values, 0.0), vectors, projected
 

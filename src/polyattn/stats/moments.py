@@ -6,14 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.features.cubic import correlate
-from polyattn.features.pairs import n_pairs
 from polyattn.features.summaries import default_block_rows, sequence_grams
-from polyattn.parallel import column_slices, map_pieces, single_threaded_blas
+from polyattn.parallel import single_threaded_blas
 from polyattn.scaling import restored
 from polyattn.stats.base import Statistics
-from polyattn.stats.grams import PairedGram, make_gram, shaped_like
+from polyattn.stats.explicit import ExplicitSums
+from polyattn.stats.paired import PairedSums
 from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.sums import Sums
+
+# From this width on the paired way wins (benchmarks/moments_update.py prints both).
+PAIRED_FROM_DIMS = 11
 
 
 class Moments(Statistics):
@@ -33,14 +36,22 @@ class Moments(Statistics):
         self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
     ) -> None:
         super().__init__(n_dims, n_outputs, mode, bias)
-        self._gram = make_gram(self.width, mode)
-        self._cross = np.zeros((n_pairs(self.width), self.width, self.n_outputs))
-        self._targets = np.zeros((self.n_outputs, self.n_outputs))
+        self._made_sums = make_sums(self.width, self.n_outputs, mode)
+        self._waiting: list[RowBlock] = []
+
+    @classmethod
+    def later(cls, rows: Rows) -> Moments:
+        """The moments of rows whose summaries are kept: summed when first looked at."""
+        made = cls(rows.n_dims, rows.n_outputs, rows.mode, rows.bias)
+        made.token_exponent, made.target_exponent = rows.token_exponent, rows.target_exponent
+        made._waiting.extend(rows.blocks())
+        made._count(rows)
+        return made
 
     @property
     def gram(self) -> NDArray[np.float64]:
         """sum psi psi^T (p, p), order (pair, l), weights included."""
-        return restored(self._gram.matrix(), 6 * (self.token_exponent or 0), "the moments")
+        return restored(self.scaled_gram(), 6 * (self.token_exponent or 0), "the moments")
 
     @property
     def cross(self) -> NDArray[np.float64]:
@@ -51,7 +62,9 @@ class Moments(Statistics):
     @property
     def target_gram(self) -> NDArray[np.float64]:
         """sum y y^T (e, e)."""
-        return restored(self._targets.copy(), 2 * (self.target_exponent or 0), "the target moments")
+        return restored(
+            self._sums.targets.copy(), 2 * (self.target_exponent or 0), "the target moments"
+        )
 
     @property
     def second_moment(self) -> NDArray[np.float64]:
@@ -64,64 +77,72 @@ class Moments(Statistics):
         """The eigenvalues of Lambda_D in ascending order, as computed in float64."""
         return np.asarray(np.linalg.eigvalsh(self.second_moment), dtype=np.float64)
 
-    def scaled_gram(self) -> NDArray[np.float64]:
-        """sum psi psi^T of the tokens divided by 2**token_exponent."""
-        return self._gram.matrix()
+    def scaled_gram(self, factors: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """sum psi psi^T of the tokens divided by 2**token_exponent, features times ``factors``."""
+        return self._sums.matrix(np.ones(self.n_features) if factors is None else factors)
+
+    def scaled_feature_powers(self) -> NDArray[np.float64]:
+        """sum psi^2 (p,) of the scaled tokens: the diagonal of ``scaled_gram``."""
+        return self._sums.diagonal()
 
     def scaled_cross(self) -> NDArray[np.float64]:
         """sum psi y^T (p, e) of the scaled tokens and targets."""
-        return self._cross.reshape(self.n_features, self.n_outputs)
+        return self._sums.cross.reshape(self.n_features, self.n_outputs)
 
     def scaled_target_power(self) -> float:
         """sum ||y||^2 of the scaled targets."""
-        return float(np.trace(self._targets))
+        return float(np.trace(self._sums.targets))
+
+    @property
+    def _sums(self) -> Sums:
+        if self._waiting:
+            with single_threaded_blas():
+                self._made_sums.add(self._waiting)
+            self._waiting.clear()
+        return self._made_sums
 
     # Idle BLAS threads spin for a while, and would take the cores from ours.
     @single_threaded_blas()
     def _accumulate(self, rows: Rows) -> None:
-        if isinstance(self._gram, PairedGram) and self.mode == "full":
-            self._accumulate_full(rows, self._gram)
+        if isinstance(self._sums, PairedSums) and self.mode == "full":
+            self._accumulate_full(rows, self._sums)
             return
-        for block in rows.blocks():
-            self._gram.add(block.pairs, block.queries)
-            self._add_targets(block)
+        for blocks in rows.groups():
+            self._sums.add(blocks)
 
-    def _accumulate_full(self, rows: Rows, gram: PairedGram) -> None:
+    def _accumulate_full(self, rows: Rows, sums: PairedSums) -> None:
         """All tokens of a sequence share G, and their sum x x^T is G again: one row each."""
         weights = rows.sequence_weights
         for first in range(0, len(rows.batch), step := default_block_rows(rows.width)):
             stop = min(first + step, len(rows.batch))
             pairs = sequence_grams(rows.tokens, first, stop)
-            gram.add_query_pairs(pairs, pairs if weights is None else pairs * weights[first:stop])
+            sums.add_pairs([pairs], [pairs if weights is None else pairs * weights[first:stop]])
         if self.n_outputs:
-            for block in rows.blocks():
-                self._add_targets(block)
-
-    def _add_targets(self, block: RowBlock) -> None:
-        if not self.n_outputs:
-            return
-
-        def part(some: slice) -> NDArray[np.float64]:
-            return correlate(block.pairs[:, some], block.queries[:, some], block.targets[:, some])
-
-        for cross in map_pieces(part, column_slices(block.stop - block.first)):
-            self._cross += cross
-        self._targets += block.targets @ block.targets.T
+            for blocks in rows.groups():
+                sums.add_targets(blocks)
 
     def _absorb(self, other: Moments) -> None:
-        self._gram.sums += other._gram.sums
-        self._cross += other._cross
-        self._targets += other._targets
+        self._sums.absorb(other._sums)
 
     def _rescale(self, tokens: int, targets: int) -> None:
-        np.ldexp(self._gram.sums, 6 * tokens, out=self._gram.sums)
-        np.ldexp(self._cross, 3 * tokens + targets, out=self._cross)
-        np.ldexp(self._targets, 2 * targets, out=self._targets)
+        self._sums.rescale(tokens, targets)
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
-        return {"gram": self._gram.sums, "cross": self._cross, "targets": self._targets}
+        return self._sums.arrays()
 
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
-        self._gram.restore(arrays["gram"])
-        self._cross = shaped_like(self._cross, arrays["cross"])
-        self._targets = shaped_like(self._targets, arrays["targets"])
+        """Take stored sums, whichever way they were accumulated."""
+        for kind in (ExplicitSums, PairedSums):
+            stored = kind(self.width, self.n_outputs)
+            if not isinstance(self._sums, kind) and stored.gram.shape == arrays["gram"].shape:
+                stored.restore(arrays)
+                arrays = arrays | {
+                    "gram": self._sums.as_gram(stored.matrix(np.ones(self.n_features)))
+                }
+        self._sums.restore(arrays)
+
+
+def make_sums(n_dims: int, n_outputs: int, mode: str) -> Sums:
+    """The accumulator that is faster for this width (mode ``full`` always gains by pairs)."""
+    paired = mode == "full" or n_dims >= PAIRED_FROM_DIMS
+    return PairedSums(n_dims, n_outputs) if paired else ExplicitSums(n_dims, n_outputs)

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import OutOfRange, require_flag
+from polyattn.arrays import pieces, ranges_of_rows
+from polyattn.errors import require_flag
 from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.parallel import map_pieces, n_workers
 from polyattn.progress import report
-from polyattn.scaling import column_magnitudes, exponent_for, largest_magnitude
-from polyattn.sequences import CHECK_BLOCK, SequenceBatch, Sequences, as_batch
+from polyattn.scaling import (
+    column_magnitudes,
+    exponent_for,
+    largest_magnitude,
+    require_comparable,
+)
+from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
 
 # Summaries of up to this many numbers (32 MB) are kept, so that a second pass is free.
 KEPT_NUMBERS = 1 << 22
 
-# Coordinates may differ in size by this power of two: its sixth power is still above 2**-1000.
-COMPARABLE_EXPONENT = 160
+# Of larger data, so many numbers are summarised at a time: enough work for all workers.
+GROUP_NUMBERS = 1 << 21
+
+# Fewer numbers than this are summarised by one worker.
+SHARED_FROM_NUMBERS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -73,8 +84,8 @@ class Rows:
         else:
             targets = as_targets(Y, batch, mode, n_outputs)
         weights = as_weights(sample_weight, batch)
-        sizes = column_magnitudes(_pieces(batch.values), batch.n_dims)
-        _require_comparable(np.append(sizes, 1.0) if bias else sizes)
+        sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
+        require_comparable(np.append(sizes, 1.0) if bias else sizes)
         largest = float(sizes.max())
         return cls(
             batch,
@@ -83,7 +94,7 @@ class Rows:
             mode,
             bias,
             exponent_for(max(largest, 1.0) if bias else largest),
-            exponent_for(largest_magnitude(_pieces(targets))),
+            exponent_for(largest_magnitude(pieces(targets))),
         )
 
     @property
@@ -141,13 +152,13 @@ class Rows:
             return self
         return replace(self, token_exponent=token, target_exponent=target)
 
+    def sequences_with(self, n_rows: int) -> int:
+        """How many of the first sequences it takes for ``n_rows`` rows (all, if too few)."""
+        return min(int(np.searchsorted(self._borders, n_rows)), len(self.batch))
+
     def part(self, first: int, stop: int) -> Rows:
         """The rows of sequences first..stop."""
-        start, end = (
-            (first, stop)
-            if self.mode == "last"
-            else (int(self.batch.offsets[first]), int(self.batch.offsets[stop]))
-        )
+        start, end = self._borders[[first, stop]]
         weights = self.sequence_weights
         return replace(
             self,
@@ -156,16 +167,63 @@ class Rows:
             sequence_weights=None if weights is None else weights[first:stop],
         )
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether the summaries are few enough to be kept for the next pass."""
+        return self.n_rows * self._numbers_per_row <= KEPT_NUMBERS
+
     def blocks(self, block_rows: int | None = None) -> Iterator[RowBlock]:
         """All rows in order; ``block_rows`` rows at a time, or as the caches like it."""
-        numbers = self.n_rows * (n_pairs(self.width) + self.width + self.n_outputs)
-        if block_rows is not None or numbers > KEPT_NUMBERS:
-            return self._read_blocks(block_rows)
-        if not self._kept:
-            self._kept.extend(self._read_blocks(None))
-        return iter(self._kept)
+        if block_rows is None:
+            yield from chain.from_iterable(self.groups())
+            return
+        for block in self._read_blocks(block_rows):
+            yield block
+            report(block.stop, self.n_rows)
 
-    def _read_blocks(self, block_rows: int | None) -> Iterator[RowBlock]:
+    def groups(self) -> Iterator[list[RowBlock]]:
+        """All rows in order, as lists of blocks; the workers read the blocks of a list together."""
+        if self.are_kept:
+            if not self._kept:
+                self._kept.extend(self._read_together(0, len(self.batch)))
+            yield self._kept
+            report(self.n_rows, self.n_rows)
+            return
+        limit = max(1, GROUP_NUMBERS // self._numbers_per_row)
+        for first, stop in ranges_of_rows(self._borders, limit):
+            start, end = self._borders[[first, stop]]
+            if end - start <= limit:
+                yield self._read_together(first, stop)
+                report(int(end), self.n_rows)
+                continue
+            # One sequence that is longer than a group: its running sums have to wait in line.
+            for block in self.part(first, stop)._read_blocks(None, int(start)):
+                yield [block]
+                report(block.stop, self.n_rows)
+
+    @property
+    def _numbers_per_row(self) -> int:
+        return n_pairs(self.width) + self.width + self.n_outputs
+
+    @property
+    def _borders(self) -> NDArray[np.int64]:
+        """Where the rows of each sequence begin, and the end (n_sequences + 1,)."""
+        return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
+
+    def _read_together(self, first: int, stop: int) -> list[RowBlock]:
+        borders = self._borders[first : stop + 1]
+        n_rows = int(borders[-1] - borders[0])
+        shared = n_rows * self._numbers_per_row >= SHARED_FROM_NUMBERS
+        share = -(-n_rows // n_workers()) if shared else n_rows
+
+        def read(piece: tuple[int, int]) -> list[RowBlock]:
+            part = self.part(first + piece[0], first + piece[1])
+            return list(part._read_blocks(None, int(borders[piece[0]])))
+
+        return list(chain(*map_pieces(read, list(ranges_of_rows(borders, share)))))
+
+    def _read_blocks(self, block_rows: int | None, base: int = 0) -> Iterator[RowBlock]:
+        """The blocks of all rows, one after the other; ``base`` is added to their positions."""
         weights = self.row_weights
         roots = None if weights is None else np.sqrt(weights)
         for block in summary_blocks(self.tokens, self.mode, block_rows):
@@ -173,26 +231,9 @@ class Rows:
             if roots is not None:
                 queries = queries * roots[block.first : block.stop]
                 targets = targets * roots[block.first : block.stop]
-            yield RowBlock(block.first, block.stop, block.pairs, queries, targets)
-            report(block.stop, self.n_rows)
+            yield RowBlock(base + block.first, base + block.stop, block.pairs, queries, targets)
 
     def scaled_targets(self, first: int, stop: int) -> NDArray[np.float64]:
         """Targets of some rows without weights, (e, rows), divided by their power of two."""
         block = self.targets[first:stop].T.astype(np.float64, order="C")
         return np.ldexp(block, -self.target_exponent) if self.target_exponent else block
-
-
-def _require_comparable(sizes: NDArray[np.float64]) -> None:
-    """Refuse coordinates so different in size that products of six underflow beside others."""
-    known = sizes[sizes > 0]
-    if len(known) and known.min() < np.ldexp(known.max(), -COMPARABLE_EXPONENT):
-        raise OutOfRange(
-            f"the coordinates of X (the constant of bias included) are of sizes from "
-            f"{known.min():.1e} to {known.max():.1e}; sums of their sixth-degree products do not "
-            "fit float64. Rescale the coordinates so that they are of similar size."
-        )
-
-
-def _pieces(array: NDArray) -> Iterator[NDArray]:
-    step = max(1, CHECK_BLOCK // max(1, array.shape[1]))
-    return (array[i : i + step] for i in range(0, len(array), step))

@@ -8,11 +8,11 @@ from scipy.linalg import lapack
 
 from polyattn.features.cubic import cubic_features
 from polyattn.stats.base import Statistics
-from polyattn.stats.grams import shaped_like
 from polyattn.stats.rows import Rows
+from polyattn.stats.sums import shaped_like
 
-# At least this many rows are factored together, and at least twice the number of columns.
-MIN_BLOCK_ROWS = 512
+# About this many numbers are factored together, and at least twice as many rows as columns.
+BLOCK_NUMBERS = 1 << 18
 
 
 class TriangularFactor(Statistics):
@@ -47,7 +47,7 @@ class TriangularFactor(Statistics):
 
     def _accumulate(self, rows: Rows) -> None:
         columns = self.n_features + self.n_outputs
-        for block in rows.blocks(max(MIN_BLOCK_ROWS, 2 * columns)):
+        for block in rows.blocks(max(BLOCK_NUMBERS // columns, 2 * columns)):
             psi = cubic_features(block.pairs, block.queries)
             self._stack(np.concatenate([psi, block.targets]).T)
 

@@ -1,0 +1,77 @@
+"""Products added in place, while other threads run.
+
+numpy's ``matmul`` cannot add to its result, and scipy's BLAS wrappers keep the interpreter
+locked.  SciPy also exports its BLAS for compiled extensions (``scipy.linalg.cython_blas``); the
+same entries called from here do both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cython_blas
+
+Matrix = NDArray[np.float64]
+
+
+def add_product(total: Matrix, left: Matrix, right: Matrix) -> None:
+    """total += left @ right.T, for float64 matrices whose rows are contiguous."""
+    n_columns, (n_rows, inner) = len(right), left.shape
+    if right.shape[1] != inner or total.shape != (n_rows, n_columns):
+        raise ValueError(f"shapes do not fit: {total.shape} += {left.shape} @ {right.shape}.T")
+    # Row-major matrices are the transposes of what BLAS sees: total^T += right left^T.
+    sizes = (_integer(n_columns), _integer(n_rows), _integer(inner))
+    _DGEMM(b"T", b"N", *sizes, _ONE, *_operand(right), *_operand(left), _ONE, *_operand(total))
+
+
+def add_square(total: Matrix, rows: Matrix) -> None:
+    """total += rows @ rows.T on and below the diagonal only; rows of both are contiguous."""
+    size, inner = rows.shape
+    if total.shape != (size, size):
+        raise ValueError(f"shapes do not fit: {total.shape} += {rows.shape} @ its transpose")
+    sizes = (_integer(size), _integer(inner))
+    _DSYRK(b"U", b"T", *sizes, _ONE, *_operand(rows), _ONE, *_operand(total))
+
+
+def _operand(matrix: Matrix) -> tuple[ctypes.c_void_p, ctypes._Pointer]:
+    """Address and row length of a matrix as BLAS takes them."""
+    rows, columns = matrix.shape
+    across, along = matrix.strides
+    contiguous = (along == 8 or columns <= 1) and (across >= 8 * columns or rows <= 1)
+    contiguous = contiguous or matrix.size == 0
+    if matrix.dtype != np.float64 or not contiguous:
+        raise ValueError(
+            "BLAS needs float64 matrices whose rows are contiguous; got "
+            f"{matrix.dtype} of shape {matrix.shape} and strides {matrix.strides}."
+        )
+    return ctypes.c_void_p(matrix.ctypes.data), _integer(max(across // 8, columns, 1))
+
+
+def _integer(value: int) -> ctypes._Pointer:
+    # 64 bits whose lower half comes first: right for BLAS of 32-bit and of 64-bit integers.
+    return ctypes.pointer(_Long(value))
+
+
+_Long = ctypes.c_int64.__ctype_le__
+_FLAG, _INT, _REAL = ctypes.c_char_p, ctypes.POINTER(_Long), ctypes.POINTER(ctypes.c_double)
+_ONE = ctypes.pointer(ctypes.c_double(1.0))
+_ARRAY = (ctypes.c_void_p, _INT)
+
+
+def _entry(name: str, *arguments: type) -> Callable[..., None]:
+    """A BLAS routine by the address that SciPy exports; calls release the interpreter lock."""
+    capsule = cython_blas.__pyx_capi__[name]
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return ctypes.CFUNCTYPE(None, *arguments)(address)
+
+
+_DGEMM = _entry("dgemm", _FLAG, _FLAG, _INT, _INT, _INT, _REAL, *_ARRAY, *_ARRAY, _REAL, *_ARRAY)
+_DSYRK = _entry("dsyrk", _FLAG, _FLAG, _INT, _INT, _REAL, *_ARRAY, _REAL, *_ARRAY)
