@@ -23,8 +23,9 @@ def best_times(sides: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[st
             side()
         for _ in range(repeats):
             for name, side in sides.items():
-                # Threads of the other side's BLAS spin for some time before they sleep.
-                time.sleep(PAUSE)
+                if len(sides) > 1:
+                    # Threads of the other side's BLAS spin for some time before they sleep.
+                    time.sleep(PAUSE)
                 start = time.perf_counter()
                 side()
                 best[name] = min(best[name], time.perf_counter() - start)

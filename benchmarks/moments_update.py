@@ -39,7 +39,7 @@ def compare(n_dims: int, X: np.ndarray) -> None:
         "explicit": lambda: forced(ExplicitSums, n_dims, X),
         "paired": lambda: forced(PairedSums, n_dims, X),
     }
-    seconds = best_times(sides)
+    seconds = best_times(sides, repeats=7)
     print(
         f"d={n_dims:3d} p={n_features(n_dims):5d}  "
         + "  ".join(f"{name} {value * 1e3:8.2f} ms" for name, value in seconds.items())

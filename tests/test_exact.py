@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import polyattn as pa
+from polyattn.progress import listening
 from polyattn.sequences import MODES
+from polyattn.solve import exact
 from polyattn.solve.exact import SAMPLE_SEQUENCES, solve_exact
+from polyattn.stats import rows
 from polyattn.stats.rows import Rows
 
 
@@ -93,23 +96,34 @@ def test_ridge_and_heads_need_the_sums():
     assert limited.gap <= 1e-20
 
 
-def test_the_sums_are_there_when_asked_for(tmp_path):
-    X, Y = task()
-    kept = X.copy(), Y.copy()
-    found = pa.fit(X, Y, mode="causal")
-    X[:], Y[:] = np.nan, np.nan  # what the caller does later changes nothing
-    expected = pa.Moments(3, 3, "causal").update(*kept)
-    assert found.statistics.n_rows == expected.n_rows
-    pa.save(found, tmp_path / "result")
-    for sums in (found.statistics, pa.load(tmp_path / "result").statistics):
-        np.testing.assert_allclose(sums.gram, expected.gram, rtol=1e-12)
-        np.testing.assert_allclose(sums.cross, expected.cross, rtol=1e-9, atol=1e-12)
-
-
-def test_an_estimator_continues_after_exact_data():
+def test_named_solvers_and_estimators_keep_their_sums():
     X, Y = task("last", n_sequences=2000)
+    assert pa.fit(X, Y).statistics is None
+    assert pa.fit(X, Y, try_exact=False).statistics.n_rows == 2000
+    assert pa.fit(X, Y, solver="primal").statistics.n_rows == 2000
     model = pa.LinearAttentionRegressor().fit(X[:1500], Y[:1500])
-    assert model.result_.solver == "exact"
     model.partial_fit(X[1500:], Y[1500:] + 1.0)
     expected = pa.fit(X, np.concatenate([Y[:1500], Y[1500:] + 1.0]), solver="primal")
     np.testing.assert_allclose(model.result_.coef, expected.coef, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_large_data_are_judged_in_portions(mode, monkeypatch):
+    monkeypatch.setattr(exact, "PORTION_NUMBERS", 500)
+    monkeypatch.setattr(exact, "BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(exact, "MIN_ROWS", 3)
+    monkeypatch.setattr(rows, "SHARED_FROM_NUMBERS", 0)
+    X, Y = task(mode)
+    heard = []
+    with listening(lambda done, total: heard.append((done, total))):
+        assert pa.fit(X, Y, mode=mode).solver == "exact"
+    n_rows = Y[..., 0].size
+    assert heard[-1] == (n_rows, n_rows)
+    Y[-1:] += 1e-3
+    assert pa.fit(X, Y, mode=mode).solver == "primal"
+
+
+def test_the_flag_is_checked():
+    X, Y = task()
+    with pytest.raises(TypeError, match="try_exact"):
+        pa.fit(X, Y, mode="causal", try_exact="yes")

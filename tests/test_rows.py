@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -10,7 +12,7 @@ import polyattn as pa
 from polyattn.features import summaries
 from polyattn.progress import listening
 from polyattn.sequences import MODES
-from polyattn.stats import Moments, rows
+from polyattn.stats import rows
 from polyattn.stats.rows import Rows
 
 LENGTHS = (1, 30, 2, 7, 1, 1, 12, 3, 55, 4, 2, 9)
@@ -72,24 +74,18 @@ def test_kept_rows_are_read_once(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_moments_may_wait(mode):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_shares_and_portions_are_parts_in_order(mode, threads, monkeypatch):
+    monkeypatch.setattr(rows, "SHARED_FROM_NUMBERS", 0)
     made = make_rows(mode)
-    now, later = Moments.of(made), Moments.later(made)
-    assert repr(now) == repr(later)
-    for pair in ((now, later), (now + now, later + Moments.later(made))):
-        for name in ("gram", "cross", "target_gram", "total_weight", "max_length"):
-            expected, found = (getattr(each, name) for each in pair)
-            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-9)
-
-
-def test_waiting_moments_take_more_data():
-    made = make_rows("last")
-    X, Y = np.ones((2, 3, 3)) * 1e90, np.ones((2, 2))
-    found = Moments.later(made).update(X, Y)
-    expected = Moments.of(made).update(X, Y)
-    np.testing.assert_allclose(found.scaled_gram(), expected.scaled_gram(), rtol=1e-12)
-    assert found.token_exponent == expected.token_exponent != 0
-    assert isinstance(found, pa.Moments)
+    with threadpool_limits(threads, user_api="blas"):
+        assert len(made.shares()) >= threads
+        for parts in (made.shares(), list(made.portions(130))):
+            assert parts[0].base == 0
+            assert sum(part.n_rows for part in parts) == made.n_rows
+            for part, following in pairwise(parts):
+                assert part.base + part.n_rows == following.base
+            np.testing.assert_array_equal(np.concatenate([p.targets for p in parts]), made.targets)
 
 
 @pytest.mark.parametrize("n_dims", [1, 3, 11])

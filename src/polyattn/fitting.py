@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
 from polyattn.heads import require_head_count
 from polyattn.limit import limit_heads
 from polyattn.result import FitResult
@@ -42,6 +42,7 @@ def fit(
     statistics: Moments | TriangularFactor | None = None,
     ridge_grid: ArrayLike | None = None,
     random_state: int = 0,
+    try_exact: bool = True,
 ) -> FitResult:
     """The best multi-head linear attention layer for the data: global, no step size, no seed.
 
@@ -63,7 +64,6 @@ def fit(
         whose gap is no more than the noise explains.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"
         All minimise the same objective; ``polyattn.solve.plan`` says what ``auto`` would take.
-        Where that is ``primal``, ``auto`` first looks whether some layer computes all targets.
     bias : bool
         Append a coordinate that is always 1 to every token.
     sample_weight : array (N,), one weight per sequence
@@ -72,6 +72,9 @@ def fit(
     ridge_grid : array of ridges to choose from (default: a wide grid)
     random_state : int
         Seed of the search for few heads; the optimum itself needs none.
+    try_exact : bool
+        Before sums are made, look whether some layer computes all targets to rounding (only with
+        ``solver="auto"``, ``ridge=0`` and ``n_heads=None``).  Such a result has no statistics.
 
     Guarantee: the empirical risk of ``result.coef`` is minimal over all layers with any number
     of heads, up to rounding [yau2024: Algorithm 1, Theorem 2.2]; with at most d^2 heads
@@ -83,6 +86,7 @@ def fit(
     require_choice("solver", solver, ("auto", *SOLVERS))
     heads = require_head_count(n_heads)
     seed = _require_seed(random_state)
+    require_flag("try_exact", try_exact)
     penalty = require_ridge(ridge, ridge_grid)
     source: Rows | Moments | TriangularFactor
     if statistics is None:
@@ -96,7 +100,7 @@ def fit(
     if source.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
     value, path = chosen_ridge(penalty, ridge_grid, source)
-    solution, road, sums = _solve(source, value, solver)
+    solution, road, sums = _solve(source, value, solver, try_exact and heads is None)
     if path is not None:
         token = source.token_exponent or 0
         path = replace(path, ridges=restored(path.ridges, 6 * token, "the ridges"))
@@ -132,7 +136,7 @@ def _require_seed(random_state: int) -> int:
 
 
 def _solve(
-    source: Rows | Moments | TriangularFactor, ridge: float, solver: str
+    source: Rows | Moments | TriangularFactor, ridge: float, solver: str, try_exact: bool
 ) -> tuple[Solution, str, Moments | TriangularFactor | None]:
     """One road: the solution, its name, and the sums that were made on the way."""
     if isinstance(source, TriangularFactor):
@@ -141,10 +145,9 @@ def _solve(
         return solve_primal(source, None, ridge), "primal", source
     road = plan(source.n_rows, source.width, source.n_outputs, solver).solver
     if road == "primal":
-        if solver == "auto" and ridge == 0.0 and source.are_kept:
-            exact = solve_exact(source)
-            if exact is not None:
-                return exact, "exact", Moments.later(source)
+        found = solve_exact(source) if try_exact and ridge == 0.0 and solver == "auto" else None
+        if found is not None:
+            return found, "exact", None
         moments = Moments.of(source)
         return solve_primal(moments, source, ridge), road, moments
     solve = {"dual": solve_dual, "direct": solve_direct, "iterative": solve_iterative}[road]

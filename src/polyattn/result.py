@@ -47,7 +47,7 @@ class FitResult:
         Solver "exact": a sample of the rows determines the layer and all others agree with it;
         the condition number is that of the sample.
     statistics : Moments | TriangularFactor | None
-        The sums behind the fit, where the road has them; they merge, save and refit.
+        The sums behind the fit, where the road made them; they merge, save and refit.
     ridge_path : RidgePath | None
         Errors over the grid, when the ridge was chosen by the data.
     """

@@ -93,6 +93,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         refuse_table(X)
         result = fit(
             X, targets, mode=self.mode, bias=self.bias, sample_weight=sample_weight,
+            try_exact=False,  # partial_fit goes on with the sums
             **self._options(),
         )  # fmt: skip
         self._keep(FittedState(result.statistics, given=result), result.n_dims, len(result.coef))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from polyattn.features.pairs import norm_weights
+from polyattn.parallel import map_pieces
 
 # Columns of the kernel that are finished together, so that no second N x N array is needed.
 COLUMN_BLOCK = 512
@@ -33,8 +34,11 @@ def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
     weighted = pairs / norm_weights(len(queries))[:, None]
     # A C-ordered (q, N) is the Fortran-ordered (N, q) that BLAS wants, transposed.
     result = blas.dsyrk(1.0, weighted.T, lower=1)
-    for start in range(0, len(result), COLUMN_BLOCK):
+
+    def finish(start: int) -> None:
         stop = min(start + COLUMN_BLOCK, len(result))
         # Transposed, the product has the column order of the result: both are walked alike.
         result[start:, start:stop] *= (queries[:, start:stop].T @ queries[:, start:]).T
+
+    map_pieces(finish, range(0, len(result), COLUMN_BLOCK))
     return result

@@ -34,6 +34,9 @@ MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 256, 1 << 16
 # Tokens of one sequence that are converted to float64 together.
 TOKEN_BLOCK = 1 << 16
 
+# Numbers in the tokens and Gram matrices of sequences that are summarised together.
+GRAM_NUMBERS = 1 << 18
+
 # Up to this many tokens, sums of pair products along the rows beat one small product each.
 SHORT_SEQUENCE = 8
 
@@ -101,7 +104,7 @@ def sequence_grams(tokens: Tokens, first: int, stop: int) -> NDArray[np.float64]
             result[:, i] = _one_gram(tokens, int(offsets[i]), int(offsets[i + 1]))
         return result
     length = int(lengths[0])
-    step = TOKEN_BLOCK // length
+    step = max(1, GRAM_NUMBERS // (tokens.n_dims * (tokens.n_dims + length)))
     grams = _short_grams if length <= SHORT_SEQUENCE else _batched_grams
     for i in range(0, stop - first, step):
         j = min(i + step, stop - first)

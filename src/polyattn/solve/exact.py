@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef
-from polyattn.parallel import deal, map_pieces, single_threaded_blas
+from polyattn.parallel import map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_direct
 from polyattn.solve.outcome import Solution
 from polyattn.solve.primal import as_coef
-from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.rows import Rows
 
 # The sample: at least so many rows per feature, of at least so many sequences.
 SAMPLE_ROWS, SAMPLE_SEQUENCES = 2, 16
@@ -29,6 +29,9 @@ WORTHWHILE = 16
 
 # The norm of the residual of an output beside that output: no more than rounding leaves.
 AGREEMENT = 64 * float(np.finfo(np.float64).eps)
+
+# Numbers of summaries that are judged between two reports of progress, and at a time.
+PORTION_NUMBERS, BLOCK_NUMBERS, MIN_ROWS = 1 << 24, 1 << 17, 64
 
 
 # Idle BLAS threads spin for a while, and would take the cores from ours.
@@ -56,17 +59,18 @@ def _agree(theta: NDArray, rows: Rows) -> tuple[bool, float]:
     """Whether the residual of each output is rounding beside it, and the sum of all squares."""
     coef = as_coef(theta, rows.width)
     residual, target = np.zeros(len(coef)), np.zeros(len(coef))
-    for blocks in rows.groups():
-        for some_residual, some_target in map_pieces(partial(_powers, coef), deal(blocks)):
+    for portion in rows.portions(PORTION_NUMBERS):
+        for some_residual, some_target in map_pieces(partial(_powers, coef), portion.shares()):
             residual += some_residual
             target += some_target
     return bool(np.all(residual <= AGREEMENT**2 * target)), float(residual.sum())
 
 
-def _powers(coef: NDArray, blocks: list[RowBlock]) -> NDArray[np.float64]:
+def _powers(coef: NDArray, rows: Rows) -> NDArray[np.float64]:
     """Sums of squares of each output, (2, e): of the residual and of the targets."""
     powers = np.zeros((2, len(coef)))
-    for block in blocks:
+    # Each block is judged while it is in the cache of the core that read it.
+    for block in rows.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
         residual = apply_coef(coef, block.pairs, block.queries)
         residual -= block.targets
         powers[0] += np.einsum("ar,ar->a", residual, residual)

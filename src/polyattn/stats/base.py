@@ -101,7 +101,11 @@ class Statistics(ABC):
             join_exponents(self.target_exponent, rows.target_exponent),
         )
         self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
-        self._count(rows)
+        self.n_rows += rows.n_rows
+        self.n_positive += rows.n_positive
+        self.n_sequences += len(rows.batch)
+        self.total_weight += rows.total_weight
+        self.max_length = max(self.max_length, int(rows.batch.lengths.max()))
         return self
 
     def __add__(self, other: Self) -> Self:
@@ -161,13 +165,6 @@ class Statistics(ABC):
             setattr(made, key, record.metadata[key])
         made._restore(record.arrays)
         return made
-
-    def _count(self, rows: Rows) -> None:
-        self.n_rows += rows.n_rows
-        self.n_positive += rows.n_positive
-        self.n_sequences += len(rows.batch)
-        self.total_weight += rows.total_weight
-        self.max_length = max(self.max_length, int(rows.batch.lengths.max()))
 
     def _shape(self) -> dict:
         return {key: getattr(self, key) for key in SHAPE}

@@ -12,7 +12,7 @@ from polyattn.scaling import restored
 from polyattn.stats.base import Statistics
 from polyattn.stats.explicit import ExplicitSums
 from polyattn.stats.paired import PairedSums
-from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.rows import Rows
 from polyattn.stats.sums import Sums
 
 # From this width on the paired way wins (benchmarks/moments_update.py prints both).
@@ -36,17 +36,7 @@ class Moments(Statistics):
         self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
     ) -> None:
         super().__init__(n_dims, n_outputs, mode, bias)
-        self._made_sums = make_sums(self.width, self.n_outputs, mode)
-        self._waiting: list[RowBlock] = []
-
-    @classmethod
-    def later(cls, rows: Rows) -> Moments:
-        """The moments of rows whose summaries are kept: summed when first looked at."""
-        made = cls(rows.n_dims, rows.n_outputs, rows.mode, rows.bias)
-        made.token_exponent, made.target_exponent = rows.token_exponent, rows.target_exponent
-        made._waiting.extend(rows.blocks())
-        made._count(rows)
-        return made
+        self._sums = make_sums(self.width, self.n_outputs, mode)
 
     @property
     def gram(self) -> NDArray[np.float64]:
@@ -92,14 +82,6 @@ class Moments(Statistics):
     def scaled_target_power(self) -> float:
         """sum ||y||^2 of the scaled targets."""
         return float(np.trace(self._sums.targets))
-
-    @property
-    def _sums(self) -> Sums:
-        if self._waiting:
-            with single_threaded_blas():
-                self._made_sums.add(self._waiting)
-            self._waiting.clear()
-        return self._made_sums
 
     # Idle BLAS threads spin for a while, and would take the cores from ours.
     @single_threaded_blas()

@@ -25,7 +25,7 @@ from polyattn.stats.rows import RowBlock
 from polyattn.stats.sums import Sums
 
 # Pair products that are made and multiplied together, and for how many rows of the data.
-TILE_HEIGHT, TILE_WIDTH = 2304, 512
+TILE_HEIGHT, TILE_WIDTH = 1536, 768
 
 
 class PairedSums(Sums):
@@ -71,19 +71,17 @@ class PairedSums(Sums):
         q, d = n_pairs(self.n_dims), self.n_dims
         pair_at, query_at = pair_position(q), pair_position(d)
         full = np.empty((q, d, q, d))
-        by_query = np.ascontiguousarray(factors.reshape(q, d).T)
+        by_pair = factors.reshape(q, d)
 
-        def fill(rows: list[int]) -> None:
-            for l1 in rows:
-                for l2 in range(l1, d):
-                    block = self.gram[query_at[l1, l2]][pair_at]
-                    # One factor after the other: their product may leave the range of float64.
-                    block *= by_query[l1][:, None]
-                    block *= by_query[l2]
-                    full[:, l1, :, l2] = block
-                    full[:, l2, :, l1] = block.T
+        def fill(pairs: list[int]) -> None:
+            for g in pairs:
+                entries = np.take(self.gram, pair_at[g], axis=1)  # (query pair, other pair)
+                full[g] = entries[query_at].transpose(0, 2, 1)
+                # One factor after the other: their product may leave the range of float64.
+                full[g] *= by_pair
+                full[g] *= by_pair[g][:, None, None]
 
-        map_pieces(fill, deal(range(d)))
+        map_pieces(fill, deal(range(q)))
         return full.reshape(q * d, q * d)
 
     def as_gram(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:

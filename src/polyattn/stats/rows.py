@@ -59,6 +59,7 @@ class Rows:
     bias: bool
     token_exponent: int | None
     target_exponent: int | None
+    base: int = 0  # where the first row stands among all rows, in a part of them
     # Summaries of small data are kept for the next pass (not taken along by ``replace``).
     _kept: list[RowBlock] = field(init=False, repr=False, compare=False, default_factory=list)
 
@@ -165,12 +166,8 @@ class Rows:
             batch=self.batch.part(first, stop),
             targets=self.targets[start:end],
             sequence_weights=None if weights is None else weights[first:stop],
+            base=self.base + int(start),
         )
-
-    @property
-    def are_kept(self) -> bool:
-        """Whether the summaries are few enough to be kept for the next pass."""
-        return self.n_rows * self._numbers_per_row <= KEPT_NUMBERS
 
     def blocks(self, block_rows: int | None = None) -> Iterator[RowBlock]:
         """All rows in order; ``block_rows`` rows at a time, or as the caches like it."""
@@ -179,27 +176,37 @@ class Rows:
             return
         for block in self._read_blocks(block_rows):
             yield block
-            report(block.stop, self.n_rows)
+            report(block.stop - self.base, self.n_rows)
 
     def groups(self) -> Iterator[list[RowBlock]]:
         """All rows in order, as lists of blocks; the workers read the blocks of a list together."""
-        if self.are_kept:
+        if self.n_rows * self._numbers_per_row <= KEPT_NUMBERS:
             if not self._kept:
-                self._kept.extend(self._read_together(0, len(self.batch)))
+                self._kept.extend(self._read_together())
             yield self._kept
             report(self.n_rows, self.n_rows)
             return
-        limit = max(1, GROUP_NUMBERS // self._numbers_per_row)
-        for first, stop in ranges_of_rows(self._borders, limit):
-            start, end = self._borders[[first, stop]]
-            if end - start <= limit:
-                yield self._read_together(first, stop)
-                report(int(end), self.n_rows)
+        for portion in self.portions(GROUP_NUMBERS):
+            if portion.n_rows * self._numbers_per_row <= GROUP_NUMBERS:
+                yield portion._read_together()
                 continue
             # One sequence that is longer than a group: its running sums have to wait in line.
-            for block in self.part(first, stop)._read_blocks(None, int(start)):
+            for block in portion._read_blocks(None):
                 yield [block]
                 report(block.stop, self.n_rows)
+
+    def portions(self, numbers: int) -> Iterator[Rows]:
+        """All rows in order: parts whose summaries hold up to ``numbers`` numbers (or one row)."""
+        borders, n_rows = self._borders, max(1, numbers // self._numbers_per_row)
+        for first, stop in ranges_of_rows(borders, n_rows):
+            yield self.part(first, stop)
+            report(int(borders[stop]), self.n_rows)
+
+    def shares(self) -> list[Rows]:
+        """All rows in order: one part for each worker, or a single one where there is little."""
+        shared = self.n_rows * self._numbers_per_row >= SHARED_FROM_NUMBERS
+        share = -(-self.n_rows // n_workers()) if shared else self.n_rows
+        return [self.part(*piece) for piece in ranges_of_rows(self._borders, share)]
 
     @property
     def _numbers_per_row(self) -> int:
@@ -210,20 +217,11 @@ class Rows:
         """Where the rows of each sequence begin, and the end (n_sequences + 1,)."""
         return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
 
-    def _read_together(self, first: int, stop: int) -> list[RowBlock]:
-        borders = self._borders[first : stop + 1]
-        n_rows = int(borders[-1] - borders[0])
-        shared = n_rows * self._numbers_per_row >= SHARED_FROM_NUMBERS
-        share = -(-n_rows // n_workers()) if shared else n_rows
+    def _read_together(self) -> list[RowBlock]:
+        parts = map_pieces(lambda share: list(share._read_blocks(None)), self.shares())
+        return list(chain.from_iterable(parts))
 
-        def read(piece: tuple[int, int]) -> list[RowBlock]:
-            part = self.part(first + piece[0], first + piece[1])
-            return list(part._read_blocks(None, int(borders[piece[0]])))
-
-        return list(chain(*map_pieces(read, list(ranges_of_rows(borders, share)))))
-
-    def _read_blocks(self, block_rows: int | None, base: int = 0) -> Iterator[RowBlock]:
-        """The blocks of all rows, one after the other; ``base`` is added to their positions."""
+    def _read_blocks(self, block_rows: int | None) -> Iterator[RowBlock]:
         weights = self.row_weights
         roots = None if weights is None else np.sqrt(weights)
         for block in summary_blocks(self.tokens, self.mode, block_rows):
@@ -231,7 +229,8 @@ class Rows:
             if roots is not None:
                 queries = queries * roots[block.first : block.stop]
                 targets = targets * roots[block.first : block.stop]
-            yield RowBlock(base + block.first, base + block.stop, block.pairs, queries, targets)
+            first, stop = self.base + block.first, self.base + block.stop
+            yield RowBlock(first, stop, block.pairs, queries, targets)
 
     def scaled_targets(self, first: int, stop: int) -> NDArray[np.float64]:
         """Targets of some rows without weights, (e, rows), divided by their power of two."""
