@@ -14,7 +14,7 @@ from polyattn.stats import rows
 from polyattn.stats.rows import Rows
 
 
-def task(mode="causal", d=3, n_sequences=600, n_tokens=7, seed=0, **more):
+def task(mode="causal", d=3, n_sequences=1300, n_tokens=7, seed=0, **more):
     made = pa.data.planted(
         n_sequences, n_tokens, d, n_heads=2, mode=mode, random_state=seed, **more
     )
@@ -97,13 +97,13 @@ def test_ridge_and_heads_need_the_sums():
 
 
 def test_named_solvers_and_estimators_keep_their_sums():
-    X, Y = task("last", n_sequences=2000)
+    X, Y = task("last", n_sequences=3000)
     assert pa.fit(X, Y).statistics is None
-    assert pa.fit(X, Y, try_exact=False).statistics.n_rows == 2000
-    assert pa.fit(X, Y, solver="primal").statistics.n_rows == 2000
-    model = pa.LinearAttentionRegressor().fit(X[:1500], Y[:1500])
-    model.partial_fit(X[1500:], Y[1500:] + 1.0)
-    expected = pa.fit(X, np.concatenate([Y[:1500], Y[1500:] + 1.0]), solver="primal")
+    assert pa.fit(X, Y, try_exact=False).statistics.n_rows == 3000
+    assert pa.fit(X, Y, solver="primal").statistics.n_rows == 3000
+    model = pa.LinearAttentionRegressor().fit(X[:2500], Y[:2500])
+    model.partial_fit(X[2500:], Y[2500:] + 1.0)
+    expected = pa.fit(X, np.concatenate([Y[:2500], Y[2500:] + 1.0]), solver="primal")
     np.testing.assert_allclose(model.result_.coef, expected.coef, rtol=1e-8, atol=1e-10)
 
 

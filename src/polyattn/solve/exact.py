@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef
 from polyattn.parallel import map_pieces, single_threaded_blas
-from polyattn.solve.direct import solve_direct
 from polyattn.solve.outcome import Solution
-from polyattn.solve.primal import as_coef
+from polyattn.solve.primal import as_coef, solve_definite
+from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
 
 # The sample: at least so many rows per feature, of at least so many sequences.
 SAMPLE_ROWS, SAMPLE_SEQUENCES = 2, 16
 
-# A sample is tried when there are so many times its rows: if in vain, little is lost.
-WORTHWHILE = 16
+# A sample is tried when there are so many times its rows: if in vain, some percent are lost.
+WORTHWHILE = 32
 
 # The norm of the residual of an output beside that output: no more than rounding leaves.
 AGREEMENT = 64 * float(np.finfo(np.float64).eps)
@@ -42,8 +42,8 @@ def solve_exact(rows: Rows) -> Solution | None:
     sample = rows.part(0, max(n_sequences, min(SAMPLE_SEQUENCES, len(rows.batch))))
     if rows.n_rows < WORTHWHILE * max(sample.n_rows, SAMPLE_ROWS * rows.n_features):
         return None
-    solution = solve_direct(sample, 0.0)
-    if solution.rank != rows.n_features or not _agree(solution.theta, sample)[0]:
+    solution = solve_definite(Moments.of(sample), sample, 0.0)
+    if solution is None or not _agree(solution.theta, sample)[0]:
         return None
     agree, power = _agree(solution.theta, rows)
     if not agree:

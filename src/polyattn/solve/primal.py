@@ -35,14 +35,24 @@ SMALL_CORRECTION, MAX_PASSES = 1e-7, 4
 
 def solve_primal(moments: Moments, rows: Rows | None, ridge: float) -> Solution:
     """The minimiser from moments; ``rows`` (the data behind them) allow the refinement."""
-    s = feature_weights(moments.width)
-    cross = moments.scaled_cross() / s[:, None]
-    factor, rcond, scale = _cholesky(moments, ridge)
-    if factor is None and rows is not None:
+    solution = solve_definite(moments, rows, ridge)
+    if solution is not None:
+        return solution
+    if rows is not None:
         return solve_factor(TriangularFactor.of(rows), ridge)
+    s = feature_weights(moments.width)
+    gram, cross = moments.scaled_gram(1.0 / s), moments.scaled_cross() / s[:, None]
+    scale = _scale(moments, ridge)
+    return solve_gram(gram, cross, moments.scaled_target_power(), ridge, scale)
+
+
+def solve_definite(moments: Moments, rows: Rows | None, ridge: float) -> Solution | None:
+    """The minimiser by Cholesky and refinement; None unless the Gram is safely definite."""
+    cross = moments.scaled_cross() / feature_weights(moments.width)[:, None]
+    scale = _scale(moments, ridge)
+    factor, rcond = _cholesky(moments, scale, ridge)
     if factor is None:
-        gram = moments.scaled_gram(1.0 / s)
-        return solve_gram(gram, cross, moments.scaled_target_power(), ridge, scale)
+        return None
     theta = _solve(factor, cross, scale)
     rank = len(scale) if ridge == 0 else None
     condition = float(np.sqrt(1.0 / rcond))
@@ -97,13 +107,17 @@ def as_coef(theta: NDArray, n_dims: int) -> NDArray[np.float64]:
     return np.ascontiguousarray(folded.T).reshape(-1, n_pairs(n_dims), n_dims)
 
 
-def _cholesky(
-    moments: Moments, ridge: float
-) -> tuple[NDArray[np.float64] | None, float, NDArray[np.float64]]:
-    """The factor of the equilibrated, penalised Gram (None if not safe), its rcond, the scale."""
+def _scale(moments: Moments, ridge: float) -> NDArray[np.float64]:
+    """Powers of two that bring all features to a similar size."""
     s = feature_weights(moments.width)
-    scale = column_scale(np.sqrt(moments.scaled_feature_powers() / s**2 + ridge))
-    matrix = moments.scaled_gram(1.0 / (s * scale))
+    return column_scale(np.sqrt(moments.scaled_feature_powers() / s**2 + ridge))
+
+
+def _cholesky(
+    moments: Moments, scale: NDArray[np.float64], ridge: float
+) -> tuple[NDArray[np.float64] | None, float]:
+    """The factor of the equilibrated, penalised Gram (None if not safe) and its rcond."""
+    matrix = moments.scaled_gram(1.0 / (feature_weights(moments.width) * scale))
     matrix[np.diag_indices_from(matrix)] += ridge / scale**2
     norm = lapack.dlange("1", matrix.T)
     # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
@@ -111,7 +125,7 @@ def _cholesky(
     # What follows waits for memory: one thread is as fast, and leaves none spinning behind.
     with single_threaded_blas():
         rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0
-    return (factor if rcond > SAFE_RCOND else None), rcond, scale
+    return (factor if rcond > SAFE_RCOND else None), rcond
 
 
 @single_threaded_blas()
