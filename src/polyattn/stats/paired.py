@@ -25,7 +25,7 @@ from polyattn.stats.rows import RowBlock
 from polyattn.stats.sums import Sums
 
 # Pair products that are made and multiplied together, and for how many rows of the data.
-TILE_HEIGHT, TILE_WIDTH = 1536, 768
+TILE_HEIGHT, TILE_WIDTH = 1152, 512
 
 
 class PairedSums(Sums):
