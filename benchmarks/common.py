@@ -12,7 +12,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 THREADS = 2
-PAUSE = 0.1
+PAUSE = 0.25
 
 
 def best_times(sides: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
