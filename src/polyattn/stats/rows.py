@@ -193,7 +193,7 @@ class Rows:
             # One sequence that is longer than a group: its running sums have to wait in line.
             for block in portion._read_blocks(None):
                 yield [block]
-                report(block.stop, self.n_rows)
+                report(block.stop - self.base, self.n_rows)
 
     def portions(self, numbers: int) -> Iterator[Rows]:
         """All rows in order: parts whose summaries hold up to ``numbers`` numbers (or one row)."""
