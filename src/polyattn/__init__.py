@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from polyattn import data, heads, solve
 from polyattn._version import __version__
+from polyattn.auditing import Audit, audit
+from polyattn.certify import Certificate, certify, domains
+from polyattn.certify.check import verify
+from polyattn.certify.sample_size import sample_size
 from polyattn.fitting import fit
 from polyattn.model import LinearAttention, coefficient_distance, same_function
 from polyattn.result import FitResult
@@ -32,6 +36,8 @@ _LAZY = {
 }
 
 __all__ = [
+    "Audit",
+    "Certificate",
     "FitResult",
     "LinearAttention",
     "LinearAttentionClassifier",
@@ -41,15 +47,20 @@ __all__ = [
     "SequenceBatch",
     "TriangularFactor",
     "__version__",
+    "audit",
+    "certify",
     "coefficient_distance",
     "data",
+    "domains",
     "fit",
     "heads",
     "interop",
     "load",
     "same_function",
+    "sample_size",
     "save",
     "solve",
+    "verify",
 ]
 
 

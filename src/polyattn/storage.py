@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
+from polyattn.certify import Certificate
+from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files import read_record, rebuild, write_record
 from polyattn.model import LinearAttention
@@ -20,21 +23,36 @@ KINDS: dict[str, Any] = {
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Write a layer, statistics or a fit result to one file (safetensors), atomically.
+    """Write a layer, statistics, a fit result or a certificate to one file, atomically.
 
-    A result takes its statistics along, so it can be continued after loading.
+    A certificate is a JSON document, everything else safetensors.  A result takes its statistics
+    along, so it can be continued after loading.
     """
+    if isinstance(obj, Certificate):
+        save_certificate(obj, path)
+        return
     if type(obj) not in KINDS.values():
-        names = ", ".join(kind.__name__ for kind in KINDS.values())
+        names = ", ".join(kind.__name__ for kind in (*KINDS.values(), Certificate))
         raise InvalidType(f"save takes one of {names}; got {type(obj).__name__}.")
     write_record(obj.to_record(), path)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
     """Read what ``save`` wrote: the same kind of object, checked against its digest."""
+    if _is_json(Path(path)):
+        return load_certificate(path)
     record = read_record(path)
     if record.kind not in KINDS:
         raise FileFormatError(
             f"{str(path)!r} holds a {record.kind!r}, which this release does not know."
         )
     return rebuild(KINDS[record.kind], record, path)
+
+
+def _is_json(path: Path) -> bool:
+    """Whether a file begins like a JSON object; safetensors begin with a number of 8 bytes."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(8)
+    return start.lstrip().startswith(b"{") and b"\0" not in start

@@ -26,6 +26,12 @@ from polyattn.model import coefficient_distance
 if TYPE_CHECKING:
     from polyattn.experiments.adam import AdamRun
 
+#: What is reported of the certificate.
+CERTIFIED = (
+    "verdict", "verdict_on_real_inputs", "lambda_min", "lambda_max", "rank", "n_features",
+    "method", "rounding", "sentence",
+)  # fmt: skip
+
 
 @click.command()
 @click.option(
@@ -91,11 +97,7 @@ def _figures(
             "solver": found.result.solver,
         },
         "target_power": found.target_power,
-        "determined": asdict(found.determined)
-        | {
-            "identifiable": found.determined.identifiable,
-            "sentence": found.determined.sentence,
-        },
+        "certificate": {name: getattr(found.certificate, name) for name in CERTIFIED},
         "adam": None,
         "note": note,
     }
@@ -131,7 +133,7 @@ def _text(content: dict[str, Any], out: Path) -> list[RenderableType]:
         data,
         table,
         closed["outcome"],
-        content["determined"]["sentence"],
+        content["certificate"]["sentence"],
     ]
     if content["note"]:
         lines.append(content["note"])

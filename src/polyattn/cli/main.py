@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from polyattn._version import __version__
+from polyattn.cli.audit import audit
 from polyattn.cli.bench import bench
+from polyattn.cli.certify import certify
 from polyattn.cli.demo import demo
 from polyattn.cli.fit import fit
 from polyattn.cli.predict import predict
@@ -36,11 +38,12 @@ def cli() -> None:
     """Fit attention layers like ridge regression: globally, in closed form.
 
     Every verb takes --json: one JSON object on standard output and nothing else there.
-    Exit codes: 0 done, 1 error, 2 wrong usage.
+    Exit codes: 0 done, 1 error, 2 wrong usage; of certify and audit also 3 where the data do not
+    determine the layer and 4 where that is undecided.
     """
 
 
-for verb in (demo, fit, predict, show, bench):
+for verb in (demo, fit, predict, certify, audit, show, bench):
     cli.add_command(verb)
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.table import Table
 
+from polyattn.certify import Certificate
+from polyattn.certify.document import to_document
 from polyattn.cli.console import emit, facts, json_option, working
 from polyattn.cli.options import FILE
 from polyattn.model import LinearAttention
@@ -25,7 +27,7 @@ SHOWN_DIMS, SHOWN_HEADS = 8, 4
 @click.argument("model", type=FILE)
 @json_option
 def show(model: Path, as_json: bool) -> None:
-    """Say what is in MODEL: a layer, a fit result, or statistics."""
+    """Say what is in MODEL: a layer, a fit result, statistics, or a certificate."""
     with working("reading"):
         loaded = load(model)
     if isinstance(loaded, LinearAttention):
@@ -34,6 +36,9 @@ def show(model: Path, as_json: bool) -> None:
         table = facts("fit result", result_facts(loaded))
         text = [str(loaded.outcome), table, *layer_text(loaded.layer)]
         emit(layer_json(loaded.layer) | result_json(loaded), text, as_json)
+    elif isinstance(loaded, Certificate):
+        table = facts("certificate", certificate_facts(loaded))
+        emit(to_document(loaded), [loaded.sentence, table], as_json)
     else:
         content = statistics_json(loaded)
         emit(content, [facts("statistics", content)], as_json)
@@ -105,6 +110,28 @@ def result_facts(result: FitResult) -> dict[str, object]:
         "solver": result.solver,
         "heads": f"{result.layer.n_heads} – {result.heads.sentence}",
     }
+
+
+def certificate_facts(certificate: Certificate) -> dict[str, object]:
+    """The figures of a certificate for people."""
+    of = certificate.n_features if certificate.dimension is None else certificate.dimension
+    figures: dict[str, object] = {
+        "verdict": certificate.verdict,
+        "on real inputs": certificate.verdict_on_real_inputs,
+        "domain": certificate.domain,
+        "mode": certificate.mode + (", bias" if certificate.bias else ""),
+        "data": f"{certificate.n_sequences} sequences, {certificate.n_rows} predicted positions, "
+        f"{certificate.n_dims} coordinates",
+        "rank": f"{'unknown' if certificate.rank is None else certificate.rank} of {of}",
+        "features": certificate.n_features,
+        "method": certificate.method,
+        "rounding": f"{certificate.rounding:.3g}",
+    }
+    ends = {"lambda_min": certificate.lambda_min, "lambda_max": certificate.lambda_max}
+    figures |= {name: f"{end:.6g}" for name, end in ends.items() if end is not None}
+    if certificate.prime is not None:
+        figures["prime"] = certificate.prime
+    return figures | {"digest": certificate.digest}
 
 
 def statistics_json(sums: Moments | TriangularFactor) -> dict[str, Any]:

@@ -1,9 +1,7 @@
-"""What both estimators share: one fitted state, held as a result or as sums still to be solved."""
+"""What both estimators share: fitting, streaming and the questions to a fitted state."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from polyattn.certify import Certificate
 from polyattn.errors import InvalidInput, require_choice
+from polyattn.estimators.certificates import evidence_of, infinite_bounds
+from polyattn.estimators.state import FittedState
 from polyattn.fitting import fit
 from polyattn.heads import require_head_count
 from polyattn.model import LinearAttention
@@ -23,29 +24,6 @@ from polyattn.solve.penalty import require_ridge
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
-
-
-@dataclass(eq=False)
-class FittedState:
-    """Sums and the options to solve them with, or a result that is there already.
-
-    ``partial_fit`` only adds to the sums; the solution waits here for the first question, so a
-    stream of a thousand pieces is solved once.
-    """
-
-    statistics: Moments | TriangularFactor | None
-    options: dict[str, Any] = field(default_factory=dict)
-    given: FitResult | None = None
-
-    @cached_property
-    def result(self) -> FitResult:
-        """The result; on first use after ``partial_fit`` this solves."""
-        return self.given or fit(statistics=self.statistics, **self.options)
-
-    def sums_to_extend(self) -> Moments | TriangularFactor | None:
-        """The sums; a copy of them where a result that was handed out refers to them."""
-        handed_out = self.given is not None or "result" in vars(self)
-        return self.statistics.copy() if handed_out and self.statistics else self.statistics
 
 
 class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
@@ -79,6 +57,12 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """What was found, as a sentence."""
         return self.result_.outcome
 
+    @property
+    def certificate_(self) -> Certificate:
+        """Whether the training data determine the layer; certified on first access."""
+        check_is_fitted(self)
+        return self._state.certificate
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
 
@@ -96,7 +80,11 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             try_exact=False,  # partial_fit goes on with the sums
             **self._options(),
         )  # fmt: skip
-        self._keep(FittedState(result.statistics, given=result), result.n_dims, len(result.coef))
+        beside = None
+        if result.statistics is None:
+            beside = evidence_of(Rows.build(X, targets, self.mode, result.bias, sample_weight))
+        state = FittedState(result.statistics, given=result, beside=beside)
+        self._keep(state, result.n_dims, len(result.coef))
         return self
 
     def _learn_more(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
@@ -117,6 +105,13 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         result = self.result_
         refuse_table(X)
         return result.predict(X)
+
+    def _bounds(self, X: Sequences, outputs: Any) -> Any:
+        """How far layers of no more training risk can be apart at each of the outputs for X."""
+        certificate = self._state.certificate
+        if not certificate.identifiable:
+            return infinite_bounds(outputs)
+        return certificate.bound(X, self._state.excess)
 
     def _rows(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Rows:
         """Sequences, targets and weights to be scored, one row per predicted position."""

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_flag
 from polyattn.estimators.base import SequenceEstimator, flatten, without_output_axis
 from polyattn.estimators.labels import as_labels, check_classes, encode, find_classes, indicators
 from polyattn.sequences import Sequences
@@ -45,7 +45,7 @@ class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ig
     Attributes
     ----------
     classes_ : array (K,), the sorted labels; text, integers or booleans
-    result_, coef_, layer_, outcome_, n_features_in_, n_outputs_
+    result_, coef_, layer_, outcome_, certificate_, n_features_in_, n_outputs_
         As in ``LinearAttentionRegressor``; there are K outputs, or 1 for two classes.
     """
 
@@ -86,10 +86,17 @@ class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ig
         self.classes_ = known
         return self
 
-    def decision_function(self, X: Sequences) -> Any:
-        """Scores (..., K) per predicted position; for two classes (...), positive: the second."""
+    def decision_function(self, X: Sequences, return_bound: bool = False) -> Any:
+        """Scores (..., K) per predicted position; for two classes (...), positive: the second.
+
+        With ``return_bound`` also bounds (...), as of ``LinearAttentionRegressor.predict``: a
+        label whose score leads by more than sqrt(2) times the bound (two classes: whose score
+        exceeds it) is the one that all layers of no more training risk give.
+        """
+        bounded = require_flag("return_bound", return_bound)
         outputs = self._outputs(X)
-        return without_output_axis(outputs) if len(self.classes_) == 2 else outputs
+        scores = without_output_axis(outputs) if len(self.classes_) == 2 else outputs
+        return (scores, self._bounds(X, outputs)) if bounded else scores
 
     def predict(self, X: Sequences) -> Any:
         """The label of each sequence, or of each token in modes ``causal`` and ``full``."""

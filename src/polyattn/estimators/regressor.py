@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from polyattn.errors import require_flag
 from polyattn.estimators.base import SequenceEstimator, flatten, without_output_axis
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.targets import Targets
@@ -41,6 +42,7 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
     coef_ : array (e, q, d), the folded coefficients
     layer_ : LinearAttention; its heads are searched for on first access
     outcome_ : Outcome, what was found as a sentence
+    certificate_ : Certificate, whether the training data determine the layer on all real inputs
     n_features_in_ : int, coordinates per token
     n_outputs_ : int
 
@@ -89,10 +91,18 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
             self._plain = lacks_output_axis(y, self.mode)
         return self
 
-    def predict(self, X: Sequences) -> Any:
-        """Predictions in the form of the y that was fitted."""
+    def predict(self, X: Sequences, return_bound: bool = False) -> Any:
+        """Predictions in the form of the y that was fitted; with ``return_bound`` also bounds.
+
+        The bound at a predicted position says how far two layers there can be apart, in the norm
+        of their outputs, if both fit the training data at least as well as this one.  It is
+        infinite where those do not determine the layer, and as good as zero where this one is
+        the optimum (no ridge, any number of heads) and they do.
+        """
+        bounded = require_flag("return_bound", return_bound)
         outputs = self._outputs(X)
-        return without_output_axis(outputs) if self._plain else outputs
+        predicted = without_output_axis(outputs) if self._plain else outputs
+        return (predicted, self._bounds(X, outputs)) if bounded else predicted
 
     def score(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> float:
         """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from polyattn.model import LinearAttention
+from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
     from polyattn.interop.torch import TorchLinearAttention
 
-__all__ = ["from_torch", "to_torch"]
+__all__ = ["from_torch", "is_torch_module", "to_torch", "torch_layer", "torch_outputs"]
+
+TORCH_MODULE = "torch.nn.modules.module.Module"
 
 
 def to_torch(layer: LinearAttention) -> TorchLinearAttention:
@@ -31,3 +36,22 @@ def from_torch(module: object) -> LinearAttention:
     from polyattn.interop import torch as bridge
 
     return bridge.from_torch(module)
+
+
+def is_torch_module(obj: object) -> bool:
+    """Whether this is a ``torch.nn.Module``, asked without importing torch."""
+    return any(f"{base.__module__}.{base.__name__}" == TORCH_MODULE for base in type(obj).__mro__)
+
+
+def torch_layer(module: object) -> LinearAttention | None:
+    """The layer of a module whose forward pass is that of ``to_torch``; None for any other."""
+    from polyattn.interop import torch as bridge
+
+    return bridge.from_torch(module) if type(module) is bridge.TorchLinearAttention else None
+
+
+def torch_outputs(module: Any, batch: SequenceBatch) -> NDArray | list[NDArray]:
+    """What a module makes of sequences: (B, e), (B, n, e), or for ragged ones a list."""
+    from polyattn.interop import torch as bridge
+
+    return bridge.outputs(module, batch)

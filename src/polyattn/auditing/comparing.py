@@ -1,0 +1,165 @@
+"""audit: measure the layer, find the optimum, certify the data, compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import norm
+
+from polyattn.arrays import ranges_of_rows
+from polyattn.auditing.report import Audit, Implied
+from polyattn.auditing.subject import Subject, as_subject
+from polyattn.certify import Certificate, certify
+from polyattn.certify.domains import Domain, as_domain
+from polyattn.certify.finding import IDENTIFIABLE
+from polyattn.certify.minimiser import Minimiser, as_risk, minimise, rounding_unit
+from polyattn.certify.tokens import TokenDomain
+from polyattn.errors import InvalidInput
+from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.stats import Moments
+from polyattn.stats.rows import Rows
+from polyattn.targets import Targets
+
+# Tokens that are given to the layer together.
+CHUNK_TOKENS = 1 << 16
+
+
+def audit(
+    layer: Any,
+    X: Sequences,
+    Y: Targets,
+    *,
+    domain: str | Domain = "real",
+    mode: str | None = None,
+    bias: bool | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> Audit:
+    """How good a layer is, how good it could be, and whether the data determine it.
+
+    Parameters
+    ----------
+    layer : LinearAttention, FitResult, fitted regressor, torch module, or any function
+        Modules of ``interop.to_torch`` are read; other modules and functions are black boxes.
+        A function is given arrays (B, n, d), or lists of arrays (n_i, d) if lengths differ, and
+        returns outputs in the form of Y.
+    X, Y : sequences and targets, as for ``fit``
+    domain : as for ``certify``
+    mode, bias : what a black box is compared with ("last" and False unless given)
+        Layers know theirs.
+    sample_weight : array (N,), one weight per sequence
+
+    Returns
+    -------
+    Audit
+        risk, optimal_risk, gap, distance, certificate, and ``sentence`` for people.
+
+    Guarantee: the optimum is found without the solvers of ``fit``, from a triangular factor of
+    the data; its risk is right up to ``rounding``.
+    Cost: a pass with 2 p^2 flops per predicted position, ``certify``, and one forward pass.
+    Memory a few p^2 numbers, whatever the number of sequences.
+    """
+    where = as_domain(domain)
+    subject = as_subject(layer, mode, bias)
+    rows = Rows.build(
+        X, Y, subject.mode, subject.bias, sample_weight, subject.n_dims, subject.n_outputs
+    )
+    if rows.total_weight == 0.0:
+        raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
+    return _compare(subject, _measure(subject, rows), minimise(rows), _certify(rows, where))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The risk of the outputs, and what rounding may have done to it."""
+
+    risk: float
+    rounding: float
+
+
+def _measure(subject: Subject, rows: Rows) -> _Measured:
+    """The risk of the layer's own outputs, one pass in pieces."""
+    target = rows.target_exponent or 0
+    squared, sizes = 0.0, 0.0
+    for first, stop in ranges_of_rows(rows.batch.offsets, CHUNK_TOKENS):
+        part = rows.part(first, stop)
+        outputs = _scaled_columns(subject.rows_of_outputs(part), target)
+        unsigned = subject.rows_of_sizes(part)
+        size = np.abs(outputs) if unsigned is None else _scaled_columns(unsigned, target)
+        wanted = part.scaled_targets(0, part.n_rows)
+        weights = 1.0 if part.row_weights is None else part.row_weights
+        squared += float(np.sum(weights * (wanted - outputs) ** 2))
+        sizes += float(np.sum(weights * (np.abs(wanted) + size) ** 2))
+    risk = squared / rows.total_weight
+    unit = rounding_unit(rows.n_features + int(rows.batch.lengths.max()), rows.n_rows)
+    doubt = unit * float(np.sqrt(sizes / rows.total_weight))
+    rounding = (2.0 * float(np.sqrt(risk)) + doubt) * doubt
+    return _Measured(as_risk(risk, target), as_risk(rounding, target))
+
+
+def _scaled_columns(outputs: NDArray, target_exponent: int) -> NDArray[np.float64]:
+    """Outputs (rows, e) as (e, rows), in the units of scaled targets."""
+    return np.ldexp(outputs.T.astype(np.float64), -target_exponent)
+
+
+def _certify(rows: Rows, domain: Domain) -> Certificate:
+    """Of the same positions with the same weights."""
+    weights = rows.sequence_weights
+    if weights is None:
+        return certify(rows.batch, rows.mode, domain, bias=rows.bias)
+    positive = [sequence for sequence, w in zip(rows.batch, weights, strict=True) if w > 0]
+    if rows.n_positive < rows.n_features:
+        # Too few whatever they weigh.
+        return certify(positive, rows.mode, domain, bias=rows.bias)
+    if isinstance(domain, TokenDomain):
+        domain.require_inside(SequenceBatch.from_sequences(positive))
+    return certify(statistics=Moments.of(rows), domain=domain)
+
+
+def _compare(
+    subject: Subject, measured: _Measured, best: Minimiser, certificate: Certificate
+) -> Audit:
+    rounding = measured.rounding + best.rounding
+    gap = measured.risk - best.risk
+    if -rounding <= gap < 0.0:
+        gap = 0.0
+    distance, doubt = None, 0.0
+    smallest = _safe_lambda_min(certificate)
+    if subject.coef is not None:
+        distance = float(norm((subject.coef - best.coef).ravel()))
+        doubt = _distance_rounding(subject.coef, best, certificate, smallest)
+    implied = None
+    if gap >= 0.0 or distance is not None:
+        excess = max(gap, 0.0) + rounding
+        limit = float(np.sqrt(excess / smallest)) if smallest > 0 else np.inf
+        implied = Implied(limit, certificate, excess)
+    consistent = distance is None or (
+        gap >= 0.0 and implied is not None and distance <= implied.distance + doubt
+    )
+    return Audit(
+        measured.risk, best.risk, gap, rounding, distance, implied, consistent, certificate
+    )
+
+
+def _safe_lambda_min(certificate: Certificate) -> float:
+    """lambda_min less its rounding error; 0 where the data do not determine all coefficients."""
+    smallest, largest = certificate.lambda_min, certificate.lambda_max
+    determined = certificate.verdict_on_real_inputs == IDENTIFIABLE
+    if not determined or smallest is None or largest is None:
+        return 0.0
+    return max(smallest - rounding_unit(certificate.n_features, certificate.n_rows) * largest, 0.0)
+
+
+def _distance_rounding(
+    coef: NDArray, best: Minimiser, certificate: Certificate, smallest: float
+) -> float:
+    """The rounding of the coefficients, by the condition number of least squares."""
+    if smallest == 0.0 or certificate.lambda_max is None:
+        return np.inf
+    condition = float(np.sqrt(certificate.lambda_max / smallest))
+    size = float(norm(coef.ravel())) + float(norm(best.coef.ravel()))
+    residual = float(np.sqrt(best.risk / smallest))
+    unit = rounding_unit(certificate.n_features, certificate.n_rows)
+    return unit * condition * (size + residual)

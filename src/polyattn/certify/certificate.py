@@ -1,0 +1,170 @@
+"""Certificate: does the data determine the layer?  A verdict, its figures, and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+from polyattn.certify.bounds import disagreement_bound
+from polyattn.certify.counting import unseen_direction
+from polyattn.certify.domains import Domain
+from polyattn.certify.evidence import Evidence
+from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
+from polyattn.certify.next_data import NextData, next_data
+from polyattn.certify.witness import Witness, find_witness
+from polyattn.errors import InvalidInput
+from polyattn.model import LinearAttention
+from polyattn.sequences import Sequences
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What ``certify`` returns.
+
+    Attributes
+    ----------
+    verdict : "identifiable" | "not_identifiable" | "undecided"
+        Whether every empirical risk minimiser is the same function on every sequence of
+        ``domain``.
+    verdict_on_real_inputs
+        The same for all real inputs, of any length.
+    lambda_min, lambda_max : float | None
+        Ends of the spectrum of Lambda_D on the features of the domain; estimates, None where
+        float64 cannot hold them, or where counting a few rows of wide tokens was enough.
+    rank, dimension, n_features : int
+        Rank of the data's features, dimension of the domain's, and p.
+    method : "count" | "exact" | "gram" | "triangular" | "span"
+        How the verdict was reached.
+    rounding : float
+        The rounding bound that the proof overcame, relative to features of size one.
+    direction : integers or floats | None
+        A difference of coefficients (p,) that the training data do not see.
+    digest : str
+        SHA-256 of the data (or sums) the certificate is about.
+    """
+
+    verdict: str
+    verdict_on_real_inputs: str
+    domain: Domain
+    mode: str
+    bias: bool
+    n_dims: int
+    n_sequences: int
+    n_rows: int
+    n_features: int
+    dimension: int | None
+    rank: int | None
+    lambda_min: float | None
+    lambda_max: float | None
+    method: str
+    rounding: float
+    digest: str
+    note: str = ""
+    prime: int | None = None
+    given_direction: Direction | None = field(default=None, repr=False)
+    evidence: Evidence | None = field(default=None, repr=False)
+
+    @property
+    def identifiable(self) -> bool:
+        """Whether the verdict is "identifiable"."""
+        return self.verdict == IDENTIFIABLE
+
+    @cached_property
+    def direction(self) -> Direction | None:
+        """Coefficients (p,) that the training data do not see; None unless not identifiable."""
+        if self.verdict != NOT_IDENTIFIABLE or self.given_direction is not None:
+            return self.given_direction
+        if self.evidence is None:
+            return None
+        return self.evidence.space.embed(unseen_direction(self.evidence))
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with the figures it rests on."""
+        from polyattn.certify.sentences import sentence
+
+        return sentence(self)
+
+    def witness(self, layer: LinearAttention | None = None) -> Witness:
+        """Two layers of equal training loss, and a short input of the domain where they differ.
+
+        ``layer``: one of the two, if you like; by default both are made from the direction.
+        """
+        if self.verdict == NOT_IDENTIFIABLE and self.direction is None:
+            self.require_evidence("a witness")
+        if self.verdict != NOT_IDENTIFIABLE or self.direction is None:
+            raise InvalidInput(
+                f"there is no witness: the verdict is {self.verdict!r}. "
+                + ("All minimisers agree on the domain." if self.identifiable else self.note)
+            )
+        return find_witness(self, self.direction, layer)
+
+    def bound(
+        self, X: Sequences, risk: float, optimal_risk: float = 0.0, form: str = "leverage"
+    ) -> Any:
+        """How far two layers of training risk at most ``risk`` can be apart on each input.
+
+        Parameters
+        ----------
+        X : sequences, as for a layer
+        risk : float
+            Mean over predicted positions of ||y - F(X)||^2 on the training data, for both.
+        optimal_risk : float
+            The least risk of any layer on these data; 0 for data that come from a layer.
+        form : "leverage" | "worst_case"
+            2 sqrt(excess psi^T Lambda^-1 psi), or 2 sqrt(excess / lambda_min) ||psi||.
+
+        Returns
+        -------
+        array
+            A bound of ||F(X) - F'(X)||, shaped like the outputs of a layer without their last
+            axis.  Infinite unless the verdict is "identifiable".
+        """
+        return disagreement_bound(self, X, risk, optimal_risk, form)
+
+    def next_data(
+        self, candidates: Sequences | None = None, n_sequences: int | None = None
+    ) -> NextData:
+        """Sequences to collect so that the data become identifiable.
+
+        From ``candidates``, or built inside the domain; each raises the rank, and once that is
+        full, the smallest eigenvalue.  ``n_sequences``: how many at most.
+        """
+        return next_data(self, candidates, n_sequences)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the certificate as a JSON document."""
+        from polyattn.certify.document import save_certificate
+
+        save_certificate(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Certificate:
+        """Read what ``save`` wrote; ``polyattn.verify`` says whether it is true of your data."""
+        from polyattn.certify.document import load_certificate
+
+        return load_certificate(path)
+
+    def require_evidence(self, what: str) -> Evidence:
+        """The data behind the certificate; a certificate from a file has none."""
+        if self.evidence is None:
+            raise InvalidInput(
+                f"{what} needs the data behind the certificate, and a file or an estimator of few "
+                "rows holds only the verdict; certify the data again."
+            )
+        return self.evidence
+
+    def __repr__(self) -> str:
+        return (
+            f"Certificate({self.verdict}, domain {str(self.domain)!r}, rank {self.rank} of "
+            f"{self.dimension}, lambda_min {_short(self.lambda_min)}, method {self.method!r})"
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def _short(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"

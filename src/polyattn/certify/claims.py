@@ -1,0 +1,232 @@
+"""What a certificate claims about features, recomputed; each objection in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import pieces
+from polyattn.certify.elimination import random_prime
+from polyattn.certify.measure import UNIT, Measured
+from polyattn.certify.place import Place
+from polyattn.certify.recompute import Floats, Modulo, Table, rank_modulo
+from polyattn.sequences import SequenceBatch
+
+if TYPE_CHECKING:
+    from polyattn.certify.certificate import Certificate
+
+# How closely eigenvalues must agree: relative to themselves, and to the largest.
+EIGENVALUE_TOLERANCE, SPECTRUM_TOLERANCE = 1e-6, 1e-10
+
+# Products are zero for certain once they vanish modulo primes of so many bits as they have; of
+# longer ones this many random primes say so.
+MOST_PRIMES = 48
+
+# A direction shows if so much of it is left after cancellation.
+LEAST_SHARE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Claims:
+    """A certificate whose sizes are right, the data it is about, and its domain."""
+
+    certificate: Certificate
+    batch: SequenceBatch
+    place: Place
+    # Fresh randomness: primes and combinations that could be foreseen could be forged.
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+
+    @cached_property
+    def table(self) -> Table:
+        """The features of the data."""
+        return self._table_of(self.batch)
+
+    @cached_property
+    def measured(self) -> Measured:
+        """The same in float64."""
+        return Measured(self.table)
+
+    @cached_property
+    def rank(self) -> int:
+        """The rank of the data's features, modulo a prime that the certificate did not use."""
+        return self._rank_modulo(random_prime(self.rng, self.certificate.prime))
+
+    @property
+    def dimension(self) -> int:
+        """No rank is larger."""
+        return self.certificate.dimension or self.certificate.n_features
+
+    def objections(self) -> Iterator[str]:
+        """All that does not hold."""
+        yield from self._rank()
+        if self.certificate.verdict == "identifiable":
+            yield from self._identifiable()
+            yield from self._rounding_overcome()
+        if self.certificate.verdict == "not_identifiable":
+            yield from self._direction()
+        yield from self._on_real_inputs()
+        yield from self._spectrum()
+
+    def _rank(self) -> Iterator[str]:
+        claimed, certificate = self.certificate.rank, self.certificate
+        most = min(certificate.n_rows, self.dimension)
+        if claimed is None:
+            return
+        if not 0 <= claimed <= most:
+            yield f"rank {claimed} is not possible: it is at most {most}."
+        elif certificate.method == "exact" or certificate.verdict == "identifiable":
+            if claimed != self.rank:
+                yield f"the rank is {self.rank}, not {claimed}."
+        elif certificate.verdict == "not_identifiable":
+            least, most = self.measured.rank_range()
+            if not least <= claimed <= most:
+                yield f"the rank is {least}{f' to {most}' * (most > least)}, not {claimed}."
+
+    def _identifiable(self) -> Iterator[str]:
+        certificate = self.certificate
+        if certificate.rank is None:
+            yield "a certificate of identifiability must state the rank."
+        if certificate.method == "exact" and certificate.prime is not None:
+            modulo = self._rank_modulo(certificate.prime)
+            if modulo != certificate.rank:
+                yield f"modulo the prime {certificate.prime} the rank is {modulo}."
+        if self.rank == self.dimension:
+            return
+        if self.place.batch is None:
+            yield (
+                f"the data do not determine the layer: their features have rank {self.rank} of "
+                f"{self.dimension}."
+            )
+            return
+        both = [self.table, self._table_of(self.place.batch)]
+        together = rank_modulo(both, random_prime(self.rng), self.dimension, self.rng)
+        if together != self.rank:
+            yield (
+                f"the features of the domain are not in the span of the data's: together they "
+                f"have rank {together}, the data alone {self.rank}."
+            )
+
+    def _rounding_overcome(self) -> Iterator[str]:
+        """The bound of a proof in floating point lies between what is possible and what it beat."""
+        certificate, rank = self.certificate, self.certificate.rank or 0
+        if certificate.method not in ("gram", "triangular") or self.rank < self.dimension:
+            return
+        least = 0.4 * UNIT * certificate.n_rows * rank
+        # Powers of two scale the features to sizes within a factor of sqrt(2), for the prover.
+        by_gram = certificate.method == "gram"
+        most = 2.0 * self.measured.least_eigenvalue(self.dimension) if by_gram else 1.0
+        if not least <= certificate.rounding <= most:
+            yield (
+                f"a rounding bound of {certificate.rounding:.1e} proves nothing: it must lie "
+                f"between {least:.1e} and {most:.1e}."
+            )
+
+    def _direction(self) -> Iterator[str]:
+        certificate = self.certificate
+        few = certificate.method == "count" and certificate.n_rows < self.dimension
+        direction = certificate.direction
+        if certificate.method == "count" and not few and not isinstance(direction, tuple):
+            yield f"{certificate.n_rows} rows are not fewer than {self.dimension} dimensions."
+        if direction is None:
+            # Of fewer rows than dimensions everybody knows that there is one.
+            if not few:
+                yield "there is no direction that the data do not see."
+            return
+        if len(direction) != certificate.n_features:
+            yield f"the direction has {len(direction)} entries, not {certificate.n_features}."
+        elif isinstance(direction, tuple):
+            yield from self._integer_direction(direction)
+        else:
+            yield from self._float_direction(np.asarray(direction, dtype=np.float64))
+
+    def _integer_direction(self, direction: tuple[int, ...]) -> Iterator[str]:
+        chosen = [direction[column] for column in self.table.columns]
+        bits = sum(map(abs, chosen)).bit_length() + self._feature_bits()
+        for _ in range(min(bits // 22 + 1, MOST_PRIMES)):
+            if self._shows(self.table, chosen):
+                yield "the direction has an effect on the data."
+                return
+        elsewhere = self._table_of(self.place.some_sequences(self.batch.n_dims, self.rng))
+        if not self._shows(elsewhere, chosen):
+            yield "the direction has no effect anywhere in the domain."
+
+    def _float_direction(self, direction: NDArray[np.float64]) -> Iterator[str]:
+        if not np.all(np.isfinite(direction)):
+            yield "the direction is not finite."
+            return
+        chosen = direction[self.table.columns]
+        effect, allowed = self.measured.effect(chosen)
+        if not effect <= allowed:
+            yield (
+                f"the direction has an effect of {effect:.1e} on the data, and rounding explains "
+                f"no more than {allowed:.1e}."
+            )
+        rounding = self.certificate.rounding
+        if self.certificate.method != "count" and not 0.5 * effect <= rounding <= allowed:
+            yield (
+                f"the direction moves the outputs by {effect:.1e}, of which the stated bound "
+                f"{rounding:.1e} is none, or none that rounding explains."
+            )
+        elsewhere = Measured(self._table_of(self.place.some_sequences(self.batch.n_dims, self.rng)))
+        if not elsewhere.share(chosen) > LEAST_SHARE:
+            yield "the direction has no effect anywhere in the domain."
+
+    def _on_real_inputs(self) -> Iterator[str]:
+        """For a custom domain; for others it follows from the verdict."""
+        claimed = self.certificate.verdict_on_real_inputs
+        if self.place.batch is None or claimed == "undecided":
+            return
+        if (claimed == "identifiable") != (self.rank == self.dimension):
+            # Exact numbers may be of full rank where rounding hides it.
+            least, _ = self.measured.rank_range()
+            if claimed == "identifiable" or least == self.dimension:
+                yield f"on real inputs the data are not {claimed}: the rank is {self.rank}."
+
+    def _spectrum(self) -> Iterator[str]:
+        """Eigenvalues that are stated; that none is below zero needs no computation."""
+        certificate = self.certificate
+        unseen = certificate.verdict == "not_identifiable"
+        if unseen and certificate.lambda_min not in (None, 0.0):
+            yield f"lambda_min is 0, not {certificate.lambda_min:.6g}."
+        stated = {"lambda_max": certificate.lambda_max}
+        if not unseen:
+            stated["lambda_min"] = certificate.lambda_min
+        claims = {name: claimed for name, claimed in stated.items() if claimed is not None}
+        if not claims:
+            return
+        smallest, largest = self.measured.spectrum(self.dimension)
+        found = {"lambda_min": smallest, "lambda_max": largest}
+        for name, claimed in claims.items():
+            allowed = EIGENVALUE_TOLERANCE * found[name] + SPECTRUM_TOLERANCE * largest
+            if not abs(claimed - found[name]) <= allowed:
+                yield f"{name} is {found[name]:.6g}, not {claimed:.6g}."
+
+    def _table_of(self, batch: SequenceBatch) -> Table:
+        certificate = self.certificate
+        return Table(batch, certificate.mode, certificate.bias, self.place.is_one_hot)
+
+    def _rank_modulo(self, prime: int) -> int:
+        return rank_modulo([self.table], prime, self.dimension, self.rng)
+
+    def _shows(self, table: Table, direction: list[int]) -> bool:
+        """Whether <direction, psi> is not zero modulo a random prime, for some row."""
+        arithmetic = Modulo(random_prime(self.rng))
+        residues = np.array([float(entry % arithmetic.prime) for entry in direction])
+        blocks = table.products(arithmetic.settle(residues), arithmetic)
+        return any(np.any(values) for values in blocks)
+
+    def _feature_bits(self) -> int:
+        """Bits of the largest feature in units of the smallest power of two in the data."""
+        highest, lowest = 1, 0
+        for piece in pieces(self.batch.values):
+            numbers = Floats().numbers(piece)
+            fractions = numbers[numbers != np.rint(numbers)]
+            highest = max(highest, int(np.frexp(np.abs(numbers).max())[1]))
+            if len(fractions):
+                lowest = min(lowest, int(np.frexp(np.abs(fractions).min())[1]) - 53)
+        return 3 * (highest + 1 - lowest) + int(self.batch.lengths.max()).bit_length()

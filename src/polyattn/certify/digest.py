@@ -1,0 +1,37 @@
+"""The digest of data: the same numbers give the same digest, whatever their dtype or layout."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from polyattn.arrays import pieces
+from polyattn.sequences import SequenceBatch
+from polyattn.stats import Moments, TriangularFactor
+
+
+def digest_sequences(batch: SequenceBatch) -> str:
+    """SHA-256 over width, offsets and values (little-endian int64 and float64).
+
+    Integers that float64 cannot hold are digested as they are.
+    """
+    digest = hashlib.sha256(f"polyattn sequences {batch.n_dims} ".encode())
+    digest.update(np.ascontiguousarray(batch.offsets, dtype="<i8").data)
+    for piece in pieces(batch.values):
+        as_float = np.ascontiguousarray(piece, dtype="<f8")
+        lossless = piece.dtype.kind == "f" or np.array_equal(as_float.astype(piece.dtype), piece)
+        # Adding zero turns -0.0 into 0.0: the two are equal.
+        kept = as_float + 0.0 if lossless else np.ascontiguousarray(piece)
+        digest.update(kept.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def digest_statistics(statistics: Moments | TriangularFactor) -> str:
+    """SHA-256 over the counts and sums."""
+    record = statistics.to_record()
+    described = sorted(record.metadata.items())
+    digest = hashlib.sha256(f"polyattn {record.kind} {described}".encode())
+    for name in sorted(record.arrays):
+        digest.update(np.ascontiguousarray(record.arrays[name], dtype="<f8").data)
+    return digest.hexdigest()

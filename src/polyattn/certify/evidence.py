@@ -1,0 +1,104 @@
+"""Evidence: the data or sums behind a certificate, and what was computed from them, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import pieces
+from polyattn.certify.definite import Definite, prove_definite
+from polyattn.certify.gram import Gram, gram_of_rows, gram_of_statistics
+from polyattn.certify.rounding import feature_depth, gamma
+from polyattn.certify.spaces import FeatureSpace
+from polyattn.certify.triangle import Triangle, triangle_of_rows, triangle_of_statistics
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
+# A singular value of this share of the largest is zero for every purpose.
+NEGLIGIBLE = 1e-15
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Sequences or their sums, seen through a space of features.
+
+    Features are those of tokens divided by 2**token_exponent.
+    """
+
+    source: Rows | Moments | TriangularFactor
+    space: FeatureSpace
+
+    @property
+    def rows(self) -> Rows | None:
+        """The sequences, unless only their sums are known."""
+        return self.source if isinstance(self.source, Rows) else None
+
+    @property
+    def token_exponent(self) -> int:
+        """The power of two taken out of the tokens."""
+        return self.source.token_exponent or 0
+
+    @property
+    def max_length(self) -> int:
+        """The longest sequence."""
+        if isinstance(self.source, Rows):
+            return int(self.source.batch.lengths.max())
+        return self.source.max_length
+
+    @cached_property
+    def token_size(self) -> float:
+        """The root mean square of a coordinate of the scaled tokens; 1 where unknown or zero."""
+        if self.rows is None:
+            return 1.0
+        values, power = self.rows.batch.values, 0.0
+        for piece in pieces(values):
+            power += float(np.sum(np.ldexp(piece.astype(np.float64), -self.token_exponent) ** 2))
+        return float(np.sqrt(power / values.size)) or 1.0
+
+    @cached_property
+    def gram(self) -> Gram:
+        """The second moment of the space's features."""
+        if isinstance(self.source, Rows):
+            return gram_of_rows(self.source, self.space)
+        return gram_of_statistics(self.source, self.space)
+
+    @cached_property
+    def definite(self) -> Definite | None:
+        """The proof of definiteness from the Gram, if there is one."""
+        # The bound is about sums of products; a Gram made from a triangular factor is none.
+        return None if isinstance(self.source, TriangularFactor) else prove_definite(self.gram)
+
+    @cached_property
+    def triangle(self) -> Triangle | None:
+        """The triangular factor of the features; moments alone cannot give one."""
+        if isinstance(self.source, Rows):
+            return triangle_of_rows(self.source, self.space)
+        if isinstance(self.source, TriangularFactor):
+            return triangle_of_statistics(self.source, self.space, self.gram)
+        return None
+
+    @cached_property
+    def tolerance(self) -> float:
+        """A quarter of what rounding may do to all features, as a norm over the rows.
+
+        Layers that differ by D v, ||v|| = 1, with ||Phi D v|| below this agree on the data as far
+        as float64 can tell.
+        """
+        depth = self.space.dimension + feature_depth(self.max_length)
+        sized = self.gram if self.triangle is None else self.triangle
+        return 0.25 * gamma(depth) * sized.feature_size
+
+    @cached_property
+    def null_basis(self) -> NDArray[np.float64]:
+        """Directions D v (m, k) with Phi D v = 0 up to rounding, the v orthonormal."""
+        if self.triangle is not None:
+            values, vectors = self.triangle.singular
+            unseen = values <= max(self.tolerance, NEGLIGIBLE * values[0])
+            return self.triangle.scale[:, None] * vectors[unseen].T
+        scale = self.gram.scale
+        squares, columns = np.linalg.eigh(self.gram.scaled(scale))
+        unseen = squares <= max(self.gram.error(scale), NEGLIGIBLE * squares[-1])
+        return scale[:, None] * columns[:, unseen]

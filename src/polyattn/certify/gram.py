@@ -1,0 +1,124 @@
+"""The second moment of a space's features, with what its rounding error is bounded by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import even_ranges
+from polyattn.blas import add_square
+from polyattn.certify.rounding import LEAST_POWER, gram_error
+from polyattn.certify.spaces import FeatureSpace
+from polyattn.errors import InvalidInput
+from polyattn.features.pairs import pair_index, pair_position
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
+# Numbers of one block of features.
+BLOCK_NUMBERS = 1 << 20
+
+# A matrix of this many columns takes 3.2 GB.
+MOST_COLUMNS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """S = sum phi phi^T over rows, for tokens divided by 2**token_exponent.
+
+    ``magnitudes`` (m,): sums of G_jj G_kk x_l^2, by which the errors of features are measured.
+    """
+
+    matrix: NDArray[np.float64]
+    magnitudes: NDArray[np.float64]
+    n_rows: int
+    max_length: int
+    total_weight: float
+    token_exponent: int
+
+    @property
+    def powers(self) -> NDArray[np.float64]:
+        """The diagonal of S: sums of squared features."""
+        return self.matrix.diagonal()
+
+    @cached_property
+    def scale(self) -> NDArray[np.float64]:
+        """Powers of two D (m,) that bring the diagonal of D S D near one (1 where it is zero)."""
+        powers = self.powers
+        _, exponents = np.frexp(np.where(powers > 0, powers, 1.0))
+        return np.ldexp(1.0, -(exponents // 2))
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether every feature has power enough that none of it was lost to underflow."""
+        return bool(np.all(self.powers >= LEAST_POWER))
+
+    def error(self, scale: NDArray[np.float64]) -> float:
+        """A bound of the spectral norm of the rounding error of D S D, D = diag(scale)."""
+        squares = scale**2
+        return gram_error(
+            self.powers * squares, self.magnitudes * squares, self.n_rows, self.max_length
+        )
+
+    @property
+    def feature_size(self) -> float:
+        """sqrt(sum of D^2 G_jj G_kk x_l^2): what the errors of all features are relative to."""
+        return float(np.sqrt(np.sum(self.scale**2 * self.magnitudes)))
+
+    def scaled(self, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+        """D S D, D = diag(scale), a fresh matrix."""
+        matrix = self.matrix * scale
+        matrix *= scale[:, None]
+        return matrix
+
+
+def require_room(space: FeatureSpace) -> None:
+    """Refuse a matrix that no machine would like to hold, before it is asked for."""
+    if space.dimension > MOST_COLUMNS:
+        raise InvalidInput(
+            f"a certificate needs a matrix of {space.dimension} x {space.dimension} numbers "
+            f"({8e-9 * space.dimension**2:.0f} GB); this release goes up to {MOST_COLUMNS} "
+            "features. Use fewer coordinates, or a domain whose features span less."
+        )
+
+
+def gram_of_rows(rows: Rows, space: FeatureSpace) -> Gram:
+    """One pass over the data; memory m^2 numbers, whatever the number of sequences."""
+    require_room(space)
+    if space.is_whole:
+        return gram_of_statistics(Moments.of(rows), space)
+    size = space.dimension
+    lower, magnitudes = np.zeros((size, size)), np.zeros(size)
+    for block in rows.blocks():
+        for first, stop in even_ranges(block.stop - block.first, max(64, BLOCK_NUMBERS // size)):
+            pairs, queries = block.pairs[:, first:stop], block.queries[:, first:stop]
+            add_square(lower, space.features(pairs, queries))
+            magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
+    matrix = np.tril(lower) + np.tril(lower, -1).T
+    return Gram(
+        matrix, magnitudes, rows.n_rows, int(rows.batch.lengths.max()), rows.total_weight,
+        rows.token_exponent or 0,
+    )  # fmt: skip
+
+
+def gram_of_statistics(statistics: Moments | TriangularFactor, space: FeatureSpace) -> Gram:
+    """From sums that were accumulated before; of a triangular factor R, R^T R."""
+    require_room(space)
+    if isinstance(statistics, Moments):
+        whole = statistics.scaled_gram()
+    else:
+        factor = statistics.scaled_factor()
+        whole = factor.T @ factor
+    width = space.width
+    first, second = pair_index(width)
+    pair, query = np.divmod(space.columns, width)
+    at = pair_position(width).diagonal()
+    # G_jj G_kk x_l^2 is a product of two features, so its sum is an entry of the matrix.
+    magnitudes = whole[at[first[pair]] * width + query, at[second[pair]] * width + query]
+    matrix = whole if space.is_whole else whole[np.ix_(space.columns, space.columns)]
+    return Gram(
+        matrix, magnitudes, statistics.n_rows, statistics.max_length, statistics.total_weight,
+        statistics.token_exponent or 0,
+    )  # fmt: skip

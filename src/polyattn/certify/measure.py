@@ -1,0 +1,139 @@
+"""Sizes, spectra and directions in float64, for the checker alone.
+
+For ranks and directions every row is multiplied by a power of two that brings its Gram matrix
+and its query to size one: features are cubic, and one row of large tokens would hide all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.certify.recompute import BLOCK_NUMBERS, Floats, Table
+
+UNIT = 2.0**-53
+
+# What counts as rounding: so many times what it may do to a sum of that many terms.
+ROUNDING_FACTOR = 16.0
+
+# Singular values within this factor of the limit of rounding may count as zero or not.
+DOUBT_FACTOR = 4.0
+
+# No singular value below this share of the largest is known to be there.
+NEGLIGIBLE = 1e-15
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What float64 says about a table of features, tokens divided by 2**table.exponent."""
+
+    table: Table
+
+    @cached_property
+    def sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Per feature the roots of sum psi^2 (1 where zero) and of sum G_jj G_kk x_l^2."""
+        first, second = np.array(self.table.pairs).T
+        diagonal = {j: at for at, (j, k) in enumerate(self.table.pairs) if j == k}
+        first_at, second_at = ([diagonal[int(j)] for j in each] for each in (first, second))
+        powers = magnitudes = np.zeros(1)
+        for grams, queries in self._rows_of_size_one():
+            squares = queries**2
+            powers = powers + ((grams**2).T @ squares).reshape(-1)
+            largest = grams[:, first_at] * grams[:, second_at]
+            magnitudes = magnitudes + (largest.T @ squares).reshape(-1)
+        roots = np.sqrt(np.where(powers > 0, powers, 1.0))
+        return roots, np.sqrt(magnitudes)
+
+    @property
+    def limit(self) -> float:
+        """What rounding may do to all features together, each divided by its root."""
+        roots, magnitudes = self.sizes
+        terms = len(roots) + int(self.table.batch.lengths.max()) + 8
+        return terms * UNIT * float(np.linalg.norm(magnitudes / roots))
+
+    @cached_property
+    def gram(self) -> NDArray[np.float64]:
+        """sum psi psi^T (c, c)."""
+        n_columns = len(self.table.columns)
+        total = np.zeros((n_columns, n_columns))
+        for block in self.table.features(Floats(self.table.exponent)):
+            total += block.T @ block
+        return total
+
+    def spectrum(self, dimension: int) -> tuple[float, float]:
+        """The ends of the spectrum of Lambda_D on a space of this dimension, in plain units.
+
+        All features are taken, so the spectrum begins with c - dimension zeros.
+        """
+        n_rows, n_columns = self.table.batch.n_rows(self.table.mode), len(self.table.columns)
+        if n_rows < n_columns:
+            # Few rows: their kernel has the same eigenvalues, but for zeros.
+            rows = np.concatenate(list(self.table.features(Floats(self.table.exponent))))
+            kernel = np.linalg.eigvalsh(rows @ rows.T / n_rows)
+            values = np.concatenate([np.zeros(n_columns - n_rows), kernel])
+        else:
+            values = np.linalg.eigvalsh(self.gram / n_rows)
+        ends = values[[n_columns - dimension, -1]]
+        with np.errstate(over="ignore", under="ignore"):
+            smallest, largest = np.ldexp(np.maximum(ends, 0.0), 6 * self.table.exponent)
+        return float(smallest), float(largest)
+
+    def least_eigenvalue(self, dimension: int) -> float:
+        """The smallest eigenvalue after scaling all features to size one."""
+        powers = self.gram.diagonal()
+        roots = np.sqrt(np.where(powers > 0, powers, 1.0))
+        values = np.linalg.eigvalsh(self.gram / roots / roots[:, None])
+        return float(values[len(values) - dimension])
+
+    def rank_range(self) -> tuple[int, int]:
+        """The rank by singular values: at least and at most, as far as rounding can tell."""
+        roots, _ = self.sizes
+        factor: NDArray[np.float64] = np.zeros((0, len(roots)))
+        kept: list[NDArray[np.float64]] = []
+        for grams, queries in self._rows_of_size_one():
+            kept.append(_features(grams, queries) / roots)
+            if sum(map(len, kept)) * len(roots) > max(BLOCK_NUMBERS, 4 * len(roots) ** 2):
+                factor = np.asarray(np.linalg.qr(np.concatenate([factor, *kept]), mode="r"))
+                kept.clear()
+        values = np.linalg.svd(np.concatenate([factor, *kept]), compute_uv=False)
+        limit = max(0.25 * self.limit, NEGLIGIBLE * float(values[0]))
+        least, most = (
+            int(np.count_nonzero(values > doubt * limit))
+            for doubt in (DOUBT_FACTOR, 1.0 / DOUBT_FACTOR)
+        )
+        return least, most
+
+    def effect(self, direction: NDArray[np.float64]) -> tuple[float, float]:
+        """(norm over all rows of <direction, psi>, how large rounding alone may make it)."""
+        roots, _ = self.sizes
+        table, power = direction.reshape(-1, self.table.width), 0.0
+        for grams, queries in self._rows_of_size_one():
+            power += float(np.sum(np.sum(grams @ table * queries, axis=1) ** 2))
+        allowed = ROUNDING_FACTOR * self.limit * float(np.linalg.norm(roots * direction))
+        return float(np.sqrt(power)), allowed
+
+    def share(self, direction: NDArray[np.float64]) -> float:
+        """The largest |<direction, psi>| of a row, of what it would be without cancellation."""
+        largest = 0.0
+        for block in self.table.features(Floats(self.table.exponent)):
+            sizes = np.abs(block) @ np.abs(direction)
+            shares = np.abs(block @ direction) / np.where(sizes > 0, sizes, 1.0)
+            largest = max(largest, float(shares.max()))
+        return largest
+
+    def _rows_of_size_one(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        for grams, queries in self.table.summaries(Floats(self.table.exponent)):
+            yield _of_size_one(grams), _of_size_one(queries)
+
+
+def _features(grams: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray[np.float64]:
+    return (grams[:, :, None] * queries[:, None, :]).reshape(len(queries), -1)
+
+
+def _of_size_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    return np.ldexp(rows, -np.frexp(np.where(largest > 0, largest, 1.0))[1])

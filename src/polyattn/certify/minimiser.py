@@ -1,0 +1,267 @@
+"""The least risk of any layer, found without the solvers: the checker does not trust the prover.
+
+Least squares in theta = s P with features psi / s (docs/derivations/minimum_norm.md), from a root
+of the sums, root^T root = sum psi psi^T / (s s^T) and root^T rhs = sum psi y^T / s:
+
+    the triangular factor of the data    memory of (p + e)^2 numbers, whatever N is
+    a factor of moments                  where only those are known
+    the kernel matrix of the rows        fewer rows than features; no root is needed
+
+Where the root is singular, the rank is read off its pivoted QR factorisation after the columns
+are brought to similar size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, qr, solve_triangular
+
+from polyattn.certify.rounding import UNIT
+from polyattn.errors import InvalidInput, OutOfRange
+from polyattn.features.cubic import correlate
+from polyattn.features.kernel import kernel
+from polyattn.features.pairs import feature_weights, n_pairs, norm_weights
+from polyattn.scaling import restored, scaled
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
+# A dense matrix of this many rows and columns takes 2 GB; larger ones are not made.
+MOST_COLUMNS = 1 << 14
+
+# Rows x features up to this many numbers (0.5 GB) are factored where a kernel is not enough.
+FACTORED_NUMBERS = 1 << 26
+
+# Dependent columns leave less than this share of the rank's threshold.
+DOUBTFUL = 0.02
+
+# Squares (Gram and kernel matrices) better conditioned than this lose nothing that matters.
+SAFE_RCOND = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Minimiser:
+    """The layer of least risk; of all such layers the one of smallest norm of T.
+
+    Attributes
+    ----------
+    coef : array (e, q, d)
+        Its folded coefficients.
+    risk : float
+        Weighted mean over predicted positions of ||y - F(X)||^2: no layer has less.
+    rounding : float
+        How far rounding may have moved ``risk``, doubts about the rank included.
+    rank : int
+        Singular values of the equilibrated features above rounding.
+    """
+
+    coef: NDArray[np.float64]
+    risk: float
+    rounding: float
+    rank: int
+
+
+def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
+    """The least-squares minimiser of smallest norm, over layers with any number of heads.
+
+    Guarantee: ``risk`` is right up to ``rounding``, an estimate: orthogonal factors solve a
+    problem whose features differ from the given ones by E of rounding size, and the roots of the
+    two least risks differ by at most ||E theta||.  Combinations of features that are smaller
+    than rounding (from moments: below 1e-7 of the largest) count as absent: layers that use them
+    have coefficients too large to be evaluated.
+    Cost: one pass, 2 p^2 flops per row and O(p^3); fewer rows N than features N^2 p, or N^3 by
+    the kernel.  Memory a few (p + e)^2 or N^2 numbers.
+    """
+    if isinstance(source, Rows):
+        _require_room(source)
+        few = source.n_rows < source.n_features and source.n_rows <= MOST_COLUMNS
+        found = _from_kernel(source) if few else None
+        if found is not None:
+            return found
+        source = TriangularFactor.of(source)
+    root, rhs, outside = (
+        _root_of_moments(source) if isinstance(source, Moments) else _root_of_factor(source)
+    )
+    solved = _minimum_norm(root, rhs, source.n_rows)
+    size = solved.size + float(np.sqrt(outside + np.sum(rhs**2)))
+    folded = solved.theta / feature_weights(source.width)[:, None]
+    return _in_true_units(
+        source, folded, solved.rank, outside + solved.missed, size, solved.doubtful
+    )
+
+
+def excess_risk(coef: NDArray[np.float64], statistics: Moments | TriangularFactor) -> float:
+    """The risk of a layer with these coefficients less the least of any layer.
+
+    By Pythagoras the mean of ||F(X) - F*(X)||^2, without the difference of two risks.
+    """
+    best = minimise(statistics)
+    token, target = statistics.token_exponent or 0, statistics.target_exponent or 0
+    difference = scaled(coef - best.coef, 3 * token - target).reshape(len(coef), -1).T
+    if isinstance(statistics, Moments):
+        power = float(np.sum(difference * (statistics.scaled_gram() @ difference)))
+    else:
+        power = float(np.sum((statistics.scaled_factor() @ difference) ** 2))
+    return as_risk(max(power, 0.0) / statistics.total_weight, target)
+
+
+def rounding_unit(n_features: int, n_rows: int) -> float:
+    """The relative error of an output or residual: eight times what random signs leave."""
+    return 8.0 * UNIT * (n_features + float(np.sqrt(n_rows)) + 8.0)
+
+
+def as_risk(scaled_risk: float, target_exponent: int) -> float:
+    """A risk in the units of the targets; refused where it overflows."""
+    with np.errstate(over="ignore", under="ignore"):
+        risk = float(np.ldexp(scaled_risk, 2 * target_exponent))
+    if not np.isfinite(risk):
+        raise OutOfRange(
+            f"the risk would be about {scaled_risk:.1e} * 2**{2 * target_exponent}, which float64 "
+            "cannot hold; divide the targets by a constant."
+        )
+    return risk
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """theta (p, e) and its rank; ``missed``: what is left of ||rhs||^2; ``size``: ||D theta||.
+
+    ``doubtful`` is the part of ``missed`` in directions that rounding may have pushed below the
+    threshold of the rank.
+    """
+
+    theta: NDArray[np.float64]
+    rank: int
+    size: float
+    missed: float = 0.0
+    doubtful: float = 0.0
+
+
+def _root_of_factor(factor: TriangularFactor) -> tuple[NDArray, NDArray, float]:
+    """(root, rhs, power of the targets outside the span of the features)."""
+    root = factor.scaled_factor() / feature_weights(factor.width)
+    return root, factor.scaled_projection(), factor.scaled_residual_power()
+
+
+def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
+    """The same by Cholesky, or by eigenvalues: nothing is known of those below 1e-15."""
+    scale = _powers_of_two(np.sqrt(moments.scaled_feature_powers()))
+    matrix, cross = moments.scaled_gram(1.0 / scale), moments.scaled_cross() / scale[:, None]
+    # The matrix is symmetric: its C order is the Fortran order LAPACK wants.
+    root, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
+    if not failed and _rcond(root) ** 2 > SAFE_RCOND:
+        rhs = solve_triangular(root, cross, trans="T", check_finite=False)
+    else:
+        values, vectors = np.linalg.eigh(matrix)
+        kept = values > 20.0 * UNIT * len(scale) * max(float(values[-1]), 1.0)
+        sigma, basis = np.sqrt(values[kept]), vectors[:, kept]
+        root, rhs = sigma[:, None] * basis.T, basis.T @ cross / sigma[:, None]
+    outside = max(moments.scaled_target_power() - float(np.sum(rhs**2)), 0.0)
+    return root * (scale / feature_weights(moments.width)), rhs, outside
+
+
+def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
+    """The theta of least norm among those that minimise ||rhs - root theta||."""
+    n_features = root.shape[1]
+    scale = _powers_of_two(np.sqrt(np.einsum("mp,mp->p", root, root)))
+    floor = 2.0 * UNIT * max(10.0 * n_features, float(np.sqrt(n_rows)))
+    if _rcond(root / scale) > floor:
+        inner = solve_triangular(root / scale, rhs, check_finite=False)
+        return _Solved(inner / scale[:, None], n_features, float(np.linalg.norm(inner)))
+    basis, triangle, order = qr(root / scale, mode="economic", pivoting=True, check_finite=False)
+    sizes = np.abs(triangle.diagonal())
+    floor *= max(float(sizes.max(initial=0.0)), 1.0)
+    rank = int(np.count_nonzero(sizes > floor))
+    projected = basis.T @ rhs
+    missed = projected[rank:] ** 2
+    theta = np.zeros((n_features, rhs.shape[1]))
+    if rank == n_features:
+        theta[order] = solve_triangular(triangle, projected, check_finite=False)
+        theta /= scale[:, None]
+    elif rank:
+        # The solution of least norm lies in the span of the rows, in true coordinates.
+        spanning = np.empty((n_features, rank))
+        spanning[order] = triangle[:rank].T
+        orthonormal, lower = qr(spanning * scale[:, None], mode="economic", check_finite=False)
+        theta = orthonormal @ solve_triangular(
+            lower, projected[:rank], trans="T", check_finite=False
+        )
+    return _Solved(
+        theta, rank, float(np.linalg.norm(scale[:, None] * theta)), float(missed.sum()),
+        float(missed[sizes[rank:] > DOUBTFUL * floor].sum()),
+    )  # fmt: skip
+
+
+def _from_kernel(rows: Rows) -> Minimiser | None:
+    """By the N x N kernel: P = sum_i psi_i alpha_i / s^2 with K alpha = y.
+
+    None where the kernel has lost digits that a factor of the features still has.
+    """
+    blocks = list(rows.blocks())
+    pairs, queries, targets = (
+        np.concatenate([getattr(block, name) for block in blocks], axis=1)
+        for name in ("pairs", "queries", "targets")
+    )
+    matrix = kernel(pairs, queries, pairs, queries)
+    values, vectors = np.linalg.eigh(matrix)
+    unsafe = values[0] <= SAFE_RCOND * values[-1]
+    if unsafe and rows.n_rows * rows.n_features <= FACTORED_NUMBERS:
+        return None
+    kept = values > 20.0 * UNIT * len(values) * values[-1]
+    basis, alpha = vectors[:, kept], np.zeros_like(targets)
+    # The second round solves for what rounding left of the first.
+    for _ in range(2):
+        alpha += ((targets - alpha @ matrix) @ basis / values[kept]) @ basis.T
+    folded = correlate(pairs, queries, alpha) / norm_weights(rows.width)[:, None, None] ** 2
+    size = float(np.linalg.norm(targets) + values[-1] * np.linalg.norm(alpha))
+    return _in_true_units(
+        rows, folded.reshape(-1, rows.n_outputs), int(np.count_nonzero(kept)),
+        float(np.sum((targets - alpha @ matrix) ** 2)), size,
+    )  # fmt: skip
+
+
+def _require_room(rows: Rows) -> None:
+    """Refuse sizes for which neither a factor nor a kernel would fit, before any work."""
+    if min(rows.n_rows, rows.n_features) > MOST_COLUMNS:
+        raise InvalidInput(
+            f"the least risk on {rows.n_rows} predicted positions with {rows.n_features} features "
+            f"needs a dense matrix of more than {MOST_COLUMNS} rows and columns (2 GB); use fewer "
+            "sequences, or tokens of fewer coordinates."
+        )
+
+
+def _in_true_units(
+    source: Rows | Moments | TriangularFactor,
+    folded: NDArray[np.float64],
+    rank: int,
+    power: float,
+    size: float,
+    doubtful: float = 0.0,
+) -> Minimiser:
+    """From P (p, e) and squared residuals of scaled data; their errors are relative to size."""
+    token, target = source.token_exponent or 0, source.target_exponent or 0
+    coef = np.ascontiguousarray(folded.T).reshape(-1, n_pairs(source.width), source.width)
+    coef = restored(coef, target - 3 * token, "the coefficients")
+    coef.setflags(write=False)
+    unit = rounding_unit(source.n_features, source.n_rows)
+    doubt = unit * size
+    squared = isinstance(source, Moments)
+    rounding = doubt * size if squared else (2.0 * float(np.sqrt(power)) + doubt) * doubt
+    risk, level = power / source.total_weight, (rounding + doubtful) / source.total_weight
+    return Minimiser(coef, as_risk(risk, target), as_risk(level, target), rank)
+
+
+def _powers_of_two(norms: NDArray) -> NDArray[np.float64]:
+    """Powers of two near the norms, 1 where they are zero: dividing by them is exact."""
+    _, exponents = np.frexp(np.where(norms > 0, norms, 1.0))
+    return np.where(norms > 0, np.ldexp(1.0, exponents), 1.0)
+
+
+def _rcond(root: NDArray) -> float:
+    """The reciprocal condition number of a square triangular root; 0 for any other."""
+    if root.shape[0] != root.shape[1] or np.any(np.tril(root, -1)):
+        return 0.0
+    rcond, _ = lapack.dtrcon(np.asfortranarray(root), norm="1", uplo="U", diag="N")
+    return float(rcond)

@@ -1,0 +1,232 @@
+"""Linear algebra modulo a prime, at the speed of floating-point matrix products.
+
+Residues are integers of magnitude at most 2^21 in float64, about centred at zero.  A product of
+two is at most 2^42, so up to INNER = 2047 products and one more residue add up to at most
+2047 * 2^42 + 2^21 < 2^53: every partial sum is exact, in whatever order BLAS takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import even_ranges
+from polyattn.parallel import map_pieces, single_threaded_blas
+
+Residues = NDArray[np.float64]
+
+# Primes lie below this, and half of them, rounding included, below 2^21.
+LARGEST = (1 << 22) - 4
+
+# How many products of residues add up exactly.
+INNER = (1 << 11) - 1
+
+# Rows that are eliminated together, and few enough to do so one by one.
+SLAB, LEAF = 512, 32
+
+# Columns among which the rows of a leaf look for pivots at a time.
+WINDOW = 4 * LEAF
+
+# Tiles of a product (one of them is worth a thread), and numbers centred in cache.
+TILE_ROWS, TILE_COLUMNS, CENTRED = 256, 512, 1 << 15
+
+
+class Echelon:
+    """The reduced row echelon form of rows that arrive in blocks.
+
+    In the column order (pivots, free columns) the form is [I | F], and only F is stored and
+    changed: n^3 * 2/3 flops for n independent rows of n columns, as a plain LU factorisation.
+
+    Guarantee: rows that are independent modulo the prime are independent over the rationals.
+    Cost: 2 r (n - r) flops per row at rank r, memory at most 1.5 r n numbers.
+    """
+
+    def __init__(self, n_columns: int, prime: int) -> None:
+        self.n_columns, self.prime, self.rank = n_columns, prime, 0
+        self._order = np.arange(n_columns)
+        self._rows = np.empty((0, n_columns))  # F stands right of column ``rank``
+
+    @property
+    def pivots(self) -> NDArray[np.int64]:
+        """The pivot column of each row of the form, shape (rank,)."""
+        return self._order[: self.rank]
+
+    @property
+    def free(self) -> NDArray[np.int64]:
+        """The columns without a pivot; their order is that of ``coefficients``."""
+        return self._order[self.rank :]
+
+    @property
+    def coefficients(self) -> Residues:
+        """F (rank, n_columns - rank): the free columns of the form, a view."""
+        return self._rows[: self.rank, self.rank :]
+
+    @single_threaded_blas()
+    def absorb(self, rows: NDArray) -> NDArray[np.int64]:
+        """Add rows (k, n_columns) of residues; which of them are independent of all before."""
+        found = [np.empty(0, dtype=np.int64)]
+        for first in range(0, len(rows), SLAB):
+            if self.rank == self.n_columns:
+                break
+            slab = self.reduce(rows[first : first + SLAB])
+            numbers, columns = _eliminate(slab, self.prime)
+            self._append(slab[: len(numbers)], columns)
+            found.append(first + numbers)
+        return np.concatenate(found)
+
+    @single_threaded_blas()
+    def reduce(self, rows: NDArray) -> Residues:
+        """What is left of rows in the free columns: zero iff a row is in the span."""
+        # take: plain indexing of columns would give an array in column order.
+        left = np.take(rows, self.free, axis=1).astype(np.float64, copy=False)
+        subtract_product(left, np.take(rows, self.pivots, axis=1), self.coefficients, self.prime)
+        return left
+
+    def null_vectors(self, weights: NDArray) -> Residues:
+        """The null vectors (n_columns, k) with values ``weights`` (n_free, k) where free."""
+        vectors = np.zeros((self.n_columns, weights.shape[1]))
+        at_pivots = np.zeros((self.rank, weights.shape[1]))
+        subtract_product(at_pivots, self.coefficients, weights, self.prime)
+        vectors[self.pivots], vectors[self.free] = at_pivots, weights
+        return vectors
+
+    def _append(self, fresh: Residues, columns: NDArray[np.int64]) -> None:
+        """Take in reduced rows (k, n_free) with pivots at the given of the free columns."""
+        rank, stop = self.rank, self.rank + len(fresh)
+        if stop > len(self._rows):
+            grown = np.empty((min(self.n_columns, max(2 * rank, stop)), self.n_columns))
+            grown[:rank] = self._rows[:rank]
+            self._rows = grown
+        where, front = rank + columns, np.arange(rank, stop)
+        factors = np.take(self._rows[:rank], where, axis=1)
+        self._rows[rank:stop, rank:] = fresh
+        # The new pivots stand in front; columns they displace go where pivots came from.
+        displaced, vacated = np.setdiff1d(front, where), np.setdiff1d(where, front)
+        self._rows[:stop, vacated] = self._rows[:stop, displaced]
+        pivots = self._order[where]
+        self._order[vacated] = self._order[displaced]
+        self._order[rank:stop] = pivots
+        subtract_product(
+            self._rows[:rank, stop:], factors, self._rows[rank:stop, stop:], self.prime
+        )
+        self.rank = stop
+        if stop == self.n_columns:
+            # The full form is the unit matrix: no numbers are left to keep.
+            self._rows = np.broadcast_to(0.0, (stop, stop))
+
+
+def primes() -> Iterator[int]:
+    """All primes below LARGEST, the largest first; there are some 290,000."""
+    divisors = np.arange(3, 2049, 2)
+    for number in range(LARGEST - 1, 2048, -2):
+        if np.all(number % divisors):
+            yield number
+
+
+def centre(values: Residues, prime: int) -> None:
+    """Reduce integers below 2^53 - 2^22, in place, to magnitude at most (prime - 1)/2 + 2.
+
+    The quotient has a relative error of 2^-52, hence an absolute one of at most 2.02/prime
+    before it is rounded; all else is exact.  Zero is the only multiple of the prime left.
+    """
+    inverse = 1.0 / prime
+    step = max(1, CENTRED // max(1, values[:1].size))
+    for first in range(0, len(values), step):
+        some = values[first : first + step]
+        multiples = some * inverse
+        np.rint(multiples, out=multiples)
+        multiples *= prime
+        some -= multiples
+
+
+def subtract_product(target: Residues, left: Residues, right: Residues, prime: int) -> None:
+    """target -= left @ right modulo the prime, in place, tile by tile on all threads."""
+    if not target.size or not left.size:
+        return
+    inner = list(even_ranges(left.shape[1], INNER))
+
+    def subtract(tile: tuple[slice, slice]) -> None:
+        rows, columns = tile
+        part = target[rows, columns]
+        for start, stop in inner:
+            part -= left[rows, start:stop] @ right[start:stop, columns]
+            centre(part, prime)
+
+    tiles = [
+        (slice(*rows), slice(*columns))
+        for rows in even_ranges(target.shape[0], TILE_ROWS)
+        for columns in even_ranges(target.shape[1], TILE_COLUMNS)
+    ]
+    map_pieces(subtract, tiles)
+
+
+def multiply(left: Residues, right: Residues, prime: int) -> Residues:
+    """left @ right modulo the prime."""
+    product = np.zeros((left.shape[0], right.shape[1]))
+    subtract_product(product, left, right, prime)
+    return np.negative(product, out=product)
+
+
+def inverse(matrix: Residues, prime: int) -> Residues | None:
+    """The inverse of a square matrix modulo the prime, or None if it has none there."""
+    size = len(matrix)
+    echelon = Echelon(2 * size, prime)
+    # Rows look for pivots from the left, so [A | I] becomes [I | inverse].
+    echelon.absorb(np.concatenate([matrix, np.eye(size)], axis=1))
+    if echelon.pivots.max(initial=-1) >= size:
+        return None
+    result = np.empty((size, size))
+    result[echelon.pivots[:, None], echelon.free - size] = echelon.coefficients
+    return result
+
+
+def _eliminate(rows: Residues, prime: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Bring rows, in place, to reduced form; the first k of them then hold it.
+
+    Returns which k rows were independent, and the pivot column of each row of the form.
+    """
+    if len(rows) <= LEAF:
+        return _eliminate_leaf(rows, prime)
+    half = len(rows) // 2
+    upper_numbers, upper_columns = _eliminate(rows[:half], prime)
+    upper, lower = rows[: len(upper_numbers)], rows[half:]
+    subtract_product(lower, np.take(lower, upper_columns, axis=1), upper, prime)
+    lower_numbers, lower_columns = _eliminate(lower, prime)
+    lower = lower[: len(lower_numbers)]
+    subtract_product(upper, np.take(upper, lower_columns, axis=1), lower, prime)
+    rows[len(upper) : len(upper) + len(lower)] = lower
+    numbers = np.concatenate([upper_numbers, half + lower_numbers])
+    return numbers, np.concatenate([upper_columns, lower_columns])
+
+
+def _eliminate_leaf(rows: Residues, prime: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same for few rows: pivots in a window of columns, then one product for the others."""
+    pivots = np.full(len(rows), -1)
+    while True:
+        waiting = np.flatnonzero(pivots < 0)
+        window = np.flatnonzero(rows[waiting].any(axis=0))[:WINDOW]
+        if not len(window):
+            break
+        # What is done to the unit matrix beside the window is to be done to the whole rows.
+        panel = np.concatenate([np.take(rows, window, axis=1), np.eye(len(rows))], axis=1)
+        for i in waiting:
+            nonzero = np.flatnonzero(panel[i, : len(window)])
+            if len(nonzero):
+                pivots[i] = window[nonzero[0]]
+                _clear_column(panel, int(i), int(nonzero[0]), prime)
+        subtract_product(rows, np.eye(len(rows)) - panel[:, len(window) :], rows.copy(), prime)
+    numbers = np.flatnonzero(pivots >= 0)
+    rows[: len(numbers)] = rows[numbers]
+    return numbers, pivots[numbers]
+
+
+def _clear_column(panel: Residues, row: int, column: int, prime: int) -> None:
+    """Make panel[row, column] one and the rest of the column zero, by row operations."""
+    panel[row] *= pow(int(panel[row, column]), -1, prime)
+    centre(panel[row : row + 1], prime)
+    factors = panel[:, column].copy()
+    factors[row] = 0.0
+    panel -= np.multiply.outer(factors, panel[row])
+    centre(panel, prime)

@@ -1,0 +1,207 @@
+"""Next data: which sequences to collect so that the data become identifiable.
+
+Greedy: of the directions that the data do not see, each step takes the sequence that shows most
+of them, and goes on with those that are still unseen (a pivoted orthogonal factorisation, row by
+row).  Once every direction is seen, steps raise the smallest eigenvalue instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import null_space
+
+from polyattn.certify.evidence import Evidence
+from polyattn.certify.finding import IDENTIFIABLE
+from polyattn.certify.separate import separating_sequence
+from polyattn.certify.tokens import TokenDomain
+from polyattn.errors import InvalidInput
+from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.sequences import SequenceBatch, Sequences, as_batch
+
+if TYPE_CHECKING:
+    from polyattn.certify.certificate import Certificate
+
+# A sequence that shows less than this share of an unseen direction shows rounding errors.
+LEAST_SHARE = 1e-9
+
+# Directions that are tried at each step of a construction.
+TRIED_DIRECTIONS = 4
+
+# Candidates whose effect on the smallest eigenvalue is computed at each step.
+SHORT_LIST = 8
+
+
+@dataclass(frozen=True, eq=False)
+class NextData:
+    """Sequences worth collecting, in order.
+
+    Attributes
+    ----------
+    sequences : list of arrays (n_i, d)
+    indices : list of int | None
+        Their numbers among the candidates; None if they were built.
+    ranks : list of int
+        The rank of the features after each of them.
+    lambda_min : list of float
+        The smallest eigenvalue of Lambda_D on the domain after each of them (an estimate).
+    complete : bool
+        Whether the features then span those of the domain.
+    """
+
+    sequences: list[NDArray[np.float64]] = field(repr=False)
+    indices: list[int] | None
+    ranks: list[int]
+    lambda_min: list[float]
+    complete: bool
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    @property
+    def sentence(self) -> str:
+        """What to do, in words."""
+        if not self.sequences:
+            return "No candidate adds anything."
+        goal = (
+            "then the data determine the layer"
+            if self.complete
+            else f"that raises the rank to {self.ranks[-1]}, and more are needed"
+        )
+        return f"Collect {len(self)} more sequences: {goal}."
+
+
+def next_data(
+    certificate: Certificate, candidates: Sequences | None, n_sequences: int | None
+) -> NextData:
+    """The greedy choice, from candidates or by construction inside the domain."""
+    if n_sequences is not None and (isinstance(n_sequences, bool) or n_sequences < 1):
+        raise InvalidInput(f"n_sequences must be an integer >= 1; got {n_sequences!r}.")
+    domain = certificate.domain
+    if not isinstance(domain, TokenDomain):
+        raise InvalidInput("next_data needs a built-in domain: real, boolean or one_hot.")
+    search = _Search(certificate, domain, certificate.require_evidence("next_data"))
+    pool = None if candidates is None else search.read(candidates)
+    most = n_sequences or max(search.deficit, 1)
+    chosen: list[NDArray[np.float64]] = []
+    indices: list[int] = []
+    while len(chosen) < most:
+        if pool is None:
+            sequence = search.build()
+        else:
+            at = search.best(pool, indices)
+            if at is None:
+                break
+            indices.append(at)
+            sequence = np.asarray(pool[at], dtype=np.float64)
+        chosen.append(sequence)
+        search.take(sequence)
+        if search.deficit == 0 and n_sequences is None:
+            break
+    return NextData(
+        chosen, None if pool is None else indices, search.ranks, search.smallest,
+        complete=search.deficit == 0,
+    )  # fmt: skip
+
+
+class _Search:
+    """The directions still unseen, and the second moment so far."""
+
+    def __init__(self, certificate: Certificate, domain: TokenDomain, evidence: Evidence) -> None:
+        self.certificate, self.domain, self.evidence = certificate, domain, evidence
+        size = evidence.space.dimension
+        seen = certificate.verdict == IDENTIFIABLE
+        self.unseen = np.zeros((size, 0)) if seen else evidence.null_basis
+        self.gram = evidence.gram.matrix.copy()
+        self.weight = evidence.gram.total_weight
+        self.rng = np.random.default_rng(0)
+        self.ranks: list[int] = []
+        self.smallest: list[float] = []
+
+    @property
+    def deficit(self) -> int:
+        """How many directions are unseen."""
+        return self.unseen.shape[1]
+
+    def read(self, candidates: Sequences) -> SequenceBatch:
+        batch = as_batch(candidates, "candidates", self.certificate.n_dims)
+        self.domain.require_inside(batch)
+        return batch
+
+    def features(self, batch: SequenceBatch) -> NDArray[np.float64]:
+        """Features (m, rows) of some sequences."""
+        certificate, evidence = self.certificate, self.evidence
+        tokens = Tokens(batch, certificate.bias, evidence.token_exponent)
+        blocks = [
+            evidence.space.features(block.pairs, block.queries)
+            for block in summary_blocks(tokens, certificate.mode)
+        ]
+        return np.concatenate(blocks, axis=1)
+
+    def build(self) -> NDArray[np.float64]:
+        """A sequence of the domain that shows much of what is unseen (or seen least)."""
+        directions = self.unseen if self.deficit else self._weakest()
+        made = [self._separate(direction) for direction in directions.T[:TRIED_DIRECTIONS]]
+        worth = self._shown if self.deficit else self._raised
+        return max(made, key=lambda sequence: worth(_one(sequence)))
+
+    def best(self, pool: SequenceBatch, taken: list[int]) -> int | None:
+        """The candidate that shows most of what is unseen; None when none shows any."""
+        directions = self.unseen if self.deficit else self._weakest()
+        rows = self.features(pool)
+        borders = np.arange(len(pool)) if self.certificate.mode == "last" else pool.offsets[:-1]
+        shown = np.add.reduceat(np.sum((directions.T @ rows) ** 2, axis=0), borders)
+        sizes = np.add.reduceat(np.sum(rows**2, axis=0), borders)
+        shown[taken] = -1.0
+        if not self.deficit:
+            short_list = [int(at) for at in np.argsort(shown)[::-1][:SHORT_LIST] if shown[at] > 0]
+            return max(short_list, key=lambda at: self._raised(pool.part(at, at + 1)), default=None)
+        at = int(np.argmax(shown))
+        return at if shown[at] > LEAST_SHARE**2 * sizes[at] else None
+
+    def take(self, sequence: NDArray) -> None:
+        """Go on as if the sequence had been collected."""
+        rows = self.features(_one(sequence))
+        self.gram += rows @ rows.T
+        self.weight += rows.shape[1]
+        if self.deficit:
+            shown = self.unseen.T @ rows
+            size = float(np.linalg.norm(rows))
+            self.unseen = self.unseen @ null_space(shown.T / size, rcond=LEAST_SHARE)
+        self.ranks.append(self.evidence.space.dimension - self.deficit)
+        self.smallest.append(0.0 if self.deficit else self._smallest(self.gram, self.weight))
+
+    def _separate(self, direction: NDArray) -> NDArray[np.float64]:
+        evidence, certificate = self.evidence, self.certificate
+        scaled = separating_sequence(
+            self.domain, evidence.space.embed(direction), certificate.n_dims, certificate.bias,
+            evidence.token_size, self.rng,
+        )  # fmt: skip
+        return np.ldexp(scaled, evidence.token_exponent)
+
+    def _shown(self, one: SequenceBatch) -> float:
+        """How much of the unseen directions a sequence shows, for its size."""
+        rows = self.features(one)
+        return float(np.linalg.norm(self.unseen.T @ rows) / np.linalg.norm(rows))
+
+    def _raised(self, one: SequenceBatch) -> float:
+        """The smallest eigenvalue with this sequence."""
+        rows = self.features(one)
+        return self._smallest(self.gram + rows @ rows.T, self.weight + rows.shape[1])
+
+    def _weakest(self) -> NDArray[np.float64]:
+        """Directions of the smallest eigenvalues: nothing is unseen, these are seen least."""
+        _, vectors = np.linalg.eigh(self.gram)
+        return vectors[:, :TRIED_DIRECTIONS]
+
+    def _smallest(self, gram: NDArray, weight: float) -> float:
+        """lambda_min of Lambda_D on the representatives, tokens as they are."""
+        smallest = float(np.linalg.eigvalsh(gram / weight)[0])
+        return float(np.ldexp(smallest, 6 * self.evidence.token_exponent))
+
+
+def _one(sequence: NDArray) -> SequenceBatch:
+    return SequenceBatch.from_sequences([sequence])

@@ -1,0 +1,134 @@
+"""Numbers of any dtype as exact integers: their residues, their sizes, their powers of two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import pieces
+from polyattn.certify.modular import Residues, centre
+from polyattn.sequences import SequenceBatch
+
+# "Integer data" are integers up to this size, once a power of two per coordinate is taken out.
+LARGEST_INTEGER = 1 << 15
+
+# Sequences that are looked at before all are.
+FIRST_SEQUENCES = 16
+
+# A float64 is an integer of 53 bits times a power of two within these exponents.
+MANTISSA = 53
+LEAST_EXPONENT, MOST_EXPONENT = -1074 - MANTISSA, 1024 - MANTISSA
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Coordinate c of all tokens is an integer times 2^lowest[c], of size below 2^highest[c]."""
+
+    lowest: NDArray[np.int64]  # (d,); 0 for a coordinate that is always zero
+    highest: NDArray[np.int64]  # (d,)
+    largest: NDArray[np.float64]  # (d,): the largest size, exact up to 2^53
+
+    @classmethod
+    def of(cls, batch: SequenceBatch, bias: bool = False) -> Extents:
+        """The extents of all tokens, in one pass; ``bias`` adds the coordinate 1."""
+        is_float = batch.values.dtype.kind == "f"
+        far = np.iinfo(np.int64).max
+        lowest, largest = np.full(batch.n_dims, far), np.zeros(batch.n_dims)
+        for piece in pieces(batch.values):
+            least = _lowest_of_floats(piece) if is_float else _lowest_of_integers(piece)
+            lowest = np.minimum(lowest, least)
+            sizes = np.maximum(piece.max(axis=0).astype(float), -piece.min(axis=0).astype(float))
+            largest = np.maximum(largest, sizes)
+        lowest[largest == 0] = 0
+        if bias:
+            lowest, largest = np.append(lowest, 0), np.append(largest, 1.0)
+        return cls(lowest, np.frexp(largest)[1].astype(np.int64), largest)
+
+
+def integer_bits(batch: SequenceBatch, bias: bool = False) -> tuple[int, int]:
+    """The least K >= 0 and B such that all x 2^K are integers of size below 2^B.
+
+    Cost: one pass over the tokens.
+    """
+    extents = Extents.of(batch, bias)
+    exponent = max(0, -int(extents.lowest.min()))
+    bits = extents.highest[extents.largest > 0].max(initial=-exponent) + exponent
+    return exponent, int(bits)
+
+
+def is_integer_data(batch: SequenceBatch) -> bool:
+    """Whether every coordinate holds a power of two times integers up to LARGEST_INTEGER."""
+    # Other data give themselves away at once.
+    for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
+        extents = Extents.of(part)
+        if not np.all(np.ldexp(extents.largest, -extents.lowest) <= LARGEST_INTEGER):
+            return False
+    return True
+
+
+def number_residues(values: NDArray, prime: int) -> Residues:
+    """Real numbers of any dtype modulo the prime; values m 2^e by the inverse powers of two."""
+    if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
+        values = np.remainder(values, prime)
+    residues = np.array(values, dtype=np.float64, order="C")
+    if np.all((residues == np.rint(residues)) & (np.abs(residues) < 2.0**52)):
+        centre(residues, prime)
+        return residues
+    fractions, exponents = np.frexp(residues)
+    residues = np.remainder(_mantissas(fractions), prime).astype(np.float64)
+    centre(residues, prime)
+    residues *= _powers_of_two(prime)[exponents - MANTISSA - LEAST_EXPONENT]
+    centre(residues, prime)
+    return residues
+
+
+def shifted(values: NDArray, lowest: NDArray[np.int64]) -> NDArray:
+    """values / 2^lowest, integers: int64 of integers, float64 of floats (exact either way)."""
+    if values.dtype.kind == "f":
+        return np.ldexp(values.astype(np.float64), -lowest)
+    integers = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64)
+    return integers >> lowest.astype(integers.dtype)
+
+
+def python_integers(values: NDArray, lowest: NDArray[np.int64]) -> NDArray[np.object_]:
+    """The same for numbers of any size, as Python integers."""
+    result = np.empty(values.shape, dtype=object)
+    for place, value in np.ndenumerate(values):
+        numerator, denominator = value.item().as_integer_ratio()
+        exponent = int(lowest[place[-1]])
+        # Both divisions leave no remainder.
+        result[place] = (numerator << max(-exponent, 0)) // denominator >> max(exponent, 0)
+    return result
+
+
+def _mantissas(fractions: NDArray) -> NDArray[np.int64]:
+    return np.ldexp(fractions, MANTISSA).astype(np.int64)
+
+
+def _lowest_of_floats(piece: NDArray) -> NDArray[np.int64]:
+    """The exponent of the last bit that is set in any number of a column."""
+    fractions, exponents = np.frexp(piece.astype(np.float64))
+    integers = _mantissas(fractions)
+    # A single bit is a power of two, and frexp counts from one half.
+    last = np.frexp((integers & -integers).astype(np.float64))[1] - 1 + exponents - MANTISSA
+    far = np.iinfo(np.int64).max
+    return np.where(integers == 0, far, last.astype(np.int64)).min(axis=0)
+
+
+def _lowest_of_integers(piece: NDArray) -> NDArray[np.int64]:
+    joined = np.bitwise_or.reduce(piece.astype(np.uint64), axis=0)
+    last = joined & (~joined + np.uint64(1))
+    far = np.iinfo(np.int64).max
+    return np.where(joined == 0, far, np.frexp(last.astype(np.float64))[1] - 1)
+
+
+@lru_cache(maxsize=8)
+def _powers_of_two(prime: int) -> Residues:
+    """2^e modulo the prime for all exponents e of mantissas, the least first."""
+    powers = [pow(2, e, prime) for e in range(LEAST_EXPONENT, MOST_EXPONENT + 1)]
+    residues = np.array(powers, dtype=np.float64)
+    centre(residues, prime)
+    return residues

@@ -1,0 +1,227 @@
+"""Cubic features of sequences in exact arithmetic: modulo a prime, or as integers.
+
+Every float64 is m 2^e with an integer m, and 2 is invertible modulo an odd prime: data of any
+kind have residues, without rounding.  Of each coordinate a power of two can also be taken out,
+which leaves integers; features then lose a power of two per column, and no rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import even_ranges, ranges_of_rows
+from polyattn.certify.modular import Residues
+from polyattn.certify.numbers import (
+    Extents,
+    integer_bits,
+    is_integer_data,
+    number_residues,
+    shifted,
+)
+from polyattn.certify.summary import TOKENS, Summary, settle
+from polyattn.errors import InvalidInput, require_choice
+from polyattn.features.pairs import n_features, pair_index
+from polyattn.sequences import MODES, SequenceBatch
+
+__all__ = ["FeatureRows", "integer_bits", "is_integer_data"]
+
+# Numbers in a block of summaries.
+BLOCK_NUMBERS = 1 << 20
+
+# From so many tokens per sequence on, one small product each beats sums of pair products.
+LONG_SEQUENCE = 32
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRows:
+    """The rows psi[(j<=k), l] = G[j,k] x[l] of all predicted positions, or some columns of them.
+
+    Parameters
+    ----------
+    batch : SequenceBatch
+    mode : {"last", "causal", "full"}
+    bias : append a coordinate 1 to every token.
+    columns : integer array or None
+        Which of the p features, in the order of ``features.cubic_features``; others are never
+        formed, and of the pairs only those that occur.
+    """
+
+    batch: SequenceBatch
+    mode: str = "last"
+    bias: bool = False
+    columns: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        require_choice("mode", self.mode, MODES)
+        if self.columns is None:
+            return
+        columns = np.asarray(self.columns)
+        whole = columns.ndim == 1 and columns.size > 0 and columns.dtype.kind in "iu"
+        if not whole or columns.min() < 0 or columns.max() >= n_features(self.n_dims):
+            raise InvalidInput(
+                f"columns must be integers from 0 to {n_features(self.n_dims) - 1}, at least "
+                f"one; got {columns.dtype} of shape {columns.shape}."
+            )
+        object.__setattr__(self, "columns", columns.astype(np.int64))
+
+    @property
+    def n_dims(self) -> int:
+        """Coordinates per token, the constant one included."""
+        return self.batch.n_dims + self.bias
+
+    @property
+    def n_rows(self) -> int:
+        """Predicted positions."""
+        return self.batch.n_rows(self.mode)
+
+    @property
+    def n_columns(self) -> int:
+        """Features, those that were chosen."""
+        return n_features(self.n_dims) if self.columns is None else len(self.columns)
+
+    @cached_property
+    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The pairs (j, k) that occur in the columns, two arrays (u,)."""
+        rows, columns = pair_index(self.n_dims)
+        if self.columns is None:
+            return rows, columns
+        used = np.unique(self.columns // self.n_dims)
+        return rows[used], columns[used]
+
+    @cached_property
+    def factors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The place in ``pairs`` and the query coordinate of each column."""
+        if self.columns is None:
+            pair, query = np.divmod(np.arange(self.n_columns), self.n_dims)
+            return pair, query
+        pair = np.unique(self.columns // self.n_dims, return_inverse=True)[1]
+        return pair, self.columns % self.n_dims
+
+    @cached_property
+    def extents(self) -> Extents:
+        """Sizes of the coordinates, the constant one included; one pass over the data."""
+        return Extents.of(self.batch, self.bias)
+
+    def per_column(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """values[j] + values[k] + values[l] for each column, from ``values`` (d,)."""
+        (rows, columns), (pair, query) = self.pairs, self.factors
+        return (values[rows] + values[columns])[pair] + values[query]
+
+    def summaries(self, prime: int | None, block_rows: int | None = None) -> Iterator[Summary]:
+        """The summaries of all rows, block after block, in order.
+
+        With a prime: residues.  Without: integers, the powers of two taken out; these are exact
+        while sums over a sequence and over TOKENS tokens are below 2^53, for the caller to know.
+        Cost: memory of one block, whatever the number and length of the sequences.
+        """
+        return self._walk(prime, 0, len(self.batch), block_rows or self._block_rows)
+
+    def blocks(self, prime: int, block_rows: int) -> Iterator[tuple[int, Residues]]:
+        """The features (rows, n_columns) modulo the prime in blocks, each with its first row."""
+        for summary in self.summaries(prime, block_rows):
+            yield summary.first, summary.features()
+
+    def chosen(self, numbers: NDArray[np.int64], prime: int) -> Residues:
+        """The features of the rows with these numbers modulo the prime, in that order.
+
+        Cost: blocks of sequences without such rows are not read.
+        """
+        result = np.empty((len(numbers), self.n_columns))
+        order = np.argsort(numbers, kind="stable")
+        wanted, borders = np.asarray(numbers)[order], self._borders
+        for first, stop in ranges_of_rows(borders, self._block_rows):
+            start, end = np.searchsorted(wanted, borders[[first, stop]])
+            if start == end:
+                continue
+            for block in self._walk(prime, first, stop, self._block_rows):
+                start, end = np.searchsorted(wanted, [block.first, block.stop])
+                result[order[start:end]] = block.features(wanted[start:end] - block.first)
+        return result
+
+    @property
+    def _borders(self) -> NDArray[np.int64]:
+        """Sequence i owns the rows borders[i]..borders[i + 1]."""
+        return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
+
+    @property
+    def _block_rows(self) -> int:
+        return max(64, BLOCK_NUMBERS // (len(self.pairs[0]) + self.n_dims))
+
+    def _walk(self, prime: int | None, first: int, stop: int, n_rows: int) -> Iterator[Summary]:
+        """The summaries of sequences first..stop."""
+        if self.mode == "causal":
+            yield from self._running(prime, first, stop, n_rows)
+            return
+        offsets = self.batch.offsets
+        for start, end in ranges_of_rows(self._borders[first : stop + 1], n_rows):
+            start, end = first + start, first + end
+            grams = self._grams(prime, start, end)
+            if self.mode == "last":
+                last = offsets[start + 1 : end + 1] - 1
+                yield self._summary(prime, start, grams, self._read(last, prime))
+                continue
+            # A sequence longer than a block comes alone and is cut into several.
+            for one, other in even_ranges(int(offsets[end] - offsets[start]), n_rows):
+                tokens = np.arange(offsets[start] + one, offsets[start] + other)
+                owner = np.searchsorted(offsets, tokens, side="right") - 1 - start
+                queries = self._read(tokens, prime)
+                yield self._summary(prime, int(tokens[0]), grams[owner], queries)
+
+    def _grams(self, prime: int | None, first: int, stop: int) -> Residues:
+        """The used entries of the token Gram of sequences first..stop, (sequences, u)."""
+        offsets = self.batch.offsets
+        grams = np.zeros((stop - first, len(self.pairs[0])))
+        for start in range(int(offsets[first]), int(offsets[stop]), TOKENS):
+            end = min(start + TOKENS, int(offsets[stop]))
+            owner = int(np.searchsorted(offsets, start, side="right")) - 1
+            beyond = int(np.searchsorted(offsets, end))
+            starts = np.maximum(offsets[owner:beyond], start) - start
+            touched = grams[owner - first : beyond - first]
+            touched += self._segment_sums(self._read(slice(start, end), prime), starts)
+            settle(touched, prime)
+        return grams
+
+    def _segment_sums(self, tokens: Residues, starts: NDArray[np.int64]) -> Residues:
+        """Sums (segments, u) of the pair products of tokens (d, n) over segments of them."""
+        rows, columns = self.pairs
+        if tokens.shape[1] < LONG_SEQUENCE * len(starts):
+            return np.add.reduceat(tokens[rows] * tokens[columns], starts, axis=1).T
+        segments = np.split(tokens, starts[1:], axis=1)
+        return np.stack([(segment @ segment.T)[rows, columns] for segment in segments])
+
+    def _running(self, prime: int | None, first: int, stop: int, n_rows: int) -> Iterator[Summary]:
+        """Mode causal: running sums; ``carry`` links a sequence across blocks."""
+        offsets, (rows, columns) = self.batch.offsets, self.pairs
+        carry = np.zeros((len(rows), 1))
+        start, end = int(offsets[first]), int(offsets[stop])
+        for one, other in even_ranges(end - start, min(n_rows, TOKENS)):
+            begin, close = start + one, start + other
+            tokens = self._read(slice(begin, close), prime)
+            sums = np.zeros((len(rows), close - begin + 1))
+            np.cumsum(tokens[rows] * tokens[columns], axis=1, out=sums[:, 1:])
+            # From each sequence that starts in here, what ran up before is taken off again.
+            fresh = offsets[np.searchsorted(offsets, begin) : np.searchsorted(offsets, close)]
+            before = np.concatenate([-carry, sums[:, fresh - begin]], axis=1)
+            sums = sums[:, 1:] - np.repeat(before, np.diff([begin, *fresh, close]), axis=1)
+            settle(sums, prime)
+            carry = sums[:, -1:].copy()
+            yield self._summary(prime, begin, np.ascontiguousarray(sums.T), tokens)
+
+    def _summary(self, prime: int | None, first: int, pairs: Residues, tokens: Residues) -> Summary:
+        return Summary(prime, first, pairs, tokens.T, self.factors)
+
+    def _read(self, which: slice | NDArray[np.int64], prime: int | None) -> Residues:
+        """The chosen tokens (d, tokens) as residues, or as integers."""
+        chosen = self.batch.values[which]
+        width = self.batch.n_dims
+        tokens = np.ones((self.n_dims, len(chosen)))
+        if prime is None:
+            tokens[:width] = shifted(chosen, self.extents.lowest[:width]).T
+        else:
+            tokens[:width] = number_residues(chosen, prime).T
+        return tokens

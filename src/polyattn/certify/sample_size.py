@@ -1,0 +1,84 @@
+"""How many predicted positions a fit needs: yau2024, Theorem 2.2, with explicit constants."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+
+from polyattn.errors import InvalidInput, InvalidType, require_flag
+from polyattn.features.pairs import n_features
+
+
+def sample_size(
+    n_dims: int,
+    error: float,
+    confidence: float = 0.99,
+    n_outputs: int | None = None,
+    noise: float = 1.0,
+    bias: bool = False,
+) -> int:
+    """How many predicted positions make the excess risk at most ``error``.
+
+        N = ceil(noise (k + 2 sqrt(k t) + 2 t) / error),   k = p e,   t = log(1 / (1 - confidence)),
+
+    and at least p, the number of features.
+
+    Parameters
+    ----------
+    n_dims : int
+        Coordinates per token.
+    error : float
+        How far the fitted layer may be from the true one: mean ||F - F*||^2 over the positions.
+    confidence : float
+        The probability with which that holds, between 0 and 1.
+    n_outputs : int | None
+        Target coordinates e; None for as many as ``n_dims``.
+    noise : float
+        The variance of the noise in each output.
+    bias : bool
+        The layer appends a constant 1 to each token.
+
+    Guarantee: for targets y = F*(X) + independent Gaussian noise and whatever sequences, the
+    least-squares fit satisfies mean ||F - F*||^2 <= error over the N positions that were fitted,
+    with probability at least ``confidence`` (docs/derivations/sample_size.md).  N grows like
+    (d^4 + log 1/delta) / error, as in [yau2024: Theorem 2.2].  For targets that come from no
+    layer the theorem has no constant, and neither has this.
+
+    >>> sample_size(4, error=0.1)
+    2235
+    """
+    width = _size("n_dims", n_dims) + require_flag("bias", bias)
+    outputs = n_dims if n_outputs is None else _size("n_outputs", n_outputs)
+    target, variance = _number("error", error), _number("noise", noise)
+    chance = _number("confidence", confidence)
+    if target <= 0:
+        raise InvalidInput(f"error must be a number > 0; got {error!r}.")
+    if variance < 0:
+        raise InvalidInput(f"noise must be a variance >= 0; got {noise!r}.")
+    if not 0 < chance < 1:
+        raise InvalidInput(f"confidence must lie between 0 and 1, exclusively; got {confidence!r}.")
+    features = n_features(width)
+    freedom = features * outputs
+    t = -math.log1p(-chance)
+    needed = variance * (freedom + 2.0 * math.sqrt(freedom * t) + 2.0 * t) / target
+    if not math.isfinite(needed):
+        raise InvalidInput(
+            f"error={error!r} beside noise={noise!r} asks for more positions than float64 can "
+            "count; allow a larger error."
+        )
+    return max(features, math.ceil(needed))
+
+
+def _size(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InvalidInput(f"{name} must be an integer of at least 1; got {value!r}.")
+    return int(value)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InvalidType(f"{name} must be a number; got {value!r}.")
+    number = float(value)
+    if not math.isfinite(number):
+        raise InvalidInput(f"{name} must be finite; got {value!r}.")
+    return number

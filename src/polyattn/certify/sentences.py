@@ -1,0 +1,90 @@
+"""Certificates in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
+
+if TYPE_CHECKING:
+    from polyattn.certify.certificate import Certificate
+
+
+def sentence(certificate: Certificate) -> str:
+    """What the verdict means, what it rests on, and what to do."""
+    parts = {IDENTIFIABLE: _identifiable, NOT_IDENTIFIABLE: _not_identifiable}
+    text = parts.get(certificate.verdict, _undecided)(certificate)
+    return f"{text} {certificate.note}".strip()
+
+
+def _identifiable(certificate: Certificate) -> str:
+    return (
+        "Identifiable: the data determine the layer. All layers that fit them best are the same "
+        f"function on {_inputs(certificate)}. {_figures(certificate)} {_basis(certificate)}"
+        + _beyond(certificate)
+    )
+
+
+def _not_identifiable(certificate: Certificate) -> str:
+    return (
+        "Not identifiable: the data do not determine the layer. Layers that fit them equally well "
+        f"differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)} "
+        "witness() shows two such layers, next_data() says what to collect."
+    )
+
+
+def _undecided(certificate: Certificate) -> str:
+    return (
+        f"Undecided: rounding leaves open whether the data determine the layer on "
+        f"{_inputs(certificate)}. {_figures(certificate)}"
+    )
+
+
+def _inputs(certificate: Certificate) -> str:
+    plain = str(certificate.domain) == "real"
+    return "all real inputs" if plain else f"every sequence of the domain {certificate.domain}"
+
+
+def _some(certificate: Certificate) -> str:
+    plain = str(certificate.domain) == "real"
+    return "other real inputs" if plain else f"some sequence of the domain {certificate.domain}"
+
+
+def _figures(certificate: Certificate) -> str:
+    rank = "unknown" if certificate.rank is None else certificate.rank
+    of = certificate.n_features if certificate.dimension is None else certificate.dimension
+    ends = {"lambda_min": certificate.lambda_min, "lambda_max": certificate.lambda_max}
+    spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
+    return (
+        f"The features of {certificate.n_rows} predicted positions have rank {rank} of {of}"
+        f"{spectrum}."
+    )
+
+
+def _basis(certificate: Certificate) -> str:
+    found = certificate.verdict == IDENTIFIABLE
+    exact = "full rank" if found else "a direction without effect on the data was checked"
+    return {
+        "count": "There are fewer predicted positions than dimensions."
+        if certificate.n_rows < (certificate.dimension or certificate.n_features)
+        else "Some features of these sequences are always equal.",
+        "exact": f"Proved in exact arithmetic: {exact}"
+        + (f" (modulo the prime {certificate.prime})." if found else " in integers."),
+        "gram": "Proved in floating point: positive beyond its rounding bound of "
+        f"{certificate.rounding:.1e} after scaling.",
+        "triangular": "Proved in floating point by a triangular factor: rounding does at most "
+        f"{certificate.rounding:.1e}."
+        if found
+        else "A change of coefficients of size one moves the outputs on all the data by at most "
+        f"{certificate.rounding:.1e}: as much as rounding.",
+        "span": "A change of coefficients of size one moves the outputs on all the data by at "
+        f"most {certificate.rounding:.1e}: as much as rounding.",
+    }[certificate.method]
+
+
+def _beyond(certificate: Certificate) -> str:
+    if certificate.verdict_on_real_inputs == IDENTIFIABLE:
+        return ""
+    if certificate.verdict_on_real_inputs == NOT_IDENTIFIABLE:
+        return " Outside the domain, on real inputs, they can differ."
+    return " Whether they agree outside the domain is undecided."

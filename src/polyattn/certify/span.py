@@ -1,0 +1,94 @@
+"""Whether the span of the data's features holds those of a custom domain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from polyattn.certify.custom import CustomDomain, Sampled
+from polyattn.certify.evidence import Evidence
+from polyattn.certify.exact import exact_rank, null_space
+from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
+from polyattn.certify.integers import annihilated
+from polyattn.certify.residues import FeatureRows, is_integer_data
+from polyattn.certify.unseen import effect_if_unseen
+from polyattn.errors import InvalidInput
+from polyattn.features.summaries import Tokens, summary_blocks
+
+# A sequence counts as outside the span if it shows at least this share of its features there.
+OUTSIDE_SHARE = 1e-6
+
+
+def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain) -> Finding:
+    """The finding on a custom domain, given the finding on all real inputs."""
+    if on_real.verdict == IDENTIFIABLE:
+        return on_real
+    rows = evidence.rows
+    if rows is None:
+        raise InvalidInput("a custom domain needs the sequences: certify(X, ...), not statistics.")
+    if domain.batch.n_dims != rows.n_dims:
+        raise InvalidInput(
+            f"the domain's tokens have {domain.batch.n_dims} coordinates, those of X "
+            f"{rows.n_dims}; they must agree."
+        )
+    if is_integer_data(rows.batch) and is_integer_data(domain.batch):
+        found = _exactly(evidence, domain)
+        if found is not None:
+            return found
+    return _in_floating_point(evidence, domain)
+
+
+def _exactly(evidence: Evidence, domain: CustomDomain) -> Finding | None:
+    """By all null vectors of the data, each checked in integers; None if they are not found."""
+    rows = evidence.rows
+    assert rows is not None  # noqa: S101 - by_span refuses sums
+    features = FeatureRows(rows.batch, rows.mode, rows.bias, None)
+    found = exact_rank(features)
+    vectors = null_space(features, found)
+    if vectors is None:
+        return None
+    everywhere = FeatureRows(domain.batch, rows.mode, rows.bias, None)
+    for vector, unseen in zip(vectors, annihilated(everywhere, vectors), strict=True):
+        if not unseen:
+            return Finding(NOT_IDENTIFIABLE, "exact", found.rank, 0.0, vector, found.prime)
+    inside = Finding(IDENTIFIABLE, "exact", found.rank, 0.0, prime=found.prime)
+    return inside if domain.exhaustive else _all_samples(inside, domain)
+
+
+def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
+    rows, basis, triangle = evidence.rows, evidence.null_basis, evidence.triangle
+    assert rows is not None and triangle is not None  # noqa: S101, PT018 - by_span refuses sums
+    rank = evidence.space.dimension - basis.shape[1]
+    direction, best = np.zeros(0), 0.0
+    for block in summary_blocks(
+        Tokens(domain.batch, rows.bias, evidence.token_exponent), rows.mode
+    ):
+        phi = evidence.space.features(block.pairs, block.queries)
+        shown = basis.T @ phi
+        sizes = np.linalg.norm(triangle.scale[:, None] * phi, axis=0)
+        shares = np.linalg.norm(shown, axis=0) / np.where(sizes > 0, sizes, 1.0)
+        at = int(np.argmax(shares))
+        if shares[at] > best:
+            best = float(shares[at])
+            direction = basis @ (shown[:, at] / np.linalg.norm(shown[:, at]))
+    if best > OUTSIDE_SHARE:
+        disagreement = effect_if_unseen(evidence, direction)
+        if disagreement is not None:
+            return Finding(NOT_IDENTIFIABLE, "span", rank, disagreement, direction)
+    found = Finding(
+        UNDECIDED, "span", rank, evidence.tolerance,
+        note=f"All features of the domain are within {best:.1e} of the span of the data's, but "
+        "floating point cannot prove that they lie in it.",
+    )  # fmt: skip
+    return found if domain.exhaustive else _all_samples(found, domain)
+
+
+def _all_samples(found: Finding, domain: CustomDomain) -> Finding:
+    """What holds for every sample of a sampler is not known of what it did not draw."""
+    assert isinstance(domain, Sampled)  # noqa: S101 - the only domain that is not exhaustive
+    note = (
+        f"All {domain.n_samples} samples are determined by the data: with 99 % confidence at "
+        f"least {domain.covered():.2%} of what the sampler draws is."
+    )
+    return replace(found, verdict=UNDECIDED, note=f"{found.note} {note}".strip())

@@ -1,0 +1,89 @@
+"""The ends of the spectrum of Lambda_D on a space: estimates to report, not to rest a proof on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, solve_triangular
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from polyattn.certify.definite import Definite
+from polyattn.certify.gram import Gram
+from polyattn.certify.spaces import FeatureSpace
+
+# Up to this size all eigenvalues are as cheap as two.
+DENSE_SIZE = 600
+
+
+def extremes(matrix: NDArray[np.float64]) -> tuple[float, float]:
+    """The smallest and the largest eigenvalue of a symmetric matrix.
+
+    Large ones by Lanczos iterations: with a Cholesky factor for the smallest eigenvalue.
+    """
+    if len(matrix) > DENSE_SIZE:
+        factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
+        if not failed:
+            return _lanczos_extremes(matrix, factor, np.ones(len(matrix)))
+    return _dense_extremes(matrix)
+
+
+def largest(matrix: NDArray[np.float64]) -> float:
+    """The largest eigenvalue of a symmetric matrix alone."""
+    if len(matrix) > DENSE_SIZE:
+        try:
+            return _lanczos_largest(matrix)
+        except ArpackNoConvergence:
+            return _dense_extremes(matrix)[1]
+    return _dense_extremes(matrix)[1]
+
+
+def proved_extremes(gram: Gram, proof: Definite) -> tuple[float, float]:
+    """The same for S of a Gram, with the factor that a proof made of (nearly) D S D."""
+    if len(gram.matrix) <= DENSE_SIZE:
+        return _dense_extremes(gram.matrix)
+    return _lanczos_extremes(gram.matrix, proof.factor, proof.scale)
+
+
+def second_moment(gram: Gram, space: FeatureSpace) -> NDArray[np.float64]:
+    """L^T Lambda_phi L with L L^T = E^T E: its eigenvalues are those of Lambda_D = E Lambda E^T.
+
+    In the units of scaled tokens.
+    """
+    matrix = gram.matrix / gram.total_weight
+    if space.is_whole:
+        return matrix
+    shares = (space.expansion.T @ space.expansion).toarray()
+    if np.count_nonzero(shares) == len(shares):
+        roots = np.sqrt(shares.diagonal())
+        return matrix * roots * roots[:, None]
+    lower = np.linalg.cholesky(shares)
+    return lower.T @ matrix @ lower
+
+
+def _dense_extremes(matrix: NDArray) -> tuple[float, float]:
+    values = np.linalg.eigvalsh(matrix)
+    return float(values[0]), float(values[-1])
+
+
+def _lanczos_extremes(matrix: NDArray, factor: NDArray, scale: NDArray) -> tuple[float, float]:
+    """By D (R^T R)^-1 D, nearly the inverse; the quotient of its vector corrects what is not."""
+
+    def solve(vector: NDArray) -> NDArray:
+        half = solve_triangular(factor, scale * vector, trans=1, check_finite=False)
+        return scale * solve_triangular(factor, half, check_finite=False)
+
+    start = np.ones(len(matrix))
+    inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
+    try:
+        _, vectors = eigsh(inverse, k=1, which="LA", v0=start, tol=1e-6)
+        top = _lanczos_largest(matrix)
+    except ArpackNoConvergence:
+        return _dense_extremes(matrix)
+    weakest = vectors[:, 0]
+    return float(weakest @ matrix @ weakest / (weakest @ weakest)), top
+
+
+def _lanczos_largest(matrix: NDArray) -> float:
+    start = np.ones(len(matrix))
+    values = eigsh(matrix, k=1, which="LA", v0=start, tol=1e-6, return_eigenvectors=False)
+    return float(values[0])

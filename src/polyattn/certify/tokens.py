@@ -1,0 +1,246 @@
+"""Built-in domains: all sequences of certain tokens, and what their features span.
+
+The rank of the features depends on which tokens can occur, however many samples there are.  "The
+same function on all real inputs" and "the same on every sequence of the domain" are two
+statements; a certificate carries the domain it is about.
+
+Dimensions, for tokens of D coordinates (the constant of ``bias`` counts as one) and sequences of
+which some attend to at least two tokens; in brackets: only sequences of one token.
+
+    real      p = D^2 (D+1)/2       [C(D+2, 3)]
+    boolean   D + D C(D, 2)         [D + C(D, 3)]
+    one_hot   d^2                   [d]            d: coordinates without the constant
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import pieces
+from polyattn.certify.spaces import Feature, FeatureSpace
+from polyattn.errors import InvalidInput, InvalidType
+from polyattn.sequences import SequenceBatch
+
+Lengths = int | tuple[int, int | None] | None
+
+
+@dataclass(frozen=True)
+class TokenDomain(ABC):
+    """All sequences of certain tokens, of certain lengths.
+
+    ``lengths``: None for any, an integer for exactly that many tokens, (least, most) for a
+    range, (least, None) for at least so many.
+    """
+
+    lengths: Lengths = None
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        _length_range(self.lengths)
+
+    @abstractmethod
+    def space(self, n_dims: int, bias: bool) -> FeatureSpace:
+        """What the features of all sequences of the domain span."""
+
+    @abstractmethod
+    def foreign(self, tokens: NDArray) -> NDArray[np.bool_]:
+        """Which of the tokens (n, d) do not belong to the domain."""
+
+    @abstractmethod
+    def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
+        """Tokens (count, d) to try as queries; real ones of about this size."""
+
+    @abstractmethod
+    def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
+        """Tokens y (count, d) that make y form y large or small; ``form`` (d, d) is symmetric."""
+
+    @property
+    def shortest(self) -> int:
+        """The least number of tokens."""
+        return _length_range(self.lengths)[0]
+
+    @property
+    def longest(self) -> int | None:
+        """The largest number of tokens, or None."""
+        return _length_range(self.lengths)[1]
+
+    @property
+    def only_single(self) -> bool:
+        """Whether no position ever attends to a second token."""
+        return self.longest == 1
+
+    def require_inside(self, batch: SequenceBatch) -> None:
+        """Refuse data that are not of the domain: the certificate would be about nothing."""
+        lengths = batch.lengths
+        outside = lengths < self.shortest
+        if self.longest is not None:
+            outside |= lengths > self.longest
+        if np.any(outside):
+            i = int(np.argmax(outside))
+            raise InvalidInput(
+                f"sequence {i} of X has {lengths[i]} tokens, but the domain {self} allows "
+                f"{self._lengths_in_words()}; choose a domain that holds your data."
+            )
+        start = 0
+        for piece in pieces(batch.values):
+            foreign = self.foreign(piece)
+            if np.any(foreign):
+                at = int(np.argmax(foreign))
+                raise InvalidInput(
+                    f"token {start + at} of X, {piece[at][:8].tolist()}, does not belong to the "
+                    f"domain {self.name!r}; choose a domain that holds your data, such as 'real'."
+                )
+            start += len(piece)
+
+    def to_json(self) -> dict[str, Any]:
+        """Name and lengths as plain data."""
+        return {"name": self.name, "lengths": [self.shortest, self.longest]}
+
+    def __str__(self) -> str:
+        plain = self.lengths is None
+        return self.name if plain else f"{self.name} ({self._lengths_in_words()})"
+
+    def _lengths_in_words(self) -> str:
+        least, most = _length_range(self.lengths)
+        if most is None:
+            return f"at least {least} tokens"
+        return f"{most} token{'s' * (most > 1)}" if least == most else f"{least} to {most} tokens"
+
+
+@dataclass(frozen=True)
+class Real(TokenDomain):
+    """Tokens with any real coordinates."""
+
+    name: ClassVar[str] = "real"
+
+    def space(self, n_dims: int, bias: bool) -> FeatureSpace:
+        width = n_dims + bias
+        if not self.only_single:
+            return FeatureSpace.whole(width)
+        # psi = x_j x_k x_l is symmetric in all three.
+        triples = list(combinations_with_replacement(range(width), 3))
+        return FeatureSpace.of(width, triples, lambda *jkl: [_sorted(jkl)])
+
+    def foreign(self, tokens: NDArray) -> NDArray[np.bool_]:
+        return np.zeros(len(tokens), dtype=bool)
+
+    def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
+        return size * rng.standard_normal((64, n_dims))
+
+    def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
+        n_dims = form.shape[0]
+        _, vectors = np.linalg.eigh(form)
+        ends = vectors[:, [0, -1]].T * (size * np.sqrt(n_dims))
+        return np.concatenate([ends, -ends, size * rng.standard_normal((2, n_dims))])
+
+
+@dataclass(frozen=True)
+class Boolean(TokenDomain):
+    """Tokens with coordinates -1 and 1."""
+
+    name: ClassVar[str] = "boolean"
+
+    def space(self, n_dims: int, bias: bool) -> FeatureSpace:
+        # A constant 1 is a Boolean coordinate like any other: it removes no monomial of a
+        # second token, and with one token x_c only renames the products of two.
+        width = n_dims + bias
+        if self.only_single:
+            return _boolean_monomials(width)
+        kept = [(0, 0, i) for i in range(width)]
+        kept += [(j, k, i) for j, k in combinations(range(width), 2) for i in range(width)]
+        # G_jj = n for every j.
+        return FeatureSpace.of(width, kept, lambda j, k, i: [(0, 0, i) if j == k else (j, k, i)])
+
+    def foreign(self, tokens: NDArray) -> NDArray[np.bool_]:
+        return np.any((tokens != 1) & (tokens != -1), axis=1)
+
+    def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
+        return rng.choice([-1.0, 1.0], size=(64, n_dims))
+
+    def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
+        starts = rng.choice([-1.0, 1.0], size=(6, form.shape[0]))
+        climbed = [_climb(sign * form, start) for sign in (1, -1) for start in starts[:3]]
+        return np.concatenate([starts, climbed])
+
+
+@dataclass(frozen=True)
+class OneHot(TokenDomain):
+    """Tokens with one coordinate 1 and all others 0."""
+
+    name: ClassVar[str] = "one_hot"
+
+    def space(self, n_dims: int, bias: bool) -> FeatureSpace:
+        # psi = (how often symbol j occurs) [the query is symbol l].
+        symbols = range(n_dims)
+        if self.only_single:
+            kept = [(i, i, i) for i in symbols]
+        else:
+            kept = [(j, j, i) for j in symbols for i in symbols]
+        known = set(kept)
+
+        def relation(j: int, k: int, query: int) -> Iterator[Feature]:
+            # The constant stands for all symbols at once.
+            counted = symbols if j == n_dims else [j] if k in (j, n_dims) else []
+            asked = symbols if query == n_dims else [query]
+            return (f for f in ((s, s, i) for s in counted for i in asked) if f in known)
+
+        return FeatureSpace.of(n_dims + bias, kept, relation)
+
+    def foreign(self, tokens: NDArray) -> NDArray[np.bool_]:
+        binary = np.all((tokens == 0) | (tokens == 1), axis=1)
+        return ~(binary & (np.count_nonzero(tokens, axis=1) == 1))
+
+    def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
+        return np.eye(n_dims)
+
+    def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
+        return np.eye(form.shape[0])
+
+
+def _boolean_monomials(width: int) -> FeatureSpace:
+    """One token of +-1: psi = x_j x_k x_l, and equal factors cancel."""
+    kept: list[Feature] = [(0, 0, i) for i in range(width)]
+    kept += list(combinations(range(width), 3))
+
+    def relation(j: int, k: int, query: int) -> list[Feature]:
+        odd = tuple(sorted(i for i in {j, k, query} if (j, k, query).count(i) % 2))
+        return [(0, 0, odd[0]) if len(odd) == 1 else _sorted(odd)]
+
+    return FeatureSpace.of(width, kept, relation)
+
+
+def _climb(form: NDArray, start: NDArray) -> NDArray:
+    """Flip signs one after the other while that raises y form y."""
+    y = start.copy()
+    for _ in range(4):
+        for j in range(len(y)):
+            slope = 2.0 * y[j] * (form[j] @ y - form[j, j] * y[j])
+            if slope < 0:
+                y[j] = -y[j]
+    return y
+
+
+def _sorted(triple: tuple[int, ...]) -> Feature:
+    first, second, third = sorted(triple)
+    return first, second, third
+
+
+def _length_range(lengths: Lengths) -> tuple[int, int | None]:
+    """(least, most) of what was given for ``lengths``."""
+    if lengths is None:
+        return 1, None
+    least, most = lengths if isinstance(lengths, tuple) else (lengths, lengths)
+    for bound in (least, most):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
+            raise InvalidType(f"lengths must be an integer or a pair of integers; got {lengths!r}.")
+    if least < 1 or (most is not None and most < least):
+        raise InvalidInput(f"lengths must satisfy 1 <= least <= most; got {lengths!r}.")
+    return least, most

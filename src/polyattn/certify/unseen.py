@@ -1,0 +1,70 @@
+"""Directions of coefficients that the data do not see, as far as their own rounding goes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.certify.evidence import Evidence
+from polyattn.certify.rounding import SLACK, UNIT, feature_depth, gamma
+from polyattn.certify.triangle import normalised_pieces
+from polyattn.features.pairs import pair_position, unfold_coef
+
+# A direction is unseen if the proved bound of its effect stays within so many tolerances ...
+PROVED_FACTOR = 8.0
+
+# ... and if inputs within this relative distance of the given ones would not show it at all.
+INPUT_ROUNDING = 2.0**-46
+
+# In a few rows the output may hardly depend on the inputs by chance.
+UNEXPLAINED_SHARE = 0.1
+
+
+def effect_if_unseen(evidence: Evidence, direction: NDArray[np.float64]) -> float | None:
+    """A bound of ||Phi direction|| over all rows, if that is nothing but rounding; else None.
+
+    ``direction`` (m,) is D v with ||v|| = 1, rows are normalised.  Two conditions: outputs on the
+    data move by no more than rounding (proved, the errors of evaluation included), and inputs
+    within a few roundings of the given ones would not move them at all (to first order).
+    Without the second, a layer that shows only in the cube of a small deviation would be called
+    unseen, and exact arithmetic could prove the opposite.
+    """
+    rows, space = evidence.rows, evidence.space
+    if rows is None:
+        return None
+    bounded, unexplained = 0.0, 0
+    forms = unfold_coef(space.embed(direction).reshape(1, -1, space.width))[0]
+    per_feature, per_product = gamma(feature_depth(evidence.max_length)), gamma(len(direction) + 2)
+    for pairs, queries in normalised_pieces(rows, space):
+        phi = space.features(pairs, queries)
+        doubts = per_feature * space.magnitudes(pairs, queries) + per_product * np.abs(phi)
+        values = direction @ phi
+        bounded += float(np.sum((np.abs(values) + np.abs(direction) @ doubts) ** 2))
+        possible = INPUT_ROUNDING * _movements(forms, pairs, queries, rows.n_dims)
+        # A value below the noise of its own evaluation, even zero, is as good as that noise.
+        noise = UNIT * (np.abs(direction) @ np.abs(phi))
+        unexplained += int(np.count_nonzero(np.maximum(np.abs(values), noise) > possible))
+    bound = SLACK * float(np.sqrt(bounded))
+    explained = unexplained <= UNEXPLAINED_SHARE * rows.n_rows
+    return bound if explained and bound <= PROVED_FACTOR * evidence.tolerance else None
+
+
+def _movements(
+    forms: NDArray, pairs: NDArray, queries: NDArray, n_dims: int
+) -> NDArray[np.float64]:
+    """How far outputs (rows,) move at most, to first order, per relative change of the inputs.
+
+    The output is sum_t y_t M y_t, M = sum_l x_l forms[.., l], and the query x is one of the y_t.
+    Its derivative by x is 2 M x + <G, forms[.., l]>; by another token y it is 2 M y, and
+    sum_y |y_j| |(M y)_j| <= sqrt(H_jj (M H M)_jj) with H = G - x x^T (Cauchy-Schwarz).  The
+    constant coordinate of bias never moves.
+    """
+    x = queries.T  # (rows, width)
+    grams = pairs[pair_position(len(queries))].transpose(2, 0, 1)
+    forms_of_rows = np.tensordot(x, forms, axes=(1, 2))  # M, (rows, width, width)
+    slopes = 2.0 * np.einsum("rjk,rk->rj", forms_of_rows, x) + np.tensordot(grams, forms, axes=2)
+    others = grams - x[:, :, None] * x[:, None, :]
+    powers = np.einsum("rjk,rkj->rj", forms_of_rows @ others, forms_of_rows)
+    sizes = np.einsum("rjj->rj", others)
+    through_others = 2.0 * np.sqrt(np.maximum(powers, 0.0) * np.maximum(sizes, 0.0))
+    return np.sum((np.abs(slopes * x) + through_others)[:, :n_dims], axis=1)

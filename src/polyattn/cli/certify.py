@@ -1,0 +1,189 @@
+"""``polyattn certify``: whether data determine the layer, and whether a certificate is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from numpy.typing import NDArray
+from rich.console import RenderableType
+
+from polyattn.certify import Certificate, NextData, Witness, domains
+from polyattn.certify import certify as certify_data
+from polyattn.certify.certifying import METHODS
+from polyattn.certify.check import objections
+from polyattn.certify.document import load_certificate, to_document
+from polyattn.cli.console import emit, facts, json_option, passes, working
+from polyattn.cli.io import read_data
+from polyattn.cli.options import FILE
+from polyattn.cli.show import certificate_facts, layer_json
+from polyattn.errors import InvalidInput
+from polyattn.sequences import MODES
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.storage import load, save
+
+# Codes 1 and 2 are errors and wrong usage.
+EXIT_CODES = {"identifiable": 0, "not_identifiable": 3, "undecided": 4}
+
+
+class Lengths(click.ParamType):
+    """``N``, ``A:B`` or ``A:``: numbers of tokens."""
+
+    name = "N|A:B"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | tuple[int, int | None]:
+        """The number, or the pair (least, most)."""
+        least, colon, most = str(value).partition(":")
+        try:
+            return (int(least), int(most) if most else None) if colon else int(least)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number N nor a range A:B or A:.", param, ctx)
+
+
+@click.command()
+@click.argument("data", type=FILE)
+@click.option("--mode", type=click.Choice(MODES), help="Positions to predict [default: last].")
+@click.option(
+    "--domain", type=click.Choice(tuple(domains.BUILT_IN)),
+    help="Where layers have to agree [default: real].",
+)  # fmt: skip
+@click.option("--lengths", type=Lengths(), help="Of the domain's sequences: N, A:B or A: [any].")
+@click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
+@click.option("--method", type=click.Choice(METHODS), help="Arithmetic [default: auto].")
+@click.option("--save", "output", type=FILE, help="Where to save the certificate (.json).")
+@click.option("--check", type=FILE, help="Recompute this certificate instead of making one.")
+@click.option("--witness", is_flag=True, help="Show two layers that the data cannot tell apart.")
+@click.option("--next", "next_data", is_flag=True, help="Say which sequences to collect.")
+@json_option
+@click.pass_context
+def certify(
+    ctx: click.Context, /, data: Path, output: Path | None, check: Path | None, witness: bool,
+    next_data: bool, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Say whether DATA determine the layer, and prove it.
+
+    DATA is a .npz or .npy as for polyattn fit, of which X is read; or saved statistics
+    (.safetensors).
+
+    Exit codes: 0 identifiable, 3 not identifiable, 4 undecided; with --check 0 if the
+    certificate is true of DATA, and 1 with every objection otherwise.
+    """
+    chosen = _given(options)
+    if check is not None:
+        asked = _given(options | {"save": output, "witness": witness, "next": next_data})
+        if asked:
+            names = ", ".join(f"--{name}" for name in asked)
+            raise InvalidInput(f"--check takes everything from the certificate; leave {names} out.")
+        ctx.exit(_check(data, check, as_json))
+    _require_folder(output)
+    with working("reading the data"):
+        source = _source(data, chosen)
+    with passes("certifying"):
+        certificate = certify_data(**source)
+    if output is not None:
+        save(certificate, output)
+    content, text = to_document(certificate), _text(certificate, output)
+    if witness and certificate.verdict == "not_identifiable":
+        _add_witness(certificate.witness(), content, text)
+    if next_data and not certificate.identifiable:
+        _add_next(certificate.next_data(), content, text)
+    emit(content, text, as_json)
+    ctx.exit(EXIT_CODES[certificate.verdict])
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given; 0 is one that was."""
+    return {
+        name: value for name, value in options.items() if value is not None and value is not False
+    }
+
+
+def _source(data: Path, chosen: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``polyattn.certify``."""
+    lengths = chosen.pop("lengths", None)
+    domain = domains.BUILT_IN[chosen.pop("domain", "real")](lengths)
+    if data.suffix != ".safetensors":
+        return {"X": read_data(data).sequences(), "domain": domain, **chosen}
+    loaded = load(data)
+    if not isinstance(loaded, Moments | TriangularFactor):
+        raise InvalidInput(
+            f"{str(data)!r} holds a {type(loaded).__name__}; DATA must be sequences (.npz, .npy) "
+            "or saved statistics."
+        )
+    if "mode" in chosen or "bias" in chosen:
+        raise InvalidInput("statistics already contain mode and bias; leave --mode and --bias out.")
+    return {"statistics": loaded, "domain": domain, **chosen}
+
+
+def _check(data: Path, path: Path, as_json: bool) -> int:
+    """Print whether the certificate holds; the exit code."""
+    with working("reading the data"):
+        certificate = load_certificate(path)
+        batch = read_data(data).sequences()
+    with passes("checking"):
+        found = objections(certificate, batch)
+    content = {
+        "verified": not found, "objections": found, "certificate": str(path),
+        "verdict": certificate.verdict,
+    }  # fmt: skip
+    if not found:
+        text = [
+            "The certificate is true of these data: all of it was recomputed.",
+            str(certificate),
+        ]
+    else:
+        text = ["The certificate is not true of these data.", *(f"- {each}" for each in found)]
+    emit(content, list(text), as_json)
+    return 1 if found else 0
+
+
+def _text(certificate: Certificate, output: Path | None) -> list[RenderableType]:
+    rows = certificate_facts(certificate)
+    if output is not None:
+        rows["saved to"] = str(output)
+    return [certificate.sentence, facts("certificate", rows)]
+
+
+def _add_witness(witness: Witness, content: dict[str, Any], text: list[RenderableType]) -> None:
+    content["witness"] = {
+        "input": witness.input.tolist(),
+        "output_a": witness.output_a.tolist(),
+        "output_b": witness.output_b.tolist(),
+        "difference": witness.difference,
+        "training_disagreement": witness.training_disagreement,
+        "layer_a": layer_json(witness.layer_a),
+        "layer_b": layer_json(witness.layer_b),
+    }
+    arrays = {"input": witness.input, "output a": witness.output_a, "output b": witness.output_b}
+    rows: dict[str, object] = {name: _tokens(array) for name, array in arrays.items()}
+    text += [witness.sentence, facts("witness", rows)]
+
+
+def _add_next(found: NextData, content: dict[str, Any], text: list[RenderableType]) -> None:
+    content["next_data"] = {
+        "sequences": [sequence.tolist() for sequence in found.sequences],
+        "ranks": found.ranks,
+        "lambda_min": found.lambda_min,
+        "complete": found.complete,
+    }
+    text.append(found.sentence)
+    rows: dict[str, object] = {
+        f"{i + 1}": _tokens(sequence) for i, sequence in enumerate(found.sequences)
+    }
+    if rows:
+        text.append(facts("sequences to collect", rows))
+
+
+def _tokens(array: NDArray) -> str:
+    """One line per token; --json prints all digits."""
+    rows = array.reshape(-1, array.shape[-1])
+    return "\n".join("  ".join(f"{number:10.4g}" for number in row) for row in rows)
+
+
+def _require_folder(output: Path | None) -> None:
+    """Refuse before the work, not after it."""
+    if output is not None and not output.parent.is_dir():
+        raise InvalidInput(f"the folder {str(output.parent)!r} of the output does not exist.")

@@ -1,0 +1,467 @@
+"""audit: layers of every kind against an optimum that the solvers had no part in."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import polyattn as pa
+from planted import KINDS, problem, relative_error
+from polyattn.certify import minimiser
+from polyattn.certify.minimiser import excess_risk, minimise
+from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from polyattn.sequences import MODES
+from polyattn.stats.rows import Rows
+
+NOISE = 0.1
+
+
+def task(mode="causal", n_sequences=120, bias=False, seed=0):
+    """Sequences (N, 5, 3), noisy targets of a planted layer, and the layer."""
+    rng = np.random.default_rng(seed)
+    width = 3 + bias
+    attn, value = rng.standard_normal((2, width, width)), rng.standard_normal((2, width, 2))
+    layer = pa.LinearAttention(attn, value, mode, bias)
+    X = rng.standard_normal((n_sequences, 5, 3))
+    Y = layer(X)
+    return X, Y + NOISE * rng.standard_normal(Y.shape), layer
+
+
+def ragged(mode, n_sequences=60):
+    rng = np.random.default_rng(3)
+    X = [rng.standard_normal((rng.integers(2, 9), 3)) for _ in range(n_sequences)]
+    Y = pa.data.random_layer(3, 2, 2, mode, random_state=4)(X)
+    if mode == "last":
+        return X, Y + NOISE * rng.standard_normal(Y.shape)
+    return X, [array + NOISE * rng.standard_normal(array.shape) for array in Y]
+
+
+# The minimiser, which must not need the solvers.
+
+
+@pytest.mark.parametrize(
+    ("mode", "noise"), [("last", 0.0), ("last", NOISE), ("causal", NOISE), ("full", NOISE)]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_minimiser_is_the_planted_one(kind, mode, noise, monkeypatch):
+    known = problem(kind, mode, noise=noise)
+    rows = Rows.build(known.X, known.Y, mode, False)
+    monkeypatch.setattr(minimiser, "FACTORED_NUMBERS", 0)
+    for found, squared in [
+        (minimise(rows), False),
+        (minimise(pa.TriangularFactor.of(rows)), False),
+        (minimise(pa.Moments.of(rows)), True),
+        (minimiser._from_kernel(rows), True),
+    ]:
+        assert found.rank == known.rank
+        assert relative_error(found.coef, known.coef) < known.tolerance(squared)
+        assert abs(found.risk - known.risk) <= found.rounding
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_it_agrees_with_fit(mode, bias):
+    X, Y, _ = task(mode, bias=bias)
+    weights = np.random.default_rng(1).uniform(0, 2, len(X)).round()
+    for sample_weight in (None, weights):
+        found = minimise(Rows.build(X, Y, mode, bias, sample_weight))
+        fitted = pa.fit(X, Y, mode, bias=bias, sample_weight=sample_weight)
+        assert relative_error(found.coef, fitted.coef) < 1e-8
+        assert abs(found.risk - fitted.risk) <= found.rounding
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_agrees_with_fit_on_ragged_sequences(mode):
+    X, Y = ragged(mode)
+    fitted = pa.fit(X, Y, mode)
+    assert relative_error(minimise(Rows.build(X, Y, mode, False)).coef, fitted.coef) < 1e-8
+
+
+def test_coordinates_of_different_units_keep_their_rank():
+    X, Y, _ = task()
+    scaled = X * [1e5, 1.0, 1e-5]
+    found = minimise(Rows.build(scaled, Y, "causal", False))
+    assert found.rank == 18
+    assert found.risk == pytest.approx(pa.fit(X, Y, "causal").risk, rel=1e-9)
+
+
+def test_extreme_scales_come_back_in_their_units():
+    X, Y, _ = task()
+    plain = minimise(Rows.build(X, Y, "causal", False))
+    rows = Rows.build(np.ldexp(X, 60), np.ldexp(Y, -70), "causal", False)
+    for source in (rows, pa.Moments.of(rows)):
+        found = minimise(source)
+        assert relative_error(np.ldexp(found.coef, 70 + 180), plain.coef) < 1e-12
+        assert found.risk == pytest.approx(np.ldexp(plain.risk, -140), rel=1e-9)
+    with pytest.raises(OutOfRange, match="divide the targets"):
+        minimise(Rows.build(X, np.ldexp(Y, 600), "causal", False))
+
+
+def test_wide_tokens_go_through_the_kernel(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 4, 64)), rng.standard_normal((40, 1))
+    monkeypatch.setattr(pa.TriangularFactor, "of", None)
+    found = minimise(Rows.build(X, Y, "last", False))
+    assert found.rank == 40
+    assert relative_error(found.coef, pa.fit(X, Y, solver="dual").coef) < 1e-8
+
+
+def test_a_doubtful_kernel_gives_way_to_the_factor():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 2, 4))
+    X[1] = X[0] + 1e-6 * X[1]
+    Y = pa.data.random_layer(4, 1, mode="last")(X)
+    found = minimise(Rows.build(X, Y, "last", False))
+    assert found.rank == 12
+    assert relative_error(found.coef, pa.fit(X, Y, solver="direct").coef) < 1e-8
+
+
+def test_what_does_not_fit_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(minimiser, "MOST_COLUMNS", 16)
+    X, Y, _ = task()
+    with pytest.raises(InvalidInput, match=r"600 predicted positions with 18 features"):
+        minimise(Rows.build(X, Y, "causal", False))
+
+
+@pytest.mark.parametrize("kind", [pa.Moments, pa.TriangularFactor])
+def test_the_excess_is_the_difference_of_risks(kind):
+    X, Y, layer = task()
+    statistics = kind(3, 2, "causal").update(X, Y)
+    best, shrunk = pa.fit(X, Y, "causal"), pa.fit(X, Y, "causal", ridge=10.0)
+    assert excess_risk(best.coef, statistics) < 1e-24
+    assert excess_risk(shrunk.coef, statistics) == pytest.approx(shrunk.risk - best.risk, rel=1e-9)
+    risk = np.mean(np.sum((layer(X) - Y) ** 2, axis=-1))
+    assert excess_risk(layer.coef, statistics) == pytest.approx(risk - best.risk, rel=1e-9)
+
+
+# Audits of layers whose coefficients are known.
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_true_layer_is_near_the_optimum(mode, bias):
+    X, Y, layer = task(mode, bias=bias, n_sequences=200)
+    report = pa.audit(layer, X, Y)
+    best = pa.fit(X, Y, mode, bias=bias)
+    assert report.risk == pytest.approx(np.mean(np.sum((Y - layer(X)) ** 2, axis=-1)))
+    assert report.optimal_risk == pytest.approx(best.risk, rel=1e-9)
+    assert report.gap == report.risk - report.optimal_risk > 0
+    assert report.distance == pytest.approx(np.linalg.norm(layer.coef - best.coef), rel=1e-8)
+    assert report.certificate.verdict == "identifiable"
+    assert report.certificate.lambda_min == pa.certify(X, mode, bias=bias).lambda_min
+    assert report.distance <= report.implied.distance < 10 * report.distance
+    assert report.consistent
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bound_per_input_holds(mode):
+    X, Y, layer = task(mode)
+    new = np.random.default_rng(9).standard_normal((20, 5, 3))
+    report = pa.audit(layer, X, Y)
+    away = np.linalg.norm(layer(new) - pa.fit(X, Y, mode).predict(new), axis=-1)
+    bound = report.implied.bound(new)
+    assert bound.shape == away.shape
+    assert np.all(away <= 0.5 * bound)
+    assert np.max(away / bound) > 0.05
+
+
+def test_an_exact_layer_is_optimal_up_to_rounding():
+    X, _, layer = task()
+    report = pa.audit(layer, X, layer(X))
+    assert report.gap <= report.rounding < 1e-20
+    assert report.distance < 1e-12
+    assert report.consistent
+    assert "optimal up to rounding" in report.sentence
+
+
+def test_an_optimum_is_never_better_than_the_optimum():
+    for seed in range(5):
+        X, Y, _ = task(seed=seed)
+        report = pa.audit(pa.fit(X, Y, "causal"), X, Y)
+        assert 0.0 <= report.gap <= report.rounding
+        assert report.consistent
+
+
+def test_an_unrelated_layer_is_far_away():
+    """Negative control."""
+    X, Y, layer = task()
+    own, other = pa.audit(layer, X, Y), pa.audit(task(seed=7)[2], X, Y)
+    assert other.gap > 1000 * own.gap
+    assert other.distance > 10 * own.distance
+    assert other.consistent
+    assert "It could be better by" in other.sentence
+
+
+def test_outputs_that_are_not_those_of_the_coefficients_are_noticed():
+    """Negative control of ``consistent``."""
+    X, Y, _ = task()
+    best = pa.fit(X, Y, "causal").layer
+
+    class Liar(pa.LinearAttention):
+        def __call__(self, tokens):
+            return best(tokens)
+
+    other = task(seed=7)[2]
+    report = pa.audit(Liar(other.attn, other.value, "causal"), X, Y)
+    assert report.gap <= report.rounding
+    assert report.distance > report.implied.distance
+    assert not report.consistent
+    assert "breaks the bound" in report.sentence
+    assert pa.audit(Liar(best.attn, best.value, "causal"), X, Y).consistent
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_awkward_data_raise_no_false_alarm(seed):
+    """Coordinates of different units, nearly dependent ones, weights, all levels of noise."""
+    rng = np.random.default_rng(seed)
+    mode, bias, noise = MODES[seed % 3], bool(rng.integers(2)), (0.0, 1e-12, 1e-6, 0.1)[seed % 4]
+    X = rng.standard_normal((rng.integers(5, 60), 4, 3)) * 10.0 ** rng.uniform(-3, 3, 3)
+    if seed % 2:
+        X[..., 2] = X[..., 0] + 10.0 ** rng.uniform(-6, 0) * X[..., 2]
+    width = 3 + bias
+    layer = pa.LinearAttention(
+        rng.standard_normal((2, width, width)), rng.standard_normal((2, width, 2)), mode, bias
+    )
+    Y = layer(X)
+    Y = Y + noise * np.std(Y) * rng.standard_normal(Y.shape)
+    weights = rng.uniform(size=len(X)) if seed % 3 else None
+    for audited in (layer, pa.fit(X, Y, mode, bias=bias, sample_weight=weights)):
+        report = pa.audit(audited, X, Y, sample_weight=weights)
+        assert report.gap >= 0.0
+        assert report.consistent
+
+
+def test_all_forms_of_a_layer_give_the_same_audit():
+    X, Y, _ = task()
+    fitted = pa.fit(X, Y, "causal", ridge=5.0)
+    estimator = pa.LinearAttentionRegressor("causal", ridge=5.0).fit(X, Y)
+    reports = [pa.audit(form, X, Y) for form in (fitted, fitted.layer, estimator)]
+    for report in reports:
+        assert report.risk == pytest.approx(fitted.risk)
+        assert report.gap == pytest.approx(reports[0].gap, rel=1e-6)
+        assert report.distance == pytest.approx(reports[0].distance, rel=1e-6)
+    assert reports[0].gap > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_forms_of_sequences_do_not_matter(mode):
+    X, Y = ragged(mode)
+    layer = pa.data.random_layer(3, 2, 2, mode, random_state=4)
+    report, packed = (pa.audit(layer, form, Y) for form in (X, pa.SequenceBatch.from_sequences(X)))
+    assert report.risk == packed.risk
+    assert report.optimal_risk == pytest.approx(pa.fit(X, Y, mode).risk, rel=1e-9)
+
+
+def test_pieces_of_the_data_do_not_matter(monkeypatch):
+    X, Y, layer = task()
+    whole = pa.audit(layer, X, Y)
+    monkeypatch.setattr("polyattn.auditing.comparing.CHUNK_TOKENS", 17)
+    assert pa.audit(layer, X, Y).risk == pytest.approx(whole.risk, rel=1e-13)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_count_as_repetitions(mode):
+    X, Y, layer = task(mode, 80)
+    times = np.random.default_rng(2).integers(0, 3, len(X))
+    weighted = pa.audit(layer, X, Y, sample_weight=times)
+    repeated = pa.audit(layer, np.repeat(X, times, axis=0), np.repeat(Y, times, axis=0))
+    for name in ("risk", "optimal_risk", "gap", "distance"):
+        assert getattr(weighted, name) == pytest.approx(getattr(repeated, name), rel=1e-7)
+    assert weighted.certificate.verdict == repeated.certificate.verdict == "identifiable"
+    assert weighted.implied.distance == pytest.approx(repeated.implied.distance, rel=1e-6)
+    assert weighted.consistent
+
+
+def test_data_that_do_not_determine_the_layer_say_so():
+    X, Y, layer = task("last", 10)
+    report = pa.audit(layer, X, Y)
+    assert report.certificate.verdict == "not_identifiable"
+    assert report.implied.distance == np.inf
+    assert np.all(np.isinf(report.implied.bound(X)))
+    assert report.optimal_risk <= report.rounding
+    assert report.distance > 0.1
+    assert report.consistent
+    assert "other optima may be nearer" in report.sentence
+    few = pa.audit(layer, X, Y, sample_weight=np.ones(len(X)))
+    assert few.certificate.verdict == "not_identifiable"
+
+
+def test_a_domain_is_certified_on_its_own():
+    rng = np.random.default_rng(0)
+    X = rng.choice([-1.0, 1.0], size=(200, 4, 3))
+    layer = pa.data.random_layer(3, 2, mode="last")
+    Y = layer(X) + NOISE * rng.standard_normal((200, 2))
+    for weights in (None, np.ones(200)):
+        report = pa.audit(layer, X, Y, domain="boolean", sample_weight=weights)
+        assert report.certificate.verdict == "identifiable"
+        # Coefficients that Boolean tokens do not show are not bounded.
+        assert report.implied.distance == np.inf
+        assert report.consistent
+        away = np.linalg.norm(layer(X) - pa.fit(X, Y).predict(X), axis=-1)
+        assert np.all(away <= 0.5 * report.implied.bound(X))
+        with pytest.raises(InvalidInput, match="boolean"):
+            pa.audit(layer, 2 * X, Y, domain="boolean", sample_weight=weights)
+
+
+def test_wide_tokens_are_audited_in_little_memory():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 4, 64)), rng.standard_normal((60, 1))
+    layer = pa.data.random_layer(64, 1, mode="last")
+    report = pa.audit(layer, X, Y)
+    assert report.certificate.verdict == "not_identifiable"
+    assert report.optimal_risk <= report.rounding
+    assert report.consistent
+
+
+# Black boxes.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_function_is_a_black_box(mode):
+    X, Y, layer = task(mode)
+    report, known = pa.audit(layer.__call__, X, Y, mode=mode), pa.audit(layer, X, Y)
+    assert report.distance is None
+    assert report.consistent
+    assert (report.risk, report.optimal_risk) == (known.risk, known.optimal_risk)
+    assert report.implied.distance == pytest.approx(known.implied.distance, rel=1e-6)
+    assert "coefficients are unknown" in report.sentence
+
+
+def test_a_black_box_may_beat_every_linear_layer():
+    X, Y, _ = task("last")
+    answers = {x.tobytes(): y for x, y in zip(X, Y, strict=True)}
+    report = pa.audit(lambda part: [answers[x.tobytes()] for x in part], X, Y)
+    assert report.risk == 0.0
+    assert report.gap < -report.rounding
+    assert report.implied is None
+    assert report.consistent
+    assert "better than any linear attention layer" in report.sentence
+
+
+def test_a_black_box_sees_arrays_or_lists():
+    seen = []
+
+    def zero(part):
+        seen.append(type(part))
+        return np.zeros((len(part), 2))
+
+    X, Y = ragged("last")
+    pa.audit(zero, X, Y)
+    pa.audit(zero, np.ones((4, 3, 2)), np.ones((4, 2)), bias=True)
+    assert seen == [list, np.ndarray]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (np.zeros((7, 2)), "outputs of the layer.*7 targets"),
+        (np.zeros((120, 3)), "outputs of the layer.*2 outputs; got 3"),
+        (np.full((120, 2), np.nan), "outputs of the layer.*NaN"),
+    ],
+)
+def test_useless_outputs_are_named(outputs, message):
+    X, Y, _ = task("last")
+    with pytest.raises(InvalidInput, match=message):
+        pa.audit(lambda _: outputs, X, Y)
+
+
+def test_torch_modules():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    X, Y, layer = task("full")
+    known = pa.audit(layer, X, Y)
+    ours = pa.audit(pa.interop.to_torch(layer), X, Y)
+    assert (ours.risk, ours.distance) == (known.risk, known.distance)
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner, self.dropout = inner, torch.nn.Dropout(0.5)
+
+        def forward(self, tokens):
+            return self.dropout(self.inner(tokens))
+
+    wrapped = Wrapped(pa.interop.to_torch(layer))
+    wrapped.inner.eval()
+    foreign = pa.audit(wrapped, X, Y, mode="full")
+    assert foreign.distance is None
+    assert foreign.risk == pytest.approx(known.risk, rel=1e-12)
+    assert (wrapped.training, wrapped.dropout.training, wrapped.inner.training) == (1, 1, 0)
+    single = pa.audit(wrapped.float(), X, Y, mode="full")
+    assert single.risk == pytest.approx(known.risk, rel=1e-4)
+
+
+def test_torch_modules_take_ragged_sequences_one_by_one():
+    pytest.importorskip("torch", reason="torch is not installed")
+    for mode in MODES:
+        X, Y = ragged(mode)
+        layer = pa.data.random_layer(3, 2, 2, mode, random_state=4)
+        module = pa.interop.to_torch(layer)
+        derived = type("Derived", (type(module),), {})(module.attn, module.value, mode)
+        report = pa.audit(derived, X, Y, mode=mode)
+        assert report.distance is None
+        assert report.risk == pytest.approx(pa.audit(layer, X, Y).risk, rel=1e-12)
+
+
+def test_modules_that_return_something_else_are_named():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    X, Y, _ = task("last")
+    with pytest.raises(InvalidInput, match=r"one tensor.*got tuple"):
+        pa.audit(torch.nn.LSTM(3, 2, batch_first=True), X, Y)
+    with pytest.raises(InvalidInput, match=r"one tensor.*got \(5, 2\)"):
+        pa.audit(torch.nn.Sequential(torch.nn.Linear(3, 2), _First()), X, Y)
+
+
+def _First():  # noqa: N802 - stands for a class that torch must be there to define
+    import torch
+
+    return type("First", (torch.nn.Module,), {"forward": lambda _, tokens: tokens[0]})()
+
+
+def test_torch_is_not_imported_unasked():
+    code = (
+        "import sys, numpy as np, polyattn as pa; t = pa.data.planted(60, 5, 2);"
+        "pa.audit(t.layer, t.X, t.Y); print('torch' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+# Misuse.
+
+
+def test_misuse_is_named():
+    X, Y, layer = task("causal")
+    bad = Y.copy()
+    bad[0, 0, 0] = np.nan
+    for call, message in [
+        (lambda: pa.audit(layer, X[..., :2], Y), "tokens of 3 coordinates; got 2"),
+        (lambda: pa.audit(layer, X, Y[..., :1]), "2 outputs; got 1"),
+        (lambda: pa.audit(layer, X, Y[:, 0]), "sequence 0 has 5 tokens in X but 2 targets"),
+        (lambda: pa.audit(task("last")[2], X, Y), "one target per sequence"),
+        (lambda: pa.audit(layer, X, bad), "NaN or infinity in 1"),
+        (lambda: pa.audit(layer, X, Y, mode="last"), "layer has mode 'causal'"),
+        (lambda: pa.audit(layer, X, Y, bias=True), "layer has bias False"),
+        (lambda: pa.audit(layer.__call__, X, Y, mode="first"), "mode must be one of"),
+        (lambda: pa.audit(layer, X, Y, domain="complex"), "domain must be one of"),
+        (lambda: pa.audit(layer, X, Y, sample_weight=np.zeros(len(X))), "zero everywhere"),
+        (lambda: pa.audit(layer, X, Y, sample_weight=[1.0]), "one weight per sequence"),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            call()
+
+
+def test_what_is_no_layer_is_named():
+    X, Y, _ = task("last")
+    with pytest.raises(InvalidType, match=r"layer must be a LinearAttention.*got int"):
+        pa.audit(3, X, Y)
+    with pytest.raises(InvalidType, match="bias must be True or False"):
+        pa.audit(lambda x: x, X, Y, bias=1)
+    with pytest.raises(NotFittedError):
+        pa.audit(pa.LinearAttentionRegressor(), X, Y)
+    classifier = pa.LinearAttentionClassifier(ridge=1.0).fit(X, Y[:, 0] > 0)
+    with pytest.raises(InvalidType, match="takes a regressor"):
+        pa.audit(classifier, X, Y)
+    signs = np.where(Y[:, 0] > 0, 1.0, -1.0)
+    assert pa.audit(classifier.result_, X, signs).gap > 0

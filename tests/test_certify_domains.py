@@ -1,0 +1,128 @@
+"""Domains: closed forms against brute force, and what is refused."""
+
+from itertools import product
+from math import comb
+
+import numpy as np
+import pytest
+
+import polyattn as pa
+from polyattn import domains
+from polyattn.reference.features import cubic_features, summaries
+from polyattn.reference.layer import with_constant
+
+BUILT_IN = (domains.Real, domains.Boolean, domains.OneHot)
+
+
+def random_tokens(kind: type, rng: np.random.Generator, n_tokens: int, n_dims: int) -> np.ndarray:
+    if kind is domains.Boolean:
+        return rng.choice([-1.0, 1.0], size=(n_tokens, n_dims))
+    if kind is domains.OneHot:
+        return np.eye(n_dims)[rng.integers(n_dims, size=n_tokens)]
+    return rng.integers(-3, 4, size=(n_tokens, n_dims)).astype(float)
+
+
+def features_of(sequences: list, mode: str, bias: bool) -> np.ndarray:
+    rows = []
+    for sequence in sequences:
+        tokens = with_constant(sequence) if bias else sequence
+        rows += [cubic_features(G, x) for G, x in summaries(tokens, mode)]
+    return np.array(rows)
+
+
+def closed_form(kind: type, n_dims: int, bias: bool, single: bool) -> int:
+    D = n_dims + bias
+    if kind is domains.Real:
+        return comb(D + 2, 3) if single else D * D * (D + 1) // 2
+    if kind is domains.Boolean:
+        return D + comb(D, 3) if single else D + D * comb(D, 2)
+    return n_dims if single else n_dims**2
+
+
+def test_the_figures_of_the_theory():
+    assert domains.Real().space(3, False).dimension == 18
+    assert domains.Boolean().space(3, False).dimension == 12
+    assert domains.OneHot().space(3, False).dimension == 9
+    assert domains.Real(lengths=1).space(3, False).dimension == 10
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("lengths", [1, 2, 3, (1, 2), (2, 4)])
+@pytest.mark.parametrize("n_dims", range(1, 9))
+def test_the_dimension_is_the_rank_of_many_samples(kind, n_dims, lengths, bias):
+    space = kind(lengths=lengths).space(n_dims, bias)
+    expected = closed_form(kind, n_dims, bias, single=lengths == 1)
+    assert space.dimension == expected
+    rng = np.random.default_rng(n_dims)
+    least, most = (lengths, lengths) if isinstance(lengths, int) else lengths
+    count = 40 + (2 if kind is domains.Real else 20) * expected
+    X = [random_tokens(kind, rng, rng.integers(least, most + 1), n_dims) for _ in range(count)]
+    stats = pa.Moments(n_dims, bias=bias).update(X)
+    assert np.linalg.matrix_rank(stats.gram, tol=1e-9 * np.linalg.norm(stats.gram)) == expected
+
+
+@pytest.mark.parametrize(("n_dims", "n_tokens"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize("kind", [domains.Boolean, domains.OneHot])
+@pytest.mark.parametrize("mode", ["last", "causal", "full"])
+def test_the_dimension_is_the_rank_of_all_sequences(kind, n_dims, n_tokens, mode):
+    alphabet = list(np.eye(n_dims)) if kind is domains.OneHot else []
+    alphabet = alphabet or [np.array(s) for s in product([-1.0, 1.0], repeat=n_dims)]
+    everything = [np.array(tokens) for tokens in product(alphabet, repeat=n_tokens)]
+    for bias in (False, True):
+        rank = np.linalg.matrix_rank(features_of(everything, mode, bias))
+        assert kind(lengths=n_tokens).space(n_dims, bias).dimension == rank
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n_tokens", [1, 3])
+def test_every_feature_follows_from_the_representatives(kind, bias, n_tokens):
+    rng = np.random.default_rng(0)
+    for n_dims in (1, 2, 3, 4):
+        space = kind(lengths=n_tokens).space(n_dims, bias)
+        X = [random_tokens(kind, rng, n_tokens, n_dims) for _ in range(30)]
+        psi = features_of(X, "last", bias)
+        np.testing.assert_array_equal(psi[:, space.columns] @ space.expansion.toarray().T, psi)
+
+
+def test_a_space_makes_the_features_of_the_reference():
+    rng = np.random.default_rng(0)
+    sequence = rng.standard_normal((4, 3))
+    G, x = summaries(sequence, "last")[0]
+    space = domains.Boolean().space(3, False)
+    pairs = G[np.triu_indices(3)][:, None]
+    expected = cubic_features(G, x)[space.columns]
+    np.testing.assert_allclose(space.features(pairs, x[:, None])[:, 0], expected, rtol=1e-15)
+    assert np.all(space.magnitudes(pairs, x[:, None])[:, 0] >= np.abs(expected) * (1 - 1e-15))
+    vector = np.arange(space.dimension, dtype=float)
+    assert space.embed(vector) @ cubic_features(G, x) == pytest.approx(vector @ expected)
+
+
+@pytest.mark.parametrize(
+    ("domain", "X", "words"),
+    [
+        ("boolean", np.zeros((3, 2, 2)), "does not belong to the domain 'boolean'"),
+        ("one_hot", np.ones((3, 2, 2)), "does not belong to the domain 'one_hot'"),
+        ("one_hot", np.zeros((3, 2, 2)), "does not belong"),
+        (domains.Real(lengths=3), np.ones((3, 2, 2)), "has 2 tokens"),
+        (domains.Boolean(lengths=(3, None)), np.ones((3, 2, 2)), "at least 3 tokens"),
+        ("complex", np.ones((3, 2, 2)), "domain must be one of"),
+        (None, np.ones((3, 2, 2)), "domain must be one of"),
+    ],
+)
+def test_data_outside_the_domain_are_refused(domain, X, words):
+    with pytest.raises(ValueError, match=words):
+        pa.certify(X, domain=domain)
+
+
+@pytest.mark.parametrize("lengths", [0, -1, (3, 2), (0, 1)])
+def test_impossible_lengths_are_refused(lengths):
+    with pytest.raises(ValueError, match="lengths must satisfy"):
+        domains.Real(lengths=lengths)
+
+
+@pytest.mark.parametrize("lengths", [1.5, "two", (1, 2.5), True])
+def test_lengths_are_integers(lengths):
+    with pytest.raises(TypeError, match="lengths must be"):
+        domains.Boolean(lengths=lengths)

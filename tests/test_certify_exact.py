@@ -1,0 +1,559 @@
+"""Exact rank and null vectors against elimination with fractions, on data of every kind."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from math import gcd
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polyattn.certify import exact, integers
+from polyattn.certify.exact import (
+    annihilates,
+    exact_rank,
+    null_space,
+    null_vector,
+    product_row,
+)
+from polyattn.certify.modular import LARGEST, Echelon, centre, inverse, multiply, primes
+from polyattn.certify.numbers import number_residues
+from polyattn.certify.rational import lifted, reconstruct
+from polyattn.certify.residues import FeatureRows, integer_bits, is_integer_data
+from polyattn.errors import InvalidInput
+from polyattn.progress import listening
+from polyattn.sequences import MODES, SequenceBatch, as_batch
+
+PRIME = next(primes())
+
+
+# The oracle: plain Python, straight from the definition ---------------------------------------
+
+
+def fraction_rows(rows: FeatureRows) -> list[list[Fraction]]:
+    """Every row of psi, in fractions."""
+    result = []
+    for sequence in rows.batch:
+        tokens = [[Fraction(value.item()) for value in token] for token in sequence]
+        tokens = [[*token, Fraction(1)] if rows.bias else token for token in tokens]
+        n, d = len(tokens), len(tokens[0])
+        for t in [n - 1] if rows.mode == "last" else range(n):
+            seen = tokens[: t + 1] if rows.mode == "causal" else tokens
+            psi = [
+                sum(x[j] * x[k] for x in seen) * tokens[t][query]
+                for j in range(d)
+                for k in range(j, d)
+                for query in range(d)
+            ]
+            result.append(psi if rows.columns is None else [psi[c] for c in rows.columns])
+    return result
+
+
+def fraction_rank(matrix: list[list[Fraction]]) -> int:
+    matrix, rank = [row[:] for row in matrix], 0
+    for column in range(len(matrix[0])):
+        pivot = next((i for i in range(rank, len(matrix)) if matrix[i][column]), None)
+        if pivot is None:
+            continue
+        matrix[rank], matrix[pivot] = matrix[pivot], matrix[rank]
+        top = matrix[rank]
+        for i in range(rank + 1, len(matrix)):
+            if matrix[i][column]:
+                factor = matrix[i][column] / top[column]
+                matrix[i] = [a - factor * b for a, b in zip(matrix[i], top, strict=True)]
+        rank += 1
+    return rank
+
+
+def fraction_products(rows: FeatureRows, vector) -> list[Fraction]:
+    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in fraction_rows(rows)]
+
+
+def judge(rows: FeatureRows, space: bool = True) -> int:
+    """Rank, independent rows, null vector and null space all agree with the oracle."""
+    matrix = fraction_rows(rows)
+    rank = fraction_rank(matrix)
+    found = exact_rank(rows)
+    assert (found.rank, found.n_columns, found.n_free) == (
+        rank,
+        rows.n_columns,
+        len(matrix[0]) - rank,
+    )
+    assert len(found.independent) == rank
+    if rank:
+        assert fraction_rank([matrix[i] for i in found.independent]) == rank
+    vector = null_vector(rows, found)
+    if rank == rows.n_columns:
+        assert vector is None
+        assert null_space(rows, found) == []
+        return rank
+    assert any(vector)
+    assert gcd(*vector) == 1
+    assert not any(fraction_products(rows, vector))
+    if space:
+        vectors = null_space(rows, found)
+        assert fraction_rank([[Fraction(v) for v in row] for row in vectors]) == found.n_free
+        assert not any(any(fraction_products(rows, vector)) for vector in vectors)
+    return rank
+
+
+# Data of every kind ---------------------------------------------------------------------------
+
+
+def tokens_of(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    dyadic = rng.integers(-8, 9, shape) / 4.0
+    return {
+        "integer": lambda: rng.integers(-3, 4, shape),
+        "dyadic": lambda: dyadic,
+        "units": lambda: dyadic * 2.0 ** np.arange(shape[-1]) ** 5,
+        "float": lambda: rng.standard_normal(shape),
+        "float32": lambda: rng.standard_normal(shape).astype(np.float32),
+        "float16": lambda: rng.standard_normal(shape).astype(np.float16),
+        "Boolean": lambda: rng.choice([-1.0, 1.0], shape),
+        "bool": lambda: rng.random(shape) < 0.5,
+        "one-hot": lambda: np.eye(shape[-1])[rng.integers(0, shape[-1], shape[:-1])],
+        "counts": lambda: rng.poisson(1.0, shape).astype(np.int8),
+        "uint64": lambda: rng.integers(0, 2**64, shape, dtype=np.uint64) | np.uint64(1),
+        "int64": lambda: rng.integers(-(2**63), 2**63, shape, dtype=np.int64),
+        "large": lambda: 1e150 * rng.integers(-3, 4, shape),
+        "small": lambda: 1e-150 * rng.integers(-3, 4, shape),
+        "both": lambda: 10.0 ** np.array([150, -150, 0])[: shape[-1]] * rng.integers(1, 4, shape),
+        "subnormal": lambda: 5e-324 * rng.integers(-3, 4, shape),
+        "zero": lambda: np.zeros(shape),
+    }[kind]()
+
+
+KINDS = (
+    "integer", "dyadic", "units", "float", "float32", "float16", "Boolean", "bool", "one-hot",
+    "counts", "uint64", "int64", "large", "small", "both", "subnormal", "zero",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_in_every_mode(kind, mode):
+    rng = np.random.default_rng(1)
+    n_sequences = 25 if mode == "last" else 9
+    judge(FeatureRows(as_batch(tokens_of(kind, (n_sequences, 3, 2), rng)), mode))
+    few = as_batch(tokens_of(kind, (2, 2, 3), rng))
+    judge(FeatureRows(few, mode), space=False)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["integer", "dyadic", "Boolean", "one-hot", "uint64", "both"])
+def test_ragged_with_bias(kind, mode):
+    rng = np.random.default_rng(2)
+    ragged = [tokens_of(kind, (length, 2), rng) for length in (1, 4, 2, 3, 1, 2, 5)]
+    judge(FeatureRows(as_batch(ragged), mode, bias=True), space=kind != "uint64")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["integer", "dyadic", "Boolean", "counts", "float16"]),
+    st.sampled_from(MODES),
+    st.booleans(),
+    st.integers(1, 12),
+)
+def test_law(seed, kind, mode, bias, n_sequences):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 5, n_sequences)
+    batch = as_batch([tokens_of(kind, (int(length), 2), rng) for length in lengths])
+    p = 18 if bias else 6
+    columns = rng.choice(p, rng.integers(1, p + 1), replace=False) if seed % 2 else None
+    judge(FeatureRows(batch, mode, bias, columns))
+
+
+def every_sequence(alphabet: np.ndarray, n_tokens: int) -> np.ndarray:
+    return np.array([np.stack(tokens) for tokens in product(alphabet, repeat=n_tokens)])
+
+
+SIGNS = np.array(list(product([-1, 1], repeat=3)))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rank"),
+    [
+        (every_sequence(SIGNS, 3), 12),
+        (every_sequence(np.eye(3), 3), 9),
+        (np.random.default_rng(0).integers(-9, 10, (60, 1, 3)), 10),
+        (np.random.default_rng(0).integers(-9, 10, (60, 4, 3)), 18),
+    ],
+    ids=["Boolean", "one-hot", "length one", "integers"],
+)
+def test_known_ranks(tokens, rank):
+    rows = FeatureRows(as_batch(tokens))
+    found = exact_rank(rows)
+    assert found.rank == rank
+    assert len(null_space(rows, found)) == 18 - rank
+
+
+def test_null_vector_is_simple():
+    # G_11 = G_22 for Boolean tokens: one difference of two features.
+    rows = FeatureRows(as_batch(every_sequence(SIGNS, 2)))
+    vector = null_vector(rows, exact_rank(rows))
+    assert sorted(map(abs, vector))[-3:] == [0, 1, 1]
+
+
+def test_memory_map_and_duplicates(tmp_path):
+    tokens = np.random.default_rng(3).integers(-2, 3, (20, 3, 2)).astype(np.int16)
+    np.save(tmp_path / "tokens.npy", np.concatenate([tokens, tokens]))
+    stored = np.load(tmp_path / "tokens.npy", mmap_mode="r")
+    assert judge(FeatureRows(as_batch(stored))) == 6
+    assert judge(FeatureRows(as_batch(np.repeat(tokens[:1], 7, axis=0)))) == 1
+
+
+def test_one_row():
+    assert judge(FeatureRows(as_batch([[[1.0, 2.0]]]))) == 1
+    assert judge(FeatureRows(as_batch([[[0.0]]]))) == 0
+
+
+def test_units_do_not_make_vectors_long():
+    tokens = np.random.default_rng(4).choice([-1.0, 1.0], (40, 3, 3))
+    rows = FeatureRows(as_batch(tokens * 2.0 ** np.array([300, -300, 0])))
+    vectors = null_space(rows, exact_rank(rows))
+    # Two entries each, powers of two of at most 900 binary digits apart from small integers.
+    assert len(vectors) == 6
+    assert all(abs(v).bit_count() <= 2 for vector in vectors for v in vector)
+
+
+# Columns, blocks, long sequences --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_residues_are_those_of_the_features(mode):
+    rng = np.random.default_rng(5)
+    batch = as_batch([rng.standard_normal((length, 3)) for length in (3, 1, 40, 2, 5)])
+    columns = np.array([17, 3, 4, 3, 11])
+    for rows in (FeatureRows(batch, mode), FeatureRows(batch, mode, True, columns)):
+        expected = [[residue(value) for value in row] for row in fraction_rows(rows)]
+        for block_rows in (1, 4, 1000):
+            blocks = list(rows.blocks(PRIME, block_rows))
+            assert [first for first, _ in blocks] == sorted(first for first, _ in blocks)
+            got = np.concatenate([block for _, block in blocks])
+            np.testing.assert_array_equal(got % PRIME, expected)
+        numbers = rng.permutation(rows.n_rows)[:4]
+        chosen = rows.chosen(numbers, PRIME)
+        np.testing.assert_array_equal(chosen % PRIME, np.array(expected)[numbers])
+
+
+def residue(value: Fraction) -> int:
+    return value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("lengths", [(5000, 3), (1, 2046, 2047, 4093), (700,) * 9])
+def test_long_sequences(mode, lengths):
+    rng = np.random.default_rng(6)
+    # Residues of full size: their sums would overflow float64 if they were not cut.
+    tokens = rng.integers(PRIME // 2 - 9, PRIME // 2, (sum(lengths), 2))
+    batch = SequenceBatch(tokens, np.concatenate([[0], np.cumsum(lengths)]))
+    blocks = [block for _, block in FeatureRows(batch, mode).blocks(PRIME, 3000)]
+    expected = []
+    for x in batch:
+        pairs = np.stack([x[:, 0] ** 2, x[:, 0] * x[:, 1], x[:, 1] ** 2]) % PRIME
+        sums = np.cumsum(pairs, axis=1) % PRIME
+        sums = sums if mode == "causal" else np.repeat(sums[:, -1:], len(x), axis=1)
+        psi = (sums[:, None] * x.T[None]).reshape(6, -1).T % PRIME
+        expected.append(psi[-1:] if mode == "last" else psi)
+    np.testing.assert_array_equal(np.concatenate(blocks) % PRIME, np.concatenate(expected))
+
+
+def test_wide_tokens_with_few_columns():
+    # p = 505,000, of which the 10,000 that one-hot tokens can see: here the 400 of 20 symbols.
+    symbols = np.random.default_rng(7).integers(0, 20, (3000, 4))
+    starts = np.cumsum([0, *range(100, 0, -1)])[:20]
+    columns = (starts[:, None] * 100 + np.arange(20)).ravel()
+    rows = FeatureRows(as_batch(np.eye(100, dtype=np.int8)[symbols]), columns=columns)
+    found = exact_rank(rows)
+    assert (found.rank, found.n_columns) == (400, 400)
+
+
+def test_reading_stops_at_the_known_dimension():
+    heard = []
+    rows = FeatureRows(as_batch(np.random.default_rng(8).choice([-1, 1], (60000, 3, 3))), "causal")
+    with listening(lambda done, total: heard.append((done, total))):
+        assert exact_rank(rows, most=12).rank == 12
+    assert heard[-1][0] < heard[-1][1] == 180000
+    heard.clear()
+    with listening(lambda done, total: heard.append((done, total))):
+        assert exact_rank(rows).rank == 12
+    assert heard[-1][0] == 180000
+
+
+@pytest.mark.parametrize("columns", [[], [18], [-1], [0.5], [[1]]])
+def test_impossible_columns(columns):
+    with pytest.raises(InvalidInput, match="columns must be"):
+        FeatureRows(as_batch(np.ones((1, 1, 3))), columns=np.array(columns))
+
+
+# Sizes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "bias", "expected"),
+    [
+        ([1, -3], False, (0, 2)),
+        ([0.0, 0.0], False, (0, 0)),
+        ([0.0, 0.0], True, (0, 1)),
+        ([0.75, 3.0], False, (2, 4)),
+        ([0.75, 3.0], True, (2, 4)),
+        ([2.0**-10, 0.0], True, (10, 11)),
+        ([2.0**100, 2.0**99], False, (0, 101)),
+        ([5e-324, 1.0], False, (1074, 1075)),
+        (np.array([2**64 - 1, 1], dtype=np.uint64), False, (0, 65)),
+        (np.array([-(2**63), 4]), False, (0, 64)),
+        ([True, False], False, (0, 1)),
+    ],
+)
+def test_integer_bits(values, bias, expected):
+    bits = integer_bits(as_batch(np.reshape(values, (1, 2, 1))), bias)
+    exponent, size = bits
+    assert exponent == expected[0]
+    # One bit more than needed may come from numbers that float64 rounds up.
+    assert size == expected[1]
+    assert all(abs(Fraction(np.asarray(v).item())) * 2**exponent < 2**size for v in values)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1, 2], [-3, 4]], True),
+        ([[0.5, 1024.0], [1.5, 0.0]], True),
+        ([[32768, 1], [1, 1]], True),
+        ([[32769, 1], [1, 1]], False),
+        ([[2.0**300, 2.0**-300], [3 * 2.0**300, 0.0]], True),
+        ([[0.1, 1.0], [0.2, 1.0]], False),
+        ([[0.0, 0.0], [0.0, 0.0]], True),
+        (np.array([[2**63, 2**63 + 2**62]], dtype=np.uint64), True),
+    ],
+)
+def test_integer_data_are_recognised(values, expected):
+    assert is_integer_data(as_batch([np.array(values)])) is expected
+
+
+# Modular arithmetic ---------------------------------------------------------------------------
+
+
+def test_primes():
+    some = [prime for prime, _ in zip(primes(), range(50), strict=False)]
+    assert some == sorted(set(some), reverse=True)
+    assert all(all(prime % k for k in range(2, 2048)) for prime in some)
+    assert some[0] < LARGEST
+
+
+def test_centre_at_its_limits():
+    limit = 2**53 - 2**22
+    edges = [limit // PRIME * PRIME + k for k in (-1, 0, 1)]
+    halves = [q * PRIME + PRIME // 2 + k for q in (0, 1, 2**30) for k in (-1, 0, 1, 2)]
+    values = np.array([[s * v for v in (*edges, *halves, 0, limit) for s in (1, -1)]], dtype=float)
+    centred = values.copy()
+    centre(centred, PRIME)
+    assert np.abs(centred).max() <= PRIME // 2 + 2
+    for before, after in zip(values[0], centred[0], strict=True):
+        assert (int(before) - int(after)) % PRIME == 0
+        assert (after == 0) == (int(before) % PRIME == 0)
+
+
+def test_products_of_the_largest_residues_are_exact():
+    rng = np.random.default_rng(9)
+    left = rng.choice([-1.0, 1.0], (3, 5000)) * (PRIME // 2 + 2)
+    right = np.abs(left).T
+    expected = left.astype(object) @ right.astype(object) % PRIME
+    np.testing.assert_array_equal(multiply(left, right, PRIME) % PRIME, expected.astype(float))
+
+
+@pytest.mark.parametrize("shape", [(600, 150), (150, 400), (300, 300)])
+@pytest.mark.parametrize("rank", [1, 40, 140])
+@pytest.mark.parametrize("density", [0.02, 1.0])
+def test_echelon(shape, rank, density):
+    rng = np.random.default_rng(10)
+    factors = [rng.integers(-99, 100, size) for size in ((shape[0], rank), (rank, shape[1]))]
+    sparse = [factor * (rng.random(factor.shape) < density) for factor in factors]
+    rows = (sparse[0] @ sparse[1]).astype(float)
+    echelon = Echelon(shape[1], PRIME)
+    found = np.concatenate([echelon.absorb(rows[:90]), 90 + echelon.absorb(rows[90:])])
+    assert len(found) == echelon.rank == np.linalg.matrix_rank(rows)
+    assert np.linalg.matrix_rank(rows[found]) == echelon.rank
+    assert sorted([*echelon.pivots, *echelon.free]) == list(range(shape[1]))
+    assert not echelon.reduce(rows).any()
+    stranger = rng.integers(-9, 10, (1, shape[1])).astype(float)
+    assert echelon.reduce(stranger).any() == (echelon.rank < shape[1])
+    vectors = echelon.null_vectors(np.eye(len(echelon.free)))
+    np.testing.assert_array_equal(vectors[echelon.free], np.eye(len(echelon.free)))
+    assert not multiply(rows, vectors, PRIME).any()
+    assert len(echelon.absorb(rows)) == 0
+
+
+def test_echelon_against_flint():
+    flint = pytest.importorskip("flint")
+    rng = np.random.default_rng(11)
+    rows = rng.integers(0, PRIME, (120, 5)) @ rng.integers(0, PRIME, (5, 90)) % PRIME
+    oracle = flint.nmod_mat(120, 90, [int(v) for v in rows.ravel()], PRIME)
+    centred = rows.astype(float)
+    centre(centred, PRIME)
+    echelon = Echelon(90, PRIME)
+    echelon.absorb(centred)
+    assert echelon.rank == oracle.rank() == 5
+
+
+def test_inverse():
+    rng = np.random.default_rng(12)
+    matrix = rng.integers(-9, 10, (70, 70)).astype(float)
+    matrix[:, 0] = 0
+    assert inverse(matrix, PRIME) is None
+    matrix[:, 0] = np.arange(70)
+    np.testing.assert_array_equal(multiply(inverse(matrix, PRIME), matrix, PRIME), np.eye(70))
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_residues_of_floats(values):
+    got = number_residues(np.array([values]), PRIME)[0] % PRIME
+    assert got.tolist() == [residue(Fraction(value)) for value in values]
+
+
+# Fractions ------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.fractions(min_value=-99, max_value=99, max_denominator=12), min_size=1))
+def test_fractions_come_back(fractions):
+    modulus = PRIME**9
+    residues = [f.numerator * pow(f.denominator, -1, modulus) for f in fractions]
+    found = reconstruct(residues, modulus)
+    scale = next((Fraction(i) / f for i, f in zip(found, fractions, strict=True) if f), 1)
+    assert found == [scale * f for f in fractions]
+    assert gcd(*found) in (0, 1)
+
+
+def test_long_fractions_are_not_guessed():
+    rng = np.random.default_rng(13)
+    assert reconstruct([1, *rng.integers(0, PRIME, 9).tolist()], PRIME) is None
+
+
+@pytest.mark.parametrize("bits", [3, 40, 200])
+def test_lifting(bits):
+    rng = np.random.default_rng(14)
+    matrix = rng.integers(-7, 8, (12, 12)).astype(object) * 2**bits + rng.integers(-7, 8, (12, 12))
+    truth = rng.integers(-99, 100, (12, 2)).astype(object) * 10**30
+    for solution, modulus in lifted(matrix, matrix @ truth, PRIME, 40):
+        assert not np.any((solution - truth) % modulus)
+    assert modulus == PRIME**40
+    for column, expected in zip(solution.T.tolist(), truth.T.tolist(), strict=True):
+        assert reconstruct([1, *column], modulus) == [1, *expected]
+    singular = np.ones((2, 2), dtype=np.int64)
+    assert list(lifted(singular, singular, PRIME, 3)) == []
+
+
+# Proofs that must fail ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["Boolean", "units", "uint64", "float", "large"])
+def test_a_vector_off_by_one_is_refused(kind):
+    rng = np.random.default_rng(15)
+    rows = FeatureRows(as_batch(tokens_of(kind, (4, 3, 2), rng)))
+    vector = null_vector(rows, exact_rank(rows))
+    assert annihilates(rows, vector)
+    for place in range(6):
+        wrong = list(vector)
+        wrong[place] += 1
+        products = fraction_products(rows, wrong)
+        assert any(products)
+        assert not annihilates(rows, wrong)
+        assert [product_row(rows, i, wrong) for i in range(4)] == products
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_row_in_a_million_is_seen(mode):
+    tokens = np.ones((200_000, 2, 2), dtype=np.int8)
+    tokens[123_456] = [[1, 0], [2, 1]]
+    rows = FeatureRows(as_batch(tokens), mode)
+    assert not annihilates(rows, [0, 1, -1, 0, 0, 0])
+    assert exact_rank(rows).rank > exact_rank(FeatureRows(as_batch(tokens[:9]), mode)).rank
+
+
+@pytest.mark.parametrize("check", ["_by_limbs", "_by_primes"])
+def test_both_checks_agree(check):
+    rng = np.random.default_rng(16)
+    rows = FeatureRows(as_batch(rng.integers(-5, 6, (4, 3, 2))), bias=True)
+    vectors = null_space(rows, exact_rank(rows))
+    long = [[7**200 * v for v in vector] for vector in vectors]
+    wrong = [[v + (i == 2) for i, v in enumerate(vector)] for vector in long]
+    verdicts = getattr(integers, check)(rows, [*vectors, *long, *wrong])
+    expected = [not any(fraction_products(rows, v)) for v in [*vectors, *long, *wrong]]
+    assert verdicts.tolist() == expected
+    assert not verdicts[-len(wrong) :].any()
+
+
+@pytest.mark.parametrize("power", [7, 8, 15, 16, 31, 63, 64])
+def test_a_power_of_two_is_not_zero(power):
+    # psi = 2: the product has no digit but one beyond the limbs of the vector.
+    rows = FeatureRows(as_batch(np.ones((1, 2, 1))))
+    assert not annihilates(rows, [2**power])
+    assert product_row(rows, 0, [-(2**power)]) == -(2 ** (power + 1))
+
+
+def test_a_multiple_of_the_first_prime_is_no_null_vector():
+    rows = FeatureRows(as_batch(np.random.default_rng(17).integers(1, 4, (9, 2, 2))))
+    huge = [v * PRIME for v in (1, 0, 0, 0, 0, 0)]
+    assert not annihilates(rows, huge)
+    assert not integers._by_primes(rows, [huge])[0]
+
+
+def test_a_wrong_reconstruction_is_refused(monkeypatch):
+    rows = FeatureRows(as_batch(np.random.default_rng(18).choice([-1, 1], (50, 3, 2))))
+    found = exact_rank(rows)
+    assert null_vector(rows, found) is not None
+
+    def wrong(residues, modulus):
+        right = reconstruct(residues, modulus)
+        return right and [right[0] + 1, *right[1:]]
+
+    monkeypatch.setattr(exact, "reconstruct", wrong)
+    assert null_vector(rows, found, effort=1e4) is None
+    assert null_space(rows, found, effort=1e4) is None
+
+
+def test_a_prime_that_divides_the_data():
+    tokens = np.random.default_rng(19).integers(-9, 10, (40, 3, 2))
+    rows = FeatureRows(as_batch(tokens * PRIME))
+    unlucky = exact_rank(rows, prime=PRIME)
+    assert unlucky.rank == 0
+    assert null_vector(rows, unlucky) is None
+    assert null_space(rows, unlucky) is None
+    assert exact_rank(rows).rank == 6
+    one_coordinate = FeatureRows(as_batch(tokens * [1, PRIME]))
+    assert exact_rank(one_coordinate, prime=PRIME).rank < 6
+    assert null_vector(one_coordinate, exact_rank(one_coordinate, prime=PRIME)) is None
+    assert exact_rank(one_coordinate).rank == 6
+
+
+def test_an_unlucky_prime_ends_in_none():
+    # Rank 6 that looks like 5 to the prime: what is lifted solves five rows, and not the others.
+    tokens = np.random.default_rng(21).integers(-9, 10, (40, 3, 2))
+    rows = FeatureRows(as_batch(tokens))
+    found = exact_rank(rows, most=5)
+    five = replace(found, independent=found.independent[:5], echelon=Echelon(6, PRIME), rank=5)
+    five.echelon.absorb(rows.chosen(five.independent, PRIME))
+    assert null_vector(rows, five) is None
+    assert null_space(rows, five) is None
+
+
+@pytest.mark.parametrize("n_zeros", [1, 7])
+def test_an_entry_that_vanishes_modulo_the_prime(n_zeros):
+    rows = FeatureRows(as_batch(np.random.default_rng(22).integers(-9, 10, (10, 3, 3))))
+    found = exact_rank(rows)
+    found.echelon.coefficients[:n_zeros, 0] = 0.0
+    vector = null_vector(rows, found)
+    assert vector is not None
+    assert not any(fraction_products(rows, vector))
+
+
+def test_effort_is_limited():
+    rows = FeatureRows(as_batch(np.random.default_rng(20).standard_normal((10, 3, 3))))
+    found = exact_rank(rows)
+    assert null_vector(rows, found, effort=100) is None
+    assert null_vector(rows, found) is not None
+    assert null_space(rows, found, most_vectors=7) is None
+    assert len(null_space(rows, found, most_vectors=8)) == 8
