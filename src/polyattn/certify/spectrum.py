@@ -75,7 +75,7 @@ def _lanczos_extremes(matrix: NDArray, factor: NDArray, scale: NDArray) -> tuple
     start = np.ones(len(matrix))
     inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
     try:
-        _, vectors = eigsh(inverse, k=1, which="LA", v0=start, tol=1e-6)
+        _, vectors = eigsh(inverse, k=1, which="LA", v0=start, tol=1e-3)
         top = _lanczos_largest(matrix)
     except ArpackNoConvergence:
         return _dense_extremes(matrix)
@@ -85,5 +85,5 @@ def _lanczos_extremes(matrix: NDArray, factor: NDArray, scale: NDArray) -> tuple
 
 def _lanczos_largest(matrix: NDArray) -> float:
     start = np.ones(len(matrix))
-    values = eigsh(matrix, k=1, which="LA", v0=start, tol=1e-6, return_eigenvectors=False)
+    values = eigsh(matrix, k=1, which="LA", v0=start, tol=1e-5, return_eigenvectors=False)
     return float(values[0])
