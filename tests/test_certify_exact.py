@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyattn.certify import exact, integers
-from polyattn.certify.exact import (
+from polyattn.certify.exact import integers
+from polyattn.certify.exact import rank as exact
+from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
+from polyattn.certify.exact.numbers import number_residues
+from polyattn.certify.exact.rank import (
     annihilates,
     exact_rank,
     null_space,
     null_vector,
     product_row,
 )
-from polyattn.certify.modular import LARGEST, Echelon, centre, inverse, multiply, primes
-from polyattn.certify.numbers import number_residues
-from polyattn.certify.rational import lifted, reconstruct
-from polyattn.certify.residues import FeatureRows, integer_bits, is_integer_data
+from polyattn.certify.exact.rational import lifted, reconstruct
+from polyattn.certify.exact.residues import FeatureRows, integer_bits, is_integer_data
 from polyattn.errors import InvalidInput
 from polyattn.progress import listening
 from polyattn.sequences import MODES, SequenceBatch, as_batch

@@ -14,9 +14,9 @@ from polyattn.auditing.report import Audit, Implied
 from polyattn.auditing.subject import Subject, as_subject
 from polyattn.certify import Certificate, certify
 from polyattn.certify.domains import Domain, as_domain
+from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.minimiser import Minimiser, as_risk, minimise, rounding_unit
-from polyattn.certify.tokens import TokenDomain
 from polyattn.errors import InvalidInput
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.stats import Moments

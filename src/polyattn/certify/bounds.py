@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from polyattn.certify.definite import Definite, prove_definite
+from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE
-from polyattn.certify.rounding import SLACK, feature_depth, gamma
-from polyattn.certify.spectrum import extremes
-from polyattn.certify.tokens import TokenDomain
+from polyattn.certify.verified.definite import Definite, prove_definite
+from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
+from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.model.linear import shape_rows, single_or_batch

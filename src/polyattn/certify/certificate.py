@@ -8,11 +8,11 @@ from os import PathLike
 from typing import Any
 
 from polyattn.certify.bounds import disagreement_bound
-from polyattn.certify.counting import unseen_direction
 from polyattn.certify.domains import Domain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
 from polyattn.certify.next_data import NextData, next_data
+from polyattn.certify.roads.counting import unseen_direction
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from polyattn.certify.certificate import Certificate
-from polyattn.certify.counting import RANKED_COLUMNS, by_count
 from polyattn.certify.digest import digest_sequences, digest_statistics
 from polyattn.certify.domains import Domain, as_domain
+from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.exact import exact_rank, null_vector
+from polyattn.certify.exact.rank import exact_rank, null_vector
+from polyattn.certify.exact.residues import FeatureRows, is_integer_data
 from polyattn.certify.finding import (
     IDENTIFIABLE,
     NOT_IDENTIFIABLE,
@@ -17,12 +19,10 @@ from polyattn.certify.finding import (
     Direction,
     Finding,
 )
-from polyattn.certify.floating import by_floating
-from polyattn.certify.residues import FeatureRows, is_integer_data
-from polyattn.certify.spaces import FeatureSpace
-from polyattn.certify.span import by_span
-from polyattn.certify.spectrum import extremes, largest, proved_extremes, second_moment
-from polyattn.certify.tokens import TokenDomain
+from polyattn.certify.roads.counting import RANKED_COLUMNS, by_count
+from polyattn.certify.roads.floating import by_floating
+from polyattn.certify.roads.span import by_span
+from polyattn.certify.verified.spectrum import extremes, largest, proved_extremes, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats import Moments, TriangularFactor

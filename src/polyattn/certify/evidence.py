@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import pieces
-from polyattn.certify.definite import Definite, prove_definite
-from polyattn.certify.gram import Gram, gram_of_rows, gram_of_statistics
-from polyattn.certify.rounding import feature_depth, gamma
-from polyattn.certify.spaces import FeatureSpace
-from polyattn.certify.triangle import Triangle, triangle_of_rows, triangle_of_statistics
+from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.verified.definite import Definite, prove_definite
+from polyattn.certify.verified.gram import Gram, gram_of_rows, gram_of_statistics
+from polyattn.certify.verified.rounding import feature_depth, gamma
+from polyattn.certify.verified.triangle import Triangle, triangle_of_rows, triangle_of_statistics
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
 # A singular value of this share of the largest is zero for every purpose.
-NEGLIGIBLE = 1e-15
+NEGLIGIBLE = 2.0**-48
 
 
 @dataclass(frozen=True, eq=False)

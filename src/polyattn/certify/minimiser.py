@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr, solve_triangular
 
-from polyattn.certify.rounding import UNIT
+from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.cubic import correlate
 from polyattn.features.kernel import kernel

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.tokens import TokenDomain
+from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.features.pairs import unfold_coef
 
 

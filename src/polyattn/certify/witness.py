@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import ranges_of_rows
-from polyattn.certify.custom import CustomDomain
+from polyattn.certify.domains.custom import CustomDomain
 from polyattn.certify.finding import Direction
 from polyattn.certify.separate import separating_sequence
 from polyattn.errors import InvalidInput, PolyattnError

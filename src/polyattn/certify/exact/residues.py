@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import even_ranges, ranges_of_rows
-from polyattn.certify.modular import Residues
-from polyattn.certify.numbers import (
+from polyattn.certify.exact.modular import Residues
+from polyattn.certify.exact.numbers import (
     Extents,
     integer_bits,
     is_integer_data,
     number_residues,
     shifted,
 )
-from polyattn.certify.summary import TOKENS, Summary, settle
+from polyattn.certify.exact.summary import TOKENS, Summary, settle
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.pairs import n_features, pair_index
 from polyattn.sequences import MODES, SequenceBatch

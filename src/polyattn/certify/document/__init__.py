@@ -20,9 +20,9 @@ import scipy
 
 from polyattn._version import __version__
 from polyattn.certify.certificate import Certificate
+from polyattn.certify.document.schema import ENTRIES, check_document
+from polyattn.certify.document.stored import domain_from_json
 from polyattn.certify.finding import Direction
-from polyattn.certify.schema import ENTRIES, check_document
-from polyattn.certify.stored import domain_from_json
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files import write_atomically
 

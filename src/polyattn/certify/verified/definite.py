@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from polyattn.certify.gram import Gram
-from polyattn.certify.rounding import SLACK, gamma
+from polyattn.certify.verified.gram import Gram
+from polyattn.certify.verified.rounding import SLACK, gamma
 
 
 @dataclass(frozen=True, eq=False)

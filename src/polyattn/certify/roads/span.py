@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from polyattn.certify.custom import CustomDomain, Sampled
+from polyattn.certify.domains.custom import CustomDomain, Sampled
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.exact import exact_rank, null_space
+from polyattn.certify.exact.integers import annihilated
+from polyattn.certify.exact.rank import exact_rank, null_space
+from polyattn.certify.exact.residues import FeatureRows, is_integer_data
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
-from polyattn.certify.integers import annihilated
-from polyattn.certify.residues import FeatureRows, is_integer_data
-from polyattn.certify.unseen import effect_if_unseen
+from polyattn.certify.roads.unseen import effect_if_unseen
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
 

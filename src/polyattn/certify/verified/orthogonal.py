@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from polyattn.certify.rounding import SLACK, feature_depth, gamma
-from polyattn.certify.spaces import FeatureSpace
-from polyattn.certify.triangle import Triangle, normalised_pieces
+from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
+from polyattn.certify.verified.triangle import Triangle, normalised_pieces
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from polyattn.certify.custom import CustomDomain
 from polyattn.certify.domains import BUILT_IN, Domain
+from polyattn.certify.domains.custom import CustomDomain
 from polyattn.errors import InvalidInput
 from polyattn.sequences import SequenceBatch
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
-from polyattn.certify.orthogonal import prove_by_factor, prove_independent
-from polyattn.certify.unseen import effect_if_unseen
+from polyattn.certify.roads.unseen import effect_if_unseen
+from polyattn.certify.verified.orthogonal import prove_by_factor, prove_independent
 from polyattn.stats import TriangularFactor
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.recompute import BLOCK_NUMBERS, Floats, Table
+from polyattn.certify.check.recompute import BLOCK_NUMBERS, Floats, Table
 
 UNIT = 2.0**-53
 
@@ -24,7 +24,7 @@ ROUNDING_FACTOR = 16.0
 DOUBT_FACTOR = 4.0
 
 # No singular value below this share of the largest is known to be there.
-NEGLIGIBLE = 1e-15
+NEGLIGIBLE = 2.0**-48
 
 
 @dataclass(frozen=True, eq=False)

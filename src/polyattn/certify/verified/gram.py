@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from polyattn.arrays import even_ranges
 from polyattn.blas import add_square
-from polyattn.certify.rounding import LEAST_POWER, gram_error
-from polyattn.certify.spaces import FeatureSpace
+from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.verified.rounding import LEAST_POWER, gram_error
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import pair_index, pair_position
 from polyattn.stats import Moments, TriangularFactor

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from polyattn.certify.definite import Definite
-from polyattn.certify.gram import Gram
-from polyattn.certify.spaces import FeatureSpace
+from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.verified.definite import Definite
+from polyattn.certify.verified.gram import Gram
 
 # Up to this size all eigenvalues are as cheap as two.
 DENSE_SIZE = 600

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import even_ranges
-from polyattn.certify.modular import INNER, Residues, centre, multiply
+from polyattn.certify.exact.modular import INNER, Residues, centre, multiply
 from polyattn.parallel import map_pieces
 
 # Terms added together: so many products of residues, and a carry, are exact.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import pieces
-from polyattn.certify.modular import Residues, centre
+from polyattn.certify.exact.modular import Residues, centre
 from polyattn.sequences import SequenceBatch
 
 # "Integer data" are integers up to this size, once a power of two per coordinate is taken out.

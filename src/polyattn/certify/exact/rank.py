@@ -16,18 +16,18 @@ from operator import index
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.integers import (
+from polyattn.certify.exact.integers import (
     annihilated,
     feature_bits,
     integer_rows,
     to_features,
     to_integers,
 )
-from polyattn.certify.modular import SLAB, Echelon, primes
-from polyattn.certify.numbers import number_residues
-from polyattn.certify.rational import LIMB, lifted, reconstruct
-from polyattn.certify.residues import FeatureRows
-from polyattn.certify.summary import Summary
+from polyattn.certify.exact.modular import SLAB, Echelon, primes
+from polyattn.certify.exact.numbers import number_residues
+from polyattn.certify.exact.rational import LIMB, lifted, reconstruct
+from polyattn.certify.exact.residues import FeatureRows
+from polyattn.certify.exact.summary import Summary
 from polyattn.progress import report
 
 Vector = tuple[int, ...]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import pieces, ranges_of_rows
-from polyattn.certify.elimination import product, rank_of, reduce
+from polyattn.certify.check.elimination import product, rank_of, reduce
 from polyattn.progress import report
 from polyattn.scaling import exponent_for, largest_magnitude
 from polyattn.sequences import SequenceBatch

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.rounding import SLACK, UNIT, feature_depth, gamma
-from polyattn.certify.triangle import normalised_pieces
+from polyattn.certify.verified.rounding import SLACK, UNIT, feature_depth, gamma
+from polyattn.certify.verified.triangle import normalised_pieces
 from polyattn.features.pairs import pair_position, unfold_coef
 
 # A direction is unseen if the proved bound of its effect stays within so many tolerances ...

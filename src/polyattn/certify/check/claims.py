@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import pieces
-from polyattn.certify.elimination import random_prime
-from polyattn.certify.measure import UNIT, Measured
-from polyattn.certify.place import Place
-from polyattn.certify.recompute import Floats, Modulo, Table, rank_modulo
+from polyattn.certify.check.elimination import random_prime
+from polyattn.certify.check.measure import UNIT, Measured
+from polyattn.certify.check.place import Place
+from polyattn.certify.check.recompute import Floats, Modulo, Table, rank_modulo
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from polyattn.certify.claims import Claims
+from polyattn.certify.check.claims import Claims
+from polyattn.certify.check.elimination import LARGEST_PRIME, is_prime
+from polyattn.certify.check.place import Place
 from polyattn.certify.digest import digest_sequences
-from polyattn.certify.elimination import LARGEST_PRIME, is_prime
-from polyattn.certify.place import Place
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 

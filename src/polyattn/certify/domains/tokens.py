@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import pieces
-from polyattn.certify.spaces import Feature, FeatureSpace
+from polyattn.certify.domains.spaces import Feature, FeatureSpace
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.sequences import SequenceBatch
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.modular import centre, primes
-from polyattn.certify.numbers import python_integers, shifted
-from polyattn.certify.rational import primitive
-from polyattn.certify.residues import FeatureRows
-from polyattn.certify.summary import TOKENS
+from polyattn.certify.exact.modular import centre, primes
+from polyattn.certify.exact.numbers import python_integers, shifted
+from polyattn.certify.exact.rational import primitive
+from polyattn.certify.exact.residues import FeatureRows
+from polyattn.certify.exact.summary import TOKENS
 from polyattn.progress import report
 
 # Sums below 2^EXACT are exact in float64.

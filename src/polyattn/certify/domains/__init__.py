@@ -7,8 +7,8 @@ boolean (2 to 5 tokens)
 
 from __future__ import annotations
 
-from polyattn.certify.custom import CustomDomain, Finite, Sampled
-from polyattn.certify.tokens import Boolean, OneHot, Real, TokenDomain
+from polyattn.certify.domains.custom import CustomDomain, Finite, Sampled
+from polyattn.certify.domains.tokens import Boolean, OneHot, Real, TokenDomain
 from polyattn.errors import require_choice
 
 __all__ = ["Boolean", "Domain", "Finite", "OneHot", "Real", "Sampled", "as_domain"]

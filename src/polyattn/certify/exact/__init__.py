@@ -1,0 +1,1 @@
+"""Exact arithmetic: rank and null vectors modulo a prime, checked in integers."""

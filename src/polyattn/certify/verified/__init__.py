@@ -1,0 +1,1 @@
+"""Floating point whose rounding is bounded: what survives is proved."""
