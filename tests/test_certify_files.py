@@ -414,7 +414,8 @@ def test_wrong_entries_are_named(certificates):
 
 # The published schema, by the few keywords that it uses ----------------------------------------
 
-SCHEMA = json.loads(
+SCHEMA_FILE = resources.files("polyattn.certify.document") / "certificate.schema.json"
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
     (resources.files("polyattn.certify.document") / "certificate.schema.json").read_text()
 )
 TYPES = {
