@@ -416,8 +416,6 @@ def test_wrong_entries_are_named(certificates):
 
 SCHEMA_FILE = resources.files("polyattn.certify.document") / "certificate.schema.json"
 SCHEMA = json.loads(SCHEMA_FILE.read_text())
-    (resources.files("polyattn.certify.document") / "certificate.schema.json").read_text()
-)
 TYPES = {
     "object": {dict}, "array": {list}, "string": {str}, "boolean": {bool}, "null": {type(None)},
     "integer": {int}, "number": {int, float},

@@ -11,7 +11,7 @@ from polyattn.features.pairs import n_features, n_pairs
 SOLVERS = ("primal", "dual", "direct", "iterative")
 
 # Wide problems up to this size are solved with their features in memory: the most accurate way.
-DIRECT_ROWS, DIRECT_NUMBERS = 1024, 1 << 26
+DIRECT_ROWS, DIRECT_NUMBERS = 1024, 1 << 22
 
 
 @dataclass(frozen=True)

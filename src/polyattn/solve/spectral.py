@@ -17,10 +17,13 @@ from polyattn.solve.outcome import Solution
 
 EPS = float(np.finfo(np.float64).eps)
 
+# Refinements of the minimum norm; they end sooner when the residual stops falling.
+MAX_REFINEMENTS = 8
+
 
 def rank_tolerance(n_features: int, n_rows: int) -> float:
     """Below this part of the largest, a singular value of equilibrated columns is rounding."""
-    return EPS * max(10.0 * n_features, float(np.sqrt(n_rows)))
+    return 4.0 * EPS * max(float(n_features), float(np.sqrt(n_rows)))
 
 
 def solve_root(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Solution:
@@ -41,7 +44,9 @@ def solve_root(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Soluti
         return Solution(theta, root.shape[1], _power(rhs - root @ theta), 1.0 / rcond, 0.0)
     left, sigma, right = np.linalg.svd(root / scale, full_matrices=False)
     rank = int(np.count_nonzero(sigma > tolerance * max(sigma[0], 1.0)))
-    theta = minimum_norm(right[:rank].T, sigma[:rank], left[:, :rank].T @ rhs, scale)
+    projected = left[:, :rank].T @ rhs
+    theta = minimum_norm(right[:rank].T, sigma[:rank], projected, scale)
+    theta = _at_no_cost(theta, right, sigma, projected, scale, tolerance * _length(rhs))
     condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
     return Solution(theta, rank, _power(rhs - root @ theta), condition, 0.0)
 
@@ -84,13 +89,22 @@ def minimum_norm(
     """The theta of least ||theta|| with sigma right^T (scale * theta) = projected.
 
     The row space in true coordinates is spanned by scale * right = Q R, so theta = Q w with
-    R^T w = projected / sigma.
+    R^T w = projected / sigma.  Rounding is relative to the largest entries of theta, and scales
+    of many orders then magnify it in the small ones; so the equations are refined, and what is
+    left of their residual is removed entry by entry, at the cost of that much in the norm.
     """
     if len(sigma) == 0:
         return np.zeros((len(scale), projected.shape[1]))
     basis, triangle = qr(scale[:, None] * right, mode="economic", check_finite=False)
-    inner = solve_triangular(triangle, projected / sigma[:, None], trans="T", check_finite=False)
-    return basis @ inner
+    wanted = projected / sigma[:, None]
+    theta, missing = np.zeros((len(scale), wanted.shape[1])), wanted
+    for _ in range(MAX_REFINEMENTS):
+        step = basis @ solve_triangular(triangle, missing, trans="T", check_finite=False)
+        left = wanted - right.T @ (scale[:, None] * (theta + step))
+        if not np.linalg.norm(left) < 0.5 * np.linalg.norm(missing):
+            break
+        theta, missing = theta + step, left
+    return theta + right @ missing / scale[:, None]
 
 
 def column_scale(norms: NDArray) -> NDArray[np.float64]:
@@ -131,6 +145,26 @@ def _triangular_rcond(root: NDArray, scale: NDArray) -> float:
         return 0.0
     rcond, _ = lapack.dtrcon(np.asfortranarray(root / scale), norm="1", uplo="U", diag="N")
     return float(rcond)
+
+
+def _at_no_cost(
+    theta: NDArray, right: NDArray, sigma: NDArray, projected: NDArray, scale: NDArray,
+    allowed: float,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Go towards the minimum norm only as far as residuals stay the same, up to ``allowed``.
+
+    Singular values that count as zero are not exactly zero.  Where columns differ by many orders
+    the minimum norm may lie so far along their vectors that residuals would grow; then the
+    solution without any part along them comes first.
+    """
+    rank = len(projected)
+    plain = right[:rank].T @ (projected / sigma[:rank, None]) / scale[:, None]
+    cost = _length(sigma[rank:, None] * (right[rank:] @ (scale[:, None] * (theta - plain))))
+    return theta if cost <= allowed else plain + (allowed / cost) * (theta - plain)
+
+
+def _length(matrix: NDArray) -> float:
+    return float(np.linalg.norm(matrix))
 
 
 def _power(residual: NDArray) -> float:
