@@ -128,8 +128,8 @@ def _certificate(
         verdict=found.verdict, verdict_on_real_inputs=on_real, domain=domain, mode=source.mode,
         bias=source.bias, n_dims=source.n_dims, n_sequences=n_sequences, n_rows=source.n_rows,
         n_features=evidence.space.n_features, dimension=dimension, rank=found.rank,
-        lambda_min=smallest, lambda_max=largest, method=found.method, rounding=found.rounding,
-        digest=digest, note=found.note, prime=found.prime,
+        lambda_min=smallest, lambda_max=largest, method=found.method, note=found.note,
+        rounding=float(found.rounding), digest=digest, prime=found.prime,
         given_direction=_embedded(evidence, found.direction), evidence=evidence,
     )  # fmt: skip
 

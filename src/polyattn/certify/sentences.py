@@ -67,7 +67,8 @@ def _basis(certificate: Certificate) -> str:
     return {
         "count": "There are fewer predicted positions than dimensions."
         if certificate.n_rows < (certificate.dimension or certificate.n_features)
-        else "Some features of these sequences are always equal.",
+        else "Every sequence is a single token, and some features of those are always equal; "
+        "sequences of two tokens tell more.",
         "exact": f"Proved in exact arithmetic: {exact}"
         + (f" (modulo the prime {certificate.prime})." if found else " in integers."),
         "gram": "Proved in floating point: positive beyond its rounding bound of "

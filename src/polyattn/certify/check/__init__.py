@@ -90,9 +90,7 @@ def _about_form(certificate: Certificate) -> Iterator[str]:
 
 def _about_data(certificate: Certificate, batch: SequenceBatch) -> Iterator[str]:
     """The data are those that were certified, and what is said about their sizes is right."""
-    # Of decided cases only sequences of single tokens, known by counting, come with a note.
-    noted = certificate.method == "count" and batch.lengths.max() == 1
-    if bool(certificate.note) != (certificate.verdict == "undecided") and not noted:
+    if bool(certificate.note) != (certificate.verdict == "undecided"):
         yield "a note says what is left undecided, and only that."
     digest = digest_sequences(batch)
     if digest != certificate.digest:

@@ -64,5 +64,4 @@ def _single_tokens(evidence: Evidence) -> Finding:
     # Feature (pair, l) stands at pair * width + l; the pairs begin with (0, 0), (0, 1).
     direction[1], direction[width] = -1, 1
     rank = evidence.space.dimension - evidence.null_basis.shape[1]
-    note = "Every sequence is a single token; sequences of two tokens or more tell more."
-    return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0, tuple(direction), note=note)
+    return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0, tuple(direction))

@@ -14,6 +14,9 @@ from polyattn.certify.verified.gram import Gram
 # Up to this size all eigenvalues are as cheap as two.
 DENSE_SIZE = 600
 
+# Vectors that Lanczos iterations keep for the largest eigenvalue, which usually stands alone.
+KRYLOV = 8
+
 
 def extremes(matrix: NDArray[np.float64]) -> tuple[float, float]:
     """The smallest and the largest eigenvalue of a symmetric matrix.
@@ -75,15 +78,19 @@ def _lanczos_extremes(matrix: NDArray, factor: NDArray, scale: NDArray) -> tuple
     start = np.ones(len(matrix))
     inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
     try:
-        _, vectors = eigsh(inverse, k=1, which="LA", v0=start, tol=1e-3)
+        _, vectors = eigsh(inverse, k=1, which="LA", v0=start, tol=1e-4)
         top = _lanczos_largest(matrix)
     except ArpackNoConvergence:
         return _dense_extremes(matrix)
-    weakest = vectors[:, 0]
-    return float(weakest @ matrix @ weakest / (weakest @ weakest)), top
+    return _quotient(matrix, vectors[:, 0]), top
+
+
+def _quotient(matrix: NDArray, vector: NDArray) -> float:
+    return float(vector @ matrix @ vector / (vector @ vector))
 
 
 def _lanczos_largest(matrix: NDArray) -> float:
     start = np.ones(len(matrix))
-    values = eigsh(matrix, k=1, which="LA", v0=start, tol=1e-5, return_eigenvectors=False)
-    return float(values[0])
+    # Errors of eigenvalues are the squares of errors of their vectors.
+    _, vectors = eigsh(matrix, k=1, which="LA", v0=start, ncv=KRYLOV, tol=1e-4)
+    return _quotient(matrix, vectors[:, 0])
