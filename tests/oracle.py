@@ -1,4 +1,4 @@
-"""Exact answers by slow means: the features of rational data and their rank, in integers."""
+"""Exact answers by slow means: features as fractions, straight from the definition, and ranks."""
 
 from fractions import Fraction
 
@@ -7,9 +7,9 @@ import numpy as np
 from polyattn.reference.features import pairs
 
 
-def exact_features(sequence: np.ndarray, mode: str, bias: bool = False) -> list[list[int]]:
-    """The rows psi of one sequence of floats, times one power of two that makes them integers."""
-    tokens = [[Fraction(float(entry)) for entry in token] for token in sequence]
+def rational_features(sequence: np.ndarray, mode: str, bias: bool = False) -> list[list[Fraction]]:
+    """The rows psi of all predicted positions of one sequence."""
+    tokens = [[Fraction(entry.item()) for entry in token] for token in np.asarray(sequence)]
     if bias:
         tokens = [[*token, Fraction(1)] for token in tokens]
     width, rows = len(tokens[0]), []
@@ -21,10 +21,9 @@ def exact_features(sequence: np.ndarray, mode: str, bias: bool = False) -> list[
     return rows
 
 
-def exact_rank(rows: list[list[Fraction]]) -> int:
+def rational_rank(rows: list[list[Fraction]]) -> int:
     """Rank over the rationals, by fraction-free elimination in Python integers."""
-    matrix = [_integers(row) for row in rows]
-    rank = 0
+    matrix, rank = [_integers(row) for row in rows], 0
     for column in range(len(matrix[0]) if matrix else 0):
         pivot = next((i for i in range(rank, len(matrix)) if matrix[i][column]), None)
         if pivot is None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracle import rational_features, rational_rank
 from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as exact
 from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
@@ -30,42 +31,13 @@ from polyattn.sequences import MODES, SequenceBatch, as_batch
 PRIME = next(primes())
 
 
-# The oracle: plain Python, straight from the definition ---------------------------------------
+# The oracle -------------------------------------------------------------------------------------
 
 
 def fraction_rows(rows: FeatureRows) -> list[list[Fraction]]:
     """Every row of psi, in fractions."""
-    result = []
-    for sequence in rows.batch:
-        tokens = [[Fraction(value.item()) for value in token] for token in sequence]
-        tokens = [[*token, Fraction(1)] if rows.bias else token for token in tokens]
-        n, d = len(tokens), len(tokens[0])
-        for t in [n - 1] if rows.mode == "last" else range(n):
-            seen = tokens[: t + 1] if rows.mode == "causal" else tokens
-            psi = [
-                sum(x[j] * x[k] for x in seen) * tokens[t][query]
-                for j in range(d)
-                for k in range(j, d)
-                for query in range(d)
-            ]
-            result.append(psi if rows.columns is None else [psi[c] for c in rows.columns])
-    return result
-
-
-def fraction_rank(matrix: list[list[Fraction]]) -> int:
-    matrix, rank = [row[:] for row in matrix], 0
-    for column in range(len(matrix[0])):
-        pivot = next((i for i in range(rank, len(matrix)) if matrix[i][column]), None)
-        if pivot is None:
-            continue
-        matrix[rank], matrix[pivot] = matrix[pivot], matrix[rank]
-        top = matrix[rank]
-        for i in range(rank + 1, len(matrix)):
-            if matrix[i][column]:
-                factor = matrix[i][column] / top[column]
-                matrix[i] = [a - factor * b for a, b in zip(matrix[i], top, strict=True)]
-        rank += 1
-    return rank
+    every = [row for x in rows.batch for row in rational_features(x, rows.mode, rows.bias)]
+    return every if rows.columns is None else [[row[c] for c in rows.columns] for row in every]
 
 
 def fraction_products(rows: FeatureRows, vector) -> list[Fraction]:
@@ -75,7 +47,7 @@ def fraction_products(rows: FeatureRows, vector) -> list[Fraction]:
 def judge(rows: FeatureRows, space: bool = True) -> int:
     """Rank, independent rows, null vector and null space all agree with the oracle."""
     matrix = fraction_rows(rows)
-    rank = fraction_rank(matrix)
+    rank = rational_rank(matrix)
     found = exact_rank(rows)
     assert (found.rank, found.n_columns, found.n_free) == (
         rank,
@@ -84,7 +56,7 @@ def judge(rows: FeatureRows, space: bool = True) -> int:
     )
     assert len(found.independent) == rank
     if rank:
-        assert fraction_rank([matrix[i] for i in found.independent]) == rank
+        assert rational_rank([matrix[i] for i in found.independent]) == rank
     vector = null_vector(rows, found)
     if rank == rows.n_columns:
         assert vector is None
@@ -95,7 +67,7 @@ def judge(rows: FeatureRows, space: bool = True) -> int:
     assert not any(fraction_products(rows, vector))
     if space:
         vectors = null_space(rows, found)
-        assert fraction_rank([[Fraction(v) for v in row] for row in vectors]) == found.n_free
+        assert rational_rank([[Fraction(v) for v in row] for row in vectors]) == found.n_free
         assert not any(any(fraction_products(rows, vector)) for vector in vectors)
     return rank
 

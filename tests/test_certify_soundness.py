@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from oracle import exact_features, exact_rank
+from oracle import rational_features, rational_rank
 from polyattn import domains
 
 MODES = ("last", "causal", "full")
@@ -79,15 +79,15 @@ def _mislead(rng, X):
 def truth(case: Case) -> bool:
     """Whether the features of the data have the dimension of the domain, exactly."""
     space = case.domain.space(case.X[0].shape[1], case.bias)
-    rows = [row for x in case.X for row in exact_features(x, case.mode, case.bias)]
+    rows = [row for x in case.X for row in rational_features(x, case.mode, case.bias)]
     chosen = [[row[i] for i in space.columns] for row in rows]
-    return exact_rank(chosen) == space.dimension
+    return rational_rank(chosen) == space.dimension
 
 
 def eigenvalue_ratio(case: Case) -> float:
     """lambda_min / lambda_max on the representatives; singular values keep small ones."""
     space = case.domain.space(case.X[0].shape[1], case.bias)
-    rows = [row for x in case.X for row in exact_features(x, case.mode, case.bias)]
+    rows = [row for x in case.X for row in rational_features(x, case.mode, case.bias)]
     psi = np.array(rows, dtype=float)[:, space.columns]
     if len(psi) < space.dimension:
         return 0.0
@@ -161,7 +161,7 @@ class TestAgainstMpmath:
         rng = np.random.default_rng(0)
         X = rng.standard_normal((25, 4, 2))
         moments = pa.Moments(2, mode=mode).update(X)
-        rows = [row for x in X for row in exact_features(x, mode)]
+        rows = [row for x in X for row in rational_features(x, mode)]
         with mpmath.workdps(50):
 
             def entry(a, b):
@@ -184,7 +184,7 @@ class TestAgainstMpmath:
         X = np.random.default_rng(1).standard_normal((25, 3, 2))
         evidence = pa.certify(X).evidence
         proof = evidence.definite
-        rows = [row for x in X for row in exact_features(x, "last")]
+        rows = [row for x in X for row in rational_features(x, "last")]
         with mpmath.workdps(50):
             M = mpmath.matrix(6, 6)
             for a in range(6):

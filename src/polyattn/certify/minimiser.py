@@ -34,6 +34,9 @@ MOST_COLUMNS = 1 << 14
 # Rows x features up to this many numbers (0.5 GB) are factored where a kernel is not enough.
 FACTORED_NUMBERS = 1 << 26
 
+# Rounds of the solution of least norm: the first, and those for its rounding.
+REFINEMENTS = 4
+
 # Dependent columns leave less than this share of the rank's threshold.
 DOUBTFUL = 0.02
 
@@ -184,10 +187,12 @@ def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
         # The solution of least norm lies in the span of the rows, in true coordinates.
         spanning = np.empty((n_features, rank))
         spanning[order] = triangle[:rank].T
-        orthonormal, lower = qr(spanning * scale[:, None], mode="economic", check_finite=False)
-        theta = orthonormal @ solve_triangular(
-            lower, projected[:rank], trans="T", check_finite=False
-        )
+        spanning *= scale[:, None]
+        orthonormal, lower = qr(spanning, mode="economic", check_finite=False)
+        # Scales of many orders magnify rounding in the small entries: solve for what is left.
+        for _ in range(REFINEMENTS):
+            left = projected[:rank] - spanning.T @ theta
+            theta += orthonormal @ solve_triangular(lower, left, trans="T", check_finite=False)
     return _Solved(
         theta, rank, float(np.linalg.norm(scale[:, None] * theta)), float(missed.sum()),
         float(missed[sizes[rank:] > DOUBTFUL * floor].sum()),

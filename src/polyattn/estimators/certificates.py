@@ -46,7 +46,7 @@ class Counts:
             verdict=NOT_IDENTIFIABLE, verdict_on_real_inputs=NOT_IDENTIFIABLE,
             domain=as_domain("real"), mode=self.mode, bias=self.bias, n_dims=self.n_dims,
             n_sequences=self.n_sequences, n_rows=self.n_rows, n_features=self.n_features,
-            dimension=self.n_features, rank=None, lambda_min=None, lambda_max=None,
+            dimension=self.n_features, rank=None, lambda_min=0.0, lambda_max=None,
             method="count", rounding=0.0, digest=self.digest,
         )  # fmt: skip
 
