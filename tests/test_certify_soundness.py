@@ -142,6 +142,54 @@ def test_condition_numbers_up_to_1e24_and_beyond(shift):
     assert pa.certify(X, method="exact").verdict == "identifiable"
 
 
+def custom_case(seed: int) -> Case:
+    """Training data that may or may not reach the sequences of a finite domain."""
+    rng = np.random.default_rng(seed)
+    kind = [domains.Real, domains.Boolean, domains.OneHot][rng.integers(3)]
+    n_dims, mode = int(rng.integers(1, 4)), MODES[rng.integers(3)]
+    sizes = rng.integers(1, 4, size=int(rng.integers(1, 25)))
+    X = [_tokens(rng, kind, n, n_dims) for n in sizes]
+    if kind is domains.Real and rng.random() < 0.6 and n_dims > 1:
+        for x in X:
+            x[:, -1] = x[:, 0] if rng.random() < 0.9 else x[:, -1]
+    inside = [X[i] for i in rng.integers(len(X), size=3)]
+    fresh = [_tokens(rng, kind, int(n), n_dims) for n in rng.integers(1, 4, size=3)]
+    domain = domains.Finite(inside + fresh * int(rng.random() < 0.7))
+    method = ["auto", "float", "exact"][rng.integers(3)]
+    return Case(X, mode, domain, bool(rng.random() < 0.3), method)
+
+
+def reaches(case: Case) -> bool:
+    """Whether the features of the domain lie in the span of the data's, exactly."""
+    seen, asked = (
+        [row for x in sequences for row in rational_features(x, case.mode, case.bias)]
+        for sequences in (case.X, case.domain.sequences)
+    )
+    return rational_rank(seen + asked) == rational_rank(seen)
+
+
+def check_custom(seeds):
+    verdicts = {}
+    for seed in seeds:
+        case = custom_case(seed)
+        certificate = pa.certify(case.X, case.mode, case.domain, bias=case.bias, method=case.method)
+        verdicts[certificate.verdict] = verdicts.get(certificate.verdict, 0) + 1
+        if certificate.verdict != "undecided":
+            assert (certificate.verdict == "identifiable") == reaches(case), seed
+        else:
+            assert case.method == "float"  # exact arithmetic decides all of these
+    assert min(verdicts.get(v, 0) for v in ("identifiable", "not_identifiable")) > len(seeds) / 10
+
+
+def test_no_wrong_verdict_on_finite_domains():
+    check_custom(range(200))
+
+
+@pytest.mark.slow
+def test_no_wrong_verdict_on_many_finite_domains():
+    check_custom(range(1000, 4000))
+
+
 def test_the_oracle_can_tell():
     """The judge itself: a verdict turned round is counted as wrong."""
     X = np.random.default_rng(0).integers(-3, 4, size=(20, 3, 2)).astype(float)

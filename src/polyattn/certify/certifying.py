@@ -83,7 +83,7 @@ def certify(
         return _certificate(evidence, where, found, on_real, evidence.space.dimension)
     evidence = Evidence(source, FeatureSpace.whole(source.width))
     real = decide(evidence, method)
-    found = by_span(evidence, real, where)
+    found = by_span(evidence, real, where, method)
     return _certificate(evidence, where, found, real.verdict, None)
 
 

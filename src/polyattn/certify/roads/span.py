@@ -20,7 +20,7 @@ from polyattn.features.summaries import Tokens, summary_blocks
 OUTSIDE_SHARE = 1e-6
 
 
-def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain) -> Finding:
+def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: str) -> Finding:
     """The finding on a custom domain, given the finding on all real inputs."""
     if on_real.verdict == IDENTIFIABLE:
         return on_real
@@ -32,7 +32,8 @@ def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain) -> Findi
             f"the domain's tokens have {domain.batch.n_dims} coordinates, those of X "
             f"{rows.n_dims}; they must agree."
         )
-    if is_integer_data(rows.batch) and is_integer_data(domain.batch):
+    integers = method == "auto" and is_integer_data(rows.batch) and is_integer_data(domain.batch)
+    if method == "exact" or integers:
         found = _exactly(evidence, domain)
         if found is not None:
             return found
