@@ -1,11 +1,14 @@
 """Witnesses: equal on the training data, different on an input of the domain."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import polyattn as pa
 from polyattn import domains
 from polyattn.certify.witness import layer_of_coef
+from polyattn.errors import PolyattnError
 from polyattn.reference.layer import forward, with_constant
 
 MODES = ("last", "causal", "full")
@@ -80,6 +83,20 @@ def test_a_layer_of_another_kind_is_refused():
     certificate = pa.certify(np.ones((5, 2, 3)))
     with pytest.raises(ValueError, match="like the certificate"):
         certificate.witness(pa.data.random_layer(3, mode="causal"))
+
+
+def test_a_direction_that_the_data_see_is_no_witness():
+    """Negative control: the comparison on the training data is made, and counts."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3, 2)) @ rng.standard_normal((2, 3))
+    certificate = pa.certify(X)
+    check(certificate.witness(), X)
+    seen = replace(certificate, given_direction=rng.standard_normal(18))
+    with pytest.raises(PolyattnError, match="on the training data: that shows nothing"):
+        seen.witness()
+    slightly = certificate.direction + 1e-4 * np.abs(certificate.direction).max()
+    with pytest.raises(PolyattnError, match="shows nothing"):
+        replace(certificate, given_direction=slightly).witness()
 
 
 def test_identifiable_data_have_no_witness():

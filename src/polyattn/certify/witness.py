@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # Training sequences with up to this many pairs of tokens are checked by the reference as well.
 REFERENCE_PAIRS = 4096
 
+# Of the difference on the input, the layers may show this much on the training data.
+MOST_DISAGREEMENT = 1e-6
+
 # Tokens that are compared together.
 CHUNK_TOKENS = 1 << 16
 
@@ -81,10 +84,11 @@ def find_witness(
     apart = float(np.max(np.abs(output_a - output_b)))
     batch = None if evidence is None or evidence.rows is None else evidence.rows.batch
     agreed = None if batch is None else _largest_difference(layer_a, layer_b, batch)
-    if not apart > 0 or (agreed is not None and agreed >= apart):
+    if not apart > 0 or (agreed is not None and agreed > MOST_DISAGREEMENT * apart):
         raise PolyattnError(
-            "no input was found on which the two layers differ beyond rounding; certify with "
-            "method='exact', or give the domain as an explicit set of sequences."
+            f"the two layers differ by {apart:.1e} on the input that was found, and by {agreed} on "
+            "the training data: that shows nothing. Certify with method='exact', or give the "
+            "domain as an explicit set of sequences."
         )
     return Witness(layer_a, layer_b, sequence, output_a, output_b, apart, agreed)
 
