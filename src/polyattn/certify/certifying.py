@@ -68,7 +68,7 @@ def certify(
     "not_identifiable" comes with a direction that the data do not see: exactly for integers and
     too few rows, otherwise up to rounding.  Whatever rounding leaves open is "undecided".
 
-    Cost: by floating point one pass of ``Moments`` and 4/3 p^3 flops, two passes more where that
+    Cost: by floating point one pass of ``Moments`` and 2/3 p^3 flops, two passes more where that
     leaves doubt; exact about 2 p^3 flops.  Memory p^2 numbers, whatever the number of sequences.
     """
     require_choice("method", method, METHODS)

@@ -16,10 +16,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
+from polyattn.arrays import even_ranges
+from polyattn.blas import add_product
 from polyattn.certify.verified.gram import Gram
 from polyattn.certify.verified.rounding import SLACK, gamma
+
+# Rows of the residual that are computed together.
+RESIDUAL_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +44,7 @@ def prove_definite(
 
     ``scale`` (m,): powers of two D, by default those that equilibrate the features.
     ``shift`` asks for more than positivity: a margin of nearly so much, after scaling.
-    Cost: one Cholesky factorisation and one symmetric product, 4/3 m^3 flops.
+    Cost: one Cholesky factorisation and one product of triangles, 2/3 m^3 flops.
     """
     if not gram.is_reliable:
         return None
@@ -62,12 +67,18 @@ def prove_definite(
 
 
 def _residual_bound(shifted: NDArray, factor: NDArray, shift: float) -> float:
-    """A bound of ||M - s I - R^T R||_2, the rounding of the shifted diagonal included."""
-    size = len(factor)
-    power = float(np.einsum("ij,ij->", factor, factor))
+    """A bound of ||M - s I - R^T R||_2, the rounding of the shifted diagonal included.
+
+    Cost: m^3/3 flops, since R is triangular; a block of rows at a time.
+    """
+    size, lower = len(factor), factor.T  # in C order, as products like it
+    squares, power = 0.0, float(np.einsum("ij,ij->", lower, lower))
+    for first, stop in even_ranges(size, RESIDUAL_ROWS):
+        residual = np.zeros((stop - first, size - first))
+        add_product(residual, lower[first:stop, :stop], lower[first:, :stop])
+        residual -= shifted[first:stop, first:]
+        # What stands right of the diagonal block stands below it as well.
+        squares += 2.0 * float(np.einsum("ij,ij->", residual, residual))
+        squares -= float(np.sum(residual[:, : stop - first] ** 2))
     trace = float(np.trace(shifted)) + size * shift
-    # Only the upper triangle is computed; the other half is its mirror.
-    residual = blas.dsyrk(-1.0, factor, beta=1.0, c=shifted.T, trans=1, lower=0)
-    upper = np.triu(residual)
-    squares = 2.0 * float(np.einsum("ij,ij->", upper, upper))
     return SLACK * (float(np.sqrt(squares)) + gamma(size + 4) * (trace + power))

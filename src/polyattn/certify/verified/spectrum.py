@@ -10,6 +10,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.verified.definite import Definite
 from polyattn.certify.verified.gram import Gram
+from polyattn.parallel import single_threaded_blas
 
 # Up to this size all eigenvalues are as cheap as two.
 DENSE_SIZE = 600
@@ -68,6 +69,8 @@ def _dense_extremes(matrix: NDArray) -> tuple[float, float]:
     return float(values[0]), float(values[-1])
 
 
+# What follows waits for memory: one thread is as fast, and disturbs no other.
+@single_threaded_blas()
 def _lanczos_extremes(matrix: NDArray, factor: NDArray, scale: NDArray) -> tuple[float, float]:
     """By D (R^T R)^-1 D, nearly the inverse; the quotient of its vector corrects what is not."""
 
@@ -89,6 +92,7 @@ def _quotient(matrix: NDArray, vector: NDArray) -> float:
     return float(vector @ matrix @ vector / (vector @ vector))
 
 
+@single_threaded_blas()
 def _lanczos_largest(matrix: NDArray) -> float:
     start = np.ones(len(matrix))
     # Errors of eigenvalues are the squares of errors of their vectors.
