@@ -153,6 +153,16 @@ def test_constant_columns_and_duplicates():
     assert pa.certify(X).rank == 6
 
 
+def test_features_close_to_underflow_prove_nothing():
+    """Two coordinates that hardly ever occur together: their products are around 1e-310."""
+    X = gaussian(400, 4, 2)
+    X[:200, :, 0], X[200:, :, 1] = 0.0, 0.0
+    X[:, 0] = 1e-155 * gaussian(400, 1, 2, seed=1)[:, 0]
+    certificate = pa.certify(X, method="float")
+    assert certificate.verdict == "undecided"
+    assert pa.certify(X, method="exact").verdict == "identifiable"
+
+
 def test_boolean_data_have_two_verdicts():
     X = np.random.default_rng(0).choice([-1, 1], size=(300, 3, 4))
     certificate = pa.certify(X, domain="boolean")
@@ -183,6 +193,42 @@ def test_a_certificate_from_sums_can_be_about_a_domain():
     X = np.random.default_rng(0).choice([-1, 1], size=(300, 3, 4))
     certificate = pa.certify(statistics=pa.Moments(4).update(X), domain="boolean")
     assert (certificate.verdict, certificate.method) == ("identifiable", "gram")
+    assert certificate.verdict_on_real_inputs == "not_identifiable"
+    assert "taken from you" in certificate.sentence
+    weights = np.random.default_rng(1).uniform(size=300)
+    weighted = pa.TriangularFactor(4, 1).update(X, np.zeros(300), weights)
+    assert "taken from you" in pa.certify(statistics=weighted, domain="boolean").sentence
+    words = np.eye(4)[np.random.default_rng(0).integers(4, size=(300, 5))]
+    sums = pa.Moments(4, bias=True).update(words)
+    assert pa.certify(statistics=sums, domain="one_hot").verdict == "identifiable"
+
+
+@pytest.mark.parametrize("kind", [pa.Moments, pa.TriangularFactor])
+@pytest.mark.parametrize(
+    ("domain", "words"),
+    [
+        ("boolean", "not those of sequences of the domain 'boolean'"),
+        ("one_hot", "not those of sequences of the domain 'one_hot'"),
+        (domains.Real(lengths=1), "a sequence of 4 tokens"),
+        (domains.Boolean(lengths=(1, 3)), "a sequence of 4 tokens"),
+    ],
+)
+def test_sums_that_contradict_the_domain_are_refused(domain, words, kind):
+    """Otherwise a theorem about the domain would be applied to data outside it."""
+    with pytest.raises(ValueError, match=words):
+        pa.certify(statistics=kind(3).update(gaussian(90)), domain=domain)
+    nearly = np.random.default_rng(0).choice([-1.0, 1.0], size=(90, 4, 3))
+    nearly[7, 2, 1] = 1.001
+    if domain == "boolean":
+        with pytest.raises(ValueError, match=words):
+            pa.certify(statistics=kind(3).update(nearly), domain=domain)
+
+
+def test_sums_of_single_tokens_can_be_about_single_tokens():
+    sums = pa.Moments(3).update(gaussian(90)[:, :1])
+    certificate = pa.certify(statistics=sums, domain=domains.Real(lengths=1))
+    assert (certificate.verdict, certificate.dimension) == ("identifiable", 10)
+    assert "taken from you" not in certificate.sentence
 
 
 def test_wide_tokens_with_few_sequences_are_answered_at_once():
@@ -273,14 +319,22 @@ class TestCustomDomains:
         assert "99 % confidence" in certificate.sentence
         other = domains.Sampled(lambda rng: rng.standard_normal((2, 3)), n_samples=20)
         assert pa.certify(X, domain=other).verdict == "not_identifiable"
+        plane = np.array([[1.0, 0.3, 0.7], [0.1, 1.0, -0.6]])
+        near = domains.Sampled(lambda rng: rng.standard_normal((2, 2)) @ plane, n_samples=20)
+        rounded = np.random.default_rng(0).standard_normal((60, 4, 2)) @ plane
+        certificate = pa.certify(rounded, domain=near)
+        assert certificate.verdict == "undecided"
+        assert "cannot prove" in certificate.sentence
+        assert "confidence" not in certificate.sentence  # nothing was determined, only near
 
     def test_identifiable_on_all_real_inputs_holds_on_every_domain(self):
         certificate = pa.certify(gaussian(90), domain=domains.Finite(gaussian(5)))
         assert certificate.verdict == "identifiable"
 
     def test_clear_refusals(self):
-        with pytest.raises(ValueError, match="coordinates"):
-            pa.certify(flat(), domain=domains.Finite(np.ones((2, 2, 2))))
+        for X in (flat(), gaussian(90)):
+            with pytest.raises(ValueError, match="coordinates"):
+                pa.certify(X, domain=domains.Finite(np.ones((2, 2, 2))))
         with pytest.raises(TypeError, match="draw must be a function"):
             domains.Sampled(3)
         with pytest.raises(ValueError, match="n_samples"):
@@ -316,10 +370,18 @@ def test_sums_have_no_exact_road():
         pa.certify(statistics=pa.Moments(2).update(np.ones((2, 2, 2))), method="exact")
 
 
-def test_too_many_features_are_refused_before_memory_is_asked_for():
+@pytest.mark.parametrize("method", ["auto", "exact", "float"])
+def test_too_many_features_are_refused_before_memory_is_asked_for(method):
     X = np.ones((1, 30_000, 35))
     with pytest.raises(ValueError, match="GB"):
-        pa.certify(X, "causal", method="float")
+        pa.certify(X, "causal", method=method)
+
+
+def test_the_rounding_of_a_factor_is_the_bound_that_was_overcome():
+    certificate = pa.certify(statistics=pa.TriangularFactor(3).update(gaussian(90)))
+    assert (certificate.verdict, certificate.method) == ("identifiable", "triangular")
+    # Worst case over all ways of stacking rows: far above what one rounding does.
+    assert 1e-12 < certificate.rounding < 1e-6
 
 
 def test_repr_and_str():

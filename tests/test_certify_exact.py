@@ -20,7 +20,6 @@ from polyattn.certify.exact.rank import (
     exact_rank,
     null_space,
     null_vector,
-    product_row,
 )
 from polyattn.certify.exact.rational import lifted, reconstruct
 from polyattn.certify.exact.residues import FeatureRows, integer_bits, is_integer_data
@@ -431,10 +430,8 @@ def test_a_vector_off_by_one_is_refused(kind):
     for place in range(6):
         wrong = list(vector)
         wrong[place] += 1
-        products = fraction_products(rows, wrong)
-        assert any(products)
+        assert any(fraction_products(rows, wrong))
         assert not annihilates(rows, wrong)
-        assert [product_row(rows, i, wrong) for i in range(4)] == products
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -464,7 +461,7 @@ def test_a_power_of_two_is_not_zero(power):
     # psi = 2: the product has no digit but one beyond the limbs of the vector.
     rows = FeatureRows(as_batch(np.ones((1, 2, 1))))
     assert not annihilates(rows, [2**power])
-    assert product_row(rows, 0, [-(2**power)]) == -(2 ** (power + 1))
+    assert not annihilates(rows, [-(2**power)])
 
 
 def test_a_multiple_of_the_first_prime_is_no_null_vector():

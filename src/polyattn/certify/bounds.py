@@ -85,8 +85,10 @@ def _leverages(
         doubt = gamma(depth) * evidence.space.magnitudes(block.pairs, block.queries)
         doubt *= proof.scale[:, None]
         scaled = proof.scale[:, None] * phi
-        lengths = _solved(proof, scaled, doubt) if form == "leverage" else _worst(proof, scaled)
-        leverages[block.first : block.stop] = evidence.gram.total_weight * SLACK * lengths
+        bound = _solved if form == "leverage" else _worst
+        leverages[block.first : block.stop] = (
+            evidence.gram.total_weight * SLACK * bound(proof, scaled, doubt)
+        )
     return leverages
 
 
@@ -105,8 +107,8 @@ def _solved(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.floa
     return (lengths + residual / np.sqrt(proof.margin)) ** 2
 
 
-def _worst(proof: Definite, scaled: NDArray) -> NDArray[np.float64]:
-    return np.sum(scaled**2, axis=0) / proof.margin
+def _worst(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.float64]:
+    return np.sum((np.abs(scaled) + doubt) ** 2, axis=0) / proof.margin
 
 
 def _uniform_proof(evidence: Evidence) -> Definite | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from polyattn.certify.certificate import Certificate
@@ -21,7 +23,9 @@ from polyattn.certify.finding import (
 )
 from polyattn.certify.roads.counting import RANKED_COLUMNS, by_count
 from polyattn.certify.roads.floating import by_floating
+from polyattn.certify.roads.premise import premise_of_sums
 from polyattn.certify.roads.span import by_span
+from polyattn.certify.verified.gram import require_room
 from polyattn.certify.verified.spectrum import extremes, largest, proved_extremes, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.sequences import MODES, Sequences
@@ -75,10 +79,10 @@ def certify(
     where = as_domain(domain)
     source = _source(X, mode, bias, statistics, method)
     if isinstance(where, TokenDomain):
-        if isinstance(source, Rows):
-            where.require_inside(source.batch)
         evidence = Evidence(source, where.space(source.n_dims, source.bias))
+        premise = _require_inside(evidence, where)
         found = decide(evidence, method)
+        found = replace(found, note=f"{found.note} {premise}".strip())
         on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
         return _certificate(evidence, where, found, on_real, evidence.space.dimension)
     evidence = Evidence(source, FeatureSpace.whole(source.width))
@@ -92,12 +96,22 @@ def decide(evidence: Evidence, method: str) -> Finding:
     few = by_count(evidence)
     if few is not None:
         return few
+    require_room(evidence.space)
     rows = evidence.rows
     if method == "float" or rows is None:
         return by_floating(evidence)
     if method == "exact" or is_integer_data(rows.batch):
         return _exactly(evidence, rows)
     return by_floating(evidence)
+
+
+def _require_inside(evidence: Evidence, domain: TokenDomain) -> str:
+    """Refuse data outside the domain; what has to be believed where only sums are known."""
+    source = evidence.source
+    if isinstance(source, Rows):
+        domain.require_inside(source.batch)
+        return ""
+    return premise_of_sums(source, domain, evidence.space)
 
 
 def _exactly(evidence: Evidence, rows: Rows) -> Finding:

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -101,8 +100,8 @@ class Sampled(CustomDomain):
     def batch(self) -> SequenceBatch:
         """The samples, drawn on first use."""
         rng = np.random.default_rng(self.random_state)
-        drawn = (np.asarray(self.draw(rng)) for _ in range(self.n_samples))
-        return as_batch(list(islice(drawn, self.n_samples)), "the samples of the domain")
+        drawn = [np.asarray(self.draw(rng)) for _ in range(self.n_samples)]
+        return as_batch(drawn, "the samples of the domain")
 
     def covered(self, confidence: float = 0.99) -> float:
         """The share of the sampler's sequences that are like all samples, with this confidence.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from operator import index
 
 import numpy as np
@@ -21,7 +20,6 @@ from polyattn.certify.exact.integers import (
     feature_bits,
     integer_rows,
     to_features,
-    to_integers,
 )
 from polyattn.certify.exact.modular import SLAB, Echelon, primes
 from polyattn.certify.exact.numbers import number_residues
@@ -127,14 +125,6 @@ def null_space(
 def annihilates(rows: FeatureRows, vector: Sequence[int]) -> bool:
     """Whether psi . v = 0 for every row, exactly, for an integer vector (n_columns,)."""
     return bool(annihilated(rows, [[index(entry) for entry in vector]])[0])
-
-
-def product_row(rows: FeatureRows, number: int, vector: Sequence[int]) -> Fraction:
-    """psi . v of the row with this number, exactly."""
-    integers, exponent = to_integers(rows, [index(entry) for entry in vector])
-    row = integer_rows(rows, [number])[0]
-    total = sum(int(a) * b for a, b in zip(row, integers, strict=True))
-    return Fraction(total) * Fraction(2) ** exponent
 
 
 def _absorb(

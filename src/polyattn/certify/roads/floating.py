@@ -22,7 +22,7 @@ def by_floating(evidence: Evidence) -> Finding:
         assert evidence.triangle is not None  # noqa: S101 - such statistics always have one
         proved = prove_by_factor(evidence.source, evidence.triangle)
         if proved is not None:
-            return Finding(IDENTIFIABLE, "triangular", size, evidence.tolerance)
+            return Finding(IDENTIFIABLE, "triangular", size, proved.rounding)
     method = "gram" if evidence.triangle is None else "triangular"
     rank, error = size - evidence.null_basis.shape[1], evidence.gram.error(evidence.gram.scale)
     note = "certify(X) can look closer than these sums allow."

@@ -22,16 +22,17 @@ OUTSIDE_SHARE = 1e-6
 
 def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: str) -> Finding:
     """The finding on a custom domain, given the finding on all real inputs."""
+    n_dims = evidence.source.n_dims
+    if domain.batch.n_dims != n_dims:
+        raise InvalidInput(
+            f"the domain's tokens have {domain.batch.n_dims} coordinates, those of the data "
+            f"{n_dims}; they must agree."
+        )
     if on_real.verdict == IDENTIFIABLE:
         return on_real
     rows = evidence.rows
     if rows is None:
         raise InvalidInput("a custom domain needs the sequences: certify(X, ...), not statistics.")
-    if domain.batch.n_dims != rows.n_dims:
-        raise InvalidInput(
-            f"the domain's tokens have {domain.batch.n_dims} coordinates, those of X "
-            f"{rows.n_dims}; they must agree."
-        )
     integers = method == "auto" and is_integer_data(rows.batch) and is_integer_data(domain.batch)
     if method == "exact" or integers:
         found = _exactly(evidence, domain)
@@ -73,16 +74,19 @@ def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
         if shares[at] > best:
             best = float(shares[at])
             direction = basis @ (shown[:, at] / np.linalg.norm(shown[:, at]))
+    note = (
+        f"All features of the domain that were looked at are within {best:.1e} of the span of the "
+        "data's, but floating point cannot prove that they lie in it."
+    )
     if best > OUTSIDE_SHARE:
         disagreement = effect_if_unseen(evidence, direction)
         if disagreement is not None:
             return Finding(NOT_IDENTIFIABLE, "span", rank, disagreement, direction)
-    found = Finding(
-        UNDECIDED, "span", rank, evidence.tolerance,
-        note=f"All features of the domain are within {best:.1e} of the span of the data's, but "
-        "floating point cannot prove that they lie in it.",
-    )  # fmt: skip
-    return found if domain.exhaustive else _all_samples(found, domain)
+        note = (
+            "Some features of the domain seem to lie outside the span of the data's, but the "
+            "direction in which they do is not beyond doubt without effect on the data."
+        )
+    return Finding(UNDECIDED, "span", rank, evidence.tolerance, note=note)
 
 
 def _all_samples(found: Finding, domain: CustomDomain) -> Finding:
@@ -92,4 +96,4 @@ def _all_samples(found: Finding, domain: CustomDomain) -> Finding:
         f"All {domain.n_samples} samples are determined by the data: with 99 % confidence at "
         f"least {domain.covered():.2%} of what the sampler draws is."
     )
-    return replace(found, verdict=UNDECIDED, note=f"{found.note} {note}".strip())
+    return replace(found, verdict=UNDECIDED, note=note)

@@ -106,11 +106,7 @@ def gram_of_rows(rows: Rows, space: FeatureSpace) -> Gram:
 def gram_of_statistics(statistics: Moments | TriangularFactor, space: FeatureSpace) -> Gram:
     """From sums that were accumulated before; of a triangular factor R, R^T R."""
     require_room(space)
-    if isinstance(statistics, Moments):
-        whole = statistics.scaled_gram()
-    else:
-        factor = statistics.scaled_factor()
-        whole = factor.T @ factor
+    whole = whole_matrix(statistics)
     width = space.width
     first, second = pair_index(width)
     pair, query = np.divmod(space.columns, width)
@@ -122,3 +118,11 @@ def gram_of_statistics(statistics: Moments | TriangularFactor, space: FeatureSpa
         matrix, magnitudes, statistics.n_rows, statistics.max_length, statistics.total_weight,
         statistics.token_exponent or 0,
     )  # fmt: skip
+
+
+def whole_matrix(statistics: Moments | TriangularFactor) -> NDArray[np.float64]:
+    """sum psi psi^T (p, p) of all features, tokens scaled."""
+    if isinstance(statistics, Moments):
+        return statistics.scaled_gram()
+    factor = statistics.scaled_factor()
+    return factor.T @ factor

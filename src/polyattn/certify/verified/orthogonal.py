@@ -27,13 +27,16 @@ from polyattn.stats.rows import Rows
 # The "small integer constant" of Householder's error analysis, taken generously.
 HOUSEHOLDER_CONSTANT = 32.0
 
+# Rows are of size one, so features that need a larger scale are close to underflow.
+LARGEST_SCALE = 2.0**900
+
 # Entries of an inverse at which no proof can succeed.
 HOPELESS = 1e17
 
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """What one pass proved: the columns of Phi W have singular values of at least ``least``."""
+    """The columns of Phi W (or of Phi D) have singular values of at least ``least``, proved."""
 
     least: float
     rounding: float
@@ -47,6 +50,8 @@ def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> Or
     size = space.dimension
     if len(triangle.factor) < size or np.any(triangle.factor.diagonal() == 0.0):
         return None
+    if np.any(triangle.scale > LARGEST_SCALE):
+        return None  # features so small that bits of them may be lost to underflow
     inverse, failed = lapack.dtrtri(triangle.factor)
     # NaN fails as well.
     if failed or not np.all(np.abs(inverse) < HOPELESS):
@@ -66,8 +71,8 @@ def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> Or
     return _judge(square, doubt, power, rows.n_rows)
 
 
-def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> float | None:
-    """A lower bound > 0 of the singular values of Phi D from a triangular factor alone.
+def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> Orthogonal | None:
+    """A lower bound of the singular values of Phi D from a triangular factor alone, if positive.
 
     Without the data the factorisation itself has to be trusted: Householder QR of r rows moves
     each column by at most gamma(c r m) of its length [Higham, theorem 19.4], and at worst every
@@ -80,8 +85,8 @@ def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> float |
     length = float(np.sqrt(np.sum(triangle.factor**2)))
     moved = gamma(HOUSEHOLDER_CONSTANT * size * (size + 1.0) * (statistics.n_rows + 1.0)) * length
     features = gamma(feature_depth(statistics.max_length)) * triangle.feature_size
-    proved = least - SLACK * (moved + features)
-    return proved if proved > 0 else None
+    rounding = SLACK * (moved + features)
+    return Orthogonal(least - rounding, rounding) if least > rounding else None
 
 
 def _judge(square: NDArray, doubt: float, power: float, n_rows: int) -> Orthogonal | None:
