@@ -67,6 +67,8 @@ def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
         if height >= 2 * size:
             factor, waiting, height = _factored([factor, *waiting]), [], 0
     factor = _factored([factor, *waiting])
+    # Squares below 2^-1074 vanish, so no scale exceeds 2^540, and underflow in features, times
+    # such a scale, stays far below rounding.
     lengths = np.linalg.norm(factor, axis=0)
     scale = np.ldexp(1.0, -np.frexp(np.where(lengths > 0, lengths, 1.0))[1])
     return Triangle(factor * scale, scale, float(np.sqrt(np.sum(scale**2 * magnitudes))))
