@@ -10,7 +10,7 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from polyattn import data, heads, solve
+from polyattn import data, heads, programs, solve
 from polyattn._version import __version__
 from polyattn.auditing import Audit, audit
 from polyattn.certify import Certificate, certify, domains
@@ -56,6 +56,7 @@ __all__ = [
     "heads",
     "interop",
     "load",
+    "programs",
     "same_function",
     "sample_size",
     "save",

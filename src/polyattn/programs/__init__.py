@@ -1,0 +1,65 @@
+"""Computations as attention: compiled from a small language, run, learned from traces."""
+
+from polyattn.programs import machines
+from polyattn.programs.compiled import Compiled
+from polyattn.programs.compiling import compile  # noqa: A004 - P.compile says what it does
+from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.instructions import (
+    Conjunction,
+    Constant,
+    Copy,
+    IfThen,
+    Instruction,
+    Lookup,
+    Register,
+)
+from polyattn.programs.language.patterns import Variable, variables
+from polyattn.programs.language.program import Program
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.sorts import Sort, circle, line, names, symbols
+from polyattn.programs.language.terms import Term
+from polyattn.programs.language.validate import ProgramRefused
+from polyattn.programs.library import (
+    associative_memory,
+    fixed_dfa,
+    universal_dfa,
+    universal_turing_machine,
+)
+from polyattn.programs.machines import DFA, TuringMachine, TuringRun
+from polyattn.programs.traces import Trace
+from polyattn.programs.tracing import all_traces, traces
+
+__all__ = [
+    "DFA",
+    "Attribute",
+    "Compiled",
+    "Conjunction",
+    "Constant",
+    "Copy",
+    "IfThen",
+    "Instruction",
+    "Lookup",
+    "Program",
+    "ProgramRefused",
+    "Register",
+    "Schema",
+    "Sort",
+    "Term",
+    "Trace",
+    "TuringMachine",
+    "TuringRun",
+    "Variable",
+    "all_traces",
+    "associative_memory",
+    "circle",
+    "compile",
+    "fixed_dfa",
+    "line",
+    "machines",
+    "names",
+    "symbols",
+    "traces",
+    "universal_dfa",
+    "universal_turing_machine",
+    "variables",
+]

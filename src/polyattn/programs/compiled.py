@@ -1,0 +1,76 @@
+"""Compiled programs: a layer that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from polyattn.model import LinearAttention
+from polyattn.programs.assembly import to_layer
+from polyattn.programs.language.program import Program
+from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.lowering import Head
+from polyattn.programs.running.batch import decode_batch
+from polyattn.programs.running.decode import Decoded, decode, run_encoded, tasks_of
+from polyattn.programs.running.engine import Engine
+from polyattn.programs.traces import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A program as one layer of linear attention, run autoregressively.
+
+    heads : the heads by their nonzero entries
+    program : what was compiled, if it was written as a program
+    """
+
+    schema: Schema
+    heads: list[Head] = field(repr=False)
+    program: Program | None = field(default=None, repr=False)
+
+    @property
+    def n_dims(self) -> int:
+        """d, the coordinates of a token."""
+        return self.schema.n_dims
+
+    @property
+    def n_heads(self) -> int:
+        """H, the number of heads."""
+        return len(self.heads)
+
+    @cached_property
+    def layer(self) -> LinearAttention:
+        """The layer: X (n, d), prompt and what followed, to the next token before rounding."""
+        return to_layer(self.heads, self.n_dims)
+
+    def run(self, *given: Any, **options: Any) -> Any:
+        """Run on a machine and its input, such as ``run(dfa, word)``, and read the result.
+
+        What is given and what comes back depends on the program: see the function of the
+        library that made it.
+        """
+        return run_encoded(self.schema, Engine(self.schema, self.heads), given, options)
+
+    def run_batch(self, given: Sequence[tuple[Any, ...]], **options: Any) -> list[Any]:
+        """Run many at once: ``run_batch([(dfa, word), ...])``; the results of ``run``."""
+        tasks = tasks_of(self.schema, given, options)
+        prompts, limits = [task.prompt for task in tasks], [task.limit for task in tasks]
+        decoded = decode_batch(self.schema, self.heads, prompts, limits)
+        return [task.read(each) for task, each in zip(tasks, decoded, strict=True)]
+
+    def trace(self, *given: Any, **options: Any) -> Trace:
+        """The tokens of a run; ``print(trace.show())`` prints them."""
+        (task,) = tasks_of(self.schema, [given], options)
+        found = self.decode(task.prompt, task.limit)
+        encode = self.schema.encode
+        return Trace(self.schema, encode(task.prompt), encode(found.tokens), given)
+
+    def decode(self, prompt: list[Token], limit: int) -> Decoded:
+        """The tokens after a prompt: at most ``limit``, or up to the stop rule."""
+        return decode(self.schema, Engine(self.schema, self.heads), prompt, limit)
+
+    def __repr__(self) -> str:
+        name = self.program.name if self.program else "program"
+        return f"Compiled({name}, {self.n_heads} heads, {self.n_dims} coordinates)"

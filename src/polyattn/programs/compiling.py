@@ -1,0 +1,38 @@
+"""The compiler: validate, lower every instruction to heads, assemble."""
+
+from __future__ import annotations
+
+from polyattn.errors import InvalidType
+from polyattn.programs.assembly import assemble
+from polyattn.programs.compiled import Compiled
+from polyattn.programs.language.program import Program
+from polyattn.programs.language.validate import validate
+from polyattn.programs.lowering import lower
+
+
+def compile(program: Program) -> Compiled:  # noqa: A001 - programs are compiled; P.compile says it
+    """One layer of linear attention that computes a program, token after token.
+
+    Parameters
+    ----------
+    program : Program
+        Of the library, or your own.
+
+    Returns
+    -------
+    Compiled
+        ``run`` runs it; ``layer`` is the LinearAttention in mode ``last``.
+
+    Raises ProgramRefused with every reason if one layer cannot compute the program.
+
+    Guarantee: before rounding, the layer's output is exactly the sum of what the terms of all
+    instructions write: weights are those of the program, and no arithmetic rounds as long as
+    they are small dyadic numbers.  Under the assumptions that instructions state, and that the
+    interpreter checks, that is what the program means.
+    Cost: the number of nonzero entries of the heads.
+    """
+    if not isinstance(program, Program):
+        raise InvalidType(f"compile takes a Program; got {type(program).__name__}.")
+    validate(program)
+    heads = [head for term in program.terms() for head in lower(term, program.schema)]
+    return Compiled(program.schema, assemble(heads), program)

@@ -1,0 +1,1 @@
+"""The language: sorts, attributes, patterns, terms, instructions, and what they mean."""

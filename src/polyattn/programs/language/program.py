@@ -1,0 +1,48 @@
+"""Programs: a schema and a list of instructions, with a meaning of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from polyattn.programs.language.instructions import Instruction
+from polyattn.programs.language.interpreter import Interpreter
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.terms import Term
+from polyattn.programs.running.decode import run_encoded
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to write after the last token, instruction by instruction.
+
+    All instructions act at once; what they write is added up, rounded block by block, and
+    appended as the next token, until the stop rule of the schema.
+
+    Parameters
+    ----------
+    schema : Schema
+    instructions : sequence of Instruction
+    name : str
+    """
+
+    schema: Schema
+    instructions: tuple[Instruction, ...]
+    name: str = "program"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "instructions", tuple(self.instructions))
+
+    def terms(self) -> list[Term]:
+        """The terms of all instructions, in order."""
+        return [term for instruction in self.instructions for term in instruction.terms()]
+
+    def interpret(self, *given: Any, **options: Any) -> Any:
+        """Run by the meaning of the instructions; arguments and result as for ``compiled.run``."""
+        return run_encoded(self.schema, Interpreter(self), given, options)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.schema.n_dims} coordinates"]
+        lines += [f"  {attribute}" for attribute in self.schema.attributes]
+        lines += [f"{i + 1:3d}. {each}" for i, each in enumerate(self.instructions)]
+        return "\n".join(lines)

@@ -1,0 +1,194 @@
+"""The schema: which coordinates of a token mean what, how outputs are rounded, when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput
+from polyattn.programs.language.attributes import ONE_HOT, Attribute, Value
+from polyattn.programs.language.patterns import Pattern
+from polyattn.programs.language.sorts import Sort
+
+if TYPE_CHECKING:
+    from polyattn.programs.encoding import Encoding
+
+# One thing that a token says: this attribute holds this value.
+Atom: TypeAlias = tuple[str, Value]
+
+# A token in words: how often it holds each atom (1, or differences such as +1 and -1).
+Token: TypeAlias = dict[Atom, int]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The attributes of tokens, one block of coordinates after the other.
+
+    Parameters
+    ----------
+    attributes : tuple of Attribute
+    stop : tuple of Pattern
+        A token that holds one of these is the last one; so is a token that holds nothing.
+    stop_without : tuple of str
+        A token that has none of these attributes is the last one.
+    encoding : Encoding, optional
+        How machines and inputs are written as prompts, and what came out is read.
+
+    ``schema.px`` is the attribute ``px``.
+    """
+
+    attributes: tuple[Attribute, ...]
+    stop: tuple[Pattern, ...] = ()
+    stop_without: tuple[str, ...] = ()
+    encoding: Encoding | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        names = [attribute.name for attribute in self.attributes]
+        if not names:
+            raise InvalidInput("a schema needs at least one attribute.")
+        if len(set(names)) != len(names):
+            raise InvalidInput(f"a schema needs attributes of different names; got {names}.")
+        unknown = {*self.stop_without, *(each.attribute.name for each in self.stop)} - {*names}
+        if unknown:
+            raise InvalidInput(f"the stop rule speaks of unknown attributes: {sorted(unknown)}.")
+
+    def __getattr__(self, name: str) -> Attribute:
+        for attribute in self.__dict__.get("attributes", ()):
+            if attribute.name == name:
+                return attribute
+        raise AttributeError(f"the schema has no attribute {name!r}")
+
+    @property
+    def n_dims(self) -> int:
+        """d, the coordinates of a token."""
+        return len(self.atoms)
+
+    @cached_property
+    def sorts(self) -> dict[str, Sort]:
+        """The sorts by name, each as it is where it has the most named values."""
+        found: dict[str, Sort] = {}
+        for attribute in self.attributes:
+            for sort in attribute.sorts:
+                if sort.name not in found or len(found[sort.name].named) < len(sort.named):
+                    found[sort.name] = sort
+        return found
+
+    @cached_property
+    def atoms(self) -> tuple[Atom, ...]:
+        """What each coordinate means."""
+        return tuple((each.name, value) for each in self.attributes for value in each.values)
+
+    @cached_property
+    def coordinates(self) -> dict[Atom, int]:
+        """The coordinate of each atom: the inverse of ``atoms``."""
+        return {atom: at for at, atom in enumerate(self.atoms)}
+
+    @cached_property
+    def blocks(self) -> dict[str, slice]:
+        """The coordinates of each attribute."""
+        ends = np.cumsum([0, *(len(each.values) for each in self.attributes)]).tolist()
+        return {
+            each.name: slice(start, stop)
+            for each, start, stop in zip(self.attributes, ends, ends[1:], strict=False)
+        }
+
+    def token(self, **content: Any) -> Token:
+        """A token from values: ``token(key=(0, 1), state=2)``, differences as ``{0: -1, 1: 1}``."""
+        token: Token = {}
+        for name, given in content.items():
+            attribute = self._attribute(name)
+            held = given if isinstance(given, Mapping) else {given: 1}
+            for value, times in held.items():
+                if times:
+                    token[name, attribute.value(value)] = int(times)
+        return token
+
+    def encode(self, tokens: Iterable[Token]) -> NDArray[np.int64]:
+        """Tokens as rows of numbers (n, d)."""
+        listed = list(tokens)
+        rows = np.zeros((len(listed), self.n_dims), dtype=np.int64)
+        for row, token in zip(rows, listed, strict=True):
+            for atom, times in token.items():
+                row[self.coordinates[atom]] = times
+        return rows
+
+    def decode(self, row: NDArray) -> Token:
+        """One row of numbers (d,) as a token."""
+        return {self.atoms[at]: int(row[at]) for at in np.flatnonzero(row)}
+
+    def round(self, outputs: NDArray) -> NDArray[np.int64]:
+        """Outputs (..., d) of a layer as tokens: the nearest ones, block by block.
+
+        A one-hot block becomes the value of its largest number if that exceeds one half, and
+        nothing otherwise; other blocks become the nearest integers.
+        """
+        rounded = np.zeros(outputs.shape, dtype=np.int64)
+        for attribute in self.attributes:
+            block = outputs[..., self.blocks[attribute.name]]
+            if attribute.rounding == ONE_HOT:
+                best = np.argmax(block, axis=-1, keepdims=True)
+                held = np.take_along_axis(block, best, axis=-1) > 0.5
+                np.put_along_axis(
+                    rounded[..., self.blocks[attribute.name]], best, held.astype(np.int64), axis=-1
+                )
+            else:
+                rounded[..., self.blocks[attribute.name]] = np.rint(block)
+        return rounded
+
+    def is_last(self, token: Token) -> bool:
+        """Whether the stop rule says that nothing comes after this token."""
+        if not token:
+            return True
+        if self.stop_without and not any(name in self.stop_without for name, _ in token):
+            return True
+        return any(
+            name == pattern.attribute.name and pattern.match(value) is not None
+            for name, value in token
+            for pattern in self.stop
+        )
+
+    def resize(self, **sizes: int) -> Schema:
+        """The same schema with other numbers of values, by the names of the sorts.
+
+        Schemas of the library know their own words: ``resize(n_states=5, n_letters=4)``.
+        """
+        if self.encoding is not None:
+            return self.encoding.resize(**sizes)
+        unknown = set(sizes) - set(self.sorts)
+        if unknown:
+            raise InvalidInput(
+                f"resize takes sizes of {sorted(self.sorts)}; got {sorted(unknown)}."
+            )
+        return replace(
+            self,
+            attributes=tuple(_resized(each, sizes) for each in self.attributes),
+            stop=tuple(replace(p, attribute=_resized(p.attribute, sizes)) for p in self.stop),
+        )
+
+    def show(self, token: Token) -> str:
+        """A token for a person to read: ``key(0, 1) state(2)``."""
+        return " ".join(_said(name, value, times) for (name, value), times in token.items())
+
+    def _attribute(self, name: str) -> Attribute:
+        if name not in self.blocks:
+            raise InvalidInput(f"the schema has no attribute {name!r}; it has {[*self.blocks]}.")
+        return getattr(self, name)
+
+
+def _resized(attribute: Attribute, sizes: Mapping[str, int]) -> Attribute:
+    sorts = tuple(
+        replace(sort, size=sizes[sort.name]) if sort.size and sort.name in sizes else sort
+        for sort in attribute.sorts
+    )
+    return replace(attribute, sorts=sorts)
+
+
+def _said(name: str, value: Value, times: int) -> str:
+    inside = value if isinstance(value, str) else ", ".join(map(str, value))
+    sign = {1: "", -1: "-"}.get(times, f"{times}*")
+    return f"{sign}{name}({inside})" if inside else f"{sign}{name}"

@@ -1,0 +1,99 @@
+"""Sorts: what kinds of things tokens speak of, and what may be said about two of a kind.
+
+A sort says which values there are and which of their relations a program can use without
+knowing how many there are: symbols are equal or not, positions on a line or a circle lie some
+steps apart, names are themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from polyattn.errors import InvalidInput, require_choice
+
+SYMBOLS, LINE, CIRCLE, NAMES = "symbols", "line", "circle", "names"
+
+# A value of a sort: a number, or a name.
+Part: TypeAlias = int | str
+
+
+@dataclass(frozen=True)
+class Sort:
+    """A finite set of values of one kind: 0, 1, ..., size - 1, and then the named ones.
+
+    Parameters
+    ----------
+    name : str
+        Sorts of the same name are compared with each other.
+    kind : "symbols" | "line" | "circle" | "names"
+        ``symbols`` are exchangeable (states, letters); on a ``line`` and a ``circle`` there is a
+        next value, on the circle also after the last; each value of ``names`` has its own name.
+    size : int
+        How many values have numbers.
+    named : tuple of str
+        Further values, known by name: all values of a sort of names, or HALT among states.
+    landmarks : int
+        How many of the first values are special although they have numbers: the start state 0,
+        the first positions of a line.
+    """
+
+    name: str
+    kind: str
+    size: int
+    named: tuple[str, ...] = ()
+    landmarks: int = 0
+
+    def __post_init__(self) -> None:
+        require_choice("kind", self.kind, (SYMBOLS, LINE, CIRCLE, NAMES))
+        if not isinstance(self.size, int) or self.size < 0 or self.size + len(self.named) < 1:
+            raise InvalidInput(f"sort {self.name!r} needs at least one value; got {self.size!r}.")
+        if len(set(self.named)) != len(self.named):
+            raise InvalidInput(f"sort {self.name!r} has a name twice: {self.named}.")
+        if not 0 <= self.landmarks <= self.size:
+            raise InvalidInput(f"sort {self.name!r} has {self.size} values to be landmarks.")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All values, the numbered ones first."""
+        return (*range(self.size), *self.named)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether there is a next value."""
+        return self.kind in (LINE, CIRCLE)
+
+    def shifted(self, value: int, offset: int) -> int | None:
+        """The value ``offset`` steps further, or None beyond the end of a line."""
+        moved = value + offset
+        if self.kind == CIRCLE:
+            return moved % self.size
+        return moved if 0 <= moved < self.size else None
+
+    def plus(self, *names: str) -> Sort:
+        """The same sort with further named values."""
+        return replace(self, named=self.named + names)
+
+    def __str__(self) -> str:
+        values = [f"{self.size} {self.kind}"] if self.size else []
+        return f"{self.name}: {', '.join([*values, *self.named])}"
+
+
+def symbols(name: str, size: int, landmarks: int = 0) -> Sort:
+    """Exchangeable values, such as states or letters."""
+    return Sort(name, SYMBOLS, size, landmarks=landmarks)
+
+
+def line(name: str, size: int, landmarks: int = 0) -> Sort:
+    """Positions in order, from first to last."""
+    return Sort(name, LINE, size, landmarks=landmarks)
+
+
+def circle(name: str, size: int) -> Sort:
+    """Positions in a ring: after the last comes the first."""
+    return Sort(name, CIRCLE, size)
+
+
+def names(name: str, *values: str) -> Sort:
+    """Values that are all known by name, such as left and right."""
+    return Sort(name, NAMES, 0, named=values)

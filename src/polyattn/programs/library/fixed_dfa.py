@@ -1,0 +1,102 @@
+"""A fixed automaton: its table is in the heads, its run is one token per letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from polyattn.errors import InvalidInput
+from polyattn.programs.encoding import Arguments, Encoding, Task
+from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.instructions import Lookup
+from polyattn.programs.language.patterns import variables
+from polyattn.programs.language.program import Program
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.sorts import line, symbols
+from polyattn.programs.library.arguments import (
+    held,
+    random_word,
+    require_kind,
+    require_size,
+    require_word,
+)
+from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.running.decode import Decoded
+
+
+def fixed_dfa(dfa: DFA, max_length: int) -> Program:
+    """Runs one automaton on words: ``run(word)`` gives the state after each letter.
+
+    Tokens: pos(t) letter(x) for the word, then at(t, q): in state q after t letters.
+    """
+    schema = FixedDFAEncoding(dfa, max_length).schema
+    (t,) = variables("t")
+    instructions = [
+        Lookup(
+            schema.at(t + 1, int(dfa.transitions[q, x])) << schema.letter(x),
+            match=schema.pos(t),
+            query=schema.at(t, q),
+        )
+        for q, x in product(range(dfa.n_states), range(dfa.n_letters))
+    ]
+    return Program(schema, tuple(instructions), "fixed DFA")
+
+
+@dataclass(frozen=True)
+class FixedDFAEncoding(Encoding):
+    """Words as tokens, for one automaton."""
+
+    dfa: DFA
+    max_length: int
+
+    def __post_init__(self) -> None:
+        require_kind(self.dfa, DFA, "fixed_dfa(dfa, max_length)")
+        require_size(self.max_length, "max_length")
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        return {"dfa": self.dfa, "max_length": self.max_length}
+
+    @cached_property
+    def schema(self) -> Schema:
+        # A state and a letter stay what they are: the automaton knows them by name.
+        state = symbols("state", self.dfa.n_states, landmarks=self.dfa.n_states)
+        letter = symbols("letter", self.dfa.n_letters, landmarks=self.dfa.n_letters)
+        attributes = (
+            Attribute("pos", (line("time", self.max_length),)),
+            Attribute("letter", (letter,)),
+            Attribute("at", (line("time", self.max_length + 1, landmarks=1), state)),
+        )
+        return Schema(attributes, encoding=self)
+
+    def task(self, word: Any) -> Task:
+        letters = require_word(self.dfa, word, self.max_length)
+        token = self.schema.token
+        prompt = [token(pos=t, letter=x) for t, x in enumerate(letters)]
+        return Task([*prompt, token(at=(0, 0))], limit=len(letters), read=_states)
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        machine: Any = None,
+        given: Any = None,
+        lengths: tuple[int, int] | None = None,
+    ) -> Arguments:
+        """A random word, of any of these lengths (1 to the longest unless given)."""
+        if machine is not None:
+            raise InvalidInput("this program has its automaton built in; give inputs only.")
+        return (random_word(rng, self.dfa, given, lengths or (1, self.max_length)),), {}
+
+    def everything(self) -> Iterator[tuple[Any, ...]]:
+        for length in range(1, self.max_length + 1):
+            for word in product(range(self.dfa.n_letters), repeat=length):
+                yield (list(word),)
+
+
+def _states(decoded: Decoded) -> list[int]:
+    return [int(held(token, "at", i)[1]) for i, token in enumerate(decoded.tokens)]

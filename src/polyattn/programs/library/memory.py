@@ -1,0 +1,83 @@
+"""Associative memory: one lookup, one head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from polyattn.errors import InvalidInput, InvalidType
+from polyattn.programs.encoding import Arguments, Encoding, Task
+from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.instructions import Lookup
+from polyattn.programs.language.patterns import variables
+from polyattn.programs.language.program import Program
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.sorts import symbols
+from polyattn.programs.library.arguments import held, require_size
+from polyattn.programs.running.decode import Decoded
+
+
+def associative_memory(n_keys: int, n_values: int) -> Program:
+    """Stores pairs and answers for a key: ``run({key: value, ...}, key)`` gives the value.
+
+    Tokens: (key, value) for each pair, then the key that is asked for; out comes the answer.
+    """
+    schema = MemoryEncoding(n_keys, n_values).schema
+    k, v = variables("k v")
+    lookup = Lookup(schema.out(v) << schema.value(v), match=schema.key(k), query=schema.key(k))
+    return Program(schema, (lookup,), "associative memory")
+
+
+@dataclass(frozen=True)
+class MemoryEncoding(Encoding):
+    """Pairs of keys and values as tokens."""
+
+    n_keys: int
+    n_values: int
+
+    def __post_init__(self) -> None:
+        require_size(self.n_keys, "n_keys")
+        require_size(self.n_values, "n_values")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"n_keys": self.n_keys, "n_values": self.n_values}
+
+    @cached_property
+    def schema(self) -> Schema:
+        key, value = symbols("key", self.n_keys), symbols("value", self.n_values)
+        out = Attribute("out", (value,))
+        attributes = (Attribute("key", (key,)), Attribute("value", (value,)), out)
+        return Schema(attributes, stop=(out.any,), encoding=self)
+
+    def task(self, table: Mapping[int, int], key: int) -> Task:
+        if not isinstance(table, Mapping):
+            raise InvalidType(f"table must be a mapping of keys to values; got {table!r}.")
+        if key not in table:
+            raise InvalidInput(f"key {key!r} is not in the table; it has {sorted(table)}.")
+        prompt = [self.schema.token(key=each, value=value) for each, value in table.items()]
+        return Task([*prompt, self.schema.token(key=key)], limit=1, read=_answer)
+
+    def sample(self, rng: np.random.Generator, machine: Any = None, given: Any = None) -> Arguments:
+        """A random table of random size, and a random key of it."""
+        if machine is None:
+            keys = rng.permutation(self.n_keys)[: rng.integers(1, self.n_keys + 1)].tolist()
+            values = rng.integers(self.n_values, size=len(keys)).tolist()
+            machine = dict(zip(keys, values, strict=True))
+        key = int(rng.choice(sorted(machine))) if given is None else given
+        return (machine, key), {}
+
+    def everything(self) -> Iterator[tuple[Any, ...]]:
+        for values in product(range(-1, self.n_values), repeat=self.n_keys):
+            table = {key: value for key, value in enumerate(values) if value >= 0}
+            for key in table:
+                yield table, key
+
+
+def _answer(decoded: Decoded) -> int:
+    return int(held(decoded.tokens[0], "out", 0)[0])

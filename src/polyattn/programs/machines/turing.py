@@ -1,0 +1,210 @@
+"""Turing machines as plain data, and what comes of running one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.programs.machines.dfa import check_letters
+
+HALT = -1
+
+# (state, letter) -> (next state or HALT, letter to write, move)
+Rules = Mapping[tuple[int, int], tuple[int, int, int]]
+
+_MOVES = {"L": -1, "S": 0, "R": 1}
+
+
+class TuringStep(NamedTuple):
+    """One step: where the machine was, what it read, and what it did."""
+
+    state: int
+    position: int
+    read: int
+    write: int
+    move: int
+    next_state: int
+
+
+@dataclass(frozen=True)
+class TuringRun:
+    """Where a machine on a circular tape has come to.
+
+    tape : the letters of all cells
+    state : the state, or -1 if it has halted
+    position : the cell of the head
+    steps : how many steps it made
+    halted : whether it halted; otherwise the limit of steps ended the run
+    history : the steps
+    wrapped_at : the first step after which the head has travelled around the whole tape, so that
+        an endless tape would have shown something else; None if it never did
+    """
+
+    tape: list[int]
+    state: int
+    position: int
+    steps: int
+    halted: bool
+    history: list[TuringStep] = field(repr=False)
+    wrapped_at: int | None = None
+
+    def show(self, most: int = 50) -> str:
+        """The run for a person to read: the tape before each step, the head in brackets."""
+        tape = list(self.tape)
+        for step in reversed(self.history):
+            tape[step.position] = step.read
+        lines = []
+        for number, step in enumerate(self.history[:most]):
+            move = {-1: "left", 0: "stay", 1: "right"}[step.move]
+            after = "HALT" if step.next_state == HALT else f"state {step.next_state}"
+            lines.append(
+                f"{number:5d}  {_tape(tape, step.position)}  state {step.state}: read {step.read}, "
+                f"write {step.write}, {move}, {after}"
+            )
+            tape[step.position] = step.write
+        if len(self.history) > most:
+            lines.append(f"       ... {len(self.history) - most} steps more")
+        end = "halted" if self.halted else f"state {self.state}"
+        lines.append(f"{self.steps:5d}  {_tape(self.tape, self.position)}  {end}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class TuringMachine:
+    """A Turing machine; it starts in state 0, and letter 0 is blank.
+
+    Parameters
+    ----------
+    rules : mapping {(state, letter): (next_state, write, move)}
+        ``move`` is -1, 0 or +1; ``next_state`` -1 halts.
+    n_states, n_letters : int
+    missing : "error" | "halt"
+        What becomes of pairs without a rule: an error that names them, or a rule that halts.
+    """
+
+    rules: Rules
+    n_states: int
+    n_letters: int
+
+    def __init__(self, rules: Rules, n_states: int, n_letters: int, missing: str = "error") -> None:
+        require_choice("missing", missing, ("error", "halt"))
+        if not isinstance(rules, Mapping):
+            raise InvalidType(f"rules must be a mapping; got {type(rules).__name__}.")
+        for name, size in (("n_states", n_states), ("n_letters", n_letters)):
+            if not isinstance(size, int) or size < 1:
+                raise InvalidInput(f"{name} must be an integer of at least 1; got {size!r}.")
+        found = {pair: _checked(pair, rules[pair], n_states, n_letters) for pair in rules}
+        pairs = [(state, letter) for state in range(n_states) for letter in range(n_letters)]
+        absent = [pair for pair in pairs if pair not in found]
+        if absent and missing == "error":
+            raise InvalidInput(
+                f"there is no rule for (state, letter) = {', '.join(map(str, absent[:8]))}"
+                f"{' and others' if len(absent) > 8 else ''}; every pair needs one. "
+                "missing='halt' lets the machine halt there."
+            )
+        found |= {(state, letter): (HALT, letter, 0) for state, letter in absent}
+        object.__setattr__(self, "rules", MappingProxyType({pair: found[pair] for pair in pairs}))
+        object.__setattr__(self, "n_states", n_states)
+        object.__setattr__(self, "n_letters", n_letters)
+
+    @classmethod
+    def parse(cls, text: str) -> TuringMachine:
+        """A machine in the usual short form, such as "1RB1LB_1LA1RH".
+
+        Rows of states A, B, ... are joined by "_"; each has, for letters 0, 1, ..., three signs:
+        the letter to write, the move L, R or S (stay), and the next state.  H, Z and the triple
+        "---" halt.
+        """
+        rows = text.strip().split("_")
+        rules = {}
+        for state, row in enumerate(rows):
+            if not row or len(row) % 3 or len(row) != len(rows[0]):
+                raise InvalidInput(
+                    f"row {state} of {text!r} is {row!r}; every row needs the same number of "
+                    "triples such as 1RB."
+                )
+            for letter in range(len(row) // 3):
+                triple = row[3 * letter : 3 * letter + 3]
+                rules[state, letter] = _triple(triple, letter, len(rows))
+        return cls(rules, len(rows), len(rows[0]) // 3)
+
+    def run(
+        self, tape: Iterable[int], max_steps: int = 1000, position: int = 0, state: int = 0
+    ) -> TuringRun:
+        """Run on a circular tape, by the rules themselves."""
+        cells = check_letters(tape, self.n_letters, "tape")
+        if not cells:
+            raise InvalidInput("the tape needs at least one cell.")
+        history: list[TuringStep] = []
+        while state != HALT and len(history) < max_steps:
+            read = cells[position]
+            after, write, move = self.rules[state, read]
+            history.append(TuringStep(state, position, read, write, move, after))
+            cells[position] = write
+            position, state = (position + move) % len(cells), after
+        return finished(cells, position, state, history)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TuringMachine):
+            return NotImplemented
+        return self.rules == other.rules
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.rules.items()))
+
+    def __repr__(self) -> str:
+        return f"TuringMachine({self.n_states} states, {self.n_letters} letters)"
+
+
+def finished(tape: list[int], position: int, state: int, history: list[TuringStep]) -> TuringRun:
+    """The record of a run, with the step at which the head had been around the tape."""
+    place = least = most = 0
+    wrapped_at = None
+    for number, step in enumerate(history, start=1):
+        place += step.move
+        least, most = min(least, place), max(most, place)
+        if most - least >= len(tape):
+            wrapped_at = number
+            break
+    return TuringRun(tape, state, position, len(history), state == HALT, history, wrapped_at)
+
+
+def _checked(
+    pair: tuple[int, int], rule: tuple[int, int, int], n_states: int, n_letters: int
+) -> tuple[int, int, int]:
+    """A rule as integers, or an error that names it."""
+    try:
+        state, letter = (int(part) for part in pair)
+        after, write, move = (int(part) for part in rule)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"rule {pair!r}: {rule!r} must be (state, letter): (next_state, write, move)."
+        ) from None
+    problems = [
+        (0 <= state < n_states, f"state {state} is not among 0 to {n_states - 1}"),
+        (0 <= letter < n_letters, f"letter {letter} is not among 0 to {n_letters - 1}"),
+        (-1 <= after < n_states, f"next_state {after} is neither a state nor -1 (HALT)"),
+        (0 <= write < n_letters, f"it writes {write}; the letters are 0 to {n_letters - 1}"),
+        (move in (-1, 0, 1), f"it moves {move}; moves are -1, 0 and +1"),
+    ]
+    wrong = [problem for fine, problem in problems if not fine]
+    if wrong:
+        raise InvalidInput(f"rule {pair}: {rule}: {'; '.join(wrong)}.")
+    return after, write, move
+
+
+def _triple(triple: str, letter: int, n_states: int) -> tuple[int, int, int]:
+    if triple == "---":
+        return HALT, letter, 0
+    write, move, after = triple[0], triple[1], triple[2]
+    state = HALT if after in "HZ" and ord(after) - ord("A") >= n_states else ord(after) - ord("A")
+    if not write.isdigit() or move not in _MOVES or not -1 <= state < n_states:
+        raise InvalidInput(f"{triple!r} is no rule; it must be like 1RB, 0LA or 1RH.")
+    return state, int(write), _MOVES[move]
+
+
+def _tape(tape: list[int], position: int) -> str:
+    return "".join(f"[{x}]" if at == position else f" {x} " for at, x in enumerate(tape))

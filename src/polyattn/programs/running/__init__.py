@@ -1,0 +1,1 @@
+"""Running: one history, or many at once, token after token."""

@@ -1,0 +1,105 @@
+"""The engine: one token after another, touching only what the tokens hold.
+
+The layer's output is sum over heads of x A G V.  The Gram matrix G of the tokens is not
+recomputed but updated by each new token, only in the entries that some head reads, and kept as
+dictionaries without zeros.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from polyattn.programs.language.attributes import ONE_HOT
+from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.lowering import Head
+
+# Coordinates and their values, zeros left out.
+Sparse: TypeAlias = dict[int, int]
+
+
+class Engine:
+    """Predicts the next token of one history by the heads of a layer.
+
+    Cost: O(active) per token: the products of the token's coordinates with those that heads
+    match, and the entries of the Gram matrix at what the token asks for.
+    """
+
+    def __init__(self, schema: Schema, heads: Iterable[Head]) -> None:
+        self._schema = schema
+        self._probes: dict[int, list[tuple[int, float, dict[int, list[tuple[int, float]]]]]]
+        self._probes = defaultdict(list)
+        self._read_with: dict[int, set[int]] = defaultdict(set)
+        for head in heads:
+            writes: dict[int, list[tuple[int, float]]] = defaultdict(list)
+            for (read, write), weight in head.value.items():
+                writes[read].append((write, _whole(weight)))
+            for (query, match), weight in head.attn.items():
+                self._probes[query].append((match, _whole(weight), dict(writes)))
+                self._read_with[match] |= writes.keys()
+        blocks = [(each, schema.blocks[each.name]) for each in schema.attributes]
+        self._attribute = [at for at, (_, b) in enumerate(blocks) for _ in range(b.start, b.stop)]
+        self._one_hot = [each.rounding == ONE_HOT for each in schema.attributes]
+        self._gram: dict[int, Sparse] = {}
+        self._last: Sparse = {}
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt."""
+        self._gram = defaultdict(dict)
+        for token in prompt:
+            self._append({self._schema.coordinates[atom]: n for atom, n in token.items()})
+
+    def next_token(self) -> Token:
+        """The token that comes next, rounded; it is appended."""
+        token = self._rounded(self.output())
+        self._append(token)
+        atoms = self._schema.atoms
+        return {atoms[at]: times for at, times in token.items()}
+
+    def output(self) -> dict[int, float]:
+        """The layer's output after the last token, before rounding, where it is not zero."""
+        found: dict[int, float] = defaultdict(float)
+        gram, nothing = self._gram, dict[int, int]()
+        for query, asked in self._last.items():
+            for match, weight, writes in self._probes.get(query, ()):
+                factor = asked * weight
+                for read, amount in gram.get(match, nothing).items():
+                    for write, share in writes.get(read, ()):
+                        found[write] += factor * amount * share
+        return found
+
+    def _append(self, token: Sparse) -> None:
+        for match, times in token.items():
+            readers = self._read_with.get(match)
+            if not readers:
+                continue
+            row = self._gram[match]
+            for read, held in token.items():
+                if read in readers:
+                    amount = row.get(read, 0) + times * held
+                    if amount:
+                        row[read] = amount
+                    else:
+                        del row[read]
+        self._last = token
+
+    def _rounded(self, output: dict[int, float]) -> Sparse:
+        """As ``Schema.round`` rounds arrays: the largest above one half, or integers."""
+        token: Sparse = {}
+        best: dict[int, tuple[float, int]] = {}
+        for at, amount in output.items():
+            block = self._attribute[at]
+            if not self._one_hot[block]:
+                if whole := round(amount):
+                    token[at] = whole
+            elif amount > 0.5 and (amount, -at) > best.get(block, (0.5, 0)):
+                best[block] = (amount, -at)
+        for _, at in best.values():
+            token[-at] = 1
+        return dict(sorted(token.items()))
+
+
+def _whole(weight: float) -> float:
+    """Integers as integers: they are added without rounding, and faster."""
+    return int(weight) if float(weight).is_integer() else weight
