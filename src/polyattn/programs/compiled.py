@@ -10,16 +10,16 @@ from typing import Any
 from polyattn.model import LinearAttention
 from polyattn.programs.assembly import to_layer
 from polyattn.programs.language.program import Program
-from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.schema import Schema
 from polyattn.programs.lowering import Head
 from polyattn.programs.running.batch import decode_batch
-from polyattn.programs.running.decode import Decoded, decode, run_encoded, tasks_of
+from polyattn.programs.running.decode import tasks_of
 from polyattn.programs.running.engine import Engine
-from polyattn.programs.traces import Trace
+from polyattn.programs.running.runnable import Runnable
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled:
+class Compiled(Runnable):
     """A program as one layer of linear attention, run autoregressively.
 
     heads : the heads by their nonzero entries
@@ -31,11 +31,6 @@ class Compiled:
     program: Program | None = field(default=None, repr=False)
 
     @property
-    def n_dims(self) -> int:
-        """d, the coordinates of a token."""
-        return self.schema.n_dims
-
-    @property
     def n_heads(self) -> int:
         """H, the number of heads."""
         return len(self.heads)
@@ -45,13 +40,8 @@ class Compiled:
         """The layer: X (n, d), prompt and what followed, to the next token before rounding."""
         return to_layer(self.heads, self.n_dims)
 
-    def run(self, *given: Any, **options: Any) -> Any:
-        """Run on a machine and its input, such as ``run(dfa, word)``, and read the result.
-
-        What is given and what comes back depends on the program: see the function of the
-        library that made it.
-        """
-        return run_encoded(self.schema, Engine(self.schema, self.heads), given, options)
+    def predictor(self) -> Engine:
+        return Engine(self.schema, self.heads)
 
     def run_batch(self, given: Sequence[tuple[Any, ...]], **options: Any) -> list[Any]:
         """Run many at once: ``run_batch([(dfa, word), ...])``; the results of ``run``."""
@@ -59,17 +49,6 @@ class Compiled:
         prompts, limits = [task.prompt for task in tasks], [task.limit for task in tasks]
         decoded = decode_batch(self.schema, self.heads, prompts, limits)
         return [task.read(each) for task, each in zip(tasks, decoded, strict=True)]
-
-    def trace(self, *given: Any, **options: Any) -> Trace:
-        """The tokens of a run; ``print(trace.show())`` prints them."""
-        (task,) = tasks_of(self.schema, [given], options)
-        found = self.decode(task.prompt, task.limit)
-        encode = self.schema.encode
-        return Trace(self.schema, encode(task.prompt), encode(found.tokens), given)
-
-    def decode(self, prompt: list[Token], limit: int) -> Decoded:
-        """The tokens after a prompt: at most ``limit``, or up to the stop rule."""
-        return decode(self.schema, Engine(self.schema, self.heads), prompt, limit)
 
     def __repr__(self) -> str:
         name = self.program.name if self.program else "program"

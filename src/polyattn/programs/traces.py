@@ -18,17 +18,25 @@ class Trace:
     prompt : array (n, d) of integers, the machine and its input as tokens
     completion : array (m, d) of integers, what came after; token t is to be predicted from the
         prompt and completion[:t]
+    source : the machine and the input, if they are known
+    labels : array (m, d), what to learn instead of the completion: the same with noise
     """
 
     schema: Schema
     prompt: NDArray[np.int64]
     completion: NDArray[np.int64]
     source: Any = None
+    labels: NDArray | None = None
 
     @property
     def n_rows(self) -> int:
         """m, the predicted tokens."""
         return len(self.completion)
+
+    @property
+    def targets(self) -> NDArray:
+        """What is to be predicted (m, d): the completion, unless there are other labels."""
+        return self.completion if self.labels is None else self.labels
 
     @property
     def tokens(self) -> NDArray[np.int64]:

@@ -1,0 +1,1 @@
+"""Learning programs from traces: coefficient by coefficient, or by relation."""

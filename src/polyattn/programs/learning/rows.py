@@ -27,8 +27,8 @@ class Rows:
 def rows_of(trace: Trace) -> Rows:
     """The m rows of a trace with m predicted tokens."""
     prompt = trace.prompt.astype(np.float64)
-    targets = trace.completion.astype(np.float64)
-    queries = np.concatenate([prompt[-1:], targets[:-1]])
+    followed = trace.completion.astype(np.float64)
+    queries = np.concatenate([prompt[-1:], followed[:-1]])[: len(followed)]
     steps = np.einsum("tj,tk->tjk", queries, queries)
-    steps[0] = prompt.T @ prompt
-    return Rows(np.cumsum(steps, axis=0), queries, targets)
+    steps[:1] = prompt.T @ prompt
+    return Rows(np.cumsum(steps, axis=0), queries, trace.targets.astype(np.float64))

@@ -1,0 +1,107 @@
+"""Traces of random machines on random inputs, with or without wrong labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.data.arguments import (
+    RandomState,
+    require_generator,
+    require_level,
+    require_size,
+)
+from polyattn.programs import Schema, Trace, traces, universal_dfa, universal_turing_machine
+
+
+def automaton_traces(
+    n_traces: int,
+    n_states: int = 4,
+    n_letters: int = 4,
+    max_length: int = 8,
+    style: str = "registers",
+    random_state: RandomState = 0,
+    **options: Any,
+) -> list[Trace]:
+    """Runs of random automata on random words, as the universal automaton writes them.
+
+    Parameters
+    ----------
+    n_traces : int
+    n_states, n_letters, max_length, style
+        As for ``programs.universal_dfa``.
+    random_state : int or Generator
+    options
+        ``lengths=(least, most)`` of the words; 1 to ``max_length`` unless given.
+    """
+    program = universal_dfa(n_states, n_letters, max_length, style)
+    rng = require_generator(random_state)
+    return traces(program, require_size(n_traces, "n_traces"), rng, **options)
+
+
+def turing_traces(
+    n_traces: int,
+    n_states: int = 3,
+    n_letters: int = 2,
+    n_cells: int = 16,
+    random_state: RandomState = 0,
+    **options: Any,
+) -> list[Trace]:
+    """Runs of random Turing machines on random tapes, as the universal machine writes them.
+
+    Rules halt with a probability of 2, 10 or 40 %, so that both long and short runs occur.
+
+    Parameters
+    ----------
+    n_traces : int
+    n_states, n_letters, n_cells
+        As for ``programs.universal_turing_machine``.
+    random_state : int or Generator
+    options
+        ``steps=(least, most)``: where runs are cut off; 2 to 25 unless given.
+    """
+    program = universal_turing_machine(n_states, n_letters, n_cells)
+    rng = require_generator(random_state)
+    return traces(program, require_size(n_traces, "n_traces"), rng, **options)
+
+
+def with_wrong_labels(
+    clean: Sequence[Trace], noise: float = 0.0, flips: float = 0.0, random_state: RandomState = 0
+) -> list[Trace]:
+    """The same traces with labels that are not quite right; what was seen before stays right.
+
+    Parameters
+    ----------
+    clean : sequence of Trace
+    noise : float
+        Standard deviation of normal noise on every number of every label.
+    flips : float
+        Part of the labels in which one attribute says something else than it should.
+    random_state : int or Generator
+    """
+    noise, flips = require_level(noise, "noise"), require_level(flips, "flips", most=1.0)
+    rng = require_generator(random_state)
+    found = []
+    for trace in clean:
+        labels = np.array(trace.targets, dtype=np.float64)
+        flipped = rng.random(len(labels)) < flips
+        for number in np.flatnonzero(flipped):
+            labels[number] = _flipped(labels[number], trace.schema, rng)
+        labels += noise * rng.standard_normal(labels.shape)
+        found.append(replace(trace, labels=labels))
+    return found
+
+
+def _flipped(label: NDArray, schema: Schema, rng: np.random.Generator) -> NDArray:
+    """A label in which the numbers of one attribute that it holds stand elsewhere."""
+    blocks = [block for block in schema.blocks.values() if block.stop - block.start > 1]
+    held = [block for block in blocks if label[block].any()]
+    changed = label.copy()
+    if held:
+        block = held[rng.integers(len(held))]
+        changed[block] = np.roll(label[block], rng.integers(1, block.stop - block.start))
+    return changed

@@ -1,0 +1,152 @@
+"""Schemas and terms as plain data (JSON types), and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polyattn.errors import InvalidInput
+from polyattn.programs.encoding import Encoding
+from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.patterns import Argument, Pattern, Variable
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.sorts import Sort
+from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
+from polyattn.programs.library.dfa_encodings import OneHotEncoding, RegisterEncoding
+from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
+from polyattn.programs.library.memory import MemoryEncoding
+from polyattn.programs.library.turing_encoding import TuringEncoding
+from polyattn.programs.machines.dfa import DFA
+
+# The encodings that files can name.
+ENCODINGS: dict[str, type[Encoding]] = {
+    "associative_memory": MemoryEncoding,
+    "fixed_dfa": FixedDFAEncoding,
+    "one_hot_dfa": OneHotEncoding,
+    "register_dfa": RegisterEncoding,
+    "turing_machine": TuringEncoding,
+}
+
+
+def plain_schema(schema: Schema) -> dict[str, Any]:
+    """A schema as plain data: by its encoding if it has one, attribute by attribute otherwise."""
+    if schema.encoding is not None:
+        return plain_encoding(schema.encoding)
+    return {
+        "attributes": [_plain_attribute(each) for each in schema.attributes],
+        "stop": [plain_pattern(each) for each in schema.stop],
+        "stop_without": list(schema.stop_without),
+    }
+
+
+def schema_from(plain: dict[str, Any]) -> Schema:
+    """The inverse of ``plain_schema``."""
+    if "encoding" in plain:
+        return _encoding_from(plain).schema
+    bare = Schema(tuple(_attribute_from(each) for each in plain["attributes"]))
+    return Schema(
+        bare.attributes,
+        tuple(pattern_from(each, bare) for each in plain["stop"]),
+        tuple(plain["stop_without"]),
+    )
+
+
+def plain_encoding(encoding: Encoding) -> dict[str, Any]:
+    """The name of an encoding and its sizes."""
+    for name, kind in ENCODINGS.items():
+        if type(encoding) is kind:
+            return {"encoding": name, "sizes": _plain_sizes(encoding.sizes)}
+    raise InvalidInput(
+        f"a schema with the encoding {type(encoding).__name__} cannot be saved: files know "
+        f"{', '.join(ENCODINGS)}."
+    )
+
+
+def plain_term(term: Term) -> dict[str, Any]:
+    """A term as plain data."""
+    return {
+        "weight": term.weight,
+        "patterns": [plain_pattern(pattern) for pattern in term.patterns],
+        "where": [_plain_condition(condition) for condition in term.where],
+    }
+
+
+def term_from(plain: dict[str, Any], schema: Schema) -> Term:
+    """The inverse of ``plain_term``."""
+    patterns = [pattern_from(each, schema) for each in plain["patterns"]]
+    write, read, match, query = patterns
+    where = tuple(_condition_from(each, schema) for each in plain["where"])
+    return Term(write, read, match, query, plain["weight"], where)
+
+
+def plain_pattern(pattern: Pattern) -> dict[str, Any]:
+    """A pattern as plain data."""
+    return {
+        "attribute": pattern.attribute.name,
+        "arguments": [_plain_argument(each) for each in pattern.arguments],
+        "whole": pattern.whole,
+    }
+
+
+def pattern_from(plain: dict[str, Any], schema: Schema) -> Pattern:
+    """The inverse of ``plain_pattern``."""
+    arguments = tuple(_argument_from(each) for each in plain["arguments"])
+    return Pattern(getattr(schema, plain["attribute"]), arguments, plain["whole"])
+
+
+def _plain_argument(argument: Argument) -> Any:
+    if isinstance(argument, Variable):
+        return {"variable": argument.name, "offset": argument.offset}
+    return argument
+
+
+def _argument_from(plain: Any) -> Argument:
+    if isinstance(plain, dict):
+        return Variable(plain["variable"], plain["offset"])
+    return plain
+
+
+def _plain_condition(condition: Condition) -> dict[str, Any]:
+    sides = {"left": _plain_argument(condition.left), "right": _plain_argument(condition.right)}
+    if isinstance(condition, Beyond):
+        return sides | {"steps": condition.steps, "sort": condition.sort.name}
+    return sides
+
+
+def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
+    left, right = _argument_from(plain["left"]), _argument_from(plain["right"])
+    if "steps" not in plain:
+        return Unequal(left, right)
+    if not isinstance(left, Variable) or not isinstance(right, Variable):
+        raise InvalidInput("a distance is between two variables.")
+    return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
+
+
+def _plain_attribute(attribute: Attribute) -> dict[str, Any]:
+    return {
+        "name": attribute.name,
+        "sorts": [vars(sort) | {"named": list(sort.named)} for sort in attribute.sorts],
+        "whole": list(attribute.whole),
+        "rounding": attribute.rounding,
+    }
+
+
+def _attribute_from(plain: dict[str, Any]) -> Attribute:
+    sorts = tuple(Sort(**(each | {"named": tuple(each["named"])})) for each in plain["sorts"])
+    return Attribute(plain["name"], sorts, tuple(plain["whole"]), plain["rounding"])
+
+
+def _plain_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: [size.transitions.tolist(), sorted(size.accepting)] if isinstance(size, DFA) else size
+        for name, size in sizes.items()
+    }
+
+
+def _encoding_from(plain: dict[str, Any]) -> Encoding:
+    if plain["encoding"] not in ENCODINGS:
+        raise InvalidInput(f"the encoding {plain['encoding']!r} is not known to this release.")
+    sizes = {
+        name: DFA(*size) if isinstance(size, list) else size
+        for name, size in plain["sizes"].items()
+    }
+    return ENCODINGS[plain["encoding"]](**sizes)
