@@ -29,6 +29,16 @@ def random_layer(n_heads, d, e, mode="last", bias=False):
     )
 
 
+def own_program():
+    P = pa.programs
+    time, node = P.line("time", 5, landmarks=1), P.symbols("node", 3).plus("END")
+    here = P.Attribute("here", (node,), whole=("NOWHERE",))
+    schema = P.Schema((P.Attribute("at", (time, node)), here), stop=(here("END"),))
+    t, i = P.variables("t i")
+    copy = P.Copy(schema.at(t + 1, i) << here(i), schema.at(t, i), schema.at(t, i))
+    return P.compile(P.Program(schema, [copy], "own"))
+
+
 OBJECTS = {
     "layer": lambda: random_layer(2, 3, 2),
     "layer with bias": lambda: random_layer(1, 3, 1, "causal", bias=True),
@@ -41,6 +51,12 @@ OBJECTS = {
     "factor": lambda: pa.TriangularFactor(2, 2, "causal").update(X, Y_CAUSAL),
     "short factor": lambda: pa.TriangularFactor(2, 2).update(X[:3], Y[:3]),
     "empty factor": lambda: pa.TriangularFactor(3, 1),
+    "program": lambda: pa.programs.compile(pa.programs.universal_dfa(2, 3, 4)),
+    "Turing machine": lambda: pa.programs.compile(pa.programs.universal_turing_machine(2, 2, 4)),
+    "fixed program": lambda: pa.programs.compile(
+        pa.programs.fixed_dfa(pa.programs.machines.parity(), 3)
+    ),
+    "program of your own": own_program,
     "result": lambda: pa.fit(X, Y),
     "result by dual": lambda: pa.fit(X, Y, solver="dual"),
     "result by iteration": lambda: pa.fit(X, Y, solver="iterative"),
@@ -72,6 +88,15 @@ def test_round_trips_are_exact(name, tmp_path):
     assert_identical(loaded.to_record(), obj.to_record())
     pa.save(loaded, tmp_path / "again")
     assert_identical(read_record(tmp_path / "again"), read_record(path))
+
+
+def test_a_loaded_program_runs(tmp_path):
+    program = OBJECTS["Turing machine"]()
+    pa.save(program, tmp_path / "program")
+    loaded = pa.load(tmp_path / "program")
+    beaver = pa.programs.machines.busy_beaver(2)
+    assert loaded.run(beaver, []) == program.run(beaver, []) == beaver.run([0] * 4)
+    assert loaded.layer == program.layer
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -386,7 +411,10 @@ def test_nothing_in_the_source_executes_a_file():
 
 
 def test_every_kind_is_covered_here():
-    kinds = {OBJECTS[name]().to_record().kind for name in ("layer", "moments", "factor", "result")}
+    kinds = {
+        OBJECTS[name]().to_record().kind
+        for name in ("layer", "moments", "factor", "result", "program")
+    }
     assert kinds == set(storage.KINDS)
 
 

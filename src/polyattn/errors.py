@@ -48,6 +48,13 @@ def require_flag(name: str, value: object) -> bool:
     raise InvalidType(f"{name} must be True or False; got {value!r}.")
 
 
+def require_integer(name: str, value: object, least: int = 1) -> int:
+    """Return ``value`` as an int if it is an integer (numpy's included) of at least ``least``."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
+        return int(value)
+    raise InvalidInput(f"{name} must be an integer of at least {least}; got {value!r}.")
+
+
 def missing_extra(package: str, extra: str) -> MissingExtra:
     """The error for an absent optional package, with the command that installs it."""
     return MissingExtra(

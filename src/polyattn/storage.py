@@ -11,6 +11,7 @@ from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files import read_record, rebuild, write_record
 from polyattn.model import LinearAttention
+from polyattn.programs import Compiled
 from polyattn.result import FitResult
 from polyattn.stats import Moments, TriangularFactor
 
@@ -19,11 +20,12 @@ KINDS: dict[str, Any] = {
     "moments": Moments,
     "triangular_factor": TriangularFactor,
     "fit_result": FitResult,
+    "program": Compiled,
 }
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Write a layer, statistics, a fit result or a certificate to one file, atomically.
+    """Write a layer, statistics, a fit result, a program or a certificate to one file, atomically.
 
     A certificate is a JSON document, everything else safetensors.  A result takes its statistics
     along, so it can be continued after loading.

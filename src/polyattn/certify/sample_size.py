@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 
-from polyattn.errors import InvalidInput, InvalidType, require_flag
+from polyattn.errors import InvalidInput, InvalidType, require_flag, require_integer
 from polyattn.features.pairs import n_features
 
 
@@ -47,8 +47,8 @@ def sample_size(
     >>> sample_size(4, error=0.1)
     2235
     """
-    width = _size("n_dims", n_dims) + require_flag("bias", bias)
-    outputs = n_dims if n_outputs is None else _size("n_outputs", n_outputs)
+    width = require_integer("n_dims", n_dims) + require_flag("bias", bias)
+    outputs = n_dims if n_outputs is None else require_integer("n_outputs", n_outputs)
     target, variance = _number("error", error), _number("noise", noise)
     chance = _number("confidence", confidence)
     if target <= 0:
@@ -67,12 +67,6 @@ def sample_size(
             "count; allow a larger error."
         )
     return max(features, math.ceil(needed))
-
-
-def _size(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InvalidInput(f"{name} must be an integer of at least 1; got {value!r}.")
-    return int(value)
 
 
 def _number(name: str, value: object) -> float:

@@ -14,6 +14,7 @@ from polyattn.cli.certify import certify
 from polyattn.cli.demo import demo
 from polyattn.cli.fit import fit
 from polyattn.cli.predict import predict
+from polyattn.cli.program.group import program
 from polyattn.cli.show import show
 from polyattn.errors import PolyattnError
 
@@ -43,7 +44,7 @@ def cli() -> None:
     """
 
 
-for verb in (demo, fit, predict, certify, audit, show, bench):
+for verb in (demo, fit, predict, certify, audit, show, program, bench):
     cli.add_command(verb)
 
 

@@ -24,13 +24,6 @@ def require_generator(random_state: RandomState) -> np.random.Generator:
     )
 
 
-def require_size(value: object, name: str) -> int:
-    """An integer of at least 1."""
-    if not _is_integer(value) or value < 1:
-        raise InvalidInput(f"{name} must be an integer of at least 1; got {value!r}.")
-    return int(value)
-
-
 def require_level(value: object, name: str, most: float = np.inf) -> float:
     """A finite real number between 0 and ``most``."""
     if isinstance(value, Real) and not isinstance(value, bool):

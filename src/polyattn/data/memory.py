@@ -9,9 +9,9 @@ from polyattn.data.arguments import (
     RandomState,
     require_generator,
     require_level,
-    require_size,
 )
 from polyattn.data.recovery import Planted, with_noise
+from polyattn.errors import require_integer
 from polyattn.model import LinearAttention
 
 
@@ -68,7 +68,7 @@ def associative_memory(
     Guarantee: with ``unitary < 1`` the second moment of the features is positive definite once
     there are enough sequences; with ``unitary=1`` it never is (rank 248 of 288 for d = 4).
     """
-    n_sequences, d = require_size(n_sequences, "n_sequences"), require_size(n_keys, "n_keys")
+    n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_keys", n_keys)
     unitary = require_level(unitary, "unitary", most=1.0)
     noise, fill = require_level(noise, "noise"), require_level(fill, "fill")
     rng = require_generator(random_state)

@@ -12,9 +12,8 @@ from polyattn.data.arguments import (
     RandomState,
     require_generator,
     require_level,
-    require_size,
 )
-from polyattn.errors import InvalidInput, require_choice
+from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.model import LinearAttention
 from polyattn.sequences import MODES, SequenceBatch
 
@@ -48,8 +47,8 @@ def random_layer(
     so that the layer computes F(X) = sum_h (X A_h X^T) X V_h without any factor beside it.
     ``n_outputs=None`` means as many as ``n_dims``.
     """
-    d, n_heads = require_size(n_dims, "n_dims"), require_size(n_heads, "n_heads")
-    e = d if n_outputs is None else require_size(n_outputs, "n_outputs")
+    d, n_heads = require_integer("n_dims", n_dims), require_integer("n_heads", n_heads)
+    e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
     mode = require_choice("mode", mode, MODES)
     rng = require_generator(random_state)
     attn = rng.standard_normal((n_heads, d, d)) / d
@@ -75,7 +74,7 @@ def random_sequences(
         The standard deviation.  By default 1/sqrt(n) for a sequence of n tokens, as in the
         paper: the expected token Gram is then the identity, whatever the length.
     """
-    n_sequences, d = require_size(n_sequences, "n_sequences"), require_size(n_dims, "n_dims")
+    n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
     shortest, longest = _length_range(n_tokens)
     if scale is not None:
         scale = require_level(scale, "scale")
@@ -126,13 +125,13 @@ def with_noise(
 
 def _length_range(n_tokens: Length) -> tuple[int, int]:
     if not isinstance(n_tokens, tuple):
-        length = require_size(n_tokens, "n_tokens")
+        length = require_integer("n_tokens", n_tokens)
         return length, length
     if len(n_tokens) != 2:
         raise InvalidInput(
             f"n_tokens must be an integer or a pair (shortest, longest); got {n_tokens!r}."
         )
-    shortest, longest = (require_size(length, "n_tokens") for length in n_tokens)
+    shortest, longest = (require_integer("n_tokens", length) for length in n_tokens)
     if shortest > longest:
         raise InvalidInput(
             f"n_tokens must be (shortest, longest) with shortest <= longest; got {n_tokens!r}."

@@ -13,8 +13,8 @@ from polyattn.data.arguments import (
     RandomState,
     require_generator,
     require_level,
-    require_size,
 )
+from polyattn.errors import require_integer
 from polyattn.programs import Schema, Trace, traces, universal_dfa, universal_turing_machine
 
 
@@ -40,7 +40,7 @@ def automaton_traces(
     """
     program = universal_dfa(n_states, n_letters, max_length, style)
     rng = require_generator(random_state)
-    return traces(program, require_size(n_traces, "n_traces"), rng, **options)
+    return traces(program, require_integer("n_traces", n_traces), rng, **options)
 
 
 def turing_traces(
@@ -66,7 +66,7 @@ def turing_traces(
     """
     program = universal_turing_machine(n_states, n_letters, n_cells)
     rng = require_generator(random_state)
-    return traces(program, require_size(n_traces, "n_traces"), rng, **options)
+    return traces(program, require_integer("n_traces", n_traces), rng, **options)
 
 
 def with_wrong_labels(

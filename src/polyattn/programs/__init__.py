@@ -19,6 +19,7 @@ from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import Sort, circle, line, names, symbols
 from polyattn.programs.language.terms import Term
 from polyattn.programs.language.validate import ProgramRefused
+from polyattn.programs.learning import Abstained, Learned, learn
 from polyattn.programs.library import (
     associative_memory,
     fixed_dfa,
@@ -31,6 +32,7 @@ from polyattn.programs.tracing import all_traces, traces
 
 __all__ = [
     "DFA",
+    "Abstained",
     "Attribute",
     "Compiled",
     "Conjunction",
@@ -38,6 +40,7 @@ __all__ = [
     "Copy",
     "IfThen",
     "Instruction",
+    "Learned",
     "Lookup",
     "Program",
     "ProgramRefused",
@@ -54,6 +57,7 @@ __all__ = [
     "circle",
     "compile",
     "fixed_dfa",
+    "learn",
     "line",
     "machines",
     "names",

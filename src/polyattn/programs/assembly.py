@@ -2,14 +2,15 @@
 
 A head whose attn has several entries is the sum of heads with one entry each, and the entries
 (query, match) of all heads together are the columns of the coefficients: for each the sum of the
-value matrices that go with it.  Columns whose value matrices are equal, up to a factor, are one
-head; no coefficient changes, whatever tokens come.
+value matrices that go with it.  Columns whose value matrices are equal, up to a sign and a power of
+two, are one head; no coefficient changes, whatever tokens come.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from math import copysign, frexp, ldexp
 from typing import TypeAlias
 
 import numpy as np
@@ -23,21 +24,24 @@ Matrix: TypeAlias = tuple[tuple[int, int, float], ...]
 
 def assemble(heads: Iterable[Head]) -> list[Head]:
     """Heads with the same sum, one for each value matrix that occurs."""
-    columns: dict[tuple[int, int], dict[Matrix, float]] = defaultdict(lambda: defaultdict(float))
+    numbers: dict[Matrix, int] = {}
+    columns: dict[tuple[int, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for head in heads:
         matrix = tuple(sorted((*place, weight) for place, weight in head.value.items()))
+        number = numbers.setdefault(matrix, len(numbers))
         for column, weight in head.attn.items():
-            columns[column][matrix] += weight
-    summed: dict[tuple[tuple[Matrix, float], ...], Matrix] = {}
-    grouped: dict[Matrix, dict[tuple[int, int], float]] = defaultdict(dict)
+            columns[column][number] += weight
+    matrices = list(numbers)
+    alike: dict[tuple[tuple[int, float], ...], list[tuple[int, int]]] = defaultdict(list)
     for column, parts in columns.items():
-        signature = tuple(sorted(parts.items()))
-        if signature not in summed:
-            summed[signature] = _sum(signature)
-        if summed[signature]:
-            scale = summed[signature][0][2]
-            unit = tuple((*place, weight / scale) for *place, weight in summed[signature])
-            grouped[unit][column] = scale  # type: ignore[index]
+        alike[tuple(sorted(parts.items()))].append(column)
+    grouped: dict[Matrix, dict[tuple[int, int], float]] = defaultdict(dict)
+    for sum_of, places in alike.items():
+        total = _sum([(matrices[number], weight) for number, weight in sum_of])
+        if total:
+            scale = _power_of_two(total[0][2])
+            unit = tuple((read, write, weight / scale) for read, write, weight in total)
+            grouped[unit] |= dict.fromkeys(places, scale)
     return [
         Head({(read, write): weight for read, write, weight in unit}, attn)
         for unit, attn in grouped.items()
@@ -56,7 +60,12 @@ def to_layer(heads: list[Head], n_dims: int) -> LinearAttention:
     return LinearAttention(attn, value, mode="last")
 
 
-def _sum(parts: tuple[tuple[Matrix, float], ...]) -> Matrix:
+def _power_of_two(weight: float) -> float:
+    """The sign and size of a number: dividing by it rounds nothing."""
+    return copysign(ldexp(0.5, frexp(weight)[1]), weight)
+
+
+def _sum(parts: Iterable[tuple[Matrix, float]]) -> Matrix:
     """The sum of weighted value matrices, without zeros."""
     total: dict[tuple[int, int], float] = defaultdict(float)
     for matrix, factor in parts:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from polyattn.files import Record
 from polyattn.model import LinearAttention
-from polyattn.programs.assembly import to_layer
-from polyattn.programs.language.program import Program
+from polyattn.programs.assembly import assemble, to_layer
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.lowering import Head
+from polyattn.programs.language.terms import Term
+from polyattn.programs.lowering import Head, lower
+from polyattn.programs.plain import plain_schema, plain_term, schema_from, term_from
 from polyattn.programs.running.batch import decode_batch
 from polyattn.programs.running.decode import tasks_of
 from polyattn.programs.running.engine import Engine
@@ -22,13 +24,18 @@ from polyattn.programs.running.runnable import Runnable
 class Compiled(Runnable):
     """A program as one layer of linear attention, run autoregressively.
 
-    heads : the heads by their nonzero entries
-    program : what was compiled, if it was written as a program
+    terms : what the layer computes, product by product
+    name : of the program
     """
 
     schema: Schema
-    heads: list[Head] = field(repr=False)
-    program: Program | None = field(default=None, repr=False)
+    terms: tuple[Term, ...] = field(repr=False)
+    name: str = "program"
+
+    @cached_property
+    def heads(self) -> list[Head]:
+        """The heads by their nonzero entries."""
+        return assemble(head for term in self.terms for head in lower(term, self.schema))
 
     @property
     def n_heads(self) -> int:
@@ -50,6 +57,21 @@ class Compiled(Runnable):
         decoded = decode_batch(self.schema, self.heads, prompts, limits)
         return [task.read(each) for task, each in zip(tasks, decoded, strict=True)]
 
+    def to_record(self) -> Record:
+        """The content as plain data."""
+        content = {
+            "name": self.name,
+            "schema": plain_schema(self.schema),
+            "terms": [plain_term(term) for term in self.terms],
+        }
+        return Record("program", {}, content)
+
+    @classmethod
+    def from_record(cls, record: Record) -> Compiled:
+        """The inverse of ``to_record``."""
+        schema = schema_from(record.metadata["schema"])
+        terms = tuple(term_from(each, schema) for each in record.metadata["terms"])
+        return cls(schema, terms, record.metadata["name"])
+
     def __repr__(self) -> str:
-        name = self.program.name if self.program else "program"
-        return f"Compiled({name}, {self.n_heads} heads, {self.n_dims} coordinates)"
+        return f"Compiled({self.name}, {self.n_heads} heads, {self.n_dims} coordinates)"

@@ -1,13 +1,11 @@
-"""The compiler: validate, lower every instruction to heads, assemble."""
+"""The compiler: validate, then lower every term to heads and assemble them."""
 
 from __future__ import annotations
 
 from polyattn.errors import InvalidType
-from polyattn.programs.assembly import assemble
 from polyattn.programs.compiled import Compiled
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.validate import validate
-from polyattn.programs.lowering import lower
 
 
 def compile(program: Program) -> Compiled:  # noqa: A001 - programs are compiled; P.compile says it
@@ -34,5 +32,4 @@ def compile(program: Program) -> Compiled:  # noqa: A001 - programs are compiled
     if not isinstance(program, Program):
         raise InvalidType(f"compile takes a Program; got {type(program).__name__}.")
     validate(program)
-    heads = [head for term in program.terms() for head in lower(term, program.schema)]
-    return Compiled(program.schema, assemble(heads), program)
+    return Compiled(program.schema, tuple(program.terms()), program.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from polyattn.errors import InvalidInput
@@ -124,7 +125,7 @@ def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
 def _plain_attribute(attribute: Attribute) -> dict[str, Any]:
     return {
         "name": attribute.name,
-        "sorts": [vars(sort) | {"named": list(sort.named)} for sort in attribute.sorts],
+        "sorts": [asdict(sort) | {"named": list(sort.named)} for sort in attribute.sorts],
         "whole": list(attribute.whole),
         "rounding": attribute.rounding,
     }

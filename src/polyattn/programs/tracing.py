@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.encoding import Task
 from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.program import Program
-from polyattn.programs.library.arguments import require_size
 from polyattn.programs.running.decode import decode
 from polyattn.programs.traces import Trace
 from polyattn.progress import report
@@ -45,7 +44,7 @@ def traces(
     if encoding is None:
         raise InvalidInput("traces needs a program whose schema has an encoding.")
     n_given = max(len(each) for each in (machines or (), inputs or ()))
-    count = require_size(n_traces if n_traces is not None else n_given or 25, "n_traces")
+    count = require_integer("n_traces", n_traces if n_traces is not None else n_given or 25)
     rng = np.random.default_rng(random_state)
     found = []
     for machine, given in zip(_turns(machines, count), _turns(inputs, count), strict=True):

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import InvalidInput, require_choice, require_flag
+from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.features.pairs import n_features
 from polyattn.files import Record, read_record, rebuild, write_record
 from polyattn.scaling import join_exponents
@@ -49,8 +49,8 @@ class Statistics(ABC):
     def __init__(
         self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
     ) -> None:
-        self.n_dims = _size(n_dims, "n_dims", 1)
-        self.n_outputs = _size(n_outputs, "n_outputs", 0)
+        self.n_dims = require_integer("n_dims", n_dims, 1)
+        self.n_outputs = require_integer("n_outputs", n_outputs, 0)
         self.mode = require_choice("mode", mode, MODES)
         self.bias = require_flag("bias", bias)
         self.n_rows = 0
@@ -196,9 +196,3 @@ class Statistics(ABC):
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
         """Take the sums from ``_arrays`` of another object, as copies."""
-
-
-def _size(value: object, name: str, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidInput(f"{name} must be an integer of at least {least}; got {value!r}.")
-    return int(value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, TypeAlias
 
-from polyattn.errors import InvalidInput, require_choice
+import numpy as np
+
+from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.programs.language.patterns import Argument, Pattern, Variable
 from polyattn.programs.language.sorts import Part, Sort
 
@@ -42,8 +45,15 @@ class Attribute:
 
     def __post_init__(self) -> None:
         require_choice("rounding", self.rounding, (ONE_HOT, INTEGER))
-        if not self.name.isidentifier():
+        if not isinstance(self.name, str) or not self.name.isidentifier():
             raise InvalidInput(f"an attribute's name must be an identifier; got {self.name!r}.")
+        for name, given, kind in (("sorts", self.sorts, Sort), ("whole", self.whole, str)):
+            if not isinstance(given, tuple) or not all(isinstance(each, kind) for each in given):
+                raise InvalidType(
+                    f"{name} of {self.name} must be a tuple of {kind.__name__}; got {given!r}."
+                )
+        if len(set(self.whole)) != len(self.whole):
+            raise InvalidInput(f"{self.name} has a whole value twice: {self.whole}.")
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -57,28 +67,49 @@ class Attribute:
 
     def value(self, given: Any) -> Value:
         """A value in its usual form: a part alone stands for the value that has only it."""
-        value = given if isinstance(given, tuple) or given in self.whole else (given,)
+        whole = isinstance(given, str) and given in self.whole
+        value = given if isinstance(given, tuple) or whole else (given,)
         try:
-            known = value in self.places
-        except TypeError:  # not hashable, so no value
-            known = False
-        if not known:
+            return self.values[self.places[value]]
+        except (KeyError, TypeError):  # unknown, or not hashable
             raise InvalidInput(
                 f"{given!r} is not a value of {self}; "
                 f"it has {len(self.values)} values, such as {_some(self.values)}."
+            ) from None
+
+    def held(self, given: Any) -> dict[Value, int]:
+        """Values and how often a token holds each: one value, or a mapping of differences."""
+        amounts = [*given.items()] if isinstance(given, Mapping) else [(given, 1)]
+        for value, times in amounts:
+            if not isinstance(times, int | np.integer):
+                raise InvalidInput(
+                    f"{self.name} holds {value!r} a whole number of times; got {times!r}."
+                )
+        found = {self.value(value): int(times) for value, times in amounts if times}
+        if self.rounding == ONE_HOT and [*found.values()] not in ([], [1]):
+            raise InvalidInput(
+                f"{self.name} holds one value, once (rounding='one_hot'); got {given!r}."
             )
-        return value
+        return found
+
+    def resized(self, larger: Mapping[str, int]) -> Attribute:
+        """The same attribute with so many values more of the sorts of these names."""
+        sorts = tuple(
+            replace(sort, size=sort.size + larger.get(sort.name, 0)) if sort.size else sort
+            for sort in self.sorts
+        )
+        return replace(self, sorts=sorts)
 
     def __call__(self, *arguments: Argument) -> Pattern:
         """A pattern of this attribute; what is wrong with it is found by ``validate``."""
-        if len(arguments) == 1 and arguments[0] in self.whole:
-            return Pattern(self, whole=str(arguments[0]))
+        if len(arguments) == 1 and isinstance(arguments[0], str) and arguments[0] in self.whole:
+            return Pattern(self, whole=arguments[0])
         return Pattern(self, arguments)
 
     @property
     def any(self) -> Pattern:
         """The pattern that every value with parts matches."""
-        return Pattern(self, tuple(Variable(f"_{self.name}{i}") for i in range(len(self.sorts))))
+        return Pattern(self, tuple(Variable(f"_{i + 1}") for i in range(len(self.sorts))))
 
     def __str__(self) -> str:
         parts = ", ".join(sort.name for sort in self.sorts)

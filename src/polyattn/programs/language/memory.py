@@ -23,11 +23,11 @@ class Memory:
     def append(self, token: Token) -> None:
         """Remember one more token, which is now the last."""
         self.last = token
-        flags = {name for name, value in token if value == ()}
+        flags = {name: times for (name, value), times in token.items() if value == ()}
         for (name, value), times in token.items():
             self._holders[name][value].append(token)
-            for flag in flags:
-                self._registers[flag, name][name, value] += times
+            for flag, held in flags.items():
+                self._registers[flag, name][name, value] += held * times
 
     def last_holds(self, pattern: Pattern) -> Iterator[tuple[Bindings, int]]:
         """How the last token holds the pattern: variables, and how many times."""

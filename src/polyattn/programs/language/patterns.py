@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from polyattn.programs.language.sorts import Part, Sort
+from polyattn.programs.language.sorts import CIRCLE, LINE, Part, Sort
 
 if TYPE_CHECKING:
     from polyattn.programs.language.attributes import Attribute, Value
@@ -22,6 +22,8 @@ class Variable:
     offset: int = 0
 
     def __add__(self, steps: int) -> Variable:
+        if not isinstance(steps, int):
+            return NotImplemented
         return replace(self, offset=self.offset + steps)
 
     def __sub__(self, steps: int) -> Variable:
@@ -53,9 +55,9 @@ class Pattern:
 
     @property
     def variables(self) -> dict[str, Sort]:
-        """The sort of each variable."""
+        """The sort of each variable, with as many values as this place lets it have."""
         return {
-            argument.name: sort
+            argument.name: _room(argument, sort)
             for argument, sort in zip(self.arguments, self.attribute.sorts, strict=False)
             if isinstance(argument, Variable)
         }
@@ -109,14 +111,26 @@ class Field:
         return f"{sign}{self.write} << {self.read}"
 
 
+def _room(argument: Variable, sort: Sort) -> Sort:
+    """The values that a variable can have where it stands with a step: t in pos(t - 1)."""
+    if sort.kind != LINE or not argument.offset:
+        return sort
+    return replace(sort, size=max(1, sort.size - argument.offset), landmarks=0)
+
+
 def _solve(argument: Argument, sort: Sort, part: Part) -> Bindings | None:
     """The bindings that make an argument equal to a part of a value."""
     if not isinstance(argument, Variable):
         return {} if argument == part else None
     if not argument.offset:
         return {argument.name: part}
-    before = sort.shifted(part, -argument.offset) if isinstance(part, int) else None
-    return None if before is None else {argument.name: before}
+    if not isinstance(part, int):
+        return None
+    before = part - argument.offset
+    if sort.kind == CIRCLE:
+        before %= sort.size
+    # Beyond the end of this line, the variable may still be a value of a longer one.
+    return {argument.name: before} if before >= 0 else None
 
 
 def _value(argument: Argument, sort: Sort, bindings: Bindings) -> Part | None:
@@ -126,5 +140,5 @@ def _value(argument: Argument, sort: Sort, bindings: Bindings) -> Part | None:
     part = bindings[argument.name]
     if not argument.offset:
         # A variable may range over more than this place can hold (HALT where only states fit).
-        return part if part in sort.parts else None
+        return part if sort.holds(part) else None
     return sort.shifted(part, argument.offset) if isinstance(part, int) else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from polyattn.errors import InvalidType
 from polyattn.programs.language.instructions import Instruction
 from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.schema import Schema
@@ -31,6 +33,11 @@ class Program:
     name: str = "program"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.schema, Schema):
+            raise InvalidType(f"schema must be a Schema; got {type(self.schema).__name__}.")
+        if not isinstance(self.instructions, Iterable):
+            kind = type(self.instructions).__name__
+            raise InvalidType(f"instructions must be a sequence of them; got a {kind}.")
         object.__setattr__(self, "instructions", tuple(self.instructions))
 
     def terms(self) -> list[Term]:

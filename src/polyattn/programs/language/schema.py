@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.programs.language.attributes import ONE_HOT, Attribute, Value
 from polyattn.programs.language.patterns import Pattern
 from polyattn.programs.language.sorts import Sort
@@ -48,9 +48,17 @@ class Schema:
     encoding: Encoding | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", tuple(self.attributes))
+        wrong: list[object] = [each for each in self.attributes if not isinstance(each, Attribute)]
+        wrong += [each for each in self.stop if not isinstance(each, Pattern)]
+        if wrong:
+            raise InvalidType(f"attributes and patterns make a schema, not {wrong[0]!r}.")
         names = [attribute.name for attribute in self.attributes]
         if not names:
             raise InvalidInput("a schema needs at least one attribute.")
+        taken = [name for name in names if hasattr(Schema, name) or name == "attributes"]
+        if taken:
+            raise InvalidInput(f"an attribute cannot be called {taken[0]}: schemas have their own.")
         if len(set(names)) != len(names):
             raise InvalidInput(f"a schema needs attributes of different names; got {names}.")
         unknown = {*self.stop_without, *(each.attribute.name for each in self.stop)} - {*names}
@@ -102,10 +110,7 @@ class Schema:
         token: Token = {}
         for name, given in content.items():
             attribute = self._attribute(name)
-            held = given if isinstance(given, Mapping) else {given: 1}
-            for value, times in held.items():
-                if times:
-                    token[name, attribute.value(value)] = int(times)
+            token |= {(name, value): times for value, times in attribute.held(given).items()}
         return token
 
     def encode(self, tokens: Iterable[Token]) -> NDArray[np.int64]:
@@ -114,6 +119,8 @@ class Schema:
         rows = np.zeros((len(listed), self.n_dims), dtype=np.int64)
         for row, token in zip(rows, listed, strict=True):
             for atom, times in token.items():
+                if atom not in self.coordinates:
+                    raise InvalidInput(f"{atom!r} is no attribute and value of this schema.")
                 row[self.coordinates[atom]] = times
         return rows
 
@@ -146,15 +153,13 @@ class Schema:
             return True
         if self.stop_without and not any(name in self.stop_without for name, _ in token):
             return True
-        return any(
-            name == pattern.attribute.name and pattern.match(value) is not None
-            for name, value in token
-            for pattern in self.stop
-        )
+        return not self.endings.isdisjoint(token)
 
     def resize(self, **sizes: int) -> Schema:
         """The same schema with other numbers of values, by the names of the sorts.
 
+        Where a sort has several sizes (a line of L places and one of L + 1), the largest is
+        given, and the others stay as much smaller as they were.
         Schemas of the library know their own words: ``resize(n_states=5, n_letters=4)``.
         """
         if self.encoding is not None:
@@ -164,28 +169,34 @@ class Schema:
             raise InvalidInput(
                 f"resize takes sizes of {sorted(self.sorts)}; got {sorted(unknown)}."
             )
+        largest: dict[str, int] = {}
+        for sort in (sort for attribute in self.attributes for sort in attribute.sorts):
+            largest[sort.name] = max(sort.size, largest.get(sort.name, 0))
+        larger = {name: require_integer(name, size) - largest[name] for name, size in sizes.items()}
         return replace(
             self,
-            attributes=tuple(_resized(each, sizes) for each in self.attributes),
-            stop=tuple(replace(p, attribute=_resized(p.attribute, sizes)) for p in self.stop),
+            attributes=tuple(each.resized(larger) for each in self.attributes),
+            stop=tuple(replace(p, attribute=p.attribute.resized(larger)) for p in self.stop),
         )
 
     def show(self, token: Token) -> str:
         """A token for a person to read: ``key(0, 1) state(2)``."""
         return " ".join(_said(name, value, times) for (name, value), times in token.items())
 
+    @cached_property
+    def endings(self) -> frozenset[Atom]:
+        """The atoms that the stop rule names."""
+        return frozenset(
+            (name, value)
+            for name, value in self.atoms
+            for pattern in self.stop
+            if name == pattern.attribute.name and pattern.match(value) is not None
+        )
+
     def _attribute(self, name: str) -> Attribute:
         if name not in self.blocks:
             raise InvalidInput(f"the schema has no attribute {name!r}; it has {[*self.blocks]}.")
         return getattr(self, name)
-
-
-def _resized(attribute: Attribute, sizes: Mapping[str, int]) -> Attribute:
-    sorts = tuple(
-        replace(sort, size=sizes[sort.name]) if sort.size and sort.name in sizes else sort
-        for sort in attribute.sorts
-    )
-    return replace(attribute, sorts=sorts)
 
 
 def _said(name: str, value: Value, times: int) -> str:

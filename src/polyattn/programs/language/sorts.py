@@ -8,6 +8,7 @@ steps apart, names are themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from polyattn.errors import InvalidInput, require_choice
@@ -53,10 +54,14 @@ class Sort:
         if not 0 <= self.landmarks <= self.size:
             raise InvalidInput(f"sort {self.name!r} has {self.size} values to be landmarks.")
 
-    @property
+    @cached_property
     def parts(self) -> tuple[Part, ...]:
         """All values, the numbered ones first."""
         return (*range(self.size), *self.named)
+
+    def holds(self, part: Part) -> bool:
+        """Whether a part is one of the values."""
+        return part in self.named if isinstance(part, str) else 0 <= part < self.size
 
     @property
     def is_ordered(self) -> bool:

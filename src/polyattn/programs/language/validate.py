@@ -10,7 +10,7 @@ from polyattn.programs.language.instructions import Instruction
 from polyattn.programs.language.patterns import Pattern, Variable
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.language.sorts import Sort
+from polyattn.programs.language.sorts import CIRCLE, Sort
 from polyattn.programs.language.terms import Term
 
 
@@ -28,6 +28,8 @@ def validate(program: Program) -> None:
     reasons: list[str] = []
     if not program.instructions:
         reasons.append("it has no instructions")
+    for pattern in program.schema.stop:
+        reasons += [f"stop rule: {reason}" for reason in _pattern(pattern, program.schema)]
     for number, instruction in enumerate(program.instructions, start=1):
         if isinstance(instruction, Instruction):
             found = [*_refusals(instruction, program.schema)]
@@ -39,14 +41,16 @@ def validate(program: Program) -> None:
 
 
 def _refusals(instruction: Instruction, schema: Schema) -> Iterator[str]:
-    own = instruction.refusals()
-    yield from own
-    if own:
+    malformed = instruction.malformed()
+    yield from malformed
+    if malformed:
         return
+    yield from instruction.refusals()
     for term in instruction.terms():
         for pattern in term.patterns:
             yield from _pattern(pattern, schema)
         yield from _variables(term)
+        yield from _conditions(term)
         if not isfinite(term.weight) or term.weight == 0.0:
             yield f"its weight must be a finite number other than 0; got {term.weight!r}"
 
@@ -58,6 +62,8 @@ def _pattern(pattern: Pattern, schema: Schema) -> Iterator[str]:
     elif getattr(schema, name) != pattern.attribute:
         yield f"{name!r} is another attribute than the schema's {getattr(schema, name)}"
     sorts = pattern.attribute.sorts
+    if pattern.whole is not None and pattern.whole not in pattern.attribute.whole:
+        yield f"{pattern.attribute} has no value {pattern.whole!r}"
     if pattern.whole is None and len(pattern.arguments) != len(sorts):
         yield f"{pattern} has {len(pattern.arguments)} parts, {pattern.attribute} has {len(sorts)}"
         return
@@ -65,20 +71,41 @@ def _pattern(pattern: Pattern, schema: Schema) -> Iterator[str]:
         if isinstance(argument, Variable):
             if argument.offset and not sort.is_ordered:
                 yield f"{argument} in {pattern}: a {sort.name} has no next value"
-        elif argument not in sort.parts:
+        elif not isinstance(argument, int | str) or argument not in sort.parts:
             yield f"{argument!r} in {pattern} is no {sort.name}; there are {_parts(sort)}"
 
 
 def _variables(term: Term) -> Iterator[str]:
-    seen: dict[str, tuple[str, Pattern]] = {}
+    seen: dict[str, tuple[Sort, Pattern]] = {}
     for pattern in term.patterns:
-        for name, sort in pattern.variables.items():
-            before, where = seen.setdefault(name, (sort.name, pattern))
-            if before != sort.name:
-                yield f"{name} is a {before} in {where} and a {sort.name} in {pattern}"
+        for argument, sort in zip(pattern.arguments, pattern.attribute.sorts, strict=False):
+            if not isinstance(argument, Variable):
+                continue
+            before, where = seen.setdefault(argument.name, (sort, pattern))
+            if before.name != sort.name:
+                both = f"a {before.name} in {where} and a {sort.name} in {pattern}"
+                yield f"{argument.name} is {both}"
+            elif not _comparable(before, sort):
+                yield f"{argument.name} is one of {before} in {where} and of {sort} in {pattern}"
     bound = {name for pattern in term.patterns[1:] for name in pattern.variables}
-    for name in term.write.variables.keys() - bound:
+    for name in sorted(term.write.variables.keys() - bound):
         yield f"{name} in {term.write} is not known from what is read, matched or asked"
+
+
+def _comparable(one: Sort, other: Sort) -> bool:
+    """Lines may have different lengths, but a step around a circle needs one circle."""
+    return one.kind == other.kind and (one.kind != CIRCLE or one.size == other.size)
+
+
+def _conditions(term: Term) -> Iterator[str]:
+    for condition in term.where:
+        for side in (condition.left, condition.right):
+            if not isinstance(side, Variable):
+                continue
+            if side.name not in term.variables:
+                yield f"{side.name} in '{condition}' does not occur in {term.write} << {term.read}"
+            if side.offset:
+                yield f"{side} in '{condition}': conditions compare variables without steps"
 
 
 def _parts(sort: Sort) -> str:

@@ -16,13 +16,6 @@ class BrokenTrace(PolyattnError, RuntimeError):
     """Tokens that no machine writes: the layer that wrote them does not compute the program."""
 
 
-def require_size(value: object, name: str, least: int = 1) -> int:
-    """An integer of at least ``least``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(f"{name} must be an integer of at least {least}; got {value!r}.")
-    return value
-
-
 def require_kind(machine: object, kind: type, example: str) -> None:
     """A machine of the right kind; an error that says what ``run`` takes."""
     if not isinstance(machine, kind):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from polyattn.errors import require_integer
 from polyattn.programs.encoding import Arguments, Encoding, Task
 from polyattn.programs.language.attributes import INTEGER, Attribute
 from polyattn.programs.language.schema import Schema, Token
@@ -20,7 +21,6 @@ from polyattn.programs.library.arguments import (
     random_word,
     require_fit,
     require_kind,
-    require_size,
     require_word,
 )
 from polyattn.programs.machines.dfa import DFA
@@ -36,7 +36,7 @@ class DFAEncoding(Encoding):
 
     def __post_init__(self) -> None:
         for name, size in self.sizes.items():
-            require_size(size, name)
+            require_integer(name, size)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.encoding import Arguments, Encoding, Task
 from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.instructions import Lookup
@@ -22,7 +22,6 @@ from polyattn.programs.library.arguments import (
     held,
     random_word,
     require_kind,
-    require_size,
     require_word,
 )
 from polyattn.programs.machines.dfa import DFA
@@ -56,7 +55,7 @@ class FixedDFAEncoding(Encoding):
 
     def __post_init__(self) -> None:
         require_kind(self.dfa, DFA, "fixed_dfa(dfa, max_length)")
-        require_size(self.max_length, "max_length")
+        require_integer("max_length", self.max_length)
 
     @property
     def sizes(self) -> dict[str, Any]:

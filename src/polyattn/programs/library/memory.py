@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.errors import InvalidInput, InvalidType
+from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.programs.encoding import Arguments, Encoding, Task
 from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.instructions import Lookup
@@ -18,7 +18,8 @@ from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import symbols
-from polyattn.programs.library.arguments import held, require_size
+from polyattn.programs.library.arguments import held
+from polyattn.programs.machines.dfa import check_letters
 from polyattn.programs.running.decode import Decoded
 
 
@@ -41,8 +42,8 @@ class MemoryEncoding(Encoding):
     n_values: int
 
     def __post_init__(self) -> None:
-        require_size(self.n_keys, "n_keys")
-        require_size(self.n_values, "n_values")
+        require_integer("n_keys", self.n_keys)
+        require_integer("n_values", self.n_values)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -58,6 +59,9 @@ class MemoryEncoding(Encoding):
     def task(self, table: Mapping[int, int], key: int) -> Task:
         if not isinstance(table, Mapping):
             raise InvalidType(f"table must be a mapping of keys to values; got {table!r}.")
+        check_letters(table, self.n_keys, "keys")
+        check_letters(table.values(), self.n_values, "values")
+        check_letters([key], self.n_keys, "key")
         if key not in table:
             raise InvalidInput(f"key {key!r} is not in the table; it has {sorted(table)}.")
         prompt = [self.schema.token(key=each, value=value) for each, value in table.items()]

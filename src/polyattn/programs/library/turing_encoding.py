@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.errors import InvalidInput, require_choice
+from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.programs.encoding import Arguments, Encoding, Task
 from polyattn.programs.language.attributes import INTEGER, Attribute
 from polyattn.programs.language.schema import Schema, Token
@@ -19,7 +19,6 @@ from polyattn.programs.library.arguments import (
     held,
     require_fit,
     require_kind,
-    require_size,
 )
 from polyattn.programs.machines.dfa import check_letters
 from polyattn.programs.machines.turing import (
@@ -28,6 +27,7 @@ from polyattn.programs.machines.turing import (
     TuringRun,
     TuringStep,
     finished,
+    require_place,
 )
 from polyattn.programs.running.decode import Decoded
 
@@ -45,10 +45,10 @@ class TuringEncoding(Encoding):
     n_cells: int
 
     def __post_init__(self) -> None:
-        require_size(self.n_states, "n_states")
-        require_size(self.n_letters, "n_letters")
+        require_integer("n_states", self.n_states)
+        require_integer("n_letters", self.n_letters)
         # On a single cell, left of the head would be the head itself.
-        require_size(self.n_cells, "n_cells", least=2)
+        require_integer("n_cells", self.n_cells, least=2)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -84,13 +84,10 @@ class TuringEncoding(Encoding):
         require_kind(machine, TuringMachine, "run(machine, tape)")
         require_fit(machine, self.n_states, self.n_letters)
         require_choice("overflow", overflow, ("wrap", "error"))
-        require_size(max_steps, "max_steps", least=0)
+        require_integer("max_steps", max_steps, least=0)
         cells = self._cells(machine, tape)
-        for name, value, most in (
-            ("position", position, self.n_cells), ("state", state, machine.n_states),
-        ):  # fmt: skip
-            if require_size(value, name, least=0) >= most:
-                raise InvalidInput(f"{name} must be 0 to {most - 1}; got {value}.")
+        require_place("position", position, self.n_cells)
+        require_place("state", state, machine.n_states)
         prompt = self._prompt(machine, cells, position, state)
 
         def read(decoded: Decoded) -> TuringRun:
@@ -183,4 +180,4 @@ def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> T
         write = int(written[0][0]) if written else read
         history.append(TuringStep(before, at, read, write, move, state))
         tape[at], position = write, (at + move) % len(tape)
-    return finished(tape, position, state, history)
+    return finished(cells, tape, position, state, history)

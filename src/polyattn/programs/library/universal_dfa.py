@@ -14,6 +14,7 @@ from polyattn.programs.language.instructions import (
 )
 from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
+from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.dfa_encodings import OneHotEncoding, RegisterEncoding
 
 STYLES = ("registers", "one_hot")
@@ -70,15 +71,18 @@ def _registers(encoding: RegisterEncoding) -> Program:
     flag, pos, letter, dx = schema.flag, schema.pos, schema.letter, schema.dx
     T, state = schema.T, schema.state
     t, q, r, x = variables("t q r x")
-    instructions: list[Instruction] = [
+    # The word has its own tokens at positions 3 and on, so two tokens hold those.
+    start = range(3)
+    later = tuple(Unequal(t, place) for place in start)
+    instructions: tuple[Instruction, ...] = (
         Copy(dx(x) << letter(x), match=pos(t + 3), query=pos(t)),
         Copy(-(dx(x) << letter(x)), match=pos(t + 2), query=pos(t)),
         Lookup(T(q, r) << T(q, r), match=letter(x), query=dx(x)),
         Register(state(r) << T(q, r), flag=flag(), given=state(q)),
         Constant(state(0), when=pos(1)),
-    ]
-    for place in range(encoding.max_length + 2):
-        # From 3 on the word, too, has a token at this position.
-        seen = 1 if place < 3 else 2
-        instructions += [IfThen(pos(place + 1), pos(place), seen), IfThen(flag(), pos(place), seen)]
-    return Program(schema, tuple(instructions), "universal DFA, registers")
+        *(IfThen(pos(place + 1), when=pos(place)) for place in start),
+        *(IfThen(flag(), when=pos(place)) for place in start),
+        IfThen(pos(t + 1), when=pos(t), seen=2, where=later),
+        IfThen(flag(), when=pos(t), seen=2, where=later),
+    )
+    return Program(schema, instructions, "universal DFA, registers")

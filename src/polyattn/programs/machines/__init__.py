@@ -1,6 +1,8 @@
 """Machines: automata and Turing machines as plain data, and a few that are ready to run."""
 
 from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.files import load_machine, save_machine
+from polyattn.programs.machines.named import NamedMachine
 from polyattn.programs.machines.ready import (
     binary_increment,
     busy_beaver,
@@ -13,13 +15,16 @@ from polyattn.programs.machines.turing import TuringMachine, TuringRun, TuringSt
 
 __all__ = [
     "DFA",
+    "NamedMachine",
     "TuringMachine",
     "TuringRun",
     "TuringStep",
     "binary_increment",
     "busy_beaver",
     "divisibility",
+    "load_machine",
     "palindrome",
     "parity",
+    "save_machine",
     "unary_addition",
 ]

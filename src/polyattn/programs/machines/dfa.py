@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +24,10 @@ class DFA:
     accepting: frozenset[int] = frozenset()
 
     def __init__(self, transitions: ArrayLike, accepting: Iterable[int] = ()) -> None:
-        table = np.asarray(transitions)
+        try:
+            table = np.asarray(transitions)
+        except ValueError:
+            raise InvalidInput("the rows of transitions must have the same length.") from None
         if table.ndim != 2 or 0 in table.shape:
             raise InvalidInput(
                 "transitions must be a table (Q, V): a row for each state, a column for each "
@@ -39,7 +43,10 @@ class DFA:
         table = table.astype(np.int64)
         table.setflags(write=False)
         object.__setattr__(self, "transitions", table)
-        object.__setattr__(self, "accepting", frozenset(map(int, accepting)))
+        try:
+            object.__setattr__(self, "accepting", frozenset(map(index, accepting)))
+        except TypeError:
+            raise InvalidType(f"accepting must be states; got {accepting!r}.") from None
         if not self.accepting <= set(range(self.n_states)):
             raise InvalidInput(f"accepting has states outside 0 to {self.n_states - 1}.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.machines.dfa import DFA
 from polyattn.programs.machines.turing import TuringMachine
 
@@ -18,7 +18,7 @@ _BUSY_BEAVERS = {
 
 def busy_beaver(n_states: int) -> TuringMachine:
     """The busy beaver of 2 to 5 states: start it on a blank tape."""
-    if n_states not in _BUSY_BEAVERS:
+    if not isinstance(n_states, int) or n_states not in _BUSY_BEAVERS:
         raise InvalidInput(f"busy beavers are ready for 2 to 5 states; got {n_states!r}.")
     return TuringMachine.parse(_BUSY_BEAVERS[n_states])
 
@@ -58,7 +58,6 @@ def parity() -> DFA:
 
 def divisibility(divisor: int, base: int = 2) -> DFA:
     """Is a number, read from its first digit, divisible?  The state is the remainder."""
-    if divisor < 1 or base < 2:
-        raise InvalidInput(f"divisor must be at least 1 and base 2; got {divisor} and {base}.")
+    divisor, base = require_integer("divisor", divisor), require_integer("base", base, least=2)
     table = [[(base * rest + digit) % divisor for digit in range(base)] for rest in range(divisor)]
     return DFA(table, accepting=[0])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from types import MappingProxyType
 from typing import NamedTuple
 
-from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.errors import InvalidInput, InvalidType, require_choice, require_integer
 from polyattn.programs.machines.dfa import check_letters
 
 HALT = -1
@@ -39,8 +40,8 @@ class TuringRun:
     steps : how many steps it made
     halted : whether it halted; otherwise the limit of steps ended the run
     history : the steps
-    wrapped_at : the first step after which the head has travelled around the whole tape, so that
-        an endless tape would have shown something else; None if it never did
+    wrapped_at : the first step after which the head is, around the circle, on a cell that it or
+        the input has used on the other side, where an endless tape would be blank; None if never
     """
 
     tape: list[int]
@@ -93,9 +94,8 @@ class TuringMachine:
         require_choice("missing", missing, ("error", "halt"))
         if not isinstance(rules, Mapping):
             raise InvalidType(f"rules must be a mapping; got {type(rules).__name__}.")
-        for name, size in (("n_states", n_states), ("n_letters", n_letters)):
-            if not isinstance(size, int) or size < 1:
-                raise InvalidInput(f"{name} must be an integer of at least 1; got {size!r}.")
+        n_states = require_integer("n_states", n_states)
+        n_letters = require_integer("n_letters", n_letters)
         found = {pair: _checked(pair, rules[pair], n_states, n_letters) for pair in rules}
         pairs = [(state, letter) for state in range(n_states) for letter in range(n_letters)]
         absent = [pair for pair in pairs if pair not in found]
@@ -118,6 +118,8 @@ class TuringMachine:
         the letter to write, the move L, R or S (stay), and the next state.  H, Z and the triple
         "---" halt.
         """
+        if not isinstance(text, str):
+            raise InvalidType(f"the short form of a machine is a text; got {text!r}.")
         rows = text.strip().split("_")
         rules = {}
         for state, row in enumerate(rows):
@@ -135,9 +137,13 @@ class TuringMachine:
         self, tape: Iterable[int], max_steps: int = 1000, position: int = 0, state: int = 0
     ) -> TuringRun:
         """Run on a circular tape, by the rules themselves."""
-        cells = check_letters(tape, self.n_letters, "tape")
+        given = check_letters(tape, self.n_letters, "tape")
+        cells = list(given)
         if not cells:
             raise InvalidInput("the tape needs at least one cell.")
+        require_place("position", position, len(cells))
+        require_place("state", state, self.n_states)
+        require_integer("max_steps", max_steps, least=0)
         history: list[TuringStep] = []
         while state != HALT and len(history) < max_steps:
             read = cells[position]
@@ -145,7 +151,7 @@ class TuringMachine:
             history.append(TuringStep(state, position, read, write, move, after))
             cells[position] = write
             position, state = (position + move) % len(cells), after
-        return finished(cells, position, state, history)
+        return finished(given, cells, position, state, history)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TuringMachine):
@@ -159,9 +165,13 @@ class TuringMachine:
         return f"TuringMachine({self.n_states} states, {self.n_letters} letters)"
 
 
-def finished(tape: list[int], position: int, state: int, history: list[TuringStep]) -> TuringRun:
-    """The record of a run, with the step at which the head had been around the tape."""
-    place = least = most = 0
+def finished(
+    given: list[int], tape: list[int], position: int, state: int, history: list[TuringStep]
+) -> TuringRun:
+    """The record of a run, with the step at which an endless tape would have differed."""
+    start = history[0].position if history else position
+    written = [cell - start for cell, letter in enumerate(given) if letter]
+    place, least, most = 0, min([0, *written]), max([0, *written])
     wrapped_at = None
     for number, step in enumerate(history, start=1):
         place += step.move
@@ -172,13 +182,19 @@ def finished(tape: list[int], position: int, state: int, history: list[TuringSte
     return TuringRun(tape, state, position, len(history), state == HALT, history, wrapped_at)
 
 
+def require_place(name: str, value: object, size: int) -> None:
+    """One of 0, 1, ..., size - 1."""
+    if require_integer(name, value, least=0) >= size:
+        raise InvalidInput(f"{name} must be 0 to {size - 1}; got {value}.")
+
+
 def _checked(
     pair: tuple[int, int], rule: tuple[int, int, int], n_states: int, n_letters: int
 ) -> tuple[int, int, int]:
     """A rule as integers, or an error that names it."""
     try:
-        state, letter = (int(part) for part in pair)
-        after, write, move = (int(part) for part in rule)
+        state, letter = map(index, pair)
+        after, write, move = map(index, rule)
     except (TypeError, ValueError):
         raise InvalidInput(
             f"rule {pair!r}: {rule!r} must be (state, letter): (next_state, write, move)."
@@ -201,7 +217,7 @@ def _triple(triple: str, letter: int, n_states: int) -> tuple[int, int, int]:
         return HALT, letter, 0
     write, move, after = triple[0], triple[1], triple[2]
     state = HALT if after in "HZ" and ord(after) - ord("A") >= n_states else ord(after) - ord("A")
-    if not write.isdigit() or move not in _MOVES or not -1 <= state < n_states:
+    if write not in "0123456789" or move not in _MOVES or not -1 <= state < n_states:
         raise InvalidInput(f"{triple!r} is no rule; it must be like 1RB, 0LA or 1RH.")
     return state, int(write), _MOVES[move]
 

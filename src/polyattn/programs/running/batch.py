@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from polyattn.programs.language.attributes import ONE_HOT
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.lowering import Head
 from polyattn.programs.running.decode import Decoded
@@ -16,7 +17,8 @@ from polyattn.programs.running.decode import Decoded
 class BatchEngine:
     """The heads of a layer for B histories.
 
-    ``grams`` (B, S) has the S entries (match, read) of the Gram matrix that some head reads.
+    ``grams`` (B, S) has the S entries (match, read) of the Gram matrix that some head reads and
+    that can differ from zero: two values of a one-hot attribute never meet in a token.
     For a query coordinate l, row l of ``products`` lists the products G[s] x[l] that it takes
     part in; product e belongs to entry ``entry[e]`` and is written to ``write[e]``.
 
@@ -25,12 +27,14 @@ class BatchEngine:
 
     def __init__(self, schema: Schema, heads: Sequence[Head]) -> None:
         self.schema = schema
+        block = _one_hot_blocks(schema)
         entries: dict[tuple[int, int], int] = {}
         found = [
             (query, entries.setdefault((match, read), len(entries)), write, weight * share)
             for head in heads
             for (query, match), weight in head.attn.items()
             for (read, write), share in head.value.items()
+            if match == read or block[match] < 0 or block[match] != block[read]
         ]
         self.match, self.read = np.array(list(entries), dtype=np.int64).reshape(-1, 2).T
         query = np.array([each[0] for each in found], dtype=np.int64)
@@ -65,18 +69,56 @@ def decode_batch(
     """What ``decode`` gives for each prompt, all histories in step."""
     engine = BatchEngine(schema, heads)
     encoded = [schema.encode(prompt) for prompt in prompts]
-    written: list[list[Token]] = [[] for _ in prompts]
-    stopped = [False] * len(prompts)
-    active = np.array([i for i, limit in enumerate(limits) if limit > 0], dtype=np.int64)
-    grams = np.array([engine.gram(encoded[i]) for i in active]).reshape(len(active), -1)
-    last = np.array([encoded[i][-1] for i in active]).reshape(len(active), schema.n_dims)
+    stopped = np.zeros(len(prompts), dtype=bool)
+    left = np.array(limits, dtype=np.int64)
+    active = np.flatnonzero(left > 0)
+    grams = np.zeros((len(active), len(engine.match)))
+    last = np.zeros((len(active), schema.n_dims), dtype=np.int64)
+    for place, history in enumerate(active):
+        grams[place], last[place] = engine.gram(encoded[history]), encoded[history][-1]
+    owners, written = [active[:0]], [last[:0]]
     while len(active):
         last = schema.round(engine.outputs(grams, last))
-        for i, row in zip(active, last, strict=True):
-            token = schema.decode(row)
-            written[i].append(token)
-            stopped[i] = schema.is_last(token)
+        owners.append(active)
+        written.append(last)
         engine.update(grams, last)
-        going = np.array([not stopped[i] and len(written[i]) < limits[i] for i in active])
+        stopped[active] = _are_last(schema, last)
+        left[active] -= 1
+        going = ~stopped[active] & (left[active] > 0)
         active, grams, last = active[going], grams[going], last[going]
-    return [Decoded(tokens, end) for tokens, end in zip(written, stopped, strict=True)]
+    tokens = _tokens(schema, np.concatenate(owners), np.concatenate(written), len(prompts))
+    return [Decoded(each, bool(end)) for each, end in zip(tokens, stopped, strict=True)]
+
+
+def _are_last(schema: Schema, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """What ``Schema.is_last`` says of each row (B, d)."""
+    endings = [schema.coordinates[atom] for atom in schema.endings]
+    found = np.asarray(rows[:, endings].any(axis=1) | ~rows.any(axis=1))
+    if schema.stop_without:
+        needed = [rows[:, schema.blocks[name]].any(axis=1) for name in schema.stop_without]
+        found |= ~np.any(needed, axis=0)
+    return found
+
+
+def _tokens(
+    schema: Schema, owners: NDArray[np.int64], rows: NDArray[np.int64], n_histories: int
+) -> list[list[Token]]:
+    """The tokens of each history, from all rows (T, d) in the order in which they were written."""
+    tokens: list[Token] = [{} for _ in rows]
+    at, coordinate = np.nonzero(rows)
+    times = rows[at, coordinate]
+    for row, place, held in zip(at.tolist(), coordinate.tolist(), times.tolist(), strict=True):
+        tokens[row][schema.atoms[place]] = held
+    histories: list[list[Token]] = [[] for _ in range(n_histories)]
+    for owner, token in zip(owners.tolist(), tokens, strict=True):
+        histories[owner].append(token)
+    return histories
+
+
+def _one_hot_blocks(schema: Schema) -> list[int]:
+    """The number of the one-hot attribute that each coordinate belongs to; -1 for others."""
+    return [
+        number if attribute.rounding == ONE_HOT else -1
+        for number, attribute in enumerate(schema.attributes)
+        for _ in attribute.values
+    ]

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.schema import Schema, Token
+from polyattn.progress import report
 
 if TYPE_CHECKING:
     from polyattn.programs.encoding import Task
+
+
+# Progress is reported every so many tokens.
+REPORTED = 1 << 10
 
 
 class Predictor(Protocol):
@@ -40,6 +45,8 @@ def decode(schema: Schema, predictor: Predictor, prompt: list[Token], limit: int
     while len(tokens) < limit:
         token = predictor.next_token()
         tokens.append(token)
+        if len(tokens) % REPORTED == 0:
+            report(len(tokens), limit)
         if schema.is_last(token):
             return Decoded(tokens, stopped=True)
     return Decoded(tokens, stopped=False)

@@ -47,8 +47,9 @@ class Engine:
     def start(self, prompt: list[Token]) -> None:
         """Begin with the tokens of a prompt."""
         self._gram = defaultdict(dict)
-        for token in prompt:
-            self._append({self._schema.coordinates[atom]: n for atom, n in token.items()})
+        # By the schema's own rows: it refuses what it does not know, and zeros fall away.
+        for row in self._schema.encode(prompt):
+            self._append({int(at): int(row[at]) for at in row.nonzero()[0]})
 
     def next_token(self) -> Token:
         """The token that comes next, rounded; it is appended."""

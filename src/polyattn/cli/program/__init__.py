@@ -1,0 +1,1 @@
+"""``polyattn program``: machines and programs as attention, one file per subcommand."""

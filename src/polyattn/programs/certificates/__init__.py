@@ -1,0 +1,29 @@
+"""Certificates for programs: on which inputs the traces determine what was learned."""
+
+from polyattn.programs.certificates.certificate import (
+    NOT_SATURATED,
+    SATURATED,
+    UNDECIDED,
+    Leaving,
+    ProgramCertificate,
+)
+from polyattn.programs.certificates.integers import prove_domain
+from polyattn.programs.certificates.issuing import (
+    certify_domain,
+    certify_fresh,
+    certify_training,
+)
+from polyattn.programs.certificates.spans import RowSpan
+
+__all__ = [
+    "NOT_SATURATED",
+    "SATURATED",
+    "UNDECIDED",
+    "Leaving",
+    "ProgramCertificate",
+    "RowSpan",
+    "certify_domain",
+    "certify_fresh",
+    "certify_training",
+    "prove_domain",
+]

@@ -1,0 +1,143 @@
+"""Certificates from training traces alone, from fresh traces, from all traces of a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import log
+
+import numpy as np
+
+from polyattn.errors import InvalidInput
+from polyattn.programs.certificates.certificate import (
+    EXHAUSTIVE,
+    FRESH,
+    NOT_SATURATED,
+    SATURATED,
+    TRAINING,
+    UNDECIDED,
+    Leaving,
+    ProgramCertificate,
+)
+from polyattn.programs.certificates.spans import INSIDE, OUTSIDE, RowSpan, arithmetic_of
+from polyattn.programs.learning.rows import Rows, rows_of
+from polyattn.programs.traces import Trace
+from polyattn.progress import report
+
+# Fresh traces that "saturated" needs: then at most 5 % of traces are outside, 95 times in 100.
+FEWEST_FRESH = 59
+
+# Rows that are tested together.
+BLOCK_ROWS = 2048
+
+
+def certify_training(
+    span: RowSpan, n_rows: int, n_traces: int, n_innovative: int | None = None
+) -> ProgramCertificate:
+    """What the training traces say by themselves.
+
+    Guarantee: M training traces are exchangeable, and at most r of them are not in the span of
+    the others, r the rank of all; so the last one left the span of those before it with
+    probability at most E[r]/M, and a fresh one leaves the larger span of all M no more often.
+    (Where r is the rank of all traces there are, the same argument for M + 1 traces gives
+    r/(M + 1).)  Rows of one trace are not exchangeable.  ``n_innovative`` / M, the share of
+    traces that leave the span of the others, estimates the same without bias for M - 1 traces.
+    """
+    bound = min(1.0, span.rank / n_traces)
+    return ProgramCertificate(
+        UNDECIDED, TRAINING, arithmetic_of(span), False, span.rank, n_rows, n_traces,
+        outside_mass=bound, n_innovative=n_innovative,
+    )  # fmt: skip
+
+
+def certify_fresh(
+    span: RowSpan, n_rows: int, n_traces: int, fresh: Iterable[Trace], delta: float = 0.05
+) -> ProgramCertificate:
+    """What fresh traces say; their labels are not used.
+
+    Guarantee: if a share eps of traces left the span, m independent ones would all stay inside
+    with probability (1 - eps)^m; so if all do, eps <= ln(1/delta)/m with confidence 1 - delta.
+    "saturated" needs all inside and at least FEWEST_FRESH of them.
+    Cost: that of ``span.inside``; stops at the first row outside.
+    """
+    if not 0 < delta < 1:
+        raise InvalidInput(f"delta must be between 0 and 1; got {delta!r}.")
+    found = _look(span, fresh)
+    mass = min(1.0, log(1 / delta) / found.n_traces)
+    verdict = SATURATED if found.n_traces >= FEWEST_FRESH else UNDECIDED
+    certain = found.leaving is None and not found.n_undecided
+    return ProgramCertificate(
+        found.verdict(verdict), FRESH, arithmetic_of(span), False, span.rank, n_rows, n_traces,
+        found.n_traces, found.n_rows, mass if certain else None, 1 - delta if certain else None,
+        leaving=found.leaving, n_undecided=found.n_undecided,
+    )  # fmt: skip
+
+
+def certify_domain(
+    span: RowSpan, n_rows: int, n_traces: int, domain: Iterable[Trace]
+) -> ProgramCertificate:
+    """What ALL traces of a domain say, with whatever arithmetic the span has.
+
+    Guarantee: "saturated" if every row of every trace is inside.  That is as sure as the span's
+    arithmetic; for a proof see ``prove_domain``.
+    Cost: that of ``span.inside``; stops at the first row outside.
+    """
+    found = _look(span, domain)
+    return ProgramCertificate(
+        found.verdict(SATURATED), EXHAUSTIVE, arithmetic_of(span), False, span.rank, n_rows,
+        n_traces, found.n_traces, found.n_rows, leaving=found.leaving,
+        n_undecided=found.n_undecided,
+    )  # fmt: skip
+
+
+class _Look:
+    """What was seen of traces: how many there are, and the first that leaves."""
+
+    def __init__(self) -> None:
+        self.n_traces = self.n_rows = self.n_undecided = 0
+        self.leaving: Leaving | None = None
+
+    def verdict(self, if_inside: str) -> str:
+        if self.leaving is not None:
+            return NOT_SATURATED
+        return UNDECIDED if self.n_undecided else if_inside
+
+
+def _look(span: RowSpan, traces: Iterable[Trace]) -> _Look:
+    """Look at traces until one leaves the span."""
+    found = _Look()
+    for first, parts in _blocks(traces):
+        sizes = [len(part.queries) for part in parts]
+        status = span.inside(_joined(parts))
+        found.n_traces += len(parts)
+        found.n_rows += len(status)
+        found.n_undecided += int(np.count_nonzero((status != INSIDE) & (status != OUTSIDE)))
+        outside = np.flatnonzero(status == OUTSIDE)
+        if len(outside):
+            borders = np.cumsum(sizes)
+            trace = int(np.searchsorted(borders, outside[0], side="right"))
+            row = int(outside[0] - borders[trace] + sizes[trace])
+            found.leaving = Leaving(first + trace, row)
+            break
+        # How many are to come is not known.
+        report(found.n_traces, found.n_traces)
+    if not found.n_traces:
+        raise InvalidInput("a certificate needs at least one trace to look at; got none.")
+    return found
+
+
+def _blocks(traces: Iterable[Trace]) -> Iterator[tuple[int, list[Rows]]]:
+    """The rows of traces in blocks, each with the number of its first trace."""
+    first, waiting, n_rows = 0, list[Rows](), 0
+    for trace in traces:
+        waiting.append(rows_of(trace))
+        n_rows += trace.n_rows
+        if n_rows >= BLOCK_ROWS:
+            yield first, waiting
+            first, waiting, n_rows = first + len(waiting), [], 0
+    if waiting:
+        yield first, waiting
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    grams, queries, targets = zip(*((p.grams, p.queries, p.targets) for p in parts), strict=True)
+    return Rows(np.concatenate(grams), np.concatenate(queries), np.concatenate(targets))

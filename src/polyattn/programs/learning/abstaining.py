@@ -1,0 +1,82 @@
+"""Abstaining: stop where the traces do not determine what comes next, instead of guessing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyattn.programs.certificates.spans import INSIDE, OUTSIDE, RowSpan
+from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.learning.rows import Rows
+from polyattn.programs.running.decode import Predictor
+
+
+@dataclass(frozen=True)
+class Abstained:
+    """A run that stopped before a token that the traces do not determine.
+
+    reason : what is missing, as a sentence
+    number : the number of the token that was not written
+    tokens : those before it, which are determined
+    """
+
+    reason: str
+    number: int
+    tokens: list[Token]
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Undetermined(Exception):
+    """Raised by a cautious predictor, and caught by the run that it stops."""
+
+    def __init__(self, abstained: Abstained) -> None:
+        self.abstained = abstained
+        super().__init__(abstained.reason)
+
+
+class CautiousPredictor:
+    """A predictor that looks at the span of the training rows before each token.
+
+    Cost: that of the span's test, beside the predictor's own.
+    """
+
+    def __init__(self, schema: Schema, predictor: Predictor, span: RowSpan) -> None:
+        self._schema, self._predictor, self._span = schema, predictor, span
+        self._gram = np.zeros((schema.n_dims, schema.n_dims))
+        self._last = np.zeros(schema.n_dims)
+        self._written: list[Token] = []
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt."""
+        tokens = self._schema.encode(prompt).astype(np.float64)
+        self._gram, self._last, self._written = tokens.T @ tokens, tokens[-1], []
+        self._predictor.start(prompt)
+
+    def next_token(self) -> Token:
+        """The token that comes next, if the training rows determine it."""
+        row = Rows(self._gram[None], self._last[None], np.zeros((1, self._schema.n_dims)))
+        status = str(self._span.inside(row)[0])
+        if status != INSIDE:
+            raise Undetermined(self._abstained(status))
+        token = self._predictor.next_token()
+        self._last = self._schema.encode([token])[0].astype(np.float64)
+        self._gram += np.outer(self._last, self._last)
+        self._written.append(token)
+        return token
+
+    def _abstained(self, status: str) -> Abstained:
+        number = len(self._written)
+        said = self._schema.show(self._schema.decode(self._last))
+        why = (
+            "no combination of training rows gives it"
+            if status == OUTSIDE
+            else "whether training rows determine it is too close to call"
+        )
+        reason = (
+            f"Stopped before token {number}, after '{said}': what comes next was not learned, "
+            f"since {why}. More traces that lead there would help."
+        )
+        return Abstained(reason, number, list(self._written))

@@ -1,0 +1,36 @@
+"""The predictor of a layer with any coefficients: the Gram matrix on active pairs, updated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.learning.untied.layer import ActiveLayer
+
+
+class DensePredictor:
+    """Predicts the next token of one history by the coefficients of a layer.
+
+    Cost: u numbers to update and 2 d u flops for each coordinate that the last token holds, with
+    u active pairs.
+    """
+
+    def __init__(self, schema: Schema, layer: ActiveLayer) -> None:
+        self._schema, self._layer = schema, layer
+        self._entries = np.zeros(len(layer.active))
+        self._last = np.zeros(schema.n_dims)
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt."""
+        tokens = self._schema.encode(prompt).astype(np.float64)
+        active = self._layer.active
+        self._entries = np.sum(tokens[:, active.first] * tokens[:, active.second], axis=0)
+        self._last = tokens[-1]
+
+    def next_token(self) -> Token:
+        """The token that comes next, rounded; it is appended."""
+        rounded = self._schema.round(self._layer.step(self._entries, self._last))
+        self._last = rounded.astype(np.float64)
+        active = self._layer.active
+        self._entries += self._last[active.first] * self._last[active.second]
+        return self._schema.decode(rounded)

@@ -1,0 +1,71 @@
+"""learn: a program from traces alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from polyattn.errors import InvalidInput, InvalidType, require_flag
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.learning.learned import Learned
+from polyattn.programs.learning.learned_tied import LearnedTied
+from polyattn.programs.learning.learned_untied import LearnedUntied
+from polyattn.programs.learning.tied.learner import learn_tied
+from polyattn.programs.learning.untied.learner import learn_untied
+from polyattn.programs.traces import Trace
+
+
+def learn(schema: Schema, traces: Iterable[Trace], tied: bool = True, **options: Any) -> Learned:
+    """Learn a program from traces: what was written, token by token, and nothing else.
+
+    Parameters
+    ----------
+    schema : Schema
+        What the tokens mean, how outputs are rounded, and when to stop.
+    traces : iterable of Trace
+        With ``tied=True`` they may be of several sizes.
+    tied : bool
+        True: coefficients depend on the relations of symbols alone; a few terms are chosen, as
+        many as predict left-out traces, and read back as a program that can be resized.
+        False: every coefficient on its own, least squares of smallest norm [yau2024: Algorithm 1].
+    options
+        Tied: ``max_offset`` (the most steps that a term may go on a line or circle),
+        ``max_terms`` (for one attribute), ``n_folds``, ``step`` (weights are its multiples).
+        Untied: ``ridge``, "auto" or a number.
+
+    Returns
+    -------
+    Learned
+        ``run``, ``layer``, ``terms``, ``outcome``, ``certificate``, ``resize``.
+
+    Guarantee: nothing of a compiled program is looked at.  ``outcome`` claims success for a tied
+    program only if every trace was predicted exactly by terms chosen without it, and always the
+    same terms; an untied one only claims to fit its traces, and its certificate says where that
+    determines what it does.
+    """
+    if not isinstance(schema, Schema):
+        raise InvalidType(f"schema must be a Schema; got {type(schema).__name__}.")
+    listed = _checked(schema, traces)
+    if require_flag("tied", tied):
+        labels = None
+        if any(trace.labels is not None for trace in listed):
+            labels = [trace.targets for trace in listed]
+        return LearnedTied(schema, learn_tied(schema, listed, labels=labels, **options))
+    return LearnedUntied(schema, learn_untied(listed, schema=schema, **options), listed)
+
+
+def _checked(schema: Schema, traces: Iterable[Trace]) -> list[Trace]:
+    """The traces, if there are any and all speak of the attributes of the schema."""
+    listed = list(traces)
+    if not listed:
+        raise InvalidInput("learning needs at least one trace; got none.")
+    names = list(schema.blocks)
+    for number, trace in enumerate(listed):
+        if not isinstance(trace, Trace):
+            raise InvalidType(f"traces[{number}] must be a Trace; got {type(trace).__name__}.")
+        if list(trace.schema.blocks) != names:
+            raise InvalidInput(
+                f"traces[{number}] has the attributes {', '.join(trace.schema.blocks)}; the schema "
+                f"has {', '.join(names)}."
+            )
+    return listed

@@ -1,0 +1,143 @@
+"""Learned programs: they run, say what they learned, and know where they would be guessing."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from polyattn.errors import InvalidInput, require_flag
+from polyattn.model import LinearAttention
+from polyattn.programs.certificates import (
+    ProgramCertificate,
+    RowSpan,
+    certify_domain,
+    certify_fresh,
+    certify_training,
+)
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.abstaining import CautiousPredictor, Undetermined
+from polyattn.programs.running.decode import run_encoded
+from polyattn.programs.running.runnable import Runnable
+from polyattn.programs.traces import Trace
+from polyattn.solve.outcome import Outcome
+
+
+class Learned(Runnable):
+    """A program that was learned from traces.
+
+    Attributes
+    ----------
+    schema : Schema
+    outcome : Outcome
+        What was found and whether it held on traces that were left out (``str`` says it).
+    traces : tuple of Trace
+        What it was learned from.
+    """
+
+    def __init__(self, schema: Schema, outcome: Outcome, traces: Sequence[Trace]) -> None:
+        self.schema, self.outcome, self.traces = schema, outcome, tuple(traces)
+
+    @property
+    def n_traces(self) -> int:
+        """How many traces it was learned from."""
+        return len(self.traces)
+
+    @property
+    def n_rows(self) -> int:
+        """How many tokens these have to predict."""
+        return sum(trace.n_rows for trace in self.traces)
+
+    @property
+    @abstractmethod
+    def layer(self) -> LinearAttention:
+        """The layer: X (n, d), prompt and what followed, to the next token before rounding."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> list[Term]:
+        """The program, read back: ``print`` them."""
+
+    @property
+    @abstractmethod
+    def span(self) -> RowSpan:
+        """The span of the training rows, in which predictions are determined."""
+
+    @abstractmethod
+    def resize(self, **sizes: int) -> Learned:
+        """The same program for other sizes, such as ``resize(n_states=5, n_letters=4)``."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether what was learned held wherever it was checked.
+
+        For a tied program that is on every trace, without having seen it; an untied one is only
+        held against the traces it was learned from.
+        """
+        return self.outcome.name in ("learned", "fitted")
+
+    @cached_property
+    def certificate(self) -> ProgramCertificate:
+        """What the training traces say by themselves; ``certify`` can say more."""
+        return certify_training(self.span, self.n_rows, self.n_traces, self._n_innovative())
+
+    def certify(
+        self,
+        fresh: Iterable[Trace] | None = None,
+        domain: Iterable[Trace] | None = None,
+        delta: float = 0.05,
+        exact: bool = False,
+    ) -> ProgramCertificate:
+        """Whether the training traces determine the program on other traces, too.
+
+        Parameters
+        ----------
+        fresh : traces
+            Drawn independently of those it was learned from; their labels are not used.  If
+            none leaves the span, that bounds how often others do.
+        domain : traces
+            All there are (``all_traces``): if none leaves the span, none ever will.
+        delta : float
+            One minus the confidence of the bound.
+        exact : bool
+            False: the span is judged in floating point, and rows too near to its border leave
+            the verdict undecided.  True, for untied programs: fresh traces modulo a prime, and
+            a domain in integers, which makes the verdict a theorem.
+        """
+        if (fresh is None) == (domain is None):
+            raise InvalidInput("certify takes fresh traces, or all traces of a domain.")
+        if domain is not None:
+            return self._certify_domain(domain, require_flag("exact", exact))
+        span = self._exact_span() if require_flag("exact", exact) else self.span
+        return certify_fresh(span, self.n_rows, self.n_traces, fresh or (), delta)
+
+    def run(self, *given: Any, abstain: bool = False, **options: Any) -> Any:
+        """Run on a machine and its input; the result is that of the compiled program.
+
+        With ``abstain=True`` a step that the training traces do not determine is not taken: what
+        comes back is ``Abstained``, with the reason and the tokens so far.
+        """
+        if not abstain:
+            return super().run(*given, **options)
+        cautious = CautiousPredictor(self.schema, self.predictor(), self.span)
+        try:
+            return run_encoded(self.schema, cautious, given, options)
+        except Undetermined as stopped:
+            return stopped.abstained
+
+    def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
+        span = self._exact_span() if exact else self.span
+        return certify_domain(span, self.n_rows, self.n_traces, domain)
+
+    def _exact_span(self) -> RowSpan:
+        """The span in exact arithmetic."""
+        raise InvalidInput("only untied programs have an exact span; leave exact out.")
+
+    def _n_innovative(self) -> int | None:
+        """How many training traces are not in the span of the others, if that is known."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"Learned({self.outcome.name}, {self.n_traces} traces, {self.n_rows} rows)"

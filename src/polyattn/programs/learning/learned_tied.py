@@ -1,0 +1,45 @@
+"""Programs learned by relation: a few terms that hold at every size."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from polyattn.model import LinearAttention
+from polyattn.programs.compiled import Compiled
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.learned import Learned
+from polyattn.programs.learning.tied.learner import TiedFit
+from polyattn.programs.learning.tied.span import SizedSpan
+from polyattn.programs.running.engine import Engine
+
+
+class LearnedTied(Learned):
+    """A program of terms, at the sizes of ``schema``; ``fit`` has the details."""
+
+    def __init__(self, schema: Schema, fit: TiedFit) -> None:
+        super().__init__(schema, fit.outcome, fit.traces)
+        self.fit = fit
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        """The terms as the compiler takes them; this can be saved."""
+        return Compiled(self.schema, self.fit.terms_at(self.schema), "learned program")
+
+    @property
+    def terms(self) -> list[Term]:
+        return list(self.compiled.terms)
+
+    @property
+    def layer(self) -> LinearAttention:
+        return self.compiled.layer
+
+    @cached_property
+    def span(self) -> SizedSpan:
+        return self.fit.span_at(self.schema)
+
+    def predictor(self) -> Engine:
+        return self.compiled.predictor()
+
+    def resize(self, **sizes: int) -> LearnedTied:
+        return LearnedTied(self.schema.resize(**sizes), self.fit)

@@ -1,0 +1,197 @@
+"""The span of training equations over relations: where every tied layer that fits them agrees.
+
+For a new row, each coordinate a has features phi.  If phi is a combination of training equations,
+all coefficients that fit these give the same y[a]; else some give another.  A row is inside if
+that holds for all its coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import lapack, solve_triangular
+
+from polyattn.programs.certificates.spans import statuses
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.learning.rows import Rows
+from polyattn.programs.learning.tied.equations import Features, Group, collect, features_of
+from polyattn.programs.learning.tied.relations import Relations
+from polyattn.programs.traces import Trace
+
+# Pivots below this share of the largest are rounding: features are small integers.
+DEPENDENT = 1e-11
+
+
+class RelationSpan:
+    """The span of the training equations, and the coefficients of least norm in it.
+
+    Parameters
+    ----------
+    relations : which coefficients are tied
+    groups : the different training equations, group by group
+    ridge : weight of ||w||^2 beside the squared errors; 0 for the least norm of all that fit
+
+    Guarantee: with integers as features, floating point is used for the distance alone; a row is
+    called inside below 1e-10 of its own square, outside above 1e-6, and undecided between.
+    Cost: O(n r^2) for n different equations of rank r, in each group.
+    """
+
+    def __init__(self, relations: Relations, groups: dict[int, Group], ridge: float = 0.0) -> None:
+        self.relations, self.ridge = relations, ridge
+        self._groups = groups
+        self._solved: dict[int, _Solved] = {}
+
+    @classmethod
+    def of(
+        cls,
+        schema: Schema,
+        traces: Sequence[Trace],
+        labels: Sequence[NDArray] | None = None,
+        *,
+        max_offset: int = 3,
+        ridge: float = 0.0,
+    ) -> RelationSpan:
+        """The span of the equations of traces."""
+        relations = Relations(schema, max_offset)
+        return cls(relations, collect(relations, traces, labels), ridge)
+
+    @property
+    def rank(self) -> int:
+        """The dimension of the span, over all groups."""
+        return sum(self._group(group).rank for group in self._groups)
+
+    @property
+    def n_relations(self) -> int:
+        """The relations that occur in training equations: the unknowns."""
+        return sum(len(self._group(group).codes) for group in self._groups)
+
+    def at(self, schema: Schema) -> SizedSpan:
+        """The span as it looks to rows of a schema of any sizes."""
+        return SizedSpan(self, schema)
+
+    def _group(self, group: int) -> _Solved:
+        if group not in self._solved:
+            self._solved[group] = _Solved(self._groups[group], self.ridge)
+        return self._solved[group]
+
+
+@dataclass(frozen=True, eq=False)
+class SizedSpan:
+    """A span for the rows of one schema."""
+
+    span: RelationSpan
+    schema: Schema
+
+    @property
+    def rank(self) -> int:
+        """The dimension of the span."""
+        return self.span.rank
+
+    def inside(self, rows: Rows) -> NDArray[np.str_]:
+        """For each row "inside", "outside" or "undecided"; targets are not looked at."""
+        return statuses(self.distances(rows))
+
+    def distances(self, rows: Rows) -> NDArray[np.float64]:
+        """For each row, the largest relative squared distance of a coordinate from the span."""
+        return self._each(rows, "distances").max(axis=1)
+
+    def outputs(self, rows: Rows) -> NDArray[np.float64]:
+        """The outputs (m, d) of the coefficients of least norm, before rounding."""
+        return self._each(rows, "outputs")
+
+    def coefficients(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The coefficients of least norm: coordinates (4, n) of a, j <= k, l, and values (n,).
+
+        T[a, j, k, l] and T[a, k, j, l] together have the value.  Cost: O(d^4 / 2): small d only.
+        """
+        sized, d = self.span.relations.at(self.schema), self.schema.n_dims
+        first, second = np.triu_indices(d)
+        at, values = [], []
+        for a, group in enumerate(sized.groups.tolist()):
+            codes = sized.code(np.array(a), first[:, None], second[:, None], np.arange(d))
+            found = self.span._group(group).weights_of(codes.ravel())
+            pair, last = np.divmod(np.flatnonzero(found), d)
+            at.append(np.stack([np.full(len(pair), a), first[pair], second[pair], last]))
+            values.append(found[found != 0])
+        return np.concatenate(at, axis=1), np.concatenate(values)
+
+    def _each(self, rows: Rows, method: str) -> NDArray[np.float64]:
+        sized = self.span.relations.at(self.schema)
+        features = features_of(rows, sized)
+        result = np.zeros(rows.queries.shape)
+        group_of = np.tile(sized.groups, len(result))
+        for group in np.unique(sized.groups):
+            own = np.flatnonzero(group_of == group)
+            number = np.full(result.size, -1)
+            number[own] = np.arange(len(own))
+            chosen = np.flatnonzero(number[features.equations] >= 0)
+            part = Features(
+                number[features.equations[chosen]],
+                features.codes[chosen],
+                features.values[chosen],
+            )
+            solved = self.span._group(int(group))
+            result.ravel()[own] = getattr(solved, method)(part, len(own))
+        return result
+
+
+class _Solved:
+    """One group of equations: codes, a well-conditioned choice of rows, their factor."""
+
+    def __init__(self, group: Group, ridge: float) -> None:
+        self.codes, matrix = group.matrix()
+        gram = (matrix @ matrix.T).toarray()
+        scale = np.sqrt(np.maximum(np.diag(gram), 1.0))
+        gram /= np.outer(scale, scale)
+        factor, pivots, rank, _ = lapack.dpstrf(gram, tol=DEPENDENT, lower=1)
+        self.rank = int(rank) if gram.any() else 0
+        chosen = pivots[: self.rank] - 1
+        self._factor = np.tril(factor[: self.rank, : self.rank])
+        self._basis = sparse.diags_array(1 / scale[chosen]) @ matrix[chosen]
+        self._matrix, self._targets, self._ridge = matrix, group.targets, ridge
+        self._counts = np.array(group.counts, dtype=np.float64)
+        self._own_targets = group.targets[chosen] / scale[chosen]
+
+    def distances(self, features: Features, n: int) -> NDArray[np.float64]:
+        known, unknown = self._split(features, n)
+        norms = np.asarray(known.multiply(known).sum(axis=1)).ravel() + unknown
+        inner = solve_triangular(self._factor, (self._basis @ known.T).toarray(), lower=True)
+        left = norms - np.einsum("rn,rn->n", inner, inner)
+        return np.where(norms > 0, np.maximum(left, 0.0) / np.where(norms > 0, norms, 1.0), 0.0)
+
+    def outputs(self, features: Features, n: int) -> NDArray[np.float64]:
+        known, _ = self._split(features, n)
+        return known @ self._weights
+
+    def weights_of(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+        column = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        return np.where(self.codes[column] == codes, self._weights[column], 0.0)
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float64]:
+        if self._ridge > 0:
+            gram = (self._matrix @ self._matrix.T).toarray()
+            gram[np.diag_indices_from(gram)] += self._ridge / self._counts
+            return self._matrix.T @ np.linalg.solve(gram, self._targets)
+        half = solve_triangular(self._factor, self._own_targets, lower=True)
+        return self._basis.T @ solve_triangular(self._factor, half, lower=True, trans="T")
+
+    def _split(self, features: Features, n: int) -> tuple[sparse.csr_array, NDArray[np.float64]]:
+        """Features over known relations (n, relations), and the power of the unknown ones."""
+        column = np.searchsorted(self.codes, features.codes)
+        column = np.minimum(column, len(self.codes) - 1)
+        is_known = self.codes[column] == features.codes
+        values = features.values.astype(np.float64)
+        shape = (n, len(self.codes))
+        known = sparse.coo_array(
+            (values[is_known], (features.equations[is_known], column[is_known])), shape=shape
+        ).tocsr()
+        rest = ~is_known
+        unknown = np.zeros(n)
+        np.add.at(unknown, features.equations[rest], values[rest] ** 2)
+        return known, unknown

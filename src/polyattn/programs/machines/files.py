@@ -1,0 +1,85 @@
+"""Machines in files: JSON or YAML that people write (docs/machine_files.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType
+from polyattn.files import write_atomically
+from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.format.content import content_of, machine_from
+from polyattn.programs.machines.format.syntax import JSON, YAML, parse
+from polyattn.programs.machines.named import NamedMachine
+from polyattn.programs.machines.turing import TuringMachine
+
+# Far more than any machine that can be run.
+MOST_BYTES = 1_000_000
+
+
+def load_machine(path: str | os.PathLike[str]) -> NamedMachine:
+    """Read a machine from a ``.json``, ``.yaml`` or ``.yml`` file.
+
+    Returns the machine with its start state and blank as number 0, and the names of the file.
+    Raises FileFormatError, with the file and the place in it, for whatever is wrong there, and
+    MissingExtra for YAML without pyyaml.
+    """
+    source = Path(path)
+    suffix = _suffix(source)
+    if not source.is_file():
+        raise FileNotFoundError(f"there is no file {str(source)!r}.")
+    size = source.stat().st_size
+    if size > MOST_BYTES:
+        raise FileFormatError(
+            f"{str(source)!r} has {size} bytes; a machine file has at most {MOST_BYTES}."
+        )
+    try:
+        text = source.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"{str(source)!r} is no text in UTF-8 (byte {error.start}); JSON and YAML are."
+        ) from None
+    try:
+        return machine_from(parse(text, suffix))
+    except (InvalidInput, InvalidType) as error:
+        raise FileFormatError(f"{str(source)!r}: {error}") from None
+
+
+def save_machine(machine: NamedMachine | DFA | TuringMachine, path: str | os.PathLike[str]) -> None:
+    """Write a machine to a ``.json``, ``.yaml`` or ``.yml`` file, complete or not at all."""
+    target = Path(path)
+    suffix = _suffix(target)
+    named = machine if isinstance(machine, NamedMachine) else NamedMachine.plain(machine)
+    content = content_of(named)
+    if suffix in JSON:
+        text = _json(content)
+    else:
+        from polyattn.programs.machines.format.yaml_syntax import write_yaml
+
+        text = write_yaml(content)
+    write_atomically(target, lambda file: file.write(text.encode()))
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (*JSON, *YAML):
+        raise FileFormatError(
+            f"machine files end in {', '.join((*JSON, *YAML))}; got {str(path)!r}."
+        )
+    return suffix
+
+
+def _json(content: dict[str, Any]) -> str:
+    """JSON with one line for each key, and one for each state of the table."""
+    lines = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            rows = ",\n".join(
+                f"    {json.dumps(state)}: {json.dumps(row)}" for state, row in value.items()
+            )
+            lines.append(f"  {json.dumps(key)}: {{\n{rows}\n  }}")
+        else:
+            lines.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

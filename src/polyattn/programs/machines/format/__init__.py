@@ -1,0 +1,1 @@
+"""The format of machine files: syntax, names, tables, rules, and back."""

@@ -1,0 +1,104 @@
+"""Plain data to machines and back."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from polyattn.errors import InvalidInput, InvalidType
+from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.format import dfa, turing
+from polyattn.programs.machines.format.names import shown
+from polyattn.programs.machines.named import FIRST, NamedMachine, runs_together
+from polyattn.programs.machines.turing import HALT
+
+KINDS = {"dfa": (dfa.KEYS, dfa.read_dfa), "turing": (turing.KEYS, turing.read_turing)}
+
+# What other programs call these keys.
+_OTHER_WORDS = {
+    "accept": "accepting", "final": "accepting", "initial": "start", "alphabet": "letters",
+    "symbols": "letters", "delta": "transitions", "type": "kind", "head": "position",
+    "steps": "max_steps", "table": "transitions' or 'rules", "input": "word' or 'tape",
+}  # fmt: skip
+_MOVE_NAMES = {-1: "L", 0: "S", 1: "R"}
+
+
+def machine_from(content: Any) -> NamedMachine:
+    """The machine that plain data describe: a table, a short form, or a mapping with keys."""
+    if isinstance(content, list):
+        content = {"transitions": content}
+    elif isinstance(content, str):
+        content = {"rules": content}
+    if not isinstance(content, dict):
+        raise InvalidType(
+            "a machine is a mapping with transitions or rules, a table of transitions, or a text "
+            f"such as 1RB1LB_1LA1RH; got {shown(content)}."
+        )
+    keys, reader = KINDS[_kind(content)]
+    for key in content:
+        if key not in keys:
+            raise InvalidInput(f"the key {shown(key)} is unknown{_hint(key, keys)}")
+    name = content.get("name", "")
+    if not isinstance(name, str):
+        raise InvalidType(f"name must be text; got {shown(name)}.")
+    return reader(content, name)
+
+
+def content_of(named: NamedMachine) -> dict[str, Any]:
+    """A machine as plain data: ``machine_from`` gives it back."""
+    machine, states, letters = named.machine, named.states, named.letters
+    content: dict[str, Any] = {"kind": named.kind}
+    if named.name:
+        content["name"] = named.name
+    content |= {"states": list(states), "letters": list(letters)}
+    if isinstance(machine, DFA):
+        content["start"] = states[0]
+        if named.decides:
+            content["accepting"] = [states[q] for q in sorted(machine.accepting)]
+        content["transitions"] = {
+            state: {x: states[int(r)] for x, r in zip(letters, row, strict=True)}
+            for state, row in zip(states, machine.transitions, strict=True)
+        }
+        return content | ({} if named.input is None else {"word": _input(named)})
+    content |= {"blank": letters[0], "start": states[0]}
+    content["halt"] = list(dict.fromkeys(named.halts.values()))
+    content["rules"] = {state: {} for state in states}
+    for (q, x), (after, write, move) in machine.rules.items():
+        target = named.halts.get((q, x), "HALT") if after == HALT else states[after]
+        rule = [target, letters[write], _MOVE_NAMES[move]]
+        content["rules"][states[q]][letters[x]] = rule
+    if named.input is not None:
+        content["tape"] = _input(named)
+    if named.position != FIRST:
+        content["position"] = named.position
+    if named.max_steps is not None:
+        content["max_steps"] = named.max_steps
+    return content
+
+
+def _input(named: NamedMachine) -> str | list[str]:
+    names = [named.letters[x] for x in named.input or ()]
+    return "".join(names) if runs_together(named.letters) else names
+
+
+def _kind(content: dict[str, Any]) -> str:
+    kind = content.get("kind")
+    if kind is None:
+        found = [
+            kind for kind, key in (("turing", "rules"), ("dfa", "transitions")) if key in content
+        ]
+        if len(found) == 1:
+            return found[0]
+        problem = "both transitions and rules" if found else "neither transitions nor rules"
+        raise InvalidInput(
+            f"it has {problem}: a finite automaton has transitions, a Turing machine rules."
+        )
+    if not isinstance(kind, str) or kind.lower() not in KINDS:
+        raise InvalidInput(f"kind must be dfa or turing; got {shown(kind)}.")
+    return kind.lower()
+
+
+def _hint(key: Any, keys: tuple[str, ...]) -> str:
+    word = str(key).lower()
+    meant = _OTHER_WORDS.get(word) or next(iter(get_close_matches(word, keys, 1)), "")
+    return f"; is it {meant!r}?" if meant else f"; the keys are {', '.join(keys)}."

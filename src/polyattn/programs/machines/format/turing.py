@@ -1,0 +1,179 @@
+"""Turing machines from plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polyattn.errors import InvalidInput, require_choice
+from polyattn.programs.machines.format.names import Names, name_of, names_from, several, shown
+from polyattn.programs.machines.format.rules import Action, RuleReader
+from polyattn.programs.machines.format.tables import (
+    entries,
+    letter_names,
+    listed,
+    missing,
+    require_table,
+    state_names,
+)
+from polyattn.programs.machines.named import (
+    ENDS,
+    FIRST,
+    LAST,
+    NamedMachine,
+    end_name,
+    read_letters,
+    short_names,
+)
+from polyattn.programs.machines.turing import HALT, TuringMachine
+
+KEYS = (
+    "kind", "name", "states", "letters", "blank", "start", "halt", "rules", "missing",
+    "tape", "position", "max_steps",
+)  # fmt: skip
+
+
+def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
+    """The machine that a file describes, start state and blank renumbered to 0."""
+    if isinstance(content.get("rules"), str):
+        states, letters, actions = _short_form(content)
+    else:
+        require_table(content, "rules")
+        states, letters, actions = _rules(content)
+    start = states.find(content["start"], "start") if "start" in content else 0
+    blank = _blank(content, letters)
+    order = [start, *(q for q in range(len(states)) if q != start)]
+    signs = [blank, *(x for x in range(len(letters)) if x != blank)]
+    place = {q: new for new, q in enumerate(order)} | {HALT: HALT}
+    sign = {x: new for new, x in enumerate(signs)}
+    rules = {
+        (place[q], sign[x]): (place[each.next_state], sign[each.write], each.move)
+        for (q, x), each in actions.items()
+    }
+    named = tuple(letters.names[x] for x in signs)
+    tape = read_letters(content["tape"], named, "tape") if "tape" in content else None
+    return NamedMachine(
+        machine=TuringMachine(rules, len(order), len(signs)),
+        states=tuple(states.names[q] for q in order),
+        letters=named,
+        name=name,
+        halts={(place[q], sign[x]): each.end for (q, x), each in actions.items() if each.end},
+        input=None if tape is None else tuple(tape),
+        position=_position(content),
+        max_steps=_max_steps(content),
+    )
+
+
+def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
+    """States, letters and what is done, from a table of rules."""
+    states, halting = _states(content)
+    letters = _letters(content)
+    reader = RuleReader(states, letters, halting)
+    table = content["rules"]
+    if isinstance(table, dict):
+        # A halting state may be listed with nothing to do.
+        table = {state: row for state, row in table.items() if row or str(state) not in halting}
+        for state in table:
+            if str(state) in halting:
+                raise InvalidInput(f"state {str(state)!r} halts, and yet has rules.")
+    found = entries({"rules": table}, "rules", states, letters)
+    absent = missing(found, states, letters)
+    rest = require_choice("missing", content.get("missing", "error"), ("error", "halt"))
+    if absent and rest == "error":
+        busy = {q for q, _ in found}
+        idle = [state for q, state in enumerate(states.names) if q not in busy]
+        if idle:
+            raise InvalidInput(
+                f"state {idle[0]!r} has no rules; if the machine ends there, say so with "
+                f"halt: {idle[0]}."
+            )
+        raise InvalidInput(
+            f"there is no rule for {listed(absent)}. Write them, or let the machine halt there "
+            "with missing: halt."
+        )
+    pairs = [(q, x) for q in range(len(states)) for x in range(len(letters))]
+    end = halting[0] if "halt" in content and halting else end_name(states.names)
+    stop = {pair: Action(HALT, pair[1], 0, end) for pair in pairs if pair not in found}
+    return states, letters, stop | {pair: reader.action(found[pair], *pair) for pair in found}
+
+
+def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
+    """The states, and the names of those in which the machine halts."""
+    table = content["rules"]
+    with_rules = (
+        {str(state) for state, row in table.items() if row} if isinstance(table, dict) else ()
+    )
+    if "halt" in content:
+        halting = tuple(name_of(each, "halt") for each in several(content["halt"]))
+    else:
+        halting = tuple(name for name in ENDS if name not in with_rules)
+    if isinstance(table, list) and "states" not in content:
+        return Names("state", short_names(len(table))), halting
+    listed_states = state_names(content, "rules")
+    states = [name for name in listed_states.names if name not in halting]
+    if not states:
+        raise InvalidInput("all states halt; a machine needs one that does something.")
+    start = content.get("start")
+    if start is not None and str(start) in halting:
+        raise InvalidInput(f"start: the machine would halt in {str(start)!r} at once.")
+    return Names("state", states), halting
+
+
+def _letters(content: dict[str, Any]) -> Names:
+    letters = letter_names(content, "rules")
+    blank = content.get("blank")
+    if blank is None or not isinstance(blank, str | int) or isinstance(blank, bool):
+        return letters
+    # People list the letters of the input; the blank is a letter of the tape.
+    name = name_of(blank, "blank")
+    return letters if name in letters.numbers else Names("letter", [name, *letters.names])
+
+
+def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
+    """``1RB1LB_1LA1RH``: everything in one text."""
+    text = content["rules"]
+    for key in ("missing", "halt"):
+        if key in content:
+            raise InvalidInput(f"{key} says nothing beside rules in the short form; leave it out.")
+    try:
+        machine = TuringMachine.parse(text)
+    except ValueError as error:
+        raise InvalidInput(f"rules: {error}") from None
+    states = _given_names(content, "state", short_names(machine.n_states))
+    letters = _given_names(content, "letter", tuple(map(str, range(machine.n_letters))))
+    end = end_name(states.names)
+    actions = {
+        pair: Action(after, write, move, end if after == HALT else "")
+        for pair, (after, write, move) in machine.rules.items()
+    }
+    return states, letters, actions
+
+
+def _given_names(content: dict[str, Any], kind: str, usual: tuple[str, ...]) -> Names:
+    if f"{kind}s" not in content:
+        return Names(kind, usual)
+    given = names_from(content[f"{kind}s"], kind)
+    if len(given) != len(usual):
+        raise InvalidInput(f"{kind}s has {len(given)} names; rules have {len(usual)} {kind}s.")
+    return given
+
+
+def _blank(content: dict[str, Any], letters: Names) -> int:
+    if "blank" in content:
+        return letters.find(content["blank"], "blank")
+    return letters.numbers.get("_", 0)
+
+
+def _position(content: dict[str, Any]) -> int | str:
+    value = content.get("position", FIRST)
+    if value in (FIRST, LAST) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise InvalidInput(f"position must be a whole number, first or last; got {shown(value)}.")
+
+
+def _max_steps(content: dict[str, Any]) -> int | None:
+    value = content.get("max_steps")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidInput(f"max_steps must be a whole number of at least 0; got {shown(value)}.")
+    return value
