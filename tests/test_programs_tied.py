@@ -432,7 +432,7 @@ def test_training_rows_are_inside_and_a_row_of_another_kind_is_outside():
 def test_least_norm_and_rules_agree_inside_the_span():
     found = dfa_traces(30, sizes=(3, 2, 4))
     fit = learn_least_norm(found[0].schema, found, n_folds=3)
-    assert fit.outcome.name == "learned", str(fit.outcome)
+    assert fit.outcome.name == "fitted", str(fit.outcome)
     rules = learn_tied(found[0].schema, found)
     assert rules.span.rank == fit.span.rank
     law = Law(rules.schema, rules.terms)

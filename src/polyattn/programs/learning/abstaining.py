@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from polyattn.programs.certificates.spans import INSIDE, OUTSIDE, RowSpan
 from polyattn.programs.language.schema import Schema, Token
-from polyattn.programs.learning.rows import Rows
+from polyattn.programs.learning.history import History
 from polyattn.programs.running.decode import Predictor
 
 
@@ -45,31 +43,27 @@ class CautiousPredictor:
 
     def __init__(self, schema: Schema, predictor: Predictor, span: RowSpan) -> None:
         self._schema, self._predictor, self._span = schema, predictor, span
-        self._gram = np.zeros((schema.n_dims, schema.n_dims))
-        self._last = np.zeros(schema.n_dims)
-        self._written: list[Token] = []
+        self._history, self._written = History(schema), list[Token]()
 
     def start(self, prompt: list[Token]) -> None:
         """Begin with the tokens of a prompt."""
-        tokens = self._schema.encode(prompt).astype(np.float64)
-        self._gram, self._last, self._written = tokens.T @ tokens, tokens[-1], []
+        self._written = []
+        self._history.start(prompt)
         self._predictor.start(prompt)
 
     def next_token(self) -> Token:
         """The token that comes next, if the training rows determine it."""
-        row = Rows(self._gram[None], self._last[None], np.zeros((1, self._schema.n_dims)))
-        status = str(self._span.inside(row)[0])
+        status = str(self._span.inside(self._history.row)[0])
         if status != INSIDE:
             raise Undetermined(self._abstained(status))
         token = self._predictor.next_token()
-        self._last = self._schema.encode([token])[0].astype(np.float64)
-        self._gram += np.outer(self._last, self._last)
+        self._history.append(self._schema.encode([token])[0])
         self._written.append(token)
         return token
 
     def _abstained(self, status: str) -> Abstained:
         number = len(self._written)
-        said = self._schema.show(self._schema.decode(self._last))
+        said = self._schema.show(self._schema.decode(self._history.last))
         why = (
             "no combination of training rows gives it"
             if status == OUTSIDE

@@ -8,14 +8,22 @@ from typing import Any
 from polyattn.errors import InvalidInput, InvalidType, require_flag
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.learned import Learned
+from polyattn.programs.learning.learned_least_norm import LearnedLeastNorm
 from polyattn.programs.learning.learned_tied import LearnedTied
 from polyattn.programs.learning.learned_untied import LearnedUntied
 from polyattn.programs.learning.tied.learner import learn_tied
+from polyattn.programs.learning.tied.least_norm import learn_least_norm
 from polyattn.programs.learning.untied.learner import learn_untied
 from polyattn.programs.traces import Trace
 
 
-def learn(schema: Schema, traces: Iterable[Trace], tied: bool = True, **options: Any) -> Learned:
+def learn(
+    schema: Schema,
+    traces: Iterable[Trace],
+    tied: bool = True,
+    sparse: bool = True,
+    **options: Any,
+) -> Learned:
     """Learn a program from traces: what was written, token by token, and nothing else.
 
     Parameters
@@ -28,9 +36,12 @@ def learn(schema: Schema, traces: Iterable[Trace], tied: bool = True, **options:
         True: coefficients depend on the relations of symbols alone; a few terms are chosen, as
         many as predict left-out traces, and read back as a program that can be resized.
         False: every coefficient on its own, least squares of smallest norm [yau2024: Algorithm 1].
+    sparse : bool
+        Of tied learning: False keeps all relations, with the coefficients of smallest norm.
     options
         Tied: ``max_offset`` (the most steps that a term may go on a line or circle),
-        ``max_terms`` (for one attribute), ``n_folds``, ``step`` (weights are its multiples).
+        ``n_folds``; sparse: ``max_terms`` (for one attribute), ``step`` (weights are its
+        multiples); not sparse: ``ridge``.
         Untied: ``ridge``, "auto" or a number.
 
     Returns
@@ -47,10 +58,12 @@ def learn(schema: Schema, traces: Iterable[Trace], tied: bool = True, **options:
         raise InvalidType(f"schema must be a Schema; got {type(schema).__name__}.")
     listed = _checked(schema, traces)
     if require_flag("tied", tied):
-        labels = None
-        if any(trace.labels is not None for trace in listed):
-            labels = [trace.targets for trace in listed]
-        return LearnedTied(schema, learn_tied(schema, listed, labels=labels, **options))
+        noisy = any(trace.labels is not None for trace in listed)
+        labels = [trace.targets for trace in listed] if noisy else None
+        if require_flag("sparse", sparse):
+            return LearnedTied(schema, learn_tied(schema, listed, labels=labels, **options))
+        found = learn_least_norm(schema, listed, labels=labels, **options)
+        return LearnedLeastNorm(schema, found)
     return LearnedUntied(schema, learn_untied(listed, schema=schema, **options), listed)
 
 

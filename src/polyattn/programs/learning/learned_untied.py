@@ -10,10 +10,9 @@ import numpy as np
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention
 from polyattn.programs.certificates import ProgramCertificate, prove_domain
-from polyattn.programs.language.attributes import Attribute
-from polyattn.programs.language.patterns import Pattern
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.coefficients import constant_terms
 from polyattn.programs.learning.dense import DensePredictor
 from polyattn.programs.learning.learned import Learned
 from polyattn.programs.learning.untied.exact_span import ExactSpan
@@ -46,19 +45,9 @@ class LearnedUntied(Learned):
     def terms(self) -> list[Term]:
         """One term for each coefficient, the largest first: there can be very many."""
         matrices, active = self.program.active_layer.matrices, self.program.active_layer.active
-        places = np.argwhere(np.abs(matrices) > NEGLIGIBLE)
-        order = np.argsort(-np.abs(matrices[tuple(places.T)]), kind="stable")
-        patterns = [_pattern(self.schema, at) for at in range(self.schema.n_dims)]
-        return [
-            Term(
-                patterns[write],
-                patterns[active.first[pair]],
-                patterns[active.second[pair]],
-                patterns[query],
-                float(matrices[query, write, pair]),
-            )
-            for query, write, pair in places[order].tolist()
-        ]
+        query, write, pair = np.nonzero(np.abs(matrices) > NEGLIGIBLE)
+        places = np.stack([write, active.first[pair], active.second[pair], query])
+        return constant_terms(self.schema, places, matrices[query, write, pair])
 
     def predictor(self) -> DensePredictor:
         return DensePredictor(self.schema, self.program.active_layer)
@@ -99,9 +88,3 @@ def _outcome(program: UntiedProgram) -> Outcome:
         program.outcome,
         "Nothing outside the training rows is determined; test it on traces you trust.",
     )
-
-
-def _pattern(schema: Schema, coordinate: int) -> Pattern:
-    name, value = schema.atoms[coordinate]
-    attribute: Attribute = getattr(schema, name)
-    return Pattern(attribute, whole=value) if isinstance(value, str) else attribute(*value)

@@ -9,7 +9,7 @@ Its coefficients are many and not to be read; it is right wherever the traces de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,28 @@ class LeastNormFit:
     schema: Schema
     relations: RelationSpan
     findings: Findings
+    traces: tuple[Trace, ...] = field(repr=False)
 
     @property
     def outcome(self) -> Outcome:
-        """``learned``, or what failed and what to try."""
-        return self.findings.outcome
+        """``fitted``, or what failed and what to try."""
+        found = self.findings
+        if found.n_folds < 2:
+            return found.outcome
+        if found.mismatches:
+            return Outcome(
+                "unexplained",
+                f"{found.n_wrong} of {found.n_tokens} held-out tokens were predicted wrongly, "
+                f"first {found.mismatches[0]}.",
+                "Give more traces, of more machines and of mixed lengths.",
+            )
+        return Outcome(
+            "fitted",
+            f"Every token of all {found.n_traces} traces was predicted exactly by coefficients "
+            "learned without that trace.",
+            "It knows nothing of relations that did not occur, and larger machines have others: "
+            "run(..., abstain=True) stops there.",
+        )
 
     @property
     def span(self) -> SizedSpan:
@@ -78,7 +95,7 @@ def learn_least_norm(
         gaps=(),
     )
     everything = _fit(schema, traces, labels, list(range(len(traces))), ridge, max_offset)
-    return LeastNormFit(schema, everything, findings)
+    return LeastNormFit(schema, everything, findings, tuple(traces))
 
 
 def _fit(
