@@ -311,7 +311,7 @@ def test_rules_that_differ_are_found(run, monkeypatch, tmp_path):
         (["run", "bb2", "--position", -5000], ["at most 4096"]),
         (["run", "1RB1LB_1LA1R"], ["no machine"]),
         (["run", "1RB1LB_1LA1RX"], ["'1RX' is no rule"]),
-        (["run", "divisibility:0"], ["divisor must be at least 1"]),
+        (["run", "divisibility:0"], ["divisor must be an integer of at least 1"]),
         (["run", "divisibility:x"], ["divisibility:7"]),
         (["run", "divisibility:7,10,2"], ["divisibility:7"]),
         (["run", "divisibility:10000000"], ["up to divisor 1000"]),

@@ -284,7 +284,7 @@ REFUSED_RUNS = [
     ("turing", (BB2,), {"state": 2}, "state must be 0 to 1; got 2"),
     ("turing", (STAY,), {"state": 1}, "state must be 0 to 0; got 1"),
     ("turing", (BB2,), {"overflow": "grow"}, "overflow must be one of 'wrap', 'error'"),
-    ("memory", ({}, 0), {}, "key 0 is not in the table; it has []"),
+    ("memory", ({}, 0), {}, "table must hold at least one key; got none"),
     ("memory", ({1: 1}, 0), {}, "key 0 is not in the table; it has [1]"),
     ("memory", ({1: 3}, 1), {}, "values[0] is 3; the letters are 0 to 2"),
     ("memory", ({3: 1}, 3), {}, "keys[0] is 3"),

@@ -1,5 +1,7 @@
 """Tied learning: relations, rules, spans, and outcomes that claim no more than was checked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -392,6 +394,20 @@ def test_a_trace_that_contradicts_the_others_is_named():
     assert [str(each) for each in fit.findings.mismatches] == [
         "trace 4, token 0, attribute 'state'"
     ]
+
+
+def test_rules_that_fit_as_well_and_go_on_differently_are_named():
+    """No cell is left twice to the left: where the head is and where it was look the same."""
+    program = universal_turing_machine(3, 3, 9)
+    fit = learn_tied(program.schema, traces(program, 10, random_state=19))
+    assert fit.outcome.name == "ambiguous"
+    assert not fit.findings.mismatches
+    assert fit.findings.n_agreeing == fit.findings.n_folds
+    wrong, right = "cell(p) & mq(-1, q) given cell(p)", "dp(p) & flag given mq(-1, q)"
+    assert any(wrong in pair and right in pair for pair in fit.findings.rivals)
+    # The same traces, said to be complete, cannot be continued: nothing tells the rules apart.
+    ended = [replace(trace, cut=False) for trace in traces(program, 10, random_state=19)]
+    assert learn_tied(program.schema, ended).outcome.name == "learned"
 
 
 def test_no_traces_are_refused():

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.arguments import (
-    RandomState,
-    require_generator,
-    require_level,
-)
-from polyattn.errors import require_integer
+from polyattn.data.arguments import RandomState, require_generator, require_level
+from polyattn.errors import InvalidType, require_integer
 from polyattn.programs import Schema, Trace, traces, universal_dfa, universal_turing_machine
 
 
@@ -70,13 +66,13 @@ def turing_traces(
 
 
 def with_wrong_labels(
-    clean: Sequence[Trace], noise: float = 0.0, flips: float = 0.0, random_state: RandomState = 0
+    clean: Iterable[Trace], noise: float = 0.0, flips: float = 0.0, random_state: RandomState = 0
 ) -> list[Trace]:
     """The same traces with labels that are not quite right; what was seen before stays right.
 
     Parameters
     ----------
-    clean : sequence of Trace
+    clean : iterable of Trace
     noise : float
         Standard deviation of normal noise on every number of every label.
     flips : float
@@ -85,8 +81,12 @@ def with_wrong_labels(
     """
     noise, flips = require_level(noise, "noise"), require_level(flips, "flips", most=1.0)
     rng = require_generator(random_state)
+    if isinstance(clean, Trace):
+        raise InvalidType("clean must be a list of traces; got one Trace.")
     found = []
-    for trace in clean:
+    for place, trace in enumerate(clean):
+        if not isinstance(trace, Trace):
+            raise InvalidType(f"clean[{place}] must be a Trace; got {type(trace).__name__}.")
         labels = np.array(trace.targets, dtype=np.float64)
         flipped = rng.random(len(labels)) < flips
         for number in np.flatnonzero(flipped):
@@ -98,10 +98,21 @@ def with_wrong_labels(
 
 def _flipped(label: NDArray, schema: Schema, rng: np.random.Generator) -> NDArray:
     """A label in which the numbers of one attribute that it holds stand elsewhere."""
-    blocks = [block for block in schema.blocks.values() if block.stop - block.start > 1]
-    held = [block for block in blocks if label[block].any()]
+    choices = [
+        (block, others) for block in schema.blocks.values() if (others := _elsewhere(label[block]))
+    ]
     changed = label.copy()
-    if held:
-        block = held[rng.integers(len(held))]
-        changed[block] = np.roll(label[block], rng.integers(1, block.stop - block.start))
+    if choices:
+        block, others = choices[rng.integers(len(choices))]
+        changed[block] = others[rng.integers(len(others))]
+    else:
+        # Nothing that could stand elsewhere: one number that should be there is not, or is.
+        at = rng.integers(len(label))
+        changed[at] = 0.0 if label[at] else 1.0
     return changed
+
+
+def _elsewhere(held: NDArray) -> list[NDArray]:
+    """The numbers of an attribute moved on, in all ways that change something."""
+    moved = (np.roll(held, step) for step in range(1, len(held)))
+    return [each for each in moved if np.any(each != held)]

@@ -19,11 +19,15 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """One run: the prompt, how many tokens may follow, and how to read them."""
+    """One run: the prompt, how many tokens may follow, and how to read them.
+
+    ``endless``: without the stop rule it would go on; the limit cuts it off.
+    """
 
     prompt: list[Token]
     limit: int
     read: Callable[[Decoded], Any]
+    endless: bool = False
 
 
 class Encoding(ABC):

@@ -20,6 +20,7 @@ class Trace:
         prompt and completion[:t]
     source : the machine and the input, if they are known
     labels : array (m, d), what to learn instead of the completion: the same with noise
+    cut : whether the run was cut off; it would have gone on
     """
 
     schema: Schema
@@ -27,6 +28,7 @@ class Trace:
     completion: NDArray[np.int64]
     source: Any = None
     labels: NDArray | None = None
+    cut: bool = False
 
     @property
     def n_rows(self) -> int:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
 from itertools import cycle, islice
 from typing import Any
 
-import numpy as np
-
-from polyattn.errors import InvalidInput, require_integer
-from polyattn.programs.encoding import Task
+from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.programs.encoding import Encoding, Task
 from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.program import Program
-from polyattn.programs.running.decode import decode
+from polyattn.programs.running.decode import decode, recorded
 from polyattn.programs.traces import Trace
 from polyattn.progress import report
+from polyattn.random_state import RandomState, require_generator
 
 
 def traces(
     program: Program,
     n_traces: int | None = None,
-    random_state: int | np.random.Generator = 0,
-    machines: Sequence[Any] | None = None,
-    inputs: Sequence[Any] | None = None,
+    random_state: RandomState = 0,
+    machines: Iterable[Any] | None = None,
+    inputs: Iterable[Any] | None = None,
     **options: Any,
 ) -> list[Trace]:
     """Histories of a program, token by token, written by its interpreter.
@@ -40,39 +40,71 @@ def traces(
         What the program can draw: ``lengths=(least, most)`` of words, ``steps=(least, most)`` of
         Turing machines.
     """
-    encoding = program.schema.encoding
-    if encoding is None:
-        raise InvalidInput("traces needs a program whose schema has an encoding.")
-    n_given = max(len(each) for each in (machines or (), inputs or ()))
+    encoding = _encoding_of(program, "traces")
+    _require_known(encoding.sample, options, ("rng", "machine", "given"))
+    given_machines, given_inputs = _listed("machines", machines), _listed("inputs", inputs)
+    n_given = max(len(given_machines), len(given_inputs))
     count = require_integer("n_traces", n_traces if n_traces is not None else n_given or 25)
-    rng = np.random.default_rng(random_state)
+    rng = require_generator(random_state)
     found = []
-    for machine, given in zip(_turns(machines, count), _turns(inputs, count), strict=True):
+    for machine, given in zip(
+        _turns(given_machines, count), _turns(given_inputs, count), strict=True
+    ):
         arguments, chosen = encoding.sample(rng, machine, given, **options)
         found.append(trace_of(program, encoding.task(*arguments, **chosen), arguments))
         report(len(found), count)
     return found
 
 
-def all_traces(program: Program, **options: Any) -> Iterable[Trace]:
+def all_traces(program: Program, **options: Any) -> Iterator[Trace]:
     """The histories of every machine on every input, one after the other.
 
     ``lengths=(least, most)`` restricts the words of automata.
     """
-    encoding = program.schema.encoding
-    if encoding is None:
-        raise InvalidInput("all_traces needs a program whose schema has an encoding.")
-    for arguments in encoding.everything(**options):
-        yield trace_of(program, encoding.task(*arguments), arguments)
+    encoding = _encoding_of(program, "all_traces")
+    _require_known(encoding.everything, options)
+    everything = encoding.everything(**options)
+    return (trace_of(program, encoding.task(*each), each) for each in everything)
 
 
 def trace_of(program: Program, task: Task, source: Any = None) -> Trace:
     """The history of one task."""
-    tokens = decode(program.schema, Interpreter(program), task.prompt, task.limit).tokens
-    encode = program.schema.encode
-    return Trace(program.schema, encode(task.prompt), encode(tokens), source)
+    found = decode(program.schema, Interpreter(program), task.prompt, task.limit)
+    return recorded(program.schema, task, found, source)
 
 
-def _turns(items: Sequence[Any] | None, count: int) -> list[Any]:
+def _encoding_of(program: Program, name: str) -> Encoding:
+    if not isinstance(program, Program):
+        raise InvalidType(f"{name} needs a Program; got {type(program).__name__}.")
+    if program.schema.encoding is None:
+        raise InvalidInput(f"{name} needs a program whose schema has an encoding.")
+    return program.schema.encoding
+
+
+def _require_known(
+    draw: Callable[..., Any], options: Iterable[str], own: Iterable[str] = ()
+) -> None:
+    known = [name for name in signature(draw).parameters if name not in own]
+    for name in options:
+        if name not in known:
+            raise InvalidType(
+                f"this program has the options {', '.join(known) or '(none)'}; got {name!r}."
+            )
+
+
+def _listed(name: str, items: Iterable[Any] | None) -> list[Any]:
+    """The items as a list that is not empty, or nothing if they are not given."""
+    if items is None:
+        return []
+    try:
+        listed = list(items)
+    except TypeError:
+        raise InvalidType(f"{name} must be a list; got {type(items).__name__}.") from None
+    if not listed:
+        raise InvalidInput(f"{name} must not be empty; leave it out for random ones.")
+    return listed
+
+
+def _turns(items: list[Any], count: int) -> list[Any]:
     """``count`` of the items, from the start again when they end; None for each without any."""
     return list(islice(cycle(items), count)) if items else [None] * count

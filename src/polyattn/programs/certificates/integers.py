@@ -123,7 +123,8 @@ def _prefixes(traces: Sequence[Trace]) -> SequenceBatch:
 
 def _prefix(trace: Trace, row: int) -> NDArray:
     tokens = trace.tokens[: len(trace.prompt) + row]
-    return tokens.astype(np.int8) if np.abs(tokens).max(initial=0) < 128 else tokens
+    small = tokens.dtype.kind in "iu" and np.abs(tokens).max(initial=0) < 128
+    return tokens.astype(np.int8) if small else tokens
 
 
 def _chunks(traces: Sequence[Trace]) -> Iterable[tuple[int, Sequence[Trace]]]:

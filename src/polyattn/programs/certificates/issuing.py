@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import log
+from numbers import Real
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def certify_fresh(
     "saturated" needs all inside and at least FEWEST_FRESH of them.
     Cost: that of ``span.inside``; stops at the first row outside.
     """
-    if not 0 < delta < 1:
+    if not isinstance(delta, Real) or not 0 < delta < 1:
         raise InvalidInput(f"delta must be between 0 and 1; got {delta!r}.")
     found = _look(span, fresh)
     mass = min(1.0, log(1 / delta) / found.n_traces)

@@ -38,11 +38,15 @@ class Undetermined(Exception):
 class CautiousPredictor:
     """A predictor that looks at the span of the training rows before each token.
 
+    ``doubt`` says why the predictor is not right on those rows themselves, if it is not: then
+    their span says nothing about it, and no token is written.
     Cost: that of the span's test, beside the predictor's own.
     """
 
-    def __init__(self, schema: Schema, predictor: Predictor, span: RowSpan) -> None:
-        self._schema, self._predictor, self._span = schema, predictor, span
+    def __init__(
+        self, schema: Schema, predictor: Predictor, span: RowSpan, doubt: str = ""
+    ) -> None:
+        self._schema, self._predictor, self._span, self._doubt = schema, predictor, span, doubt
         self._history, self._written = History(schema), list[Token]()
 
     def start(self, prompt: list[Token]) -> None:
@@ -53,6 +57,8 @@ class CautiousPredictor:
 
     def next_token(self) -> Token:
         """The token that comes next, if the training rows determine it."""
+        if self._doubt:
+            raise Undetermined(Abstained(f"Stopped before token 0: {self._doubt}", 0, []))
         status = str(self._span.inside(self._history.row)[0])
         if status != INSIDE:
             raise Undetermined(self._abstained(status))

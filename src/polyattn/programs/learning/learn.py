@@ -7,6 +7,7 @@ from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType, require_flag
 from polyattn.programs.language.schema import Schema
+from polyattn.programs.learning.checking import require_options, require_traces
 from polyattn.programs.learning.learned import Learned
 from polyattn.programs.learning.learned_least_norm import LearnedLeastNorm
 from polyattn.programs.learning.learned_tied import LearnedTied
@@ -56,29 +57,15 @@ def learn(
     """
     if not isinstance(schema, Schema):
         raise InvalidType(f"schema must be a Schema; got {type(schema).__name__}.")
-    listed = _checked(schema, traces)
-    if require_flag("tied", tied):
-        noisy = any(trace.labels is not None for trace in listed)
-        labels = [trace.targets for trace in listed] if noisy else None
-        if require_flag("sparse", sparse):
-            return LearnedTied(schema, learn_tied(schema, listed, labels=labels, **options))
-        found = learn_least_norm(schema, listed, labels=labels, **options)
-        return LearnedLeastNorm(schema, found)
-    return LearnedUntied(schema, learn_untied(listed, schema=schema, **options), listed)
-
-
-def _checked(schema: Schema, traces: Iterable[Trace]) -> list[Trace]:
-    """The traces, if there are any and all speak of the attributes of the schema."""
-    listed = list(traces)
+    tied, sparse = require_flag("tied", tied), require_flag("sparse", sparse)
+    require_options(tied, sparse, options)
+    listed = list(require_traces("traces", traces, schema, any_size=tied))
     if not listed:
         raise InvalidInput("learning needs at least one trace; got none.")
-    names = list(schema.blocks)
-    for number, trace in enumerate(listed):
-        if not isinstance(trace, Trace):
-            raise InvalidType(f"traces[{number}] must be a Trace; got {type(trace).__name__}.")
-        if list(trace.schema.blocks) != names:
-            raise InvalidInput(
-                f"traces[{number}] has the attributes {', '.join(trace.schema.blocks)}; the schema "
-                f"has {', '.join(names)}."
-            )
-    return listed
+    if not tied:
+        return LearnedUntied(schema, learn_untied(listed, schema=schema, **options), listed)
+    noisy = any(trace.labels is not None for trace in listed)
+    labels = [trace.targets for trace in listed] if noisy else None
+    if sparse:
+        return LearnedTied(schema, learn_tied(schema, listed, labels=labels, **options))
+    return LearnedLeastNorm(schema, learn_least_norm(schema, listed, labels=labels, **options))

@@ -19,6 +19,7 @@ from polyattn.programs.certificates import (
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.abstaining import CautiousPredictor, Undetermined
+from polyattn.programs.learning.checking import require_traces
 from polyattn.programs.running.decode import run_encoded
 from polyattn.programs.running.runnable import Runnable
 from polyattn.programs.traces import Trace
@@ -74,7 +75,7 @@ class Learned(Runnable):
         """Whether what was learned held wherever it was checked.
 
         For a tied program that is on every trace, without having seen it; an untied one is only
-        held against the traces it was learned from.
+        held against the traces it was learned from, more than could be fitted whatever they say.
         """
         return self.outcome.name in ("learned", "fitted")
 
@@ -108,20 +109,25 @@ class Learned(Runnable):
         """
         if (fresh is None) == (domain is None):
             raise InvalidInput("certify takes fresh traces, or all traces of a domain.")
+        exact = require_flag("exact", exact)
         if domain is not None:
-            return self._certify_domain(domain, require_flag("exact", exact))
-        span = self._exact_span() if require_flag("exact", exact) else self.span
-        return certify_fresh(span, self.n_rows, self.n_traces, fresh or (), delta)
+            return self._certify_domain(require_traces("domain", domain, self.schema), exact)
+        span = self._exact_span() if exact else self.span
+        looked_at = require_traces("fresh", fresh or (), self.schema)
+        return certify_fresh(span, self.n_rows, self.n_traces, looked_at, delta)
 
     def run(self, *given: Any, abstain: bool = False, **options: Any) -> Any:
         """Run on a machine and its input; the result is that of the compiled program.
 
         With ``abstain=True`` a step that the training traces do not determine is not taken: what
         comes back is ``Abstained``, with the reason and the tokens so far.
+
+        Guarantee: if some layer of the learned kind computes the program, and labels are right,
+        a run that does not abstain gives what that layer gives (up to rounding in the span).
         """
-        if not abstain:
+        if not require_flag("abstain", abstain):
             return super().run(*given, **options)
-        cautious = CautiousPredictor(self.schema, self.predictor(), self.span)
+        cautious = CautiousPredictor(self.schema, self.predictor(), self.span, self._doubt)
         try:
             return run_encoded(self.schema, cautious, given, options)
         except Undetermined as stopped:
@@ -134,6 +140,11 @@ class Learned(Runnable):
     def _exact_span(self) -> RowSpan:
         """The span in exact arithmetic."""
         raise InvalidInput("only untied programs have an exact span; leave exact out.")
+
+    @property
+    @abstractmethod
+    def _doubt(self) -> str:
+        """Why it is not right on the traces it was learned from; empty if it is."""
 
     def _n_innovative(self) -> int | None:
         """How many training traces are not in the span of the others, if that is known."""

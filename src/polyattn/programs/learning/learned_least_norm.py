@@ -11,8 +11,10 @@ from polyattn.model import LinearAttention
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.coefficients import constant_terms, layer_of
+from polyattn.programs.learning.doubt import doubt_of
 from polyattn.programs.learning.history import History
 from polyattn.programs.learning.learned import Learned
+from polyattn.programs.learning.rows import rows_of
 from polyattn.programs.learning.tied.least_norm import LeastNormFit
 from polyattn.programs.learning.tied.span import SizedSpan
 
@@ -42,6 +44,12 @@ class LearnedLeastNorm(Learned):
 
     def resize(self, **sizes: int) -> LearnedLeastNorm:
         return LearnedLeastNorm(self.schema.resize(**sizes), self.fit)
+
+    @cached_property
+    def _doubt(self) -> str:
+        return doubt_of(
+            self.traces, lambda trace: self.fit.span_at(trace.schema).outputs(rows_of(trace))
+        )
 
     @cached_property
     def _coefficients(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from polyattn.model import LinearAttention
 from polyattn.programs.compiled import Compiled
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Atom, Schema
 from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.doubt import doubt_of
 from polyattn.programs.learning.learned import Learned
 from polyattn.programs.learning.tied.learner import TiedFit
 from polyattn.programs.learning.tied.span import SizedSpan
+from polyattn.programs.running.batch import BatchEngine
 from polyattn.programs.running.engine import Engine
+from polyattn.programs.traces import Trace
 
 
 class LearnedTied(Learned):
@@ -43,3 +49,24 @@ class LearnedTied(Learned):
 
     def resize(self, **sizes: int) -> LearnedTied:
         return LearnedTied(self.schema.resize(**sizes), self.fit)
+
+    @cached_property
+    def _doubt(self) -> str:
+        engines: dict[tuple[Atom, ...], BatchEngine] = {}
+
+        def outputs(trace: Trace) -> NDArray[np.float64]:
+            schema = trace.schema
+            if schema.atoms not in engines:
+                heads = Compiled(schema, self.fit.terms_at(schema)).heads
+                engines[schema.atoms] = BatchEngine(schema, heads)
+            return _outputs(engines[schema.atoms], trace)
+
+        return doubt_of(self.traces, outputs)
+
+
+def _outputs(engine: BatchEngine, trace: Trace) -> NDArray[np.float64]:
+    """The outputs (m, d) for each token of a trace, given all that was before it."""
+    tokens = trace.tokens
+    grams = np.cumsum(tokens[:, engine.match] * tokens[:, engine.read], axis=0, dtype=np.float64)
+    before = slice(len(trace.prompt) - 1, -1)
+    return engine.outputs(grams[before], tokens[before])

@@ -25,12 +25,16 @@ from polyattn.solve.outcome import Outcome
 # Coefficients below this are rounding.
 NEGLIGIBLE = 1e-9
 
+# All labels are fitted; or they are, but none is confirmed by others; or some are not believed;
+# or none is fitted exactly.
+FITTED, UNCHECKED, REPAIRED, PENALISED = "fitted", "unchecked", "repaired", "penalised"
+
 
 class LearnedUntied(Learned):
     """A layer whose coefficients were learned one by one; ``program`` has the details."""
 
     def __init__(self, schema: Schema, program: UntiedProgram, traces: Sequence[Trace]) -> None:
-        super().__init__(schema, _outcome(program), traces)
+        super().__init__(schema, _outcome(program, schema, traces), traces)
         self.program = program
 
     @property
@@ -64,27 +68,44 @@ class LearnedUntied(Learned):
     def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
         if not exact:
             return super()._certify_domain(domain, exact)
-        if self.program.n_rows != self.n_rows:
+        if self.outcome.name not in (FITTED, UNCHECKED):
             raise InvalidInput(
-                "some labels contradict the others and were not believed; a proof needs traces "
-                "without contradictions."
+                "a proof needs a layer that gives every token of its traces; this one does not: "
+                f"{self.outcome.sentence}"
             )
         return prove_domain(self.traces, domain)
+
+    @property
+    def _doubt(self) -> str:
+        return self.outcome.sentence if self.outcome.name == PENALISED else ""
 
     def _n_innovative(self) -> int:
         return len(innovative(self.program.span))
 
 
-def _outcome(program: UntiedProgram) -> Outcome:
-    if program.ridge == 0.0:
+def _outcome(program: UntiedProgram, schema: Schema, traces: Sequence[Trace]) -> Outcome:
+    if program.ridge != 0.0:
         return Outcome(
-            "fitted",
+            PENALISED,
             program.outcome,
-            "What it does in the span of these rows is determined by them; the certificate says "
-            "how likely other traces are to leave it, and run(..., abstain=True) stops there.",
+            "Nothing outside the training rows is determined; test it on traces you trust.",
+        )
+    given, fitted = np.concatenate([each.targets for each in traces]), program.span.features.targets
+    if len(given) != len(fitted) or np.any(schema.round(given) != schema.round(fitted)):
+        return Outcome(
+            REPAIRED,
+            program.outcome,
+            "It stands or falls with the labels that are believed; test it on traces you trust.",
+        )
+    if program.n_rows == program.span.rank:
+        return Outcome(
+            UNCHECKED,
+            f"{program.outcome} They are independent: any labels would have been fitted.",
+            "Give more traces, until some rows are determined by others.",
         )
     return Outcome(
-        "penalised",
+        FITTED,
         program.outcome,
-        "Nothing outside the training rows is determined; test it on traces you trust.",
+        "What it does in the span of these rows is determined by them; the certificate says "
+        "how likely other traces are to leave it, and run(..., abstain=True) stops there.",
     )

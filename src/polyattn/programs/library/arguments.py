@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -44,14 +47,43 @@ def require_word(dfa: DFA, word: Any, max_length: int) -> list[int]:
     return letters
 
 
+def require_range(name: str, given: Any, least: int, most: int | None = None) -> tuple[int, int]:
+    """Two integers, the smaller first, that do not leave what is possible."""
+    said = f"from {least} to {most}" if most is not None else f"of at least {least}"
+    try:
+        low, high = (index(each) for each in given)
+    except (TypeError, ValueError):
+        raise InvalidType(
+            f"{name} must be two integers {said}, as in {name}=({least}, {most or 25}); got "
+            f"{given!r}."
+        ) from None
+    if not least <= low <= high or (most is not None and high > most):
+        raise InvalidInput(f"{name} must be two integers {said}, the smaller first; got {given!r}.")
+    return low, high
+
+
 def random_word(
-    rng: np.random.Generator, dfa: DFA, given: Any, lengths: tuple[int, int]
+    rng: np.random.Generator, dfa: DFA, given: Any, lengths: Any, max_length: int
 ) -> list[int]:
-    """The given word, or a random one of a random length between two."""
+    """The given word, or a random one of any length, or of one between two."""
+    least, most = require_lengths(lengths, max_length)
     if given is not None:
         return dfa.check(given)
-    length = rng.integers(lengths[0], lengths[1] + 1)
-    return rng.integers(dfa.n_letters, size=length).tolist()
+    return rng.integers(dfa.n_letters, size=rng.integers(least, most + 1)).tolist()
+
+
+def all_words(dfa: DFA, lengths: Any, max_length: int) -> Iterator[list[int]]:
+    """Every word of these lengths."""
+    least, most = require_lengths(lengths, max_length)
+    letters = range(dfa.n_letters)
+    return (
+        list(word) for length in range(least, most + 1) for word in product(letters, repeat=length)
+    )
+
+
+def require_lengths(lengths: Any, max_length: int) -> tuple[int, int]:
+    """Lengths of words that are not empty and fit; all of them unless given."""
+    return (1, max_length) if lengths is None else require_range("lengths", lengths, 1, max_length)
 
 
 def held(token: Token, attribute: str, number: int) -> Value:

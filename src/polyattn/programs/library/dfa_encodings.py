@@ -17,6 +17,7 @@ from polyattn.programs.language.attributes import INTEGER, Attribute
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.library.arguments import (
+    all_words,
     held,
     random_word,
     require_fit,
@@ -62,17 +63,16 @@ class DFAEncoding(Encoding):
         """A random table and word, of any of these lengths (1 to the longest unless given)."""
         if machine is None:
             machine = DFA(rng.integers(self.n_states, size=(self.n_states, self.n_letters)))
-        return (machine, random_word(rng, machine, given, lengths or (1, self.max_length))), {}
+        require_kind(machine, DFA, "traces(program, machines=[dfa])")
+        return (machine, random_word(rng, machine, given, lengths, self.max_length)), {}
 
     def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
         """Every table with every word of these lengths (all lengths unless given)."""
-        least, most = lengths or (1, self.max_length)
         shape = (self.n_states, self.n_letters)
-        for table in product(range(self.n_states), repeat=self.n_states * self.n_letters):
-            dfa = DFA(np.array(table).reshape(shape))
-            for length in range(least, most + 1):
-                for word in product(range(self.n_letters), repeat=length):
-                    yield dfa, list(word)
+        tables = product(range(self.n_states), repeat=self.n_states * self.n_letters)
+        words = list(all_words(DFA(np.zeros(shape, dtype=int)), lengths, self.max_length))
+        machines = (DFA(np.array(table).reshape(shape)) for table in tables)
+        return ((dfa, list(word)) for dfa in machines for word in words)
 
     @abstractmethod
     def _task(self, dfa: DFA, word: list[int]) -> Task: ...

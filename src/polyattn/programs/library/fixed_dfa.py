@@ -19,6 +19,7 @@ from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.library.arguments import (
+    all_words,
     held,
     random_word,
     require_kind,
@@ -89,12 +90,11 @@ class FixedDFAEncoding(Encoding):
         """A random word, of any of these lengths (1 to the longest unless given)."""
         if machine is not None:
             raise InvalidInput("this program has its automaton built in; give inputs only.")
-        return (random_word(rng, self.dfa, given, lengths or (1, self.max_length)),), {}
+        return (random_word(rng, self.dfa, given, lengths, self.max_length),), {}
 
-    def everything(self) -> Iterator[tuple[Any, ...]]:
-        for length in range(1, self.max_length + 1):
-            for word in product(range(self.dfa.n_letters), repeat=length):
-                yield (list(word),)
+    def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
+        """Every word of these lengths (all lengths unless given)."""
+        return ((word,) for word in all_words(self.dfa, lengths, self.max_length))
 
 
 def _states(decoded: Decoded) -> list[int]:

@@ -57,8 +57,7 @@ class MemoryEncoding(Encoding):
         return Schema(attributes, stop=(out.any,), encoding=self)
 
     def task(self, table: Mapping[int, int], key: int) -> Task:
-        if not isinstance(table, Mapping):
-            raise InvalidType(f"table must be a mapping of keys to values; got {table!r}.")
+        _require_table(table)
         check_letters(table, self.n_keys, "keys")
         check_letters(table.values(), self.n_values, "values")
         check_letters([key], self.n_keys, "key")
@@ -71,8 +70,11 @@ class MemoryEncoding(Encoding):
         """A random table of random size, and a random key of it."""
         if machine is None:
             keys = rng.permutation(self.n_keys)[: rng.integers(1, self.n_keys + 1)].tolist()
+            if given is not None and given not in keys:
+                keys[0] = given
             values = rng.integers(self.n_values, size=len(keys)).tolist()
             machine = dict(zip(keys, values, strict=True))
+        _require_table(machine)
         key = int(rng.choice(sorted(machine))) if given is None else given
         return (machine, key), {}
 
@@ -81,6 +83,13 @@ class MemoryEncoding(Encoding):
             table = {key: value for key, value in enumerate(values) if value >= 0}
             for key in table:
                 yield table, key
+
+
+def _require_table(table: object) -> None:
+    if not isinstance(table, Mapping):
+        raise InvalidType(f"table must be a mapping of keys to values; got {table!r}.")
+    if not table:
+        raise InvalidInput("table must hold at least one key; got none.")
 
 
 def _answer(decoded: Decoded) -> int:

@@ -19,6 +19,7 @@ from polyattn.programs.library.arguments import (
     held,
     require_fit,
     require_kind,
+    require_range,
 )
 from polyattn.programs.machines.dfa import check_letters
 from polyattn.programs.machines.turing import (
@@ -99,7 +100,7 @@ class TuringEncoding(Encoding):
                 )
             return run
 
-        return Task(prompt, limit=1 + 2 * max_steps, read=read)
+        return Task(prompt, limit=1 + 2 * max_steps, read=read, endless=True)
 
     def sample(
         self,
@@ -109,12 +110,14 @@ class TuringEncoding(Encoding):
         steps: tuple[int, int] = (2, 25),
     ) -> Arguments:
         """Random rules, halting rarely to often, on a random tape, for so many steps at most."""
+        least, most = require_range("steps", steps, 0)
         if machine is None:
             machine = _random_machine(rng, self.n_states, self.n_letters)
+        require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
         if given is None:
             given = rng.integers(machine.n_letters, size=self.n_cells).tolist()
         options = {
-            "max_steps": int(rng.integers(steps[0], steps[1] + 1)),
+            "max_steps": int(rng.integers(least, most + 1)),
             "position": int(rng.integers(self.n_cells)),
             "state": int(rng.integers(machine.n_states)),
         }

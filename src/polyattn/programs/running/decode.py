@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.traces import Trace
 from polyattn.progress import report
 
 if TYPE_CHECKING:
@@ -70,3 +71,9 @@ def tasks_of(
             "decode(prompt, limit), or give the schema an encoding."
         )
     return [schema.encoding.task(*each, **options) for each in given]
+
+
+def recorded(schema: Schema, task: Task, found: Decoded, source: Any) -> Trace:
+    """The trace of a task that was decoded."""
+    prompt, completion = schema.encode(task.prompt), schema.encode(found.tokens)
+    return Trace(schema, prompt, completion, source, cut=task.endless and not found.stopped)

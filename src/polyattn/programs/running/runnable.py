@@ -6,7 +6,14 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from polyattn.programs.language.schema import Schema, Token
-from polyattn.programs.running.decode import Decoded, Predictor, decode, run_encoded, tasks_of
+from polyattn.programs.running.decode import (
+    Decoded,
+    Predictor,
+    decode,
+    recorded,
+    run_encoded,
+    tasks_of,
+)
 from polyattn.programs.traces import Trace
 
 
@@ -35,9 +42,7 @@ class Runnable(ABC):
     def trace(self, *given: Any, **options: Any) -> Trace:
         """The tokens of a run; ``print(trace.show())`` prints them."""
         (task,) = tasks_of(self.schema, [given], options)
-        found = self.decode(task.prompt, task.limit)
-        encode = self.schema.encode
-        return Trace(self.schema, encode(task.prompt), encode(found.tokens), given)
+        return recorded(self.schema, task, self.decode(task.prompt, task.limit), given)
 
     def decode(self, prompt: list[Token], limit: int) -> Decoded:
         """The tokens after a prompt: at most ``limit``, or up to the stop rule."""

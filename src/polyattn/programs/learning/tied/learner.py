@@ -7,8 +7,9 @@ explain it, and what was checked about them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,15 @@ from polyattn.programs.learning.tied.facts import facts_of
 from polyattn.programs.learning.tied.folds import Selection, deal, select
 from polyattn.programs.learning.tied.layout import Layout
 from polyattn.programs.learning.tied.readback import term_of
-from polyattn.programs.learning.tied.report import Findings, mismatches_of
+from polyattn.programs.learning.tied.report import LEARNED, Findings, mismatches_of
+from polyattn.programs.learning.tied.rivals import continued, find_rivals
 from polyattn.programs.learning.tied.rules import Rule
 from polyattn.programs.learning.tied.span import RelationSpan, SizedSpan
 from polyattn.programs.traces import Trace
 from polyattn.solve.outcome import Outcome
+
+# Tokens that traces are continued by to look for rivals, at least; and how many are told of.
+FEWEST_CONTINUED, MOST_RIVALS = 512, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +112,8 @@ def learn_tied(
     Guarantee
     ---------
     If the outcome is ``learned``, every trace was predicted token by token, with rounding, by the
-    very rules that are returned, chosen without it, and each variable of a rule was seen to vary.
+    very rules that are returned, chosen without it, each variable of a rule was seen to vary, and
+    no rule that fits the traces as well would continue those that were cut off differently.
 
     Cost: O(products * candidate rules): seconds for a thousand rows.
     """
@@ -139,8 +145,31 @@ def learn_tied(
         mismatches=mismatches_of(traces, labels, layout, selections),
         gaps=gaps,
     )
+    if findings.outcome.name == LEARNED:
+        findings = replace(findings, rivals=_rivals(schema, layout, traces, rules, max_offset))
     n_candidates = sum(dictionary.n_rules for dictionary in candidates.values())
     return TiedFit(schema, layout, rules, findings, n_candidates, max_offset, tuple(traces))
+
+
+def _rivals(
+    schema: Schema,
+    layout: Layout,
+    traces: Sequence[Trace],
+    rules: Sequence[tuple[Rule, float]],
+    max_offset: int,
+) -> tuple[str, ...]:
+    """Pairs of rules that fit the traces alike and would continue them differently, in words."""
+    n_rows = sum(trace.n_rows for trace in traces)
+    terms = [[term_of(rule, w, layout, trace.schema) for rule, w in rules] for trace in traces]
+    later = continued(traces, terms, max(n_rows, FEWEST_CONTINUED))
+    if not later:
+        return ()
+    facts = facts_of(layout, [*traces, *later], None)
+    found = find_rivals([rule for rule, _ in rules], facts, n_rows, max_offset)
+    return tuple(
+        f"{term_of(rule, 1.0, layout, schema)} or {term_of(rival, 1.0, layout, schema)}"
+        for rule, rival in islice(found, MOST_RIVALS)
+    )
 
 
 def _n_agreeing(selections: dict[int, Selection]) -> int:

@@ -14,6 +14,9 @@ from polyattn.programs.learning.tied.layout import Layout
 from polyattn.programs.traces import Trace
 from polyattn.solve.outcome import Outcome
 
+# The one outcome that claims success.
+LEARNED = "learned"
+
 # With so large a share of the held-out tokens wrong, rules explain nothing worth reporting.
 MOSTLY_WRONG = 0.5
 
@@ -39,6 +42,7 @@ class Findings:
     n_tokens : predicted held-out tokens
     mismatches : those that were wrong, with each attribute that was
     gaps : what the rules say and no trace has tested
+    rivals : rules that fit as well and would go on differently, in words
     """
 
     n_traces: int
@@ -47,6 +51,7 @@ class Findings:
     n_tokens: int
     mismatches: tuple[Mismatch, ...]
     gaps: tuple[str, ...]
+    rivals: tuple[str, ...] = ()
 
     @property
     def n_wrong(self) -> int:
@@ -86,6 +91,13 @@ class Findings:
                 f"{self.n_folds - self.n_agreeing} of {self.n_folds} folds found other rules.",
                 "Give more traces: they tell the rules apart.",
             )
+        if self.rivals:
+            return Outcome(
+                "ambiguous",
+                "Every held-out token was predicted, but other rules fit as well and would go on "
+                f"differently: {'; '.join(self.rivals)}.",
+                "Give more traces, or longer ones: they tell the rules apart.",
+            )
         if self.gaps:
             return Outcome(
                 "untested",
@@ -94,7 +106,7 @@ class Findings:
                 "Give traces in which that happens.",
             )
         return Outcome(
-            "learned",
+            LEARNED,
             f"Every token of all {self.n_traces} traces was predicted exactly by rules learned "
             f"without that trace, and all {self.n_folds} folds found the same rules.",
             "",

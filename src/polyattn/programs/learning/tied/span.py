@@ -26,6 +26,9 @@ from polyattn.programs.traces import Trace
 # Pivots below this share of the largest are rounding: features are small integers.
 DEPENDENT = 1e-11
 
+# Numbers of a sparse matrix that are made dense at a time.
+DENSE_NUMBERS = 1 << 23
+
 
 class RelationSpan:
     """The span of the training equations, and the coefficients of least norm in it.
@@ -145,7 +148,7 @@ class _Solved:
 
     def __init__(self, group: Group, ridge: float) -> None:
         self.codes, matrix = group.matrix()
-        gram = (matrix @ matrix.T).toarray()
+        gram = _gram(matrix)
         scale = np.sqrt(np.maximum(np.diag(gram), 1.0))
         gram /= np.outer(scale, scale)
         factor, pivots, rank, _ = lapack.dpstrf(gram, tol=DEPENDENT, lower=1)
@@ -175,7 +178,7 @@ class _Solved:
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
         if self._ridge > 0:
-            gram = (self._matrix @ self._matrix.T).toarray()
+            gram = _gram(self._matrix)
             gram[np.diag_indices_from(gram)] += self._ridge / self._counts
             return self._matrix.T @ np.linalg.solve(gram, self._targets)
         half = solve_triangular(self._factor, self._own_targets, lower=True)
@@ -195,3 +198,13 @@ class _Solved:
         unknown = np.zeros(n)
         np.add.at(unknown, features.equations[rest], values[rest] ** 2)
         return known, unknown
+
+
+def _gram(matrix: sparse.csr_array) -> NDArray[np.float64]:
+    """X X' (n, n); some columns of X at a time are dense, for which BLAS is made."""
+    columns, gram = matrix.tocsc(), np.zeros((matrix.shape[0],) * 2)
+    step = max(1, DENSE_NUMBERS // max(1, matrix.shape[0]))
+    for first in range(0, matrix.shape[1], step):
+        some = columns[:, first : first + step].toarray()
+        gram += some @ some.T
+    return gram

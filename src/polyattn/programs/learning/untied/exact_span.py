@@ -34,7 +34,7 @@ class ExactSpan:
 
     Guarantee: ``rank`` rows are independent over the rationals: a proof.  Membership is decided
     modulo the prime, in exact arithmetic: it is right unless the prime divides one of a few
-    determinants or a random test fails, less than once in a million.
+    determinants (one prime in millions, by rule of thumb; not proved) or all tests fail.
     """
 
     span: Span

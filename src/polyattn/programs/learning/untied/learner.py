@@ -27,6 +27,9 @@ from polyattn.programs.learning.untied.span import Span
 
 AUTO = "auto"
 
+# Where no more than this share of the labels confirm each other, they do so by accident.
+LEAST_BELIEVED = 0.5
+
 
 def learn_untied(
     traces: Iterable[Source], ridge: float | str = AUTO, schema: Schema | None = None
@@ -93,8 +96,9 @@ def _from_contradictions(span: Span, groups: list[Group], rounding: Rounding) ->
     start = choose_penalty(ridge, rounding)
     repaired = repair(ridge, rounding, start)
     believed = features.take(repaired.believed)
-    # What is left must say more than enough: as many rows as unknowns fit anything.
-    if len(believed):
+    # What is left must be most of it, and say more than enough: as many rows as unknowns fit
+    # anything.
+    if len(believed) > LEAST_BELIEVED * len(features):
         clean = Span.of(believed.labelled(repaired.labels[repaired.believed]))
         note = f"Labels contradict each other; {len(believed)} of {len(features)} are believed. "
         if len(believed) > clean.rank:

@@ -1,0 +1,106 @@
+"""What learning and certificates ask of traces and options, said before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.traces import Trace
+
+# Labels are squared and summed: beyond this they would overflow.
+LARGEST = 1e100
+
+# The options of each way to learn.
+SPARSE: tuple[str, ...] = ("max_offset", "max_terms", "n_folds", "step")
+LEAST_NORM: tuple[str, ...] = ("max_offset", "n_folds", "ridge")
+UNTIED: tuple[str, ...] = ("ridge",)
+
+# The least that those which are integers can be.
+LEAST = {"max_offset": 0, "max_terms": 1, "n_folds": 2}
+
+
+def require_traces(
+    name: str, traces: Iterable[Trace], schema: Schema, any_size: bool = False
+) -> Iterator[Trace]:
+    """The traces one by one, each found fit for the schema; an error names the one that is not."""
+    if isinstance(traces, Trace) or not isinstance(traces, Iterable):
+        raise InvalidType(f"{name} must be a list of traces; got one {type(traces).__name__}.")
+    for number, trace in enumerate(traces):
+        _require_trace(f"{name}[{number}]", trace, schema, any_size)
+        yield trace
+
+
+def require_options(tied: bool, sparse: bool, options: dict[str, Any]) -> None:
+    """Options that this way to learn has, with values that they can have."""
+    known, way = SPARSE if sparse else LEAST_NORM, f"tied=True, sparse={sparse}"
+    if not tied:
+        known, way = UNTIED, "tied=False"
+    for name, value in options.items():
+        if name not in known:
+            raise InvalidType(f"learn(..., {way}) has the options {', '.join(known)}; got {name}.")
+        if name in LEAST:
+            require_integer(name, value, LEAST[name])
+    step, ridge = options.get("step"), options.get("ridge", 0.0)
+    if step is not None and not (_is_number(step) and 0 < step < np.inf):
+        raise InvalidInput(f"step must be a number > 0, or None; got {step!r}.")
+    if (tied or ridge != "auto") and not (_is_number(ridge) and 0 <= ridge < np.inf):
+        automatic = "" if tied else "'auto' or "
+        raise InvalidInput(f"ridge must be {automatic}a number >= 0; got {ridge!r}.")
+
+
+def _require_trace(name: str, trace: Trace, schema: Schema, any_size: bool) -> None:
+    if not isinstance(trace, Trace):
+        raise InvalidType(f"{name} must be a Trace; got {type(trace).__name__}.")
+    own = trace.schema
+    if list(own.blocks) != list(schema.blocks):
+        raise InvalidInput(
+            f"{name} has the attributes {', '.join(own.blocks)}; the schema has "
+            f"{', '.join(schema.blocks)}."
+        )
+    if not any_size and own.atoms != schema.atoms:
+        raise InvalidInput(
+            f"{name} is of another size: its tokens have {own.n_dims} numbers, those of the "
+            f"schema {schema.n_dims}. Tied programs are learned from several sizes, and resized."
+        )
+    for part in ("prompt", "completion"):
+        _require_tokens(f"{name}.{part}", getattr(trace, part), own.n_dims)
+    if trace.labels is not None:
+        _require_labels(f"{name}.labels", trace.labels, trace.completion.shape)
+
+
+def _require_tokens(name: str, tokens: Any, n_dims: int) -> None:
+    """An array (n, d) of whole numbers: proofs rest on that."""
+    if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iuf":
+        raise InvalidType(
+            f"{name} must be an array of whole numbers, as schema.encode(tokens) gives it; got "
+            f"{_said(tokens)}."
+        )
+    if tokens.ndim != 2 or not len(tokens) or tokens.shape[1] != n_dims:
+        raise InvalidInput(
+            f"{name} must have shape (n, {n_dims}) with at least one token; got {tokens.shape}."
+        )
+    if not np.all(np.isfinite(tokens) & (tokens == np.rint(tokens))):
+        raise InvalidInput(f"{name} must hold whole numbers; got others.")
+
+
+def _require_labels(name: str, labels: Any, shape: tuple[int, ...]) -> None:
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iuf":
+        raise InvalidType(f"{name} must be an array of real numbers; got {_said(labels)}.")
+    if labels.shape != shape:
+        raise InvalidInput(f"{name} must have the completion's shape {shape}; got {labels.shape}.")
+    if not np.all(np.abs(labels) < LARGEST):
+        raise InvalidInput(f"{name} must be finite, and below {LARGEST:g} in size; got others.")
+
+
+def _said(given: Any) -> str:
+    kind = type(given).__name__
+    return f"{kind} of {given.dtype}" if isinstance(given, np.ndarray) else kind
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)

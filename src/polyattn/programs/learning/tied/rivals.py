@@ -1,0 +1,89 @@
+"""Rivals: rules that fit the traces as well as those that were chosen, but go on differently.
+
+Of rules with the same effect on all traces the plainest is chosen, which may be the wrong one.
+Traces that were cut off are continued by the rules themselves.  As long as these are right, the
+continuation is a history like any other, and a rival that differs there is one that more traces
+would have to rule out; if they are wrong, the right rule differs from them where they first err.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.programs.compiled import Compiled
+from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.tied.facts import Facts
+from polyattn.programs.learning.tied.grounding import (
+    Products,
+    admitted,
+    all_products,
+    bodies,
+    heads,
+)
+from polyattn.programs.learning.tied.rules import Rule
+from polyattn.programs.traces import Trace
+
+
+def continued(traces: Sequence[Trace], terms: Sequence[Sequence[Term]], most: int) -> list[Trace]:
+    """Traces that were cut off, as the rules go on with them: at most so many tokens together.
+
+    terms : the rules at the sizes of each trace
+    """
+    cut = [number for number, trace in enumerate(traces) if trace.cut]
+    found = []
+    for number in cut:
+        trace = traces[number]
+        program = Compiled(trace.schema, tuple(terms[number]))
+        prompt = [trace.schema.decode(row) for row in trace.tokens]
+        tokens = program.decode(prompt, max(1, most // len(cut))).tokens
+        found.append(Trace(trace.schema, trace.tokens, trace.schema.encode(tokens)))
+    return found
+
+
+def find_rivals(
+    chosen: Sequence[Rule], facts: Facts, n_seen: int, max_offset: int
+) -> Iterator[tuple[Rule, Rule]]:
+    """Each chosen rule with a rule that is the same on the first ``n_seen`` rows, not on all.
+
+    facts : of the traces, and after them of their continuations
+
+    Cost: O(sum over rules of the products they admit), as that of the dictionary.
+    """
+    known: dict[int, dict[bytes, tuple[Rule, bytes]]] = {}
+    for rule in chosen:
+        seen, everywhere = _keys(*admitted(rule, facts), rule.kind, facts, n_seen)
+        known.setdefault(rule.kind, {})[seen] = (rule, everywhere)
+    for products in all_products(facts):
+        for body, some in bodies(products, facts, max_offset):
+            for kind, rules in known.items():
+                for rival, place, fits in heads(body, products, some, kind, facts, max_offset):
+                    used = some if fits is None else some[fits]
+                    place = place if fits is None else place[fits]
+                    part = Products(
+                        products.kinds, products.rows[used], products.parts, products.values[used]
+                    )
+                    seen, everywhere = _keys(part, place, kind, facts, n_seen)
+                    rule, own = rules.get(seen, (rival, everywhere))
+                    if own != everywhere:
+                        yield rule, rival
+
+
+def _keys(
+    products: Products, place: NDArray[np.int64], kind: int, facts: Facts, n_seen: int
+) -> tuple[bytes, bytes]:
+    """What a rule writes in the rows that were seen and in all, up to a factor, as bytes."""
+    n_places = facts.targets[kind].shape[1]
+    at = products.rows * n_places + place
+    column: NDArray = np.bincount(at, weights=products.values)
+    at = np.flatnonzero(column)
+    seen = int(np.searchsorted(at, n_seen * n_places))
+    if not seen:
+        return b"", b""
+    values = (column[at] / column[at[0]]).astype(np.float32)
+    return (
+        at[:seen].tobytes() + values[:seen].tobytes(),
+        at.tobytes() + values.tobytes(),
+    )
