@@ -71,7 +71,7 @@ def main() -> None:
             names[learned.outcome.name] += 1
             most = max(most, len(learned.terms)) if learned.succeeded else most
         silent += counts["True False"]
-        lost = given.seeds - counts["True True"]
+        lost += given.seeds - counts["True True"] if n_traces == TRACES[-1] else 0
         print(
             f"{n_traces:6d}  {counts['True True']:14d}  {counts['True False']:14d}"
             f"  {counts['False True'] + counts['False False']:11d} ({counts['False True']:d})"
@@ -80,7 +80,7 @@ def main() -> None:
         )
     print(f"at most {most} terms")
     require("what it calls learned is right", silent == 0)
-    require(f"{given.traces[-1]} traces teach it, in few terms", lost == 0 and most <= MOST_TERMS)
+    require(f"{TRACES[-1]} traces teach it, in few terms", lost == 0 and most <= MOST_TERMS)
 
 
 if __name__ == "__main__":

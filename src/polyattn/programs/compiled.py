@@ -48,7 +48,7 @@ class Compiled(Runnable):
         return to_layer(self.heads, self.n_dims)
 
     def predictor(self) -> Engine:
-        return Engine(self.schema, self.heads)
+        return self._engine.fresh()
 
     def run_batch(self, given: Sequence[tuple[Any, ...]], **options: Any) -> list[Any]:
         """Run many at once: ``run_batch([(dfa, word), ...])``; the results of ``run``."""
@@ -56,6 +56,10 @@ class Compiled(Runnable):
         prompts, limits = [task.prompt for task in tasks], [task.limit for task in tasks]
         decoded = decode_batch(self.schema, self.heads, prompts, limits)
         return [task.read(each) for task, each in zip(tasks, decoded, strict=True)]
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(self.schema, self.heads)
 
     def to_record(self) -> Record:
         """The content as plain data."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from copy import copy
 from typing import TypeAlias
 
 from polyattn.programs.language.attributes import ONE_HOT
@@ -43,6 +44,12 @@ class Engine:
         self._one_hot = [each.rounding == ONE_HOT for each in schema.attributes]
         self._gram: dict[int, Sparse] = {}
         self._last: Sparse = {}
+
+    def fresh(self) -> Engine:
+        """Another engine of the same heads, which has seen no tokens; their tables are shared."""
+        other = copy(self)
+        other._gram, other._last = {}, {}
+        return other
 
     def start(self, prompt: list[Token]) -> None:
         """Begin with the tokens of a prompt."""

@@ -24,7 +24,7 @@ from polyattn.programs.learning.tied.folds import Selection, deal, select
 from polyattn.programs.learning.tied.layout import Layout
 from polyattn.programs.learning.tied.readback import term_of
 from polyattn.programs.learning.tied.report import LEARNED, Findings, mismatches_of
-from polyattn.programs.learning.tied.rivals import continued, find_rivals
+from polyattn.programs.learning.tied.rivals import continued, find_rivals, probed
 from polyattn.programs.learning.tied.rules import Rule
 from polyattn.programs.learning.tied.span import RelationSpan, SizedSpan
 from polyattn.programs.traces import Trace
@@ -32,6 +32,9 @@ from polyattn.solve.outcome import Outcome
 
 # Tokens that traces are continued by to look for rivals, at least; and how many are told of.
 FEWEST_CONTINUED, MOST_RIVALS = 512, 3
+
+# Histories that are written to look for rivals where no trace can be continued.
+N_PROBES = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +116,8 @@ def learn_tied(
     ---------
     If the outcome is ``learned``, every trace was predicted token by token, with rounding, by the
     very rules that are returned, chosen without it, each variable of a rule was seen to vary, and
-    no rule that fits the traces as well would continue those that were cut off differently.
+    no rule that fits the traces as well would continue those that were cut off differently (or,
+    where none was, write something else for random machines and inputs).
 
     Cost: O(products * candidate rules): seconds for a thousand rows.
     """
@@ -162,6 +166,8 @@ def _rivals(
     n_rows = sum(trace.n_rows for trace in traces)
     terms = [[term_of(rule, w, layout, trace.schema) for rule, w in rules] for trace in traces]
     later = continued(traces, terms, max(n_rows, FEWEST_CONTINUED))
+    if not later:
+        later = probed(traces, terms[0], N_PROBES)
     if not later:
         return ()
     facts = facts_of(layout, [*traces, *later], None)

@@ -17,6 +17,9 @@ from polyattn.solve.outcome import Outcome
 # The one outcome that claims success.
 LEARNED = "learned"
 
+# Fewer traces agree too easily.
+FEWEST_FOLDS = 3
+
 # With so large a share of the held-out tokens wrong, rules explain nothing worth reporting.
 MOSTLY_WRONG = 0.5
 
@@ -62,8 +65,12 @@ class Findings:
     def outcome(self) -> Outcome:
         """The findings in words; only ``learned`` is a success."""
         stable = self.n_agreeing == self.n_folds
-        if self.n_folds < 2:
-            return Outcome("unchecked", "One trace cannot check itself.", "Give more traces.")
+        if self.n_folds < FEWEST_FOLDS:
+            return Outcome(
+                "unchecked",
+                f"Fewer than {FEWEST_FOLDS} traces cannot check what was learned from the others.",
+                "Give more traces.",
+            )
         if not self.mismatches:
             return self._without_mismatches(stable)
         share, first = self.n_wrong / self.n_tokens, self.mismatches[0]

@@ -1,9 +1,10 @@
 """Rivals: rules that fit the traces as well as those that were chosen, but go on differently.
 
 Of rules with the same effect on all traces the plainest is chosen, which may be the wrong one.
-Traces that were cut off are continued by the rules themselves.  As long as these are right, the
-continuation is a history like any other, and a rival that differs there is one that more traces
-would have to rule out; if they are wrong, the right rule differs from them where they first err.
+Traces that were cut off are continued by the rules themselves; where none was, the rules write
+histories for random machines and inputs.  As long as they are right, these are histories like
+any other, and a rival that differs there is one that more traces would have to rule out; if they
+are wrong, the right rule differs from them where they first err.
 """
 
 from __future__ import annotations
@@ -41,6 +42,23 @@ def continued(traces: Sequence[Trace], terms: Sequence[Sequence[Term]], most: in
         tokens = program.decode(prompt, max(1, most // len(cut))).tokens
         found.append(Trace(trace.schema, trace.tokens, trace.schema.encode(tokens)))
     return found
+
+
+def probed(traces: Sequence[Trace], terms: Sequence[Term], n_prompts: int) -> list[Trace]:
+    """Histories that the rules write for random machines and inputs, if the schema knows any.
+
+    Only prompts as long as some that were seen: traces of one length teach one length.
+
+    terms : the rules at the sizes of the first trace
+    """
+    schema = traces[0].schema
+    if schema.encoding is None:
+        return []
+    program, rng = Compiled(schema, tuple(terms)), np.random.default_rng(0)
+    lengths = {len(trace.prompt) for trace in traces}
+    drawn = [schema.encoding.sample(rng) for _ in range(n_prompts)]
+    found = [program.trace(*given, **options) for given, options in drawn]
+    return [trace for trace in found if len(trace.prompt) in lengths]
 
 
 def find_rivals(
