@@ -650,3 +650,13 @@ def test_what_traces_are_made_of_does_not_matter(tied):
         found = P.learn(DFA2.schema, given, tied=tied)
         assert [str(term) for term in found.terms][:50] == wanted
         assert repr(found) == f"Learned({found.outcome.name}, 20 traces, {found.n_rows} rows)"
+
+
+def test_certificates_of_repaired_programs_speak_of_the_rows_that_are_believed():
+    program = P.universal_dfa(2, 2, 2, style="one_hot")
+    clean = P.traces(program, 200, random_state=0)
+    found = P.learn(program.schema, pa.data.with_wrong_labels(clean, flips=0.05), tied=False)
+    assert found.outcome.name == "repaired"
+    given = sum(trace.n_rows for trace in found.traces)
+    assert 0.9 * given < found.n_rows < given
+    assert found.certificate.n_rows == found.n_rows == found.span.n_rows

@@ -14,7 +14,7 @@ from polyattn.programs.machines.named import start_cell
 
 MAX_STEPS = 1000
 
-# Compiling takes time that grows with the square of the cells.
+# A longer tape is more often a slip than a wish.
 MOST_CELLS = 4096
 
 # The tape begins with so many cells, and grows to so many, if nobody says how long it is.

@@ -38,6 +38,11 @@ class LearnedUntied(Learned):
         self.program = program
 
     @property
+    def n_rows(self) -> int:
+        """How many rows were fitted: of contradicting labels only those that are believed."""
+        return self.program.n_rows
+
+    @property
     def layer(self) -> LinearAttention:
         return self.program.layer
 
