@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import planted
 from polyattn.features import cubic, kernel, pairs, summaries
-from polyattn.model import LinearAttention, forward
+from polyattn.model import LinearAttention, blocks, forward
 from polyattn.reference import erm, features, heads, layer
 from polyattn.sequences import MODES, SequenceBatch
 
@@ -247,7 +247,7 @@ def test_forward(mode, case, bias, small_blocks):
     with pytest.MonkeyPatch.context() as patch:
         if small_blocks:
             patch.setattr(forward, "CHUNK", 2)
-            patch.setattr(forward, "BLOCK_TOKENS", 3)
+            patch.setattr(blocks, "BLOCK_TOKENS", 3)
         P = features.fold(features.tensor(attn, value))
         assert_close(forward.head_forward(batch, attn, value, mode, bias), rows)
         assert_close(forward.coef_forward(batch, P, mode, bias), rows)

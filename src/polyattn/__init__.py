@@ -17,7 +17,12 @@ from polyattn.certify import Certificate, certify, domains
 from polyattn.certify.check import verify
 from polyattn.certify.sample_size import sample_size
 from polyattn.fitting import fit
-from polyattn.model import LinearAttention, coefficient_distance, same_function
+from polyattn.model import (
+    LinearAttention,
+    SoftmaxAttention,
+    coefficient_distance,
+    same_function,
+)
 from polyattn.result import FitResult
 from polyattn.sequences import SequenceBatch
 from polyattn.solve.outcome import Outcome
@@ -45,6 +50,7 @@ __all__ = [
     "Moments",
     "Outcome",
     "SequenceBatch",
+    "SoftmaxAttention",
     "TriangularFactor",
     "__version__",
     "audit",

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from polyattn.files import Record
 from polyattn.heads import Compression, compress, factor
 from polyattn.model.forward import coef_forward
-from polyattn.model.linear import LinearAttention, shape_rows, single_or_batch
+from polyattn.model.layer import shape_rows, single_or_batch
+from polyattn.model.linear import LinearAttention
 from polyattn.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.solve.outcome import Outcome

@@ -10,13 +10,14 @@ from polyattn.certify import Certificate
 from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files import read_record, rebuild, write_record
-from polyattn.model import LinearAttention
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled
 from polyattn.result import FitResult
 from polyattn.stats import Moments, TriangularFactor
 
 KINDS: dict[str, Any] = {
     "linear_attention": LinearAttention,
+    "softmax_attention": SoftmaxAttention,
     "moments": Moments,
     "triangular_factor": TriangularFactor,
     "fit_result": FitResult,

@@ -25,7 +25,7 @@ from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
 from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.summaries import Tokens, summary_blocks
-from polyattn.model.linear import shape_rows, single_or_batch
+from polyattn.model.layer import shape_rows, single_or_batch
 from polyattn.sequences import SequenceBatch, Sequences
 
 if TYPE_CHECKING:

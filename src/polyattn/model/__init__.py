@@ -2,5 +2,6 @@
 
 from polyattn.model.compare import coefficient_distance, same_function
 from polyattn.model.linear import LinearAttention
+from polyattn.model.softmax import SoftmaxAttention
 
-__all__ = ["LinearAttention", "coefficient_distance", "same_function"]
+__all__ = ["LinearAttention", "SoftmaxAttention", "coefficient_distance", "same_function"]

@@ -8,23 +8,19 @@ coefficients first, whose cost does not depend on H.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef
 from polyattn.features.pairs import fold_heads, n_features
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.summaries import summary_blocks
+from polyattn.model.blocks import equal_blocks, ordinary_tokens
 from polyattn.progress import report
-from polyattn.scaling import exponent_for, largest_magnitude, restored
+from polyattn.scaling import restored
 from polyattn.sequences import SequenceBatch
 
 # Tokens of a causal chunk: the scores of a chunk then stay in the first cache.
 CHUNK = 32
-
-# Tokens that are processed together.
-BLOCK_TOKENS = 1 << 14
 
 
 def forward(
@@ -49,7 +45,7 @@ def coef_forward(
     batch: SequenceBatch, coef: NDArray, mode: str, bias: bool, exponent: int = 0
 ) -> NDArray[np.float64]:
     """Outputs (n_rows, e) from folded coefficients (e, q, d).  Cost: 2 e p flops per row."""
-    tokens = _ordinary_tokens(batch, bias)
+    tokens = ordinary_tokens(batch, bias)
     outputs = np.empty((batch.n_rows(mode), len(coef)))
     for block in summary_blocks(tokens, mode):
         outputs[block.first : block.stop] = apply_coef(coef, block.pairs, block.queries).T
@@ -66,10 +62,10 @@ def head_forward(
     exponent: int = 0,
 ) -> NDArray[np.float64]:
     """Outputs (n_rows, e) head by head.  Cost: O(H d (d + e)) per row."""
-    tokens = _ordinary_tokens(batch, bias)
+    tokens = ordinary_tokens(batch, bias)
     outputs = np.empty((batch.n_rows(mode), value.shape[2]))
     apply = {"last": _last, "causal": _causal, "full": _full}[mode]
-    for first, stop, X in _equal_blocks(tokens):
+    for first, stop, X in equal_blocks(tokens):
         start, end = (first, stop) if mode == "last" else batch.offsets[[first, stop]]
         outputs[start:end] = apply(X, attn, value).reshape(end - start, -1)
         report(int(end), len(outputs))
@@ -110,24 +106,6 @@ def _causal(X: NDArray, attn: NDArray, value: NDArray) -> NDArray[np.float64]:
         scores *= attends
         outputs += (queries @ earlier + scores @ chunks) @ V
     return outputs.reshape(n_sequences, -1, value.shape[2])[:, :n_tokens]
-
-
-def _equal_blocks(tokens: Tokens) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-    """Runs of neighbouring sequences of one length, as (first, stop, X (B, n, d))."""
-    offsets, lengths = tokens.batch.offsets, tokens.batch.lengths
-    borders = np.flatnonzero(np.diff(lengths)) + 1
-    for run, next_run in zip([0, *borders], [*borders, len(lengths)], strict=True):
-        step = max(1, BLOCK_TOKENS // int(lengths[run]))
-        for first in range(int(run), int(next_run), step):
-            stop = min(first + step, int(next_run))
-            block = tokens.read(slice(offsets[first], offsets[stop]))
-            X = np.ascontiguousarray(block.T)
-            yield first, stop, X.reshape(stop - first, -1, tokens.n_dims)
-
-
-def _ordinary_tokens(batch: SequenceBatch, bias: bool) -> Tokens:
-    largest = largest_magnitude([batch.values])
-    return Tokens(batch, bias, exponent_for(max(largest, 1.0) if bias else largest) or 0)
 
 
 def _head_flops(value: NDArray, mode: str) -> int:

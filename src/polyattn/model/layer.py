@@ -1,0 +1,148 @@
+"""What linear and softmax attention layers share: heads, their checks, comparison, records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyattn.arrays import real_array, require_finite
+from polyattn.errors import InvalidInput, require_choice, require_flag
+from polyattn.files import Record
+from polyattn.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionLayer:
+    """Heads attn (H, d, d) and value (H, d, e), and the positions that ``mode`` predicts."""
+
+    attn: NDArray[np.float64]
+    value: NDArray[np.float64]
+    mode: str
+    bias: bool = False
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        attn = _matrices(self.attn, "attn")
+        value = _matrices(self.value, "value")
+        if attn.shape[1] != attn.shape[2]:
+            raise InvalidInput(f"attn must have shape (H, d, d); got {attn.shape}.")
+        if attn.shape[:2] != value.shape[:2]:
+            raise InvalidInput(
+                "attn (H, d, d) and value (H, d, e) must agree in H and d; "
+                f"got {attn.shape} and {value.shape}."
+            )
+        if require_flag("bias", self.bias) and attn.shape[1] < 2:
+            raise InvalidInput("with bias=True attn must have at least 2 rows: one is constant.")
+        object.__setattr__(self, "attn", attn)
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "bias", require_flag("bias", self.bias))
+        require_choice("mode", self.mode, MODES)
+
+    @property
+    def n_heads(self) -> int:
+        """H, the number of heads."""
+        return self.attn.shape[0]
+
+    @property
+    def n_dims(self) -> int:
+        """Coordinates of an input token (without the constant one of ``bias``)."""
+        return self.attn.shape[1] - self.bias
+
+    @property
+    def n_outputs(self) -> int:
+        """e, the coordinates of an output."""
+        return self.value.shape[2]
+
+    def __call__(self, X: Sequences) -> Any:
+        """Outputs for sequences X, in the form of X.
+
+        (N, n, d) gives (N, e) in mode ``last`` and (N, n, e) otherwise; one sequence (n, d)
+        gives (e,) or (n, e).  A list or a SequenceBatch gives (N, e) or a list of (n_i, e).
+        """
+        batch, single = single_or_batch(X, self.n_dims)
+        shaped = shape_rows(
+            self._rows(batch),
+            batch,
+            self.mode,
+            as_list=isinstance(X, list | tuple | SequenceBatch),
+        )
+        return shaped[0] if single else shaped
+
+    def __eq__(self, other: object) -> bool:
+        """Equal parameters; for equal functions see ``same_function``."""
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return (
+            (self.mode, self.bias) == (other.mode, other.bias)
+            and np.array_equal(self.attn, other.attn)
+            and np.array_equal(self.value, other.value)
+        )
+
+    def __hash__(self) -> int:
+        # Adding zero turns -0.0 into 0.0: the two are equal and must hash alike.
+        numbers = ((array + 0.0).tobytes() for array in (self.attn, self.value))
+        return hash((self.kind, self.mode, self.bias, *numbers))
+
+    def __repr__(self) -> str:
+        heads = "1 head" if self.n_heads == 1 else f"{self.n_heads} heads"
+        bias = ", bias" if self.bias else ""
+        sizes = f"{self.n_dims} -> {self.n_outputs}"
+        return f"{type(self).__name__}({heads}, {sizes}, mode {self.mode!r}{bias})"
+
+    def to_record(self) -> Record:
+        """The content as named arrays and plain metadata."""
+        arrays = {"attn": self.attn, "value": self.value}
+        return Record(self.kind, arrays, {"mode": self.mode, "bias": self.bias})
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        """The inverse of ``to_record``."""
+        return cls(record.arrays["attn"], record.arrays["value"], **record.metadata)
+
+    def _rows(self, batch: SequenceBatch) -> NDArray[np.float64]:
+        """Outputs (n_rows, e) at the predicted positions."""
+        raise NotImplementedError
+
+    @cached_property
+    def _scaled_heads(self) -> tuple[NDArray, NDArray, int, int]:
+        """Heads of order one and the powers of two taken out of attn and of value."""
+        of_attn = exponent_for(largest_magnitude([self.attn])) or 0
+        of_value = exponent_for(largest_magnitude([self.value])) or 0
+        return scaled(self.attn, -of_attn), scaled(self.value, -of_value), of_attn, of_value
+
+
+def single_or_batch(X: Sequences, n_dims: int) -> tuple[SequenceBatch, bool]:
+    """The door of a forward pass: sequences, or one sequence (n, d) as a batch of one."""
+    single = getattr(X, "ndim", None) == 2
+    return as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims), single
+
+
+def shape_rows(rows: NDArray, batch: SequenceBatch, mode: str, as_list: bool) -> Any:
+    """Rows (n_rows, e) as (N, e), (N, n, e), or for ragged tokens a list of (n_i, e)."""
+    if mode == "last":
+        return rows
+    if batch.common_length is not None and not as_list:
+        return rows.reshape(len(batch), batch.common_length, -1)
+    return np.split(rows, batch.offsets[1:-1])
+
+
+def _matrices(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """A read-only float64 copy of shape (H, rows, columns)."""
+    array = real_array(values, name)
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3 or 0 in array.shape:
+        raise InvalidInput(
+            f"{name} must have shape (H, d, ...) with at least one head and one coordinate; "
+            f"got {array.shape}."
+        )
+    require_finite(array, name)
+    copied = np.array(array, dtype=np.float64, order="C")
+    copied.setflags(write=False)
+    return copied

@@ -1,0 +1,1 @@
+"""Softmax attention learned from random examples, and from queries [chen2024]."""
