@@ -1,0 +1,74 @@
+"""The best values for given attention: one least-squares problem, rank-revealing.
+
+With Z = [p_1 X, ..., p_m X] the outputs are Z V, V = [V_1; ...; V_m] stacked: for fixed attn
+the values of least squared error are linear regression.  [Z Y] is reduced to a triangle block
+by block; the singular values of the triangle of Z are those of Z, and columns that cannot be
+told apart (equal heads, a constant coordinate) get the solution of least norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr, svd
+
+from polyattn.softmax.examples import Examples
+from polyattn.softmax.polish.patterns import seen
+
+Matrix = NDArray[np.float64]
+
+# Singular values below this, relative to the largest, cannot be told from rounding.
+RANK_TOLERANCE = 1e-13
+
+# Numbers in a block of features.
+BLOCK_NUMBERS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Values for given heads, and what they leave unexplained.
+
+    attn : (m, d, d);  value : (m, d, e)
+    error : ||Y - Z V|| / ||Y||
+    whitening : (m d, rank) with Z @ whitening orthonormal
+    """
+
+    attn: Matrix
+    value: Matrix
+    error: float
+    whitening: Matrix
+
+    @property
+    def stacked_value(self) -> Matrix:
+        """[V_1; ...; V_m], shape (m d, e)."""
+        return self.value.reshape(-1, self.value.shape[2])
+
+
+def project(examples: Examples, attn: Matrix) -> Projection:
+    """The values of least squared error for heads ``attn`` (m, d, d).
+
+    Cost: O(rows m d (m d + e)) beyond the attention patterns; memory of one block.
+    """
+    n_features = attn.shape[0] * attn.shape[1]
+    n_columns = n_features + examples.n_outputs
+    triangle = np.zeros((0, n_columns))
+    for block in examples.blocks(max(n_columns, BLOCK_NUMBERS // n_columns)):
+        rows = np.concatenate([seen(block, attn), block.targets.reshape(block.n_rows, -1)], axis=1)
+        triangle = qr(np.concatenate([triangle, rows]), mode="r", check_finite=False)[0]
+        triangle = triangle[:n_columns]
+    left, sigma, right = svd(triangle[:n_features, :n_features], check_finite=False)
+    rank = int(np.count_nonzero(sigma > RANK_TOLERANCE * sigma[0]))
+    whitening = right[:rank].T / sigma[:rank]
+    value = whitening @ (left[:, :rank].T @ triangle[:n_features, n_features:])
+    lost = triangle[n_features:, n_features:]
+    dropped = left[:, rank:].T @ triangle[:n_features, n_features:]
+    unexplained = np.hypot(np.linalg.norm(lost), np.linalg.norm(dropped))
+    size = np.sqrt(examples.power)
+    return Projection(
+        attn,
+        value.reshape(*attn.shape[:2], -1),
+        float(unexplained / size) if size > 0 else 0.0,
+        whitening,
+    )
