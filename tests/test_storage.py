@@ -39,11 +39,17 @@ def own_program():
     return P.compile(P.Program(schema, [copy], "own"))
 
 
+def learned_softmax() -> pa.LearnedSoftmax:
+    task = pa.data.planted_softmax(60, 3, 2, random_state=0)
+    return pa.learn_softmax(task.X, task.Y)
+
+
 OBJECTS = {
     "layer": lambda: random_layer(2, 3, 2),
     "layer with bias": lambda: random_layer(1, 3, 1, "causal", bias=True),
     "layer of any numbers": lambda: pa.LinearAttention([[5e-324, -0.0], [1e308, -1.0]], np.eye(2)),
     "softmax layer": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
+    "learned softmax layer": learned_softmax,
     "moments": lambda: pa.Moments(2, 2).update(X, Y),
     "paired moments": lambda: pa.Moments(2, 2, "full", bias=True).update(X, Y_CAUSAL),
     "scaled moments": lambda: pa.Moments(2, 2).update(1e100 * X, 1e-100 * Y),
@@ -414,7 +420,15 @@ def test_nothing_in_the_source_executes_a_file():
 def test_every_kind_is_covered_here():
     kinds = {
         OBJECTS[name]().to_record().kind
-        for name in ("layer", "softmax layer", "moments", "factor", "result", "program")
+        for name in (
+            "layer",
+            "softmax layer",
+            "learned softmax layer",
+            "moments",
+            "factor",
+            "result",
+            "program",
+        )
     }
     assert kinds == set(storage.KINDS)
 

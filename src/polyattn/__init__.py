@@ -10,7 +10,7 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from polyattn import data, heads, programs, solve
+from polyattn import data, heads, programs, softmax, solve
 from polyattn._version import __version__
 from polyattn.auditing import Audit, audit
 from polyattn.certify import Certificate, certify, domains
@@ -25,18 +25,24 @@ from polyattn.model import (
 )
 from polyattn.result import FitResult
 from polyattn.sequences import SequenceBatch
+from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.solve.outcome import Outcome
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load, save
 
 if TYPE_CHECKING:
     from polyattn import interop
-    from polyattn.estimators import LinearAttentionClassifier, LinearAttentionRegressor
+    from polyattn.estimators import (
+        LinearAttentionClassifier,
+        LinearAttentionRegressor,
+        SoftmaxAttentionRegressor,
+    )
 
 # Loaded on first use: scikit-learn and torch are slow to import.
 _LAZY = {
     "LinearAttentionRegressor": "polyattn.estimators",
     "LinearAttentionClassifier": "polyattn.estimators",
+    "SoftmaxAttentionRegressor": "polyattn.estimators",
     "interop": "polyattn.interop",
 }
 
@@ -44,6 +50,7 @@ __all__ = [
     "Audit",
     "Certificate",
     "FitResult",
+    "LearnedSoftmax",
     "LinearAttention",
     "LinearAttentionClassifier",
     "LinearAttentionRegressor",
@@ -51,6 +58,7 @@ __all__ = [
     "Outcome",
     "SequenceBatch",
     "SoftmaxAttention",
+    "SoftmaxAttentionRegressor",
     "TriangularFactor",
     "__version__",
     "audit",
@@ -61,11 +69,13 @@ __all__ = [
     "fit",
     "heads",
     "interop",
+    "learn_softmax",
     "load",
     "programs",
     "same_function",
     "sample_size",
     "save",
+    "softmax",
     "solve",
     "verify",
 ]

@@ -13,6 +13,7 @@ from polyattn.files import read_record, rebuild, write_record
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled
 from polyattn.result import FitResult
+from polyattn.softmax import LearnedSoftmax
 from polyattn.stats import Moments, TriangularFactor
 
 KINDS: dict[str, Any] = {
@@ -22,6 +23,7 @@ KINDS: dict[str, Any] = {
     "triangular_factor": TriangularFactor,
     "fit_result": FitResult,
     "program": Compiled,
+    "learned_softmax": LearnedSoftmax,
 }
 
 

@@ -43,6 +43,8 @@ def audit(
     ----------
     layer : LinearAttention, FitResult, fitted regressor, torch module, or any function
         Modules of ``interop.to_torch`` are read; other modules and functions are black boxes.
+        So is a SoftmaxAttention, but one that knows its mode and bias: what is found is how much
+        better or worse it is than linear attention.
         A function is given arrays (B, n, d), or lists of arrays (n_i, d) if lengths differ, and
         returns outputs in the form of Y.
     X, Y : sequences and targets, as for ``fit``

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from polyattn import interop
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
-from polyattn.model import LinearAttention
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.result import FitResult
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.stats.rows import Rows
@@ -51,7 +51,7 @@ class Subject:
 def as_subject(layer: Any, mode: str | None, bias: bool | None) -> Subject:
     """Any kind of layer, its mode and bias checked against what was asked for."""
     if interop.is_torch_module(layer):
-        read = interop.torch_layer(layer)
+        read = interop.torch_layer(layer, mode)
         if read is None:
             return _black_box(lambda batch: interop.torch_outputs(layer, batch), mode, bias)
         layer = read
@@ -62,19 +62,20 @@ def as_subject(layer: Any, mode: str | None, bias: bool | None) -> Subject:
                 "indicators of the classes as Y."
             )
         layer = layer.result_
+    if isinstance(layer, SoftmaxAttention):
+        # It has no coefficients, but knows its mode and sizes.
+        _require_own(layer, "mode", mode)
+        constant = layer.bias if bias is None else require_flag("bias", bias)
+        return Subject(layer, layer.mode, constant, n_dims=layer.n_dims, n_outputs=layer.n_outputs)
     if not isinstance(layer, LinearAttention | FitResult):
         if callable(layer):
             return _black_box(lambda batch: layer(_as_argument(batch)), mode, bias)
         raise InvalidType(
-            "layer must be a LinearAttention, a FitResult, a fitted regressor, a torch module or "
-            f"a function of sequences; got {type(layer).__name__}."
+            "layer must be a LinearAttention, a SoftmaxAttention, a FitResult, a fitted regressor, "
+            f"a torch module or a function of sequences; got {type(layer).__name__}."
         )
-    for name, asked in (("mode", mode), ("bias", bias)):
-        own = getattr(layer, name)
-        if asked is not None and asked != own:
-            raise InvalidInput(
-                f"the layer has {name} {own!r}, but {name}={asked!r} was asked for; leave it out."
-            )
+    _require_own(layer, "mode", mode)
+    _require_own(layer, "bias", bias)
     outputs: Callable[[SequenceBatch], Any]
     if isinstance(layer, LinearAttention):
         outputs = layer
@@ -85,6 +86,14 @@ def as_subject(layer: Any, mode: str | None, bias: bool | None) -> Subject:
         outputs, unsigned = layer.predict, replace(layer, coef=np.abs(layer.coef)).predict
     sizes = (layer.n_dims, len(layer.coef))
     return Subject(outputs, layer.mode, layer.bias, layer.coef, *sizes, unsigned)
+
+
+def _require_own(layer: Any, name: str, asked: object) -> None:
+    own = getattr(layer, name)
+    if asked is not None and asked != own:
+        raise InvalidInput(
+            f"the layer has {name} {own!r}, but {name}={asked!r} was asked for; leave it out."
+        )
 
 
 def _black_box(

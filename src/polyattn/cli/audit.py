@@ -18,7 +18,7 @@ from polyattn.cli.io import read_data
 from polyattn.cli.options import FILE
 from polyattn.cli.show import certificate_facts
 from polyattn.errors import InvalidInput
-from polyattn.model import LinearAttention
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.result import FitResult
 from polyattn.storage import load
 
@@ -40,6 +40,7 @@ def audit(
     """Say how far MODEL is from the best layer for DATA, and whether DATA determine that one.
 
     MODEL is a layer or a fit result (.safetensors), DATA a .npz with X and Y as for polyattn fit.
+    The best layer is that of linear attention; a MODEL of softmax attention may be better.
 
     Exit codes: 0 the data determine the layer, 3 they do not, 4 that is undecided.
     """
@@ -90,9 +91,9 @@ def _facts(found: Audit) -> dict[str, object]:
     return rows | {"consistent": "yes" if found.consistent else "no"}
 
 
-def _layer(path: Path) -> LinearAttention | FitResult:
+def _layer(path: Path) -> LinearAttention | SoftmaxAttention | FitResult:
     loaded = load(path)
-    if not isinstance(loaded, LinearAttention | FitResult):
+    if not isinstance(loaded, LinearAttention | SoftmaxAttention | FitResult):
         raise InvalidInput(
             f"{str(path)!r} holds a {type(loaded).__name__}; MODEL must be a layer or a fit result."
         )

@@ -15,7 +15,7 @@ from polyattn.certify.certifying import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.document import load_certificate, to_document
 from polyattn.cli.console import emit, facts, json_option, passes, working
-from polyattn.cli.io import read_data
+from polyattn.cli.io import read_data, require_folder
 from polyattn.cli.options import FILE
 from polyattn.cli.show import certificate_facts, layer_json
 from polyattn.errors import InvalidInput
@@ -78,7 +78,7 @@ def certify(
             names = ", ".join(f"--{name}" for name in asked)
             raise InvalidInput(f"--check takes everything from the certificate; leave {names} out.")
         ctx.exit(_check(data, check, as_json))
-    _require_folder(output)
+    require_folder(output)
     with working("reading the data"):
         source = _source(data, chosen)
     with passes("certifying"):
@@ -181,9 +181,3 @@ def _tokens(array: NDArray) -> str:
     """One line per token; --json prints all digits."""
     rows = array.reshape(-1, array.shape[-1])
     return "\n".join("  ".join(f"{number:10.4g}" for number in row) for row in rows)
-
-
-def _require_folder(output: Path | None) -> None:
-    """Refuse before the work, not after it."""
-    if output is not None and not output.parent.is_dir():
-        raise InvalidInput(f"the folder {str(output.parent)!r} of the output does not exist.")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from polyattn.cli.console import emit, facts, json_option, passes, working
-from polyattn.cli.io import read_data
+from polyattn.cli.io import read_data, require_folder
 from polyattn.cli.options import FILE, NumberOr
 from polyattn.cli.show import result_facts, result_json
 from polyattn.errors import InvalidInput
@@ -57,7 +57,7 @@ def fit(
     without padding); or X as a .npy with --targets; or statistics that were saved
     (.safetensors).
     """
-    _require_folder(output)
+    require_folder(output)
     with working("reading the data"):
         if data.suffix == ".safetensors":
             source: dict[str, Any] = {"statistics": _statistics(data, targets, mode, bias)}
@@ -122,9 +122,3 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,
     }  # fmt: skip
     emit(content, [str(made)], as_json)
-
-
-def _require_folder(output: Path | None) -> None:
-    """Refuse before the work, not after it."""
-    if output is not None and not output.parent.is_dir():
-        raise InvalidInput(f"the folder {str(output.parent)!r} of the output does not exist.")

@@ -114,6 +114,12 @@ def require_suffix(path: Path, ragged: bool = False) -> None:
         )
 
 
+def require_folder(output: Path | None) -> None:
+    """Refuse before the work, not after it."""
+    if output is not None and not output.parent.is_dir():
+        raise InvalidInput(f"the folder {str(output.parent)!r} of the output does not exist.")
+
+
 def _load(path: Path) -> NDArray | dict[str, NDArray]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}.")

@@ -13,6 +13,7 @@ from polyattn.cli.bench import bench
 from polyattn.cli.certify import certify
 from polyattn.cli.demo import demo
 from polyattn.cli.fit import fit
+from polyattn.cli.learn_softmax import learn_softmax_verb
 from polyattn.cli.predict import predict
 from polyattn.cli.program.group import program
 from polyattn.cli.show import show
@@ -40,11 +41,12 @@ def cli() -> None:
 
     Every verb takes --json: one JSON object on standard output and nothing else there.
     Exit codes: 0 done, 1 error, 2 wrong usage; of certify and audit also 3 where the data do not
-    determine the layer and 4 where that is undecided.
+    determine the layer and 4 where that is undecided; of learn-softmax 4 where the layer was not
+    recovered.
     """
 
 
-for verb in (demo, fit, predict, certify, audit, show, program, bench):
+for verb in (demo, fit, predict, certify, audit, show, learn_softmax_verb, program, bench):
     cli.add_command(verb)
 
 

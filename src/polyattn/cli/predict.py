@@ -13,8 +13,10 @@ from polyattn.cli.console import emit, json_option, passes
 from polyattn.cli.io import read_data, require_suffix, write_arrays
 from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
-from polyattn.model import LinearAttention
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.result import FitResult
+from polyattn.softmax import LearnedSoftmax
+from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
 
@@ -56,9 +58,13 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
     loaded = load(path)
     if isinstance(loaded, FitResult):
         return loaded.mode, loaded.predict
-    if isinstance(loaded, LinearAttention):
+    if isinstance(loaded, LinearAttention | SoftmaxAttention):
         return loaded.mode, loaded
-    raise InvalidInput(
-        f"{str(path)!r} holds statistics, not a layer; solve them first with: "
-        f"polyattn fit {path} -o model.safetensors"
-    )
+    if isinstance(loaded, LearnedSoftmax):
+        return loaded.layer.mode, loaded.layer
+    if isinstance(loaded, Moments | TriangularFactor):
+        raise InvalidInput(
+            f"{str(path)!r} holds statistics, not a layer; solve them first with: "
+            f"polyattn fit {path} -o model.safetensors"
+        )
+    raise InvalidInput(f"{str(path)!r} holds a {type(loaded).__name__}, not a layer.")

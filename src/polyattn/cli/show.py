@@ -13,9 +13,12 @@ from rich.table import Table
 from polyattn.certify import Certificate
 from polyattn.certify.document import to_document
 from polyattn.cli.console import emit, facts, json_option, working
+from polyattn.cli.learn_softmax import learned_json, learned_text
 from polyattn.cli.options import FILE
-from polyattn.model import LinearAttention
+from polyattn.errors import InvalidInput
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.result import FitResult
+from polyattn.softmax import LearnedSoftmax
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
@@ -27,10 +30,10 @@ SHOWN_DIMS, SHOWN_HEADS = 8, 4
 @click.argument("model", type=FILE)
 @json_option
 def show(model: Path, as_json: bool) -> None:
-    """Say what is in MODEL: a layer, a fit result, statistics, or a certificate."""
+    """Say what is in MODEL: a layer, what was fitted or learned, statistics, or a certificate."""
     with working("reading"):
         loaded = load(model)
-    if isinstance(loaded, LinearAttention):
+    if isinstance(loaded, LinearAttention | SoftmaxAttention):
         emit(layer_json(loaded), layer_text(loaded), as_json)
     elif isinstance(loaded, FitResult):
         table = facts("fit result", result_facts(loaded))
@@ -39,15 +42,22 @@ def show(model: Path, as_json: bool) -> None:
     elif isinstance(loaded, Certificate):
         table = facts("certificate", certificate_facts(loaded))
         emit(to_document(loaded), [loaded.sentence, table], as_json)
-    else:
+    elif isinstance(loaded, LearnedSoftmax):
+        emit(learned_json(loaded), learned_text(loaded), as_json)
+    elif isinstance(loaded, Moments | TriangularFactor):
         content = statistics_json(loaded)
         emit(content, [facts("statistics", content)], as_json)
+    else:
+        raise InvalidInput(
+            f"{str(model)!r} holds a {type(loaded).__name__}; show takes layers, fit results, "
+            "what was learned, statistics and certificates."
+        )
 
 
-def layer_json(layer: LinearAttention) -> dict[str, Any]:
+def layer_json(layer: LinearAttention | SoftmaxAttention) -> dict[str, Any]:
     """A layer in plain types, parameters included."""
     return {
-        "kind": "linear_attention",
+        "kind": layer.kind,
         "n_heads": layer.n_heads,
         "n_dims": layer.n_dims,
         "n_outputs": layer.n_outputs,
@@ -58,7 +68,7 @@ def layer_json(layer: LinearAttention) -> dict[str, Any]:
     }
 
 
-def layer_text(layer: LinearAttention) -> list[RenderableType]:
+def layer_text(layer: LinearAttention | SoftmaxAttention) -> list[RenderableType]:
     """A line, and the matrices of each head where they are small."""
     lines: list[RenderableType] = [repr(layer)]
     if layer.n_heads > SHOWN_HEADS or layer.attn.shape[1] > SHOWN_DIMS:

@@ -1,16 +1,22 @@
 """Seeded generators of sequences, layers, traces and tasks with a known answer."""
 
+from polyattn.data.hard_softmax import hard_softmax_layer
 from polyattn.data.memory import associative_memory
 from polyattn.data.recovery import Planted, planted, random_layer, random_sequences
+from polyattn.data.softmax import boolean_sequences, planted_softmax, random_softmax_layer
 from polyattn.data.traces import automaton_traces, turing_traces, with_wrong_labels
 
 __all__ = [
     "Planted",
     "associative_memory",
     "automaton_traces",
+    "boolean_sequences",
+    "hard_softmax_layer",
     "planted",
+    "planted_softmax",
     "random_layer",
     "random_sequences",
+    "random_softmax_layer",
     "turing_traces",
     "with_wrong_labels",
 ]

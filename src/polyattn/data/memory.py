@@ -22,7 +22,7 @@ def associative_memory(
     noise: float = 0.0,
     fill: float = 1.0,
     random_state: RandomState = 0,
-) -> Planted:
+) -> Planted[LinearAttention]:
     """Sequences that store d keys with d values and then ask for one of them.
 
     A sequence has d + 1 tokens of 2d coordinates, a key half and a value half:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,20 @@ from polyattn.data.arguments import (
     require_level,
 )
 from polyattn.errors import InvalidInput, require_choice, require_integer
-from polyattn.model import LinearAttention
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import MODES, SequenceBatch
 
 Length: TypeAlias = int | tuple[int, int]
+Layer = TypeVar("Layer", LinearAttention, SoftmaxAttention)
 
 
 @dataclass(frozen=True, eq=False)
-class Planted:
+class Planted(Generic[Layer]):
     """A task with a known answer: Y = layer(X) + noise * (standard normal numbers)."""
 
     X: NDArray[np.float64] | SequenceBatch = field(repr=False)
     Y: NDArray[np.float64] | list[NDArray[np.float64]] = field(repr=False)
-    layer: LinearAttention
+    layer: Layer
     noise: float
 
 
@@ -75,7 +76,7 @@ def random_sequences(
         paper: the expected token Gram is then the identity, whatever the length.
     """
     n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
-    shortest, longest = _length_range(n_tokens)
+    shortest, longest = length_range(n_tokens)
     if scale is not None:
         scale = require_level(scale, "scale")
     rng = require_generator(random_state)
@@ -97,7 +98,7 @@ def planted(
     mode: str = "causal",
     noise: float = 0.0,
     random_state: RandomState = 0,
-) -> Planted:
+) -> Planted[LinearAttention]:
     """The paper's task: recover a random layer from random sequences [yau2024: experiments].
 
     Y = layer(X) + noise * N(0, 1), independently for every target coordinate, with
@@ -123,7 +124,8 @@ def with_noise(
     return Y + noise * rng.standard_normal(Y.shape)
 
 
-def _length_range(n_tokens: Length) -> tuple[int, int]:
+def length_range(n_tokens: Length) -> tuple[int, int]:
+    """The shortest and the longest sequence, checked."""
     if not isinstance(n_tokens, tuple):
         length = require_integer("n_tokens", n_tokens)
         return length, length

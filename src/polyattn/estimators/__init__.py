@@ -1,6 +1,7 @@
-"""scikit-learn faces of ``polyattn.fit`` for sequences: thin, no algebra."""
+"""scikit-learn faces for sequences: thin, no algebra."""
 
 from polyattn.estimators.classifier import LinearAttentionClassifier
 from polyattn.estimators.regressor import LinearAttentionRegressor
+from polyattn.estimators.softmax import SoftmaxAttentionRegressor
 
-__all__ = ["LinearAttentionClassifier", "LinearAttentionRegressor"]
+__all__ = ["LinearAttentionClassifier", "LinearAttentionRegressor", "SoftmaxAttentionRegressor"]

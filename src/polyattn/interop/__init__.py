@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from polyattn.model import LinearAttention
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
-    from polyattn.interop.torch import TorchLinearAttention
+    from polyattn.interop.torch import TorchAttention
 
-__all__ = ["from_torch", "is_torch_module", "to_torch", "torch_layer", "torch_outputs"]
+__all__ = [
+    "from_torch",
+    "is_torch_module",
+    "to_multihead",
+    "to_torch",
+    "torch_layer",
+    "torch_outputs",
+]
 
 TORCH_MODULE = "torch.nn.modules.module.Module"
 
 
-def to_torch(layer: LinearAttention) -> TorchLinearAttention:
+def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     """The layer as a ``torch.nn.Module`` that computes the same function and can be trained.
 
     Its parameters ``attn`` (H, d, d) and ``value`` (H, d, e) are float64 copies; ``.float()``
@@ -28,14 +35,39 @@ def to_torch(layer: LinearAttention) -> TorchLinearAttention:
     return bridge.to_torch(layer)
 
 
-def from_torch(module: object) -> LinearAttention:
-    """The layer inside a module that ``to_torch`` made (and that was perhaps trained since).
+def from_torch(module: object, mode: str | None = None) -> LinearAttention | SoftmaxAttention:
+    """The layer inside a module that ``to_torch`` made, or inside ``nn.MultiheadAttention``.
+
+    Modules of ``to_torch`` may have been trained since; they know their mode.  A
+    ``nn.MultiheadAttention`` becomes a ``SoftmaxAttention``, as it is used for self-attention
+    without dropout: ``mode="full"`` (the default) without a mask, ``mode="causal"`` with a causal
+    one.  Its biases become those of a constant coordinate (``bias=True``), and the factor
+    1/sqrt(head_dim) is part of ``attn``.  Modules with ``kdim`` or ``vdim`` of their own,
+    ``add_bias_kv`` or ``add_zero_attn`` are refused.
 
     Guarantee: ``from_torch(to_torch(layer)) == layer``, bit for bit.
     """
     from polyattn.interop import torch as bridge
 
-    return bridge.from_torch(module)
+    return bridge.from_torch(module, mode)
+
+
+def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> Any:
+    """The layer as ``torch.nn.MultiheadAttention`` (float64, ``batch_first=True``).
+
+    ``module(X, X, X)[0]`` is then ``layer(X)`` in mode ``full``; mode ``causal`` needs a causal
+    ``attn_mask``, and of mode ``last`` the outputs are those of the last tokens.
+
+    Possible if the layer has as many outputs as inputs (e = d), and ``attn`` and ``value`` of
+    every head have at most rank d / num_heads.  With ``bias``, that is the rank of ``attn``
+    without its last column and of ``value`` without its last row, which become biases.
+
+    ``num_heads`` divides d and is by default the smallest such number that is not below the
+    number of heads; heads that are not needed are zero.
+    """
+    from polyattn.interop import torch as bridge
+
+    return bridge.to_multihead(layer, num_heads)
 
 
 def is_torch_module(obj: object) -> bool:
@@ -43,11 +75,17 @@ def is_torch_module(obj: object) -> bool:
     return any(f"{base.__module__}.{base.__name__}" == TORCH_MODULE for base in type(obj).__mro__)
 
 
-def torch_layer(module: object) -> LinearAttention | None:
-    """The layer of a module whose forward pass is that of ``to_torch``; None for any other."""
+def torch_layer(
+    module: object, mode: str | None = None
+) -> LinearAttention | SoftmaxAttention | None:
+    """The layer of a module whose forward pass is known; None for any other.
+
+    Known are the modules of ``to_torch``, and ``nn.MultiheadAttention`` in the given mode (by
+    default ``full``), but no subclasses of either.
+    """
     from polyattn.interop import torch as bridge
 
-    return bridge.from_torch(module) if type(module) is bridge.TorchLinearAttention else None
+    return bridge.layer_of(module, mode)
 
 
 def torch_outputs(module: Any, batch: SequenceBatch) -> NDArray | list[NDArray]:

@@ -2,6 +2,15 @@
 
 from polyattn.model.compare import coefficient_distance, same_function
 from polyattn.model.linear import LinearAttention
+from polyattn.model.matching import HeadMatch, canonical, match_heads
 from polyattn.model.softmax import SoftmaxAttention
 
-__all__ = ["LinearAttention", "SoftmaxAttention", "coefficient_distance", "same_function"]
+__all__ = [
+    "HeadMatch",
+    "LinearAttention",
+    "SoftmaxAttention",
+    "canonical",
+    "coefficient_distance",
+    "match_heads",
+    "same_function",
+]

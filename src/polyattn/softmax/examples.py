@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.model import SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
 Matrix = NDArray[np.float64]
@@ -61,21 +60,12 @@ class Units:
     of_tokens: NDArray[np.int64]
     of_targets: int
 
-    def restore(self, attn: Matrix, value: Matrix, mode: str) -> SoftmaxAttention:
-        """The layer of the data from the heads of the scaled data."""
+    def restore(self, attn: Matrix, value: Matrix) -> tuple[Matrix, Matrix]:
+        """Heads (or their standard deviations) of the data from those of the scaled data."""
         of_rows = -self.of_tokens[:, None]
-        return SoftmaxAttention(
+        return (
             np.ldexp(attn, of_rows - self.of_tokens[None, :]),
             np.ldexp(value, of_rows + self.of_targets),
-            mode,
-        )
-
-    def scale(self, layer: SoftmaxAttention) -> tuple[Matrix, Matrix]:
-        """The inverse of ``restore``: heads (attn, value) for scaled data."""
-        of_rows = self.of_tokens[:, None]
-        return (
-            np.ldexp(layer.attn, of_rows + self.of_tokens[None, :]),
-            np.ldexp(layer.value, of_rows - self.of_targets),
         )
 
 

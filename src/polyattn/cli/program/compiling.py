@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from polyattn.cli.console import emit, facts, json_option, working
+from polyattn.cli.io import require_folder
 from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import PROGRAMS, make_program, program_facts, size_options
 from polyattn.errors import InvalidInput
@@ -49,9 +50,3 @@ def compile_program(name: str, output: Path | None, as_json: bool, **sizes: Any)
         **({"saved to": output} if output is not None else {}),
     }
     emit(content, [facts("compiled", rows)], as_json)
-
-
-def require_folder(output: Path | None) -> None:
-    """Refuse before the work, not after it."""
-    if output is not None and not output.parent.is_dir():
-        raise InvalidInput(f"the folder {str(output.parent)!r} of the output does not exist.")

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import RenderableType
 
 from polyattn.cli.console import emit, facts, json_option, passes, progress
+from polyattn.cli.io import require_folder
 from polyattn.cli.options import FILE
-from polyattn.cli.program.compiling import require_folder
 from polyattn.cli.program.programs import STYLES, make_program
 from polyattn.cli.program.showing import lines
 from polyattn.errors import InvalidInput, PolyattnError

@@ -2,5 +2,6 @@
 
 from polyattn.softmax.polish.descent import Polished, polish
 from polyattn.softmax.polish.projection import Projection, project
+from polyattn.softmax.polish.stages import descend, enough
 
-__all__ = ["Polished", "Projection", "polish", "project"]
+__all__ = ["Polished", "Projection", "descend", "enough", "polish", "project"]

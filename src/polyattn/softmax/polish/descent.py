@@ -15,14 +15,17 @@ from polyattn.softmax.polish.projection import Projection, project
 
 Matrix = NDArray[np.float64]
 
-# Relative residuals below this are rounding.
-ROUNDING = 1e-15
+# Relative residuals below this are rounding, and below the second one probably so.
+ROUNDING, NEARLY_ROUNDING = 1e-15, 1e-11
 
 # Damping: where it starts, how it moves, and how often a step is tried again.
 FIRST_DAMPING, DAMPING_FACTOR, MOST_TRIALS = 1e-3, 8.0, 10
 
-# Descent has come to rest when this many steps together gain less than this, relatively.
+# Descent has come to rest when this many steps together gain less than this.
 PATIENCE, GAIN = 4, 1e-5
+
+# A step that promises to lower the squared error by less than this, relatively, is not made.
+LEAST_PROMISE = 1e-13
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,13 @@ def polish(
     attn: Matrix,
     n_steps: int = 60,
     on_step: Callable[[Projection], None] | None = None,
+    *,
+    within: Matrix | None = None,
+    gain: float = GAIN,
 ) -> Polished:
-    """Descend from ``attn`` (m, d, d) until nothing is gained.
+    """Descend from ``attn`` (m, d, d) until four steps gain less than ``gain``, relatively.
 
+    ``within`` (r, d, d), orthonormal, restricts every step to combinations of these matrices.
     ``on_step`` hears of every better projection; what it raises ends the descent.
 
     Guarantee: the error never rises.  Near an exact, identifiable solution convergence is
@@ -69,9 +76,9 @@ def polish(
     errors = [here.error]
     damping = FIRST_DAMPING
     for _ in range(n_steps):
-        if here.error <= ROUNDING or _at_rest(errors):
+        if here.error <= ROUNDING or _at_rest(errors, gain):
             break
-        found, damping = _step(examples, here, damping)
+        found, damping = _step(examples, here, damping, within)
         if found is None:
             break
         here = found
@@ -81,22 +88,44 @@ def polish(
     return Polished(here, tuple(errors))
 
 
-def _step(examples: Examples, here: Projection, damping: float) -> tuple[Projection | None, float]:
+def _step(
+    examples: Examples, here: Projection, damping: float, within: Matrix | None
+) -> tuple[Projection | None, float]:
     """The first damped step that lowers the error, and the damping for the next one."""
     equations = normal_equations(examples, here)
-    sizes = np.diag(equations.hessian)
+    hessian, gradient = equations.hessian, equations.gradient
+    if within is not None:
+        hessian, gradient = _restricted(hessian, gradient, within)
+    sizes = np.diag(hessian)
     floor = 1e-12 * sizes.max()
     if floor <= 0.0:
         return None, damping
     sizes = np.maximum(sizes, floor)
-    for _ in range(MOST_TRIALS):
-        step = _solve(equations.hessian, damping * sizes, equations.gradient)
+    left = examples.power * here.error**2
+    for _ in range(2 if here.error < NEARLY_ROUNDING else MOST_TRIALS):
+        step = _solve(hessian, damping * sizes, gradient)
         if step is not None:
-            trial = project(examples, here.attn + step.reshape(here.attn.shape))
+            if step @ gradient < LEAST_PROMISE * left:
+                return None, damping
+            moved = step.reshape(len(here.attn), -1)
+            if within is not None:
+                moved = moved @ within.reshape(len(within), -1)
+            trial = project(examples, here.attn + moved.reshape(here.attn.shape))
             if trial.error < here.error:
                 return trial, max(damping / DAMPING_FACTOR, 1e-15)
         damping = max(DAMPING_FACTOR * damping, 1e-10)
     return None, damping
+
+
+def _restricted(hessian: Matrix, gradient: Matrix, within: Matrix) -> tuple[Matrix, Matrix]:
+    """The normal equations for the coordinates (m, r) of attn in the matrices ``within``."""
+    n_free, size = len(within), within[0].size
+    n_heads = len(gradient) // size
+    frame = within.reshape(n_free, size)
+    half = hessian.reshape(-1, n_heads, size) @ frame.T
+    half = half.reshape(n_heads, size, n_heads * n_free)
+    narrow = np.matmul(frame, half).reshape(n_heads * n_free, n_heads * n_free)
+    return narrow, (gradient.reshape(n_heads, size) @ frame.T).reshape(-1)
 
 
 def _solve(hessian: Matrix, damping: Matrix, gradient: Matrix) -> Matrix | None:
@@ -110,7 +139,7 @@ def _solve(hessian: Matrix, damping: Matrix, gradient: Matrix) -> Matrix | None:
     return cho_solve(factor, gradient, check_finite=False)
 
 
-def _at_rest(errors: list[float]) -> bool:
+def _at_rest(errors: list[float], gain: float) -> bool:
     if len(errors) <= PATIENCE:
         return False
-    return errors[-1 - PATIENCE] - errors[-1] < GAIN * errors[-1]
+    return errors[-1 - PATIENCE] - errors[-1] < gain * errors[-1]

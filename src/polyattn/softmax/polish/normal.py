@@ -6,8 +6,9 @@ is never formed.  Its Gram matrix is a product of two small families,
 
     (J^T J)[(i,a,b), (j,a',b')] = sum_r (x_a x_a') (M_ir M_jr^T)[b, b'],
 
-which costs 2e times less than multiplying J with itself; the part that the values can follow,
-Z Z^+ J, is taken off through an orthonormal basis of Z.  Memory: one block of rows.
+of which a <= a' suffices: 4e times cheaper than multiplying J with itself.  The part that the
+values can follow, Z Z^+ J, is taken off through an orthonormal basis of Z.  Memory: one block
+of rows.
 """
 
 from __future__ import annotations
@@ -42,60 +43,57 @@ class NormalEquations:
 def normal_equations(examples: Examples, projection: Projection) -> NormalEquations:
     """Gram matrix of the projected Jacobian, and the gradient, at a projection.
 
-    Cost: rows m^2 d^4 + rows m d^2 (rank e) + m^2 d^4 rank e flops.
+    Cost: rows m^2 d^4 + 2 rows m d^2 (rank e) + m^2 d^4 rank e flops.
     """
     n_heads, n_dims, n_outputs = projection.value.shape
-    rank = projection.whitening.shape[1]
-    pairs = [(i, j) for i in range(n_heads) for j in range(i, n_heads)]
-    squares = np.zeros((len(pairs), n_dims * n_dims, n_dims * n_dims))
-    gradient = np.zeros((n_heads, n_dims, n_dims))
-    followed = np.zeros((n_heads, rank * n_dims, n_dims * n_outputs))
-    widest = n_dims * max(n_heads * n_outputs, n_dims, rank)
+    size, rank = n_heads * n_dims, projection.whitening.shape[1]
+    upper = np.triu_indices(n_dims)
+    squares: Matrix = np.zeros((len(upper[0]), size * size))
+    gradient: Matrix = np.zeros((n_dims, size))
+    followed: Matrix = np.zeros((rank * n_dims, size * n_outputs))
+    widest = max(size * size, size * n_outputs, rank * n_dims)
     for block in examples.blocks(max(16, BLOCK_NUMBERS // widest)):
         queries = block.queries.reshape(block.n_rows, n_dims)
         basis, residual, slopes = _rows(block, projection)
-        outer = _outer(queries, queries)
-        based = _outer(basis, queries)
-        for i, slope in enumerate(slopes):
-            felt = np.matmul(slope, residual[:, :, None])[:, :, 0]
-            gradient[i] += queries.T @ felt
-            followed[i] += based.T @ slope.reshape(block.n_rows, -1)
-        for index, (i, j) in enumerate(pairs):
-            inner = np.matmul(slopes[i], slopes[j].transpose(0, 2, 1))
-            squares[index] += outer.T @ inner.reshape(block.n_rows, -1)
+        inner = np.matmul(slopes, slopes.transpose(0, 2, 1)).reshape(block.n_rows, -1)
+        squares += (queries[:, upper[0]] * queries[:, upper[1]]).T @ inner
+        gradient += queries.T @ np.matmul(slopes, residual[:, :, None])[:, :, 0]
+        based = (basis[:, :, None] * queries[:, None, :]).reshape(block.n_rows, -1)
+        followed += based.T @ slopes.reshape(block.n_rows, -1)
     followed = (
-        followed.reshape(n_heads, rank, n_dims, n_dims, n_outputs)
-        .transpose(0, 2, 3, 1, 4)
+        followed.reshape(rank, n_dims, n_heads, n_dims, n_outputs)
+        .transpose(2, 1, 3, 0, 4)
         .reshape(n_heads, n_dims * n_dims, rank * n_outputs)
     )
-    return NormalEquations(_assembled(squares, followed, pairs), gradient.reshape(-1), followed)
+    gradient = gradient.reshape(n_dims, n_heads, n_dims).transpose(1, 0, 2).reshape(-1)
+    return NormalEquations(_assembled(squares, followed), gradient, followed)
 
 
-def _rows(block: Block, projection: Projection) -> tuple[Matrix, Matrix, list[Matrix]]:
-    """Orthonormal features (rows, rank), residuals (rows, e), slopes M_i (rows, d, e)."""
+def _rows(block: Block, projection: Projection) -> tuple[Matrix, Matrix, Matrix]:
+    """Orthonormal features (rows, rank), residuals (rows, e), slopes M (rows, m d, e)."""
+    n_heads, n_dims, n_outputs = projection.value.shape
     weights = [patterns(block, A) for A in projection.attn]
     features = np.concatenate([p @ block.keys for p in weights], axis=2)
     features = features.reshape(block.n_rows, -1)
     residual = block.targets.reshape(block.n_rows, -1) - features @ projection.stacked_value
-    slopes = [responses(block, p, V) for p, V in zip(weights, projection.value, strict=True)]
+    slopes = responses(block, weights, projection.value)
+    slopes = slopes.reshape(block.n_rows, n_heads * n_dims, n_outputs)
     return features @ projection.whitening, residual, slopes
 
 
-def _outer(left: Matrix, right: Matrix) -> Matrix:
-    """Row by row the products left[a] right[b], shape (rows, a b)."""
-    return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+def _assembled(squares: Matrix, followed: Matrix) -> Matrix:
+    """sum (x_a x_a') (M_i M_j^T)[b, b'] over rows (i, a, b) and columns, less what is followed.
 
-
-def _assembled(squares: Matrix, followed: Matrix, pairs: list[tuple[int, int]]) -> Matrix:
-    """Blocks (i, j) of sum (x_a x_a') (..)[b, b'] as one symmetric matrix over (i, a, b)."""
+    squares holds a <= a' only, as rows; its columns are (i, b, j, b').
+    """
     n_heads, size, _ = followed.shape
     n_dims = round(size**0.5)
-    hessian = np.empty((n_heads, size, n_heads, size))
-    for (i, j), square in zip(pairs, squares, strict=True):
-        block = square.reshape(n_dims, n_dims, n_dims, n_dims)
-        block = block.transpose(0, 2, 1, 3).reshape(size, size)
-        block = block - followed[i] @ followed[j].T
-        hessian[i, :, j] = block
-        hessian[j, :, i] = block.T
+    upper = np.triu_indices(n_dims)
+    pieces = squares.reshape(-1, n_heads, n_dims, n_heads, n_dims)
+    hessian = np.empty((n_heads, n_dims, n_dims, n_heads, n_dims, n_dims))
+    hessian[:, upper[0], :, :, upper[1]] = pieces
+    hessian[:, upper[1], :, :, upper[0]] = pieces
     flat = hessian.reshape(n_heads * size, n_heads * size)
+    along = followed.reshape(n_heads * size, -1)
+    flat -= along @ along.T
     return (flat + flat.T) / 2

@@ -25,15 +25,19 @@ def seen(block: Block, attn: Matrix) -> Matrix:
     return np.concatenate(columns, axis=2).reshape(block.n_rows, -1)
 
 
-def responses(block: Block, pattern: Matrix, V: Matrix) -> Matrix:
-    """Cov_p(X) V of every query, shape (B r, d, e).
+def responses(block: Block, weights: list[Matrix], value: Matrix) -> Matrix:
+    """Cov_p(X) V of every query and head, shape (B r, m, d, e), for patterns and values (m, d, e).
 
-    The derivative of the head's output: d y_c / d A[a, b] = x_a (Cov_p(X) V)[b, c].
+    The derivative of a head's output: d y_c / d A[a, b] = x_a (Cov_p(X) V)[b, c].
     """
     keys = block.keys
-    outputs = keys @ V
-    centred = outputs[:, None] - (pattern @ outputs)[:, :, None]
-    centred *= pattern[..., None]
-    return np.matmul(keys.transpose(0, 2, 1)[:, None], centred).reshape(
-        block.n_rows, keys.shape[2], V.shape[1]
-    )
+    parts = []
+    for pattern, V in zip(weights, value, strict=True):
+        outputs = keys @ V
+        centred = outputs[:, None] - (pattern @ outputs)[:, :, None]
+        centred *= pattern[..., None]
+        parts.append(centred)
+    together = np.matmul(keys.transpose(0, 2, 1)[:, None], np.concatenate(parts, axis=3))
+    n_heads, n_dims, n_outputs = value.shape
+    together = together.reshape(block.n_rows, n_dims, n_heads, n_outputs)
+    return together.transpose(0, 2, 1, 3)

@@ -1,0 +1,162 @@
+"""``polyattn learn-softmax``: examples in, the heads of a softmax attention layer out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from polyattn.cli.console import emit, facts, json_option, working
+from polyattn.cli.io import read_data, require_folder
+from polyattn.cli.options import FILE
+from polyattn.sequences import MODES
+from polyattn.softmax import LearnedSoftmax, learn_softmax
+from polyattn.softmax.door import METHODS
+from polyattn.storage import save
+
+# The exit code for a layer that was found but not recovered: scripts can tell.
+NOT_RECOVERED = 4
+
+
+@click.command("learn-softmax")
+@click.argument("data", type=FILE)
+@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
+@click.option("--heads", type=int, help="The number of heads [default: found from the data].")
+@click.option("--max-heads", type=int, help="The most to look for when it is not given.")
+@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
+@click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
+@click.option("--max-seconds", type=float, help="Stop with the best layer after this time.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("-o", "--output", type=FILE, help="Where to save the result (.safetensors).")
+@json_option
+def learn_softmax_verb(
+    data: Path,
+    targets: Path | None,
+    mode: str,
+    heads: int | None,
+    max_heads: int | None,
+    method: str,
+    noise: float | None,
+    max_seconds: float | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Recover the heads of a softmax attention layer from DATA.
+
+    DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, as for fit.  Ctrl-C
+    keeps the best layer so far.  Exit code 0: recovered, the held-out check passed; 4: a layer
+    was found, but it is not the one, or that is open.
+    """
+    require_folder(output)
+    with working("reading the data"):
+        read = read_data(data, targets)
+        X, Y = read.sequences(), read.targets(mode)
+    start = time.perf_counter()
+    with _following() as follow:
+        learned = learn_softmax(
+            X, Y, heads, method, seed, mode=mode, noise=noise, max_heads=max_heads,
+            max_seconds=max_seconds, callback=follow,
+        )  # fmt: skip
+    content = learned_json(learned) | {"seconds": time.perf_counter() - start}
+    if output is not None:
+        save(learned, output)
+        content["model"] = str(output)
+    text = learned_text(learned)
+    if output is not None:
+        text.append(f"saved to {output}")
+    emit(content, text, as_json)
+    if not learned.recovered:
+        raise click.exceptions.Exit(NOT_RECOVERED)
+
+
+def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
+    """What was learned in plain types, parameters and phases included."""
+    return {
+        "kind": "learned_softmax",
+        "recovered": learned.recovered,
+        "outcome": learned.outcome.to_json(),
+        "n_heads": learned.n_heads,
+        "mode": learned.layer.mode,
+        "method": learned.method,
+        "validation_error": learned.validation_error,
+        "training_error": learned.training_error,
+        "noise": learned.noise,
+        "n_training": learned.n_training,
+        "n_held_out": learned.n_held_out,
+        "attn": learned.layer.attn.tolist(),
+        "value": learned.layer.value.tolist(),
+        "attn_std": learned.attn_std.tolist(),
+        "value_std": learned.value_std.tolist(),
+        "attn_error": _finite(learned.attn_error),
+        "value_error": _finite(learned.value_error),
+        "phases": [phase.to_json() for phase in learned.phases],
+    }
+
+
+def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
+    """The outcome, the figures, a table of heads and one of phases, for people."""
+    figures = facts(
+        "softmax attention",
+        {
+            "layer": repr(learned.layer),
+            "held-out error": f"{learned.validation_error:.3g} ({learned.n_held_out} sequences)",
+            "training error": f"{learned.training_error:.3g} ({learned.n_training} sequences)",
+            "noise": f"{learned.noise:.3g}",
+            "found by": learned.method,
+        },
+    )
+    return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
+
+
+def _finite(errors: NDArray[np.float64]) -> list[float | None]:
+    """Numbers for JSON, which knows no infinity."""
+    return [float(error) if np.isfinite(error) else None for error in errors]
+
+
+def _heads(learned: LearnedSoftmax) -> Table:
+    table = Table(title="heads", title_justify="left")
+    for name in ("head", "|attn|", "rank", "expected error", "|value|", "rank", "expected error"):
+        table.add_column(name, justify="right")
+    for h in range(learned.n_heads):
+        attn, value = learned.layer.attn[h], learned.layer.value[h]
+        table.add_row(
+            str(h + 1), f"{np.linalg.norm(attn):.3g}", str(np.linalg.matrix_rank(attn)),
+            f"{100 * learned.attn_error[h]:.1g} %", f"{np.linalg.norm(value):.3g}",
+            str(np.linalg.matrix_rank(value)), f"{100 * learned.value_error[h]:.1g} %",
+        )  # fmt: skip
+    return table
+
+
+def _phases(learned: LearnedSoftmax) -> Table:
+    table = Table(title="phases", title_justify="left")
+    table.add_column("phase")
+    table.add_column("what it measured", overflow="fold")
+    table.add_column("seconds", justify="right")
+    for phase in learned.phases:
+        table.add_row(phase.name, phase.sentence, f"{phase.seconds:.2f}")
+    return table
+
+
+@contextmanager
+def _following() -> Iterator[Callable[[str, int, float], None]]:
+    """A line on stderr that follows the search; terminals only."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda *_: None
+        return
+    with console.status("looking for heads") as status:
+
+        def follow(phase: str, n_heads: int, error: float) -> None:
+            status.update(f"{phase}: {n_heads} heads, relative error {error:.1e} (Ctrl-C keeps it)")
+
+        yield follow

@@ -1,0 +1,130 @@
+"""Softmax layers, Boolean sequences, and the task of recovering the one from the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.data.arguments import RandomState, require_generator, require_level
+from polyattn.data.hard_softmax import hard_softmax_layer
+from polyattn.data.recovery import Length, Planted, length_range, random_sequences, with_noise
+from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.model import SoftmaxAttention
+from polyattn.sequences import MODES, SequenceBatch
+
+TOKENS = ("boolean", "gaussian")
+
+
+def boolean_sequences(
+    n_sequences: int, n_tokens: Length, n_dims: int, random_state: RandomState = 0
+) -> NDArray[np.float64] | SequenceBatch:
+    """Sequences whose coordinates are -1 or 1, independently and equally often [chen2024].
+
+    ``n_tokens`` is one length for all, which gives an array (n_sequences, n_tokens, n_dims), or
+    a pair (shortest, longest), which gives a SequenceBatch of lengths uniform between the two.
+    """
+    n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
+    shortest, longest = length_range(n_tokens)
+    rng = require_generator(random_state)
+    if not isinstance(n_tokens, tuple):
+        return _signs(rng, n_sequences, longest, d)
+    lengths = rng.integers(shortest, longest, endpoint=True, size=n_sequences)
+    values = _signs(rng, int(lengths.sum()), d)
+    return SequenceBatch(values, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def random_softmax_layer(
+    n_dims: int,
+    n_outputs: int | None = None,
+    n_heads: int = 1,
+    logits: float = 1.0,
+    rank: int | None = None,
+    mode: str = "full",
+    random_state: RandomState = 0,
+) -> SoftmaxAttention:
+    """Heads of independent normal numbers: attn N(0, (logits/d)^2), value N(0, 1/d).
+
+    Tokens with coordinates of order one then have logits of order ``logits`` and outputs of
+    order one.
+
+    Parameters
+    ----------
+    n_dims, n_outputs, n_heads : int
+        d, e (by default d) and H.
+    logits : float
+        The size c of the logits: attention is nearly uniform for c << 1 and picks single tokens
+        for c >> 1.
+    rank : int, optional
+        Every ``attn`` and ``value`` is a product of factors (d, rank) and (rank, ...), as in a
+        transformer's head of that width; the entries keep their standard deviations.
+    mode : "full" | "causal" | "last"
+    random_state : int or Generator
+    """
+    d, n_heads = require_integer("n_dims", n_dims), require_integer("n_heads", n_heads)
+    e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
+    mode, logits = require_choice("mode", mode, MODES), require_level(logits, "logits")
+    if rank is not None and require_integer("rank", rank) > d:
+        raise InvalidInput(f"rank must be at most n_dims = {d}; got {rank}.")
+    rng = require_generator(random_state)
+    attn = _matrices(rng, n_heads, d, d, rank) * (logits / d)
+    value = _matrices(rng, n_heads, d, e, rank) / np.sqrt(d)
+    return SoftmaxAttention(attn, value, mode)
+
+
+def planted_softmax(
+    n_sequences: int,
+    n_tokens: Length,
+    n_dims: int,
+    n_outputs: int | None = None,
+    n_heads: int = 1,
+    logits: float = 1.0,
+    tokens: str = "boolean",
+    family: str | None = None,
+    noise: float = 0.0,
+    mode: str = "full",
+    random_state: RandomState = 0,
+) -> Planted[SoftmaxAttention]:
+    """The task of Chen and Li: recover a softmax layer from random examples [chen2024].
+
+    Y = layer(X) + noise * N(0, 1), independently for every target coordinate.
+
+    Parameters
+    ----------
+    n_sequences, n_tokens, n_dims : as for ``boolean_sequences``
+    n_outputs, n_heads, logits, mode : as for ``random_softmax_layer``
+    tokens : "boolean" | "gaussian"
+        Coordinates uniform in {-1, 1}, or N(0, 1).
+    family : str, optional
+        One of the hard families of ``hard_softmax_layer`` instead of a random layer.
+    noise : float
+        Standard deviation of the noise on the targets.
+    random_state : int or Generator
+        The layer is drawn first, then X, then the noise: for one seed the layer does not change
+        with the sequences, nor do both with the noise.
+    """
+    noise, kind = require_level(noise, "noise"), require_choice("tokens", tokens, TOKENS)
+    rng = require_generator(random_state)
+    if family is None:
+        layer = random_softmax_layer(n_dims, n_outputs, n_heads, logits, None, mode, rng)
+    else:
+        layer = hard_softmax_layer(family, n_dims, n_heads, logits, n_outputs, mode, rng)
+    X = (
+        boolean_sequences(n_sequences, n_tokens, n_dims, rng)
+        if kind == "boolean"
+        else random_sequences(n_sequences, n_tokens, n_dims, 1.0, rng)
+    )
+    return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
+
+
+def _signs(rng: np.random.Generator, *shape: int) -> NDArray[np.float64]:
+    return rng.choice(np.array([-1.0, 1.0]), size=shape)
+
+
+def _matrices(
+    rng: np.random.Generator, count: int, n_rows: int, n_columns: int, rank: int | None
+) -> NDArray[np.float64]:
+    """Matrices (count, n_rows, n_columns) with entries of variance one, of the given rank."""
+    if rank is None:
+        return rng.standard_normal((count, n_rows, n_columns))
+    left = rng.standard_normal((count, n_rows, rank))
+    return left @ rng.standard_normal((count, rank, n_columns)) / np.sqrt(rank)

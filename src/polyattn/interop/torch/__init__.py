@@ -1,0 +1,33 @@
+"""Attention layers as torch modules, and torch modules as attention layers.
+
+The only package of the library, beside ``experiments``, that imports torch.
+"""
+
+from polyattn.errors import missing_extra
+
+try:
+    import torch as _torch  # noqa: F401 – asked for here, so that its absence is named once
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise missing_extra("torch", "torch") from None
+
+from polyattn.interop.torch.convert import from_torch, layer_of, to_torch
+from polyattn.interop.torch.modules import (
+    TorchAttention,
+    TorchLinearAttention,
+    TorchSoftmaxAttention,
+)
+from polyattn.interop.torch.multihead import to_multihead
+from polyattn.interop.torch.running import outputs
+
+__all__ = [
+    "TorchAttention",
+    "TorchLinearAttention",
+    "TorchSoftmaxAttention",
+    "from_torch",
+    "layer_of",
+    "outputs",
+    "to_multihead",
+    "to_torch",
+]

@@ -1,0 +1,129 @@
+"""How many heads: the fewest that explain what was held out.
+
+Without noise any number that is enough shows the true one: what is exact and has no two equal
+heads and no idle one has the heads of the layer.  With noise every number from the true one on
+explains the held-out examples; it is the first for which another head gains nothing.  The same
+question is asked where the number was given: a residual that another head explains is no noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyattn.softmax.judging import Judge
+from polyattn.softmax.residuals import gain_score, residuals
+from polyattn.softmax.roads import Found, Search
+
+# A gain on held-out examples is real when it is this many standard errors.
+REAL_GAIN = 3.0
+
+# Or when there is any, and training residuals fall by this much more than by unknowns that fit
+# noise: least squares would give 1, a search among heads gives up to 3.5 on pure noise.
+REAL_FALL = 5.0
+
+# Heads that may be added without a real gain before counting ends.
+PATIENCE = 2
+
+# Effort of growth: while counting, and when the number is known.
+COUNTING_EFFORT, FULL_EFFORT = 1, 3
+
+
+def find_heads(search: Search, n_heads: int | None, room: int, most_heads: int) -> Found:
+    """Heads for a given number of them, or for the number that the data show.
+
+    ``room`` is the number of heads for which there are examples enough.
+    """
+    if n_heads is None:
+        return _counted(search, min(room, most_heads), room)
+    found = with_heads(search, n_heads, FULL_EFFORT)
+    if found.fit.kind != "noise":
+        return found
+    return _contested(search, found, room)
+
+
+def with_heads(search: Search, n_heads: int, effort: int) -> Found:
+    """The best of the roads for a given number of heads; the first that explains ends it."""
+    if search.method == "sculpt":
+        return search.by_sculpting(n_heads)
+    best = search.by_moments(n_heads)
+    if not best.fit.explained:
+        best = _better(best, search.by_growth(n_heads, effort))
+    if not best.fit.explained and search.method == "auto" and effort == FULL_EFFORT:
+        best = _better(best, search.by_sculpting(n_heads))
+    return best
+
+
+def _counted(search: Search, most_heads: int, room: int) -> Found:
+    """One head more as long as that gains something."""
+    best = with_heads(search, 1, COUNTING_EFFORT)
+    idle = 0
+    for number in range(2, most_heads + 1):
+        if best.fit.kind in ("exact", "declared"):
+            return best
+        if best.fit.kind == "noise":
+            found = _rival(search, best)
+        else:
+            found = with_heads(search, number, COUNTING_EFFORT)
+        if _gains(search, best, found):
+            best, idle = found, 0
+            continue
+        idle += 1
+        if best.fit.explained or idle >= PATIENCE:
+            return best
+    return _contested(search, best, room) if best.fit.kind == "noise" else best
+
+
+def _contested(search: Search, found: Found, room: int) -> Found:
+    """Heads whose residuals look like noise, unless one head more explains a part of them."""
+    if found.n_heads + 1 > room:
+        return _refused(found, "room")
+    rival = _rival(search, found)
+    return _refused(found, "more_heads") if _gains(search, found, rival) else found
+
+
+def _rival(search: Search, found: Found) -> Found:
+    """One head more than in ``found``, looked for until it gains something or effort ends."""
+    n_heads = found.n_heads + 1
+    with search.watch.phase("one head more") as note:
+        rival = search.by_moments(n_heads)
+        if not _gains(search, found, rival):
+            grown = search.by_growth(
+                n_heads, COUNTING_EFFORT, lambda other: _gains(search, found, other)
+            )
+            rival = min(rival, grown, key=lambda one: one.fit.validation_error)
+        gains = "better" if _gains(search, found, rival) else "no better"
+        note.say(
+            f"With {n_heads} heads held-out examples fit {gains}.",
+            validation_error=rival.fit.validation_error,
+        )
+    return rival
+
+
+def _refused(found: Found, reason: str) -> Found:
+    return replace(found, fit=replace(found.fit, kind="", failed=(reason,)))
+
+
+def _better(one: Found, other: Found) -> Found:
+    if one.fit.explained != other.fit.explained:
+        return one if one.fit.explained else other
+    return min(one, other, key=lambda found: found.fit.validation_error)
+
+
+def _gains(search: Search, before: Found, after: Found) -> bool:
+    """Whether more heads do better on what was held out, beyond chance."""
+    if after.fit.kind == "exact":
+        return True
+    judge = search.judge
+    score = gain_score(
+        residuals(judge.held_out, before.projection), residuals(judge.held_out, after.projection)
+    )
+    return score > REAL_GAIN or (score > 0 and _fall(judge, before, after) > REAL_FALL)
+
+
+def _fall(judge: Judge, before: Found, after: Found) -> float:
+    """The F statistic of the fall in training residuals."""
+    unknowns = judge.n_unknowns(after.n_heads)
+    freedom = max(judge.training.n_rows * judge.training.n_outputs - unknowns, 1)
+    more = max(unknowns - judge.n_unknowns(before.n_heads), 1)
+    left = after.projection.error**2
+    return (before.projection.error**2 - left) / more / (left / freedom)

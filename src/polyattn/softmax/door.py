@@ -1,0 +1,138 @@
+"""What learning needs of its data, checked before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.targets import Targets, as_targets
+
+METHODS = ("auto", "moments", "sculpt")
+
+# This share of the sequences is held out, and at least so many.
+HELD_OUT, LEAST_HELD_OUT = 0.1, 5
+
+# At least this many equations for each unknown, so that a fit says something.
+LEAST_EQUATIONS = 1.2
+
+# Heads that are looked for at most when their number is not given.
+MOST_HEADS = 16
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Validated data and options."""
+
+    batch: SequenceBatch
+    rows: NDArray
+    mode: str
+    method: str
+    n_heads: int | None
+    room: int
+    most_heads: int
+    n_held_out: int
+    rounding: float
+    noise: float | None
+
+
+def admit(
+    X: Sequences,
+    Y: Targets,
+    n_heads: int | None,
+    method: str,
+    mode: str,
+    noise: float | None,
+    max_heads: int | None,
+) -> Admitted:
+    """Check everything that can be wrong with a call of ``learn_softmax``."""
+    method, mode = require_choice("method", method, METHODS), require_choice("mode", mode, MODES)
+    if n_heads is not None:
+        n_heads = require_integer("n_heads", n_heads)
+    if max_heads is not None:
+        max_heads = require_integer("max_heads", max_heads)
+    batch = as_batch(X)
+    rows = as_targets(Y, batch, mode)
+    _require_attention(batch)
+    n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(batch)))
+    room = _room_for_heads(batch, rows, n_held_out)
+    if room < (n_heads or 1):
+        raise InvalidInput(_too_few(batch, rows, n_heads or 1))
+    if not np.any(rows):
+        raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
+    return Admitted(
+        batch,
+        rows,
+        mode,
+        method,
+        n_heads,
+        room,
+        max_heads or MOST_HEADS,
+        n_held_out,
+        rounding_of(rows),
+        _noise(noise),
+    )
+
+
+def rounding_of(rows: NDArray) -> float:
+    """The relative rounding of targets: of float32 numbers it is 2^-24 in any dtype."""
+    if rows.dtype == np.float16:
+        return 2.0**-11
+    if rows.dtype.kind == "f" and rows.dtype.itemsize == 8:
+        with np.errstate(over="ignore", under="ignore"):
+            single = rows.astype(np.float32).astype(np.float64)
+        whole = np.all(rows == np.rint(rows))
+        return 2.0**-53 if whole or not np.array_equal(single, rows) else 2.0**-24
+    return 2.0**-24 if rows.dtype.kind == "f" else 2.0**-53
+
+
+def _require_attention(batch: SequenceBatch) -> None:
+    if batch.lengths.max() < 2:
+        raise InvalidInput(
+            "all sequences have one token: the softmax of a single logit is 1 whatever the "
+            "attention matrix is. Give sequences of at least two tokens; from single tokens "
+            "linear regression finds the sum of the values, which is all that they show."
+        )
+    values = batch.values
+    if len(batch) > 1 and np.all(values == values[0]):
+        raise InvalidInput(
+            "all tokens of X are equal: attention sees differences between tokens, and there "
+            "are none. Give tokens that vary."
+        )
+
+
+def _room_for_heads(batch: SequenceBatch, rows: NDArray, n_held_out: int) -> int:
+    """For how many heads the training examples have equations enough."""
+    share = max(0.0, 1.0 - n_held_out / len(batch))
+    per_head = LEAST_EQUATIONS * batch.n_dims * (batch.n_dims + rows.shape[1])
+    return int(share * rows.size / per_head)
+
+
+def _too_few(batch: SequenceBatch, rows: NDArray, n_heads: int) -> str:
+    d, e = batch.n_dims, rows.shape[1]
+    unknowns = n_heads * d * (d + e)
+    per_sequence = rows.size / len(batch)
+    training = int(np.ceil(LEAST_EQUATIONS * unknowns / per_sequence))
+    needed = max(training + LEAST_HELD_OUT, int(np.ceil(training / (1 - HELD_OUT))) + 1)
+    heads = "1 head has" if n_heads == 1 else f"{n_heads} heads have"
+    return (
+        f"{len(batch)} sequences are too few: {heads} {unknowns} unknowns, and with "
+        f"{per_sequence:g} target numbers for each sequence and {HELD_OUT:.0%} of them held out "
+        f"(at least {LEAST_HELD_OUT}) at least {needed} sequences are needed; about three times "
+        "as many make it easy."
+    )
+
+
+def _noise(noise: object) -> float | None:
+    if noise is None:
+        return None
+    if isinstance(noise, Real) and not isinstance(noise, bool) and 0 <= float(noise) < np.inf:
+        return float(noise)
+    raise InvalidInput(
+        f"noise must be the standard deviation of the targets' errors, a number >= 0, or None "
+        f"for unknown; got {noise!r}."
+    )

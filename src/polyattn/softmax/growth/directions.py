@@ -1,0 +1,101 @@
+"""Where a new head would explain the residual R: directions for splitting and for adding.
+
+A head with pattern p that is replaced by the two heads A + t D, A - t D with values
+V/2 + W, V/2 - W changes the output of a query x by
+
+    2 t x D Cov_p(X) W  +  t^2/2 sum_j p_j ((x D z_j)^2 - mean) z_j V  +  ...,     z_j = x_j - p X.
+
+The first term is bilinear in D and W: its correlation with R is vec(D)^T M vec(W), so the top
+singular vectors of M are the best D.  The second is a quadratic form Q in D, whose top
+eigenvectors are the best D without new values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.polish import Projection
+from polyattn.softmax.polish.patterns import patterns, responses, seen
+
+Matrix = NDArray[np.float64]
+
+# Rows for which covariances are in memory together.
+BLOCK_ROWS = 1 << 13
+
+
+def splitting(examples: Examples, here: Projection, head: int, count: int) -> list[Matrix]:
+    """Directions (d, d) of norm one in which ``head`` should part, ``count`` of each kind."""
+    A, V = here.attn[head], here.value[head]
+    n_dims = len(A)
+    bilinear: Matrix = np.zeros((n_dims * here.value.shape[2], n_dims * n_dims))
+    quadratic: Matrix = np.zeros((n_dims * n_dims, n_dims * n_dims))
+    for block in examples.blocks(BLOCK_ROWS):
+        queries, residual = _queries_and_residual(block, here)
+        pattern = patterns(block, A)
+        bilinear += _felt(queries, residual, responses(block, [pattern], np.eye(n_dims)[None]))
+        quadratic += _products(queries, queries).T @ _skewness(block, pattern, residual @ V.T)
+    found = _left_directions(bilinear, n_dims, count)
+    form = quadratic.reshape((n_dims,) * 4).transpose(0, 2, 1, 3).reshape(n_dims**2, -1)
+    vectors = np.linalg.eigh((form + form.T) / 2)[1][:, ::-1]
+    return found + [vectors[:, q].reshape(n_dims, n_dims) for q in range(min(count, n_dims**2))]
+
+
+def adding(examples: Examples, here: Projection | None, count: int) -> list[Matrix]:
+    """Directions (d, d) of norm one for a new head that attends almost uniformly.
+
+    Once for the covariances of the keys as they are, once for their deviations from the mean.
+    """
+    n_dims = examples.n_dims
+    uniform = np.zeros((n_dims, n_dims))
+    raw: Matrix = np.zeros((n_dims * examples.n_outputs, n_dims * n_dims))
+    linear: Matrix = np.zeros((n_dims, examples.n_outputs))
+    total: Matrix = np.zeros(n_dims * n_dims)
+    for block in examples.blocks(BLOCK_ROWS):
+        queries, residual = _queries_and_residual(block, here)
+        covariances = responses(block, [patterns(block, uniform)], np.eye(n_dims)[None])
+        raw += _felt(queries, residual, covariances)
+        linear += queries.T @ residual
+        total += covariances.reshape(block.n_rows, -1).sum(axis=0)
+    centred = raw - np.outer(linear.reshape(-1), total / examples.n_rows)
+    return [D for part in (raw, centred) for D in _left_directions(part, n_dims, count)]
+
+
+def _queries_and_residual(block: Block, here: Projection | None) -> tuple[Matrix, Matrix]:
+    queries = block.queries.reshape(block.n_rows, -1)
+    targets = block.targets.reshape(block.n_rows, -1)
+    if here is None:
+        return queries, targets
+    return queries, targets - seen(block, here.attn) @ here.stacked_value
+
+
+def _felt(queries: Matrix, residual: Matrix, covariances: Matrix) -> Matrix:
+    """sum over rows of x[a] R[c] Cov[b, b'], shape (d e, d d)."""
+    return _products(queries, residual).T @ covariances.reshape(len(queries), -1)
+
+
+def _products(left: Matrix, right: Matrix) -> Matrix:
+    return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+
+
+def _skewness(block: Block, pattern: Matrix, pulled: Matrix) -> Matrix:
+    """sum_j p_j (z_j . pulled) z_j z_j^T of every row, z_j = x_j - p X, shape (B r, d d)."""
+    n_queries, n_keys = pattern.shape[1:]
+    n_dims = block.keys.shape[2]
+    deviations = block.keys[:, None] - (pattern @ block.keys)[:, :, None]
+    weights = np.matmul(deviations, pulled.reshape(-1, n_queries, n_dims, 1)) * pattern[..., None]
+    weighted = (deviations * weights).reshape(-1, n_keys, n_dims)
+    deviations = deviations.reshape(-1, n_keys, n_dims)
+    return np.matmul(weighted.transpose(0, 2, 1), deviations).reshape(block.n_rows, -1)
+
+
+def _left_directions(felt: Matrix, n_dims: int, count: int) -> list[Matrix]:
+    """The D of the top singular vectors of M[(a b), (b' c)] = felt[(a c), (b b')]."""
+    n_outputs = len(felt) // n_dims
+    tensor = felt.reshape(n_dims, n_outputs, n_dims, n_dims).transpose(0, 2, 3, 1)
+    paired = tensor.reshape(n_dims * n_dims, n_dims * n_outputs)
+    gram = paired @ paired.T
+    vectors = np.linalg.eigh(gram)[1][:, ::-1]
+    count = min(count, *paired.shape)
+    return [vectors[:, q].reshape(n_dims, n_dims) for q in range(count)]

@@ -1,0 +1,134 @@
+"""Search for heads that explain the examples: restarts, growth, swaps and mixtures, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polyattn.softmax.examples import Examples
+from polyattn.softmax.growth.growing import candidates
+from polyattn.softmax.growth.racing import HEATS, different, race
+from polyattn.softmax.growth.starts import (
+    SCALES,
+    SHARP_SCALES,
+    common_products,
+    random_heads,
+    random_mixtures,
+    random_products,
+)
+from polyattn.softmax.polish import Polished, Projection, enough, polish, project
+
+# Heats of a race between numbers of heads that are not the last.
+SHORT_HEATS = (10, 25, 40)
+
+# Only what is better than the best by this factor is finished on all examples.
+BETTER = 0.98
+
+# On all examples descent ends when four steps gain less than this.
+FINISHING_GAIN = 1e-3
+
+
+def search(
+    training: Examples,
+    n_heads: int,
+    rng: np.random.Generator,
+    accept: Callable[[Polished], bool],
+    *,
+    effort: int = 3,
+    on_step: Callable[[Projection], None] | None = None,
+    keep_going: Callable[[], bool] = lambda: True,
+) -> Polished:
+    """The first ``n_heads`` heads that ``accept`` takes, or the best when effort is exhausted.
+
+    Level 1, 2, ..., ``effort`` each try random starts, growth from one head, exchanging heads
+    of the best, and mixtures of its heads; each level tries more of each.  All of it happens
+    on few examples, and what is better than everything before is finished on all of them.
+
+    Guarantee: the same generator gives the same heads as long as ``keep_going`` agrees.
+    """
+    hunt = _Hunt(training, enough(training, n_heads), n_heads, rng, on_step)
+    for level in range(1, effort + 1):
+        for move in (hunt.random, hunt.grown, hunt.exchanged, hunt.mixed):
+            for found in move(level):
+                finished = hunt.finish(found)
+                if finished is not None and accept(finished):
+                    return finished
+                if not keep_going():
+                    return hunt.best
+    return hunt.best
+
+
+@dataclass
+class _Hunt:
+    """The state of a search: the best heads on few examples, and those finished on all."""
+
+    training: Examples
+    few: Examples
+    n_heads: int
+    rng: np.random.Generator
+    on_step: Callable[[Projection], None] | None
+    on_few: list[Polished] = field(default_factory=list)
+    finished: list[Polished] = field(default_factory=list)
+
+    @property
+    def best(self) -> Polished:
+        """The best heads on all examples."""
+        return min(self.finished, key=lambda polished: polished.error)
+
+    def finish(self, found: Polished) -> Polished | None:
+        """Heads found on few examples as they become on all; None if others were as good."""
+        if self.on_few and found.error > BETTER * self.on_few[0].error:
+            return None
+        self.on_few.insert(0, found)
+        if len(self.few) < len(self.training):
+            found = polish(self.training, found.attn, on_step=self.on_step, gain=FINISHING_GAIN)
+        self.finished.append(found)
+        return found
+
+    def random(self, level: int) -> Iterator[Polished]:
+        """Random starts of several scales, one by one at first, then in races."""
+        n_dims = self.few.n_dims
+        for _ in range(level):
+            dense = [random_heads(self.rng, self.n_heads, n_dims, scale) for scale in SCALES]
+            sharp = [random_heads(self.rng, self.n_heads, n_dims, s, 1) for s in SHARP_SCALES]
+            yield from race(self.few, dense + sharp, on_step=self.on_step)
+
+    def grown(self, level: int) -> Iterator[Polished]:
+        """One head more at a time, following the best ``level`` branches."""
+        beam = [np.zeros((0, self.few.n_dims, self.few.n_dims))]
+        for n_heads in range(1, self.n_heads + 1):
+            last = n_heads == self.n_heads
+            branches: list[Polished] = []
+            for heads in beam:
+                starts = [c.attn for c in candidates(self.few, heads, self.rng, level)]
+                heats = HEATS if last else SHORT_HEATS
+                branches += race(
+                    self.few, starts, heats=heats, n_winners=level, on_step=self.on_step
+                )
+            if last:
+                yield from different(branches)[:1]
+            beam = [branch.attn for branch in different(branches)[:level]]
+
+    def exchanged(self, level: int) -> Iterator[Polished]:
+        """The best heads less one of them, the least missed first, and grown again."""
+        for _ in range(level):
+            attn = self.on_few[0].attn
+            remaining = [np.delete(attn, head, axis=0) for head in range(self.n_heads)]
+            if self.n_heads > 1:
+                remaining.sort(key=lambda heads: project(self.few, heads).error)
+            for heads in remaining[: level + 1]:
+                starts = [c.attn for c in candidates(self.few, heads, self.rng, level)]
+                yield from race(self.few, starts, on_step=self.on_step)
+
+    def mixed(self, level: int) -> Iterator[Polished]:
+        """Random heads in the span of the best, and in what those ask for and look at."""
+        heads = self.on_few[0].attn
+        scales = SCALES + SHARP_SCALES
+        mixtures = [random_mixtures(self.rng, heads, s) for s in scales[: 3 * level]]
+        yield from race(self.few, mixtures, on_step=self.on_step)
+        products = common_products(heads)
+        for _ in range(2 * level):
+            starts = [random_products(self.rng, self.n_heads, products, s) for s in scales]
+            yield from race(self.few, starts, within=products, on_step=self.on_step)

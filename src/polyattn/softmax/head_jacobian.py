@@ -1,0 +1,159 @@
+"""The derivative of outputs by all visible parameters of the heads, and its rank.
+
+With p = softmax(x A_h X^T) the weights of a query x over the tokens X it attends to, and
+Cov_p(X) their covariance under p,
+
+    d y_c / d A_h[a, b] = x[a] (Cov_p(X) V_h)[b, c],      d y_c / d V_h[j, c] = (p X)[j].
+
+With ``bias`` the last column of attn is left out (nothing depends on it), and instead of the
+last rows of value there is one shared row, the constant of the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.model import SoftmaxAttention
+from polyattn.model.blocks import equal_blocks, ordinary_tokens
+from polyattn.model.forward_softmax import softmax
+from polyattn.sequences import SequenceBatch
+from polyattn.softmax.token_span import triangular
+
+Matrix = NDArray[np.float64]
+
+# Relative singular values above CLEAR are there, those below NOTHING are not.
+CLEAR, NOTHING = 1e-7, 1e-12
+
+# Weights below this are lost in rounding beside the others.
+SHARP = 1e-10
+
+# Numbers of a Jacobian that are in memory together, and flops that are spent at most.
+BLOCK_NUMBERS = 1 << 21
+MOST_FLOPS = 2e11
+
+
+@dataclass(frozen=True)
+class JacobianRank:
+    """The singular values of the Jacobian with columns of length one.
+
+    ``complete``: all inputs were looked at, or enough of them for full rank.  ``involved`` are
+    heads that take part in a change of parameters that no output shows, ``sharp`` those that
+    give some token hardly any weight: what it would show of attn is lost in rounding.
+    """
+
+    singular: Matrix
+    complete: bool
+    involved: tuple[int, ...]
+    sharp: tuple[int, ...]
+
+    @property
+    def rank(self) -> int | None:
+        """The number of singular values that are clearly there; None without a clear gap."""
+        relative = self.singular / (self.singular[0] or 1.0)
+        there = int(np.count_nonzero(relative > CLEAR))
+        return there if np.all(relative[there:] <= NOTHING) else None
+
+
+def n_visible(layer: SoftmaxAttention) -> int:
+    """The number of parameters that inputs can show."""
+    d, e = layer.n_dims, layer.n_outputs
+    return layer.n_heads * d * (d + layer.bias + e) + layer.bias * e
+
+
+def jacobian_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> JacobianRank:
+    """The rank of the Jacobian at all predicted positions; stops as soon as it is full.
+
+    Cost: O(P^2) per output for P visible parameters, memory O(P^2).
+    """
+    n_parameters = n_visible(layer)
+    factor = np.zeros((0, n_parameters))
+    budget = MOST_FLOPS
+    n_equations, checked = 0, 0
+    sharp = np.zeros(layer.n_heads, dtype=bool)
+    for rows, hidden in jacobian_blocks(layer, batch):
+        sharp |= hidden
+        factor = triangular(factor, rows)
+        n_equations += len(rows)
+        budget -= 2.0 * len(rows) * n_parameters**2
+        # Full rank may be seen early; looking is dear, so: whenever the rows have doubled.
+        if n_equations >= max(n_parameters, 2 * checked):
+            checked = n_equations
+            found = _decompose(factor, layer, sharp, complete=True)
+            if found.rank == n_parameters:
+                return found
+        if budget < 0:
+            return _decompose(factor, layer, sharp, complete=False)
+    return _decompose(factor, layer, sharp, complete=True)
+
+
+def jacobian_blocks(
+    layer: SoftmaxAttention, batch: SequenceBatch
+) -> Iterator[tuple[Matrix, NDArray[np.bool_]]]:
+    """Rows (positions * outputs, P): all attn by head, all value by head, then the constant.
+
+    Columns are scaled by powers of two where tokens or heads are of extreme size.  Beside the
+    rows: which heads are sharp there.
+    """
+    attn, value, of_attn, _ = layer._scaled_heads
+    tokens = ordinary_tokens(batch, layer.bias)
+    exponent = of_attn + 2 * tokens.exponent
+    at_once = max(1, BLOCK_NUMBERS // (n_visible(layer) * layer.n_outputs))
+    for _, _, X in equal_blocks(tokens):
+        step = max(1, at_once // X.shape[1])
+        for first in range(0, len(X), step):
+            yield _block(X[first : first + step], attn, value, layer, exponent)
+
+
+def _block(
+    X: Matrix, attn: Matrix, value: Matrix, layer: SoftmaxAttention, exponent: int
+) -> tuple[Matrix, NDArray[np.bool_]]:
+    """The rows of some sequences X (B, n, d) of one length."""
+    queries = X[:, -1:] if layer.mode == "last" else X
+    d, e = layer.n_dims, layer.n_outputs
+    shape = (*queries.shape[:2], e)
+    of_attn, of_value, sharp = [], [], []
+    attended = np.ones((queries.shape[1], X.shape[1]), dtype=bool)
+    if layer.mode == "causal":
+        attended = np.tril(attended)
+    for A, V in zip(attn, value, strict=True):
+        logits = (queries @ A) @ X.transpose(0, 2, 1)
+        logits[:, ~attended] = -np.inf
+        weights = softmax(logits, exponent)
+        sharp.append(bool(np.any(weights[:, attended] < SHARP)))
+        mean = weights @ X
+        spread = X[:, None, :, :d] - mean[:, :, None, :d]  # (B, rows, tokens, d)
+        weighted = (weights[..., None] * spread).transpose(0, 1, 3, 2)
+        effect = weighted @ (spread @ V[:d])  # Cov_p(X) V: (B, rows, d, e)
+        of_attn.append(np.einsum("bra,brkc->brcak", queries, effect).reshape(*shape, -1))
+        of_value.append(np.einsum("brj,cf->brcjf", mean[..., :d], np.eye(e)).reshape(*shape, -1))
+    constant = np.broadcast_to(np.eye(e), (*shape, e))[..., : e * layer.bias]
+    rows = np.concatenate([*of_attn, *of_value, constant], axis=-1)
+    return rows.reshape(-1, n_visible(layer)), np.array(sharp)
+
+
+def _decompose(
+    factor: Matrix, layer: SoftmaxAttention, sharp: NDArray[np.bool_], complete: bool
+) -> JacobianRank:
+    sizes = np.linalg.norm(factor, axis=0)
+    scaled = factor / np.where(sizes > 0, sizes, 1.0)
+    n_parameters = factor.shape[1]
+    _, singular, directions = np.linalg.svd(scaled)
+    singular = np.concatenate([singular, np.zeros(n_parameters - len(singular))])
+    unseen = directions[singular <= NOTHING * singular[0]]
+    owner = _owners(layer)
+    heads = range(layer.n_heads)
+    involved = tuple(h for h in heads if np.any(np.abs(unseen[:, owner == h]) > 1e-6))
+    return JacobianRank(singular, complete, involved, tuple(np.flatnonzero(sharp).tolist()))
+
+
+def _owners(layer: SoftmaxAttention) -> NDArray[np.int64]:
+    """The head of each parameter; -1 for the shared constant."""
+    d, e = layer.n_dims, layer.n_outputs
+    heads = np.arange(layer.n_heads)
+    constant = np.full(e * layer.bias, -1)
+    of_attn, of_value = np.repeat(heads, d * (d + layer.bias)), np.repeat(heads, d * e)
+    return np.concatenate([of_attn, of_value, constant])

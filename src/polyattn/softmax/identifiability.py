@@ -1,0 +1,137 @@
+"""Whether the heads of a layer can be known, from all inputs or from given ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scipy.linalg import norm
+
+from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
+from polyattn.model import SoftmaxAttention
+from polyattn.model.matching import TOLERANCE, merged_values, require_softmax, visible_attn
+from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.softmax.head_jacobian import jacobian_rank, n_visible
+from polyattn.softmax.token_span import HeadFinding, token_findings
+
+# Jacobians of up to this many parameters are decomposed.
+MOST_PARAMETERS = 1500
+
+
+@dataclass(frozen=True, eq=False)
+class HeadReport:
+    """What can be known of the heads of a layer.
+
+    Attributes
+    ----------
+    verdict : "identifiable" | "not_identifiable" | "undecided"
+    findings : tuple of HeadFinding
+        Reasons against: each with a name, a sentence, and the heads it is about.
+    n_parameters : int
+        Parameters that some input could show.
+    rank : int | None
+        How many independent changes of them the given inputs show; None if it was not computed
+        or there is no clear gap.
+    sentence : str
+        The verdict in words.
+    """
+
+    verdict: str
+    findings: tuple[HeadFinding, ...]
+    n_parameters: int
+    rank: int | None
+    sentence: str
+
+    def __str__(self) -> str:
+        return " ".join([self.sentence, *(finding.sentence for finding in self.findings)])
+
+
+def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> HeadReport:
+    """Whether heads are determined by the outputs, up to their order.
+
+    With ``bias`` they never are entirely: the last column of ``attn`` and how the last rows of
+    ``value`` are shared among heads are conventions (see ``model.matching.canonical``) and do
+    not count here.
+
+    Parameters
+    ----------
+    layer : SoftmaxAttention
+    X : sequences, optional
+        The inputs on which outputs are known.  By default all real sequences.
+
+    Returns
+    -------
+    HeadReport
+        Findings are: ``equal_heads``, ``zero_value``; with X also ``one_token``, ``pinned``,
+        ``constant_within``, ``flat``, ``few_queries``, ``opposite_heads``, ``too_few``.
+
+    Guarantee: without X the verdict is a theorem, up to the tolerance with which heads are
+    called equal.  With X each finding names a change of parameters that X does not show; without
+    findings the rank of the Jacobian decides, that is: *identifiable* means that no other layer
+    near this one has the same outputs.  Undecided: no clear gap in its singular values, too many
+    parameters, or no full rank where attention is so sharp that rounding may be the cause.
+    Cost: with P visible parameters, O(P^2) per output until the rank is full.
+    """
+    require_softmax(layer)
+    n_parameters = n_visible(layer)
+    findings = list(_of_heads(layer))
+    if X is None:
+        verdict = NOT_IDENTIFIABLE if findings else IDENTIFIABLE
+        sentence = f"{_WORDS[verdict]} by all real sequences, up to their order."
+        return HeadReport(verdict, tuple(findings), n_parameters, None, sentence)
+    batch = as_batch(X, n_dims=layer.n_dims)
+    findings += token_findings(layer, batch)
+    n_equations = batch.n_rows(layer.mode) * layer.n_outputs
+    if not findings and n_equations < n_parameters:
+        sentence = f"These inputs give {n_equations} numbers for {n_parameters} parameters."
+        findings.append(HeadFinding("too_few", sentence, tuple(range(layer.n_heads))))
+    verdict, rank, reason = NOT_IDENTIFIABLE, None, ""
+    if not findings:
+        verdict, rank, reason = _by_rank(layer, batch)
+    sentence = f"{_WORDS[verdict]} by these inputs, up to their order{reason}."
+    return HeadReport(verdict, tuple(findings), n_parameters, rank, sentence)
+
+
+_WORDS = {
+    IDENTIFIABLE: "The heads are determined",
+    NOT_IDENTIFIABLE: "The heads are not determined",
+    UNDECIDED: "It is undecided whether the heads are determined",
+}
+
+
+def _of_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
+    """What no input whatever can tell apart."""
+    value = layer.value[:, : layer.n_dims]
+    groups, _, largest = merged_values(visible_attn(layer), value, TOLERANCE)
+    for group in groups:
+        if len(group) > 1:
+            sentence = f"Heads {group} have equal attn: only the sum of their values is visible."
+            yield HeadFinding("equal_heads", sentence, tuple(group))
+    idle = [h for h, V in enumerate(value) if norm(V.ravel()) <= TOLERANCE * largest]
+    if idle:
+        sentence = f"Heads {idle} have zero value: nothing depends on their attn."
+        yield HeadFinding("zero_value", sentence, tuple(idle))
+
+
+def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | None, str]:
+    """A verdict, a rank, and the reason, where nothing else speaks against the heads."""
+    n_parameters = n_visible(layer)
+    if n_parameters > MOST_PARAMETERS:
+        reason = f": {n_parameters} parameters are too many for a numerical check"
+        return UNDECIDED, None, reason
+    found = jacobian_rank(layer, batch)
+    if found.rank == n_parameters:
+        reason = ": every small change of parameters changes the outputs"
+        return IDENTIFIABLE, found.rank, reason
+    if found.sharp:
+        heads = list(found.sharp)
+        reason = f": heads {heads} are so sharp that rounding hides what some tokens would show"
+    elif not found.complete:
+        reason = ": those examined do not show all parameters, and there are too many more"
+    elif found.rank is None:
+        reason = ": some changes of parameters have effects close to rounding"
+    else:
+        unseen, heads = n_parameters - found.rank, list(found.involved)
+        reason = f": {unseen} independent changes of heads {heads} do not change the outputs"
+        return NOT_IDENTIFIABLE, found.rank, reason
+    return UNDECIDED, found.rank, reason

@@ -1,0 +1,116 @@
+"""Is this the layer?  Decided on examples that learning has not seen.
+
+Three ways to pass, and each also needs every head to be well determined by the data:
+
+    exact      held-out outputs agree up to the rounding of the targets
+    declared   held-out residuals are of the size of the noise that the caller named
+    noise      held-out residuals pass every test for independent normal noise
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polyattn.softmax.examples import Examples
+from polyattn.softmax.polish.projection import Projection
+from polyattn.softmax.redundancy import Visible
+from polyattn.softmax.residuals import ALARM, Residuals, alarms, noise_scores, residuals
+from polyattn.softmax.uncertainty import Uncertainty, uncertainty
+
+# Held-out relative errors up to this are exact, when targets are rounded to float64.
+EXACT = 1e-9
+
+# Residuals of exact fits are small multiples of the rounding of the targets.
+ROUNDINGS = 8.0
+
+# The expected relative error of an attention matrix that still counts as recovered.
+MOST_EXACT_ERROR, MOST_NOISY_ERROR = 1e-4, 0.5
+
+# Above this share of the targets a residual is not called noise unless the caller said so.
+MOST_NOISE = 0.5
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How held-out residuals were explained; ``kind`` is empty where they were not.
+
+    sigma : standard deviation of the targets' errors, in scaled units
+    scores, failed : of the tests for noise, see ``residuals.py``
+    """
+
+    kind: str
+    validation_error: float
+    sigma: float
+    scores: dict[str, float] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+
+    @property
+    def explained(self) -> bool:
+        """Whether nothing is left but rounding or noise."""
+        return bool(self.kind)
+
+    def well_determined(self, bars: Uncertainty) -> bool:
+        """Whether the expected error of every head is small enough to call it recovered."""
+        return bars.worst <= (MOST_EXACT_ERROR if self.kind == "exact" else MOST_NOISY_ERROR)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What learning has not seen, and what is known of the targets' errors.
+
+    held_out : examples for judging only
+    rounding : relative size of the rounding of the targets
+    noise : standard deviation of the targets' noise in scaled units; None where unknown
+    """
+
+    training: Examples
+    held_out: Examples
+    rounding: float
+    noise: float | None
+
+    @property
+    def tolerance(self) -> float:
+        """Relative held-out errors up to this are exact."""
+        return max(EXACT, ROUNDINGS * self.rounding)
+
+    def n_unknowns(self, n_heads: int) -> int:
+        """Parameters of ``n_heads`` heads."""
+        d, e = self.training.n_dims, self.training.n_outputs
+        return n_heads * d * (d + e)
+
+    def fit(self, projection: Projection) -> Fit:
+        """Whether held-out residuals are explained; without error bars, so it is cheap."""
+        held_out = residuals(self.held_out, projection)
+        training = residuals(self.training, projection)
+        n_unknowns = self.n_unknowns(len(projection.attn))
+        sigma = self._sigma(training, n_unknowns)
+        if not self.noise and held_out.error <= self.tolerance:
+            return Fit("exact", held_out.error, sigma)
+        scores = noise_scores(training, held_out, n_unknowns)
+        if self.noise is None:
+            failed = alarms(scores) + (("share",) if held_out.error > MOST_NOISE else ())
+            return Fit("" if failed else "noise", held_out.error, sigma, scores, failed)
+        scores["declared"] = self._beyond_declared(held_out, n_unknowns)
+        failed = tuple(name for name in ("generalises", "declared") if scores[name] > ALARM)
+        return Fit("" if failed else "declared", held_out.error, sigma, scores, failed)
+
+    def error_bars(self, projection: Projection, fit: Fit, visible: Visible) -> Uncertainty:
+        """Standard deviations of the parameters, from the size of the residuals."""
+        return uncertainty(self.training, projection, fit.sigma, visible)
+
+    def _sigma(self, training: Residuals, n_unknowns: int) -> float:
+        n_equations = training.values.size
+        freedom = max(n_equations - n_unknowns, 1)
+        rounding = np.finfo(np.float64).eps * training.size_of_targets / np.sqrt(n_equations)
+        return float(max(np.sqrt(training.power / freedom), rounding))
+
+    def _beyond_declared(self, held_out: Residuals, n_unknowns: int) -> float:
+        """z-score of held-out squares against the declared noise and the leverage of unknowns."""
+        assert self.noise is not None  # noqa: S101 - for the type checker
+        count = held_out.values.size
+        leverage = n_unknowns / (self.training.n_rows * self.training.n_outputs)
+        rounding = (self.tolerance * held_out.size_of_targets) ** 2 / count
+        expected = self.noise**2 * (1 + leverage) + rounding
+        return float((held_out.power / count / expected - 1) / np.sqrt(2 / count))

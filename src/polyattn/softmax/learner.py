@@ -1,0 +1,122 @@
+"""learn_softmax: the heads of a softmax attention layer from random examples [chen2024].
+
+admit → prepare → hold out → search (moments, growth, sculpt; as many heads as needed) → what is
+redundant or invisible goes → judge on what was held out → say what was found.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import numpy as np
+
+from polyattn.errors import InvalidInput
+from polyattn.model import SoftmaxAttention
+from polyattn.random_state import RandomState, require_generator
+from polyattn.sequences import Sequences
+from polyattn.softmax.counting import find_heads
+from polyattn.softmax.door import admit
+from polyattn.softmax.examples import Units, prepare
+from polyattn.softmax.judging import Judge
+from polyattn.softmax.outcome import describe, stopped
+from polyattn.softmax.result import LearnedSoftmax
+from polyattn.softmax.roads import Found, Search, uniform
+from polyattn.softmax.watch import Callback, OutOfTime, Watch
+from polyattn.targets import Targets
+
+
+def learn_softmax(
+    X: Sequences,
+    Y: Targets,
+    n_heads: int | None = None,
+    method: str = "auto",
+    random_state: RandomState = 0,
+    *,
+    mode: str = "full",
+    noise: float | None = None,
+    max_heads: int | None = None,
+    max_seconds: float | None = None,
+    callback: Callback | None = None,
+) -> LearnedSoftmax:
+    """Recover attn and value of Y = sum_h softmax(X A_h X^T) X V_h, up to the order of heads.
+
+    Parameters
+    ----------
+    X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
+        Tokens that vary independently make it easy: Boolean, Gaussian, any centred ones.
+    Y : array (N, n, e) (mode ``last``: (N, e)), or list of arrays
+    n_heads : int, optional
+        Found by the data when not given: the fewest that explain what is held out.
+    method : "auto" | "moments" | "sculpt"
+        ``moments``: moment initialiser, Levenberg–Marquardt, growth by splitting.  ``sculpt``:
+        the six phases of the paper.  ``auto``: moments, then sculpt where that fails.
+    mode : "full" | "causal" | "last"
+    noise : float, optional
+        Standard deviation of the targets' errors; estimated and tested when not given.
+    max_heads : int, optional
+        The most heads to look for when their number is not given.
+    max_seconds : float, optional
+        Stop after about this time with the best layer so far; an interrupt does the same.
+    callback : callable, optional
+        Hears (phase, number of heads, relative error) after every step.
+
+    Returns
+    -------
+    LearnedSoftmax
+        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed),
+        ``.validation_error``, ``.phases``, error bars.
+
+    Guarantee: none on success – learning parities of s bits is a special case with s heads – but
+    failure is reported: see ``judging.py`` for what "recovered" rests on.
+    """
+    data = admit(X, Y, n_heads, method, mode, noise, max_heads)
+    rng = require_generator(random_state)
+    watch = Watch(_seconds(max_seconds), callback)
+    examples, units = prepare(data.batch, data.rows, data.mode, rng)
+    held_out, training = examples.split(data.n_held_out)
+    scaled_noise = None if data.noise is None else float(np.ldexp(data.noise, -units.of_targets))
+    judge = Judge(training, held_out, data.rounding, scaled_noise)
+    search = Search(judge, watch, rng, data.method)
+    best, why = uniform(training), ""
+    try:
+        watch(best)
+        found = find_heads(search, data.n_heads, data.room, data.most_heads)
+    except (KeyboardInterrupt, OutOfTime) as stop:
+        why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
+        found = search.judged(watch.best or best)
+    return _result(found, search, units, data.mode, why)
+
+
+def _result(
+    found: Found, search: Search, units: Units, mode: str, stopped_by: str
+) -> LearnedSoftmax:
+    """Error bars, the sentence, and everything in the units of the data."""
+    judge, projection, fit = search.judge, found.projection, found.fit
+    bars = judge.error_bars(projection, fit, search.visible)
+    attn_std, value_std = units.restore(bars.attn, bars.value)
+    outcome = describe(fit, bars, len(projection.attn), len(judge.held_out), found.notes)
+    if stopped_by and outcome.name != "recovered":
+        outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
+    return LearnedSoftmax(
+        layer=SoftmaxAttention(*units.restore(projection.attn, projection.value), mode),
+        outcome=outcome,
+        validation_error=fit.validation_error,
+        training_error=projection.error,
+        noise=float(np.ldexp(fit.sigma, units.of_targets)),
+        method=found.road,
+        n_training=len(judge.training),
+        n_held_out=len(judge.held_out),
+        attn_std=attn_std,
+        value_std=value_std,
+        attn_error=bars.attn_error,
+        value_error=bars.value_error,
+        phases=tuple(search.watch.phases),
+    )
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0:
+        return float(value)
+    raise InvalidInput(f"max_seconds must be a positive number or None; got {value!r}.")

@@ -1,0 +1,93 @@
+"""The sentences of ``learn_softmax``: what was found, what it rests on, what to try next."""
+
+from __future__ import annotations
+
+from polyattn.softmax.judging import Fit
+from polyattn.softmax.uncertainty import Uncertainty
+from polyattn.solve.outcome import Outcome
+
+# What a failed test says about the residuals.
+SYMPTOMS = {
+    "generalises": "held-out examples fit worse than training ones",
+    "tails": "their tails are not those of a normal distribution",
+    "skew": "they are skewed",
+    "sizes": "some sequences have much larger ones than others",
+    "outputs": "they are correlated between outputs",
+    "share": "they make up more than half of the targets",
+    "declared": "they are larger than the noise that was declared",
+    "room": "there are too few examples to see whether another head explains them",
+    "more_heads": "another head explains a part of them",
+}
+
+TRY_MORE = (
+    "Try more examples, more heads (n_heads), method='sculpt' or another random_state; where "
+    "inputs can be chosen, learn_from_queries needs no luck."
+)
+
+
+def describe(
+    fit: Fit, bars: Uncertainty, n_heads: int, n_held_out: int, notes: tuple[str, ...]
+) -> Outcome:
+    """The outcome of a search that ended by itself."""
+    heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
+    extra = "".join(f" {note}" for note in notes)
+    if not fit.explained:
+        return _unexplained(fit, heads, extra)
+    if not fit.well_determined(bars):
+        return Outcome(
+            "ill_determined",
+            f"A layer of {heads} explains the held-out examples, but they do not determine it: "
+            f"the attention of a head is uncertain by {100 * bars.worst:.2g} %.{extra}",
+            "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
+        )
+    if fit.kind == "exact":
+        return Outcome(
+            "recovered",
+            f"Recovered: {heads}. Outputs of {n_held_out} sequences that were held out agree to "
+            f"{fit.validation_error:.1e} of their size.{extra}",
+            "",
+        )
+    source = "that was declared" if fit.kind == "declared" else "that the residuals show"
+    return Outcome(
+        "recovered",
+        f"Recovered up to noise: {heads}. On {n_held_out} held-out sequences nothing is left but "
+        f"noise {source}, {100 * fit.validation_error:.2g} % of the targets; attention matrices "
+        f"are expected to be right to {100 * bars.worst:.2g} %.{extra}",
+        "More examples shrink the error bars (attn_std, value_std)."
+        if fit.kind == "declared"
+        else "That the residuals are noise is a conclusion of tests; pass noise=... if its size "
+        "is known. More examples shrink the error bars (attn_std, value_std).",
+    )
+
+
+def stopped(why: str, error: float, n_heads: int) -> Outcome:
+    """The outcome of a search that was ended from outside."""
+    reasons = {
+        "interrupted": "The search was interrupted",
+        "out_of_time": "The time that max_seconds allows is over",
+    }
+    heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
+    return Outcome(
+        why,
+        f"{reasons[why]}; the best layer so far has {heads} and leaves {100 * error:.2g} % of "
+        "the held-out outputs unexplained.",
+        "Nothing is lost: go on with more time, or use the layer as it is.",
+    )
+
+
+def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome:
+    if fit.failed == ("generalises",):
+        return Outcome(
+            "overfitted",
+            f"Not recovered: the best layer of {heads} leaves {100 * fit.validation_error:.2g} % "
+            f"of the held-out outputs, more than of the training ones.{extra}",
+            "There are too few examples for so many heads: give more examples, or fewer heads.",
+        )
+    symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
+    return Outcome(
+        "not_recovered",
+        f"Not recovered: the best layer of {heads} that was found leaves "
+        f"{100 * fit.validation_error:.2g} % of the held-out outputs unexplained, and these "
+        f"residuals are not plain noise ({symptoms}).{extra}",
+        TRY_MORE + " If the targets are noisy in such a way, say so with noise=... .",
+    )

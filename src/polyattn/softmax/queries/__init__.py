@@ -1,0 +1,10 @@
+"""Softmax attention recovered from a black box that answers chosen sequences [bhattamishra2026].
+
+Read ``learning.py`` first: the phases in order.  Then ``pairs.py`` for what two tokens show, and
+``mixing.py`` for how heads are told apart.
+"""
+
+from polyattn.softmax.queries.learning import learn_from_queries
+from polyattn.softmax.queries.result import QueryResult
+
+__all__ = ["QueryResult", "learn_from_queries"]

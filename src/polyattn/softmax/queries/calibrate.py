@@ -1,0 +1,114 @@
+"""Sizes of query tokens and differences at which the logits are of order one.
+
+Attention is felt through tanh(z / 2) / 2, z bilinear in the query token and the difference.  As
+long as the part of the effect that is odd in x' grows in proportion to |x'| |delta|, no head that
+matters is saturated.  The largest such sizes are sought: first both together, then |x'| alone,
+since with large biases delta must stay small while x' need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.queries.oracle import Stopped
+from polyattn.softmax.queries.pairs import Pairs
+
+# Random pairs that are tried at each size.
+N_TRIALS = 4
+
+# tanh(z/2) / (z/2) averaged over the trials is about this at the size that is chosen.
+GROWTH = 0.8
+
+# Sizes stay within 2**-LIMIT .. 2**LIMIT.
+LIMIT = 60
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Norms of query tokens and of differences; ``flat`` when attention has no effect at all."""
+
+    point: float
+    delta: float
+    flat: bool = False
+
+
+def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
+    """Sizes that keep logits of order one.  Cost: 8 queries per size that is tried."""
+    n_dims = pairs.oracle.n_dims
+    points = unit_rows(rng, N_TRIALS, n_dims)
+    deltas = unit_rows(rng, N_TRIALS, n_dims)
+
+    def both(size: float) -> tuple[float, bool]:
+        odd, visible = _odd_part(pairs, size * points, size * deltas)
+        return odd / size**3, visible
+
+    together = _largest_linear(both)
+    if together is None:
+        return Sizes(1.0, 1.0, flat=True)
+
+    def point_alone(size: float) -> tuple[float, bool]:
+        odd, visible = _odd_part(pairs, size * points, together * deltas)
+        return odd / size, visible
+
+    alone = _largest_linear(point_alone, start=together) or together
+    pairs.output_size = 0.0
+    pairs.measure_floor(2 * alone * points)
+    return Sizes(alone, together)
+
+
+def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:
+    """Random rows (n_rows, n_dims) of norm one."""
+    rows = rng.standard_normal((n_rows, n_dims))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _odd_part(pairs: Pairs, points: NDArray, deltas: NDArray) -> tuple[float, bool]:
+    """Norm of the part of the effect that is odd in x', and whether it exceeds the noise."""
+    pairs.output_size = 0.0
+    effects = pairs.effect(np.concatenate([points, -points]), np.concatenate([deltas, deltas]))
+    odd = float(np.linalg.norm(effects[: len(points)] - effects[len(points) :])) / 2
+    floor = pairs.error * np.sqrt(effects.size)
+    return odd, odd > 20 * floor
+
+
+def _largest_linear(
+    slope: Callable[[float], tuple[float, bool]], start: float = 1.0
+) -> float | None:
+    """The largest size, within a factor of two, at which the slope is still that of small sizes.
+
+    The slope falls with the size.  A slope below GROWTH of the one at a quarter of the size, or one
+    that cannot be seen although smaller sizes show it, is saturated.
+    """
+    found = _first_visible(slope, start)
+    if found is None:
+        return None
+    size, value = found
+    while True:
+        smaller, still_visible = slope(size / 4)
+        if not still_visible or value >= GROWTH * smaller:
+            break
+        size, value = size / 4, smaller
+        if size < start * 2.0**-LIMIT:
+            raise Stopped("saturated", "Attention is saturated at every size that was tried.")
+    while size < start * 2.0**LIMIT:
+        larger, _ = slope(2 * size)
+        if larger < GROWTH**0.5 * value:
+            break
+        size, value = 2 * size, max(value, larger)
+    return size
+
+
+def _first_visible(
+    slope: Callable[[float], tuple[float, bool]], start: float
+) -> tuple[float, float] | None:
+    """A size with a visible slope: too small sizes show nothing, nor do wholly saturated ones."""
+    for exponent in range(0, LIMIT, 4):
+        for size in {start * 2.0**-exponent, start * 2.0**exponent}:
+            value, visible = slope(size)
+            if visible:
+                return size, value
+    return None

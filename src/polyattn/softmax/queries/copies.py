@@ -1,0 +1,223 @@
+"""The road for fewer outputs than heads (or values that are not independent): copies of tokens.
+
+At one query token the rational function of the share of moved copies separates the heads; nearby
+query tokens have the same c_i, so that their logits, which are affine in the token, follow; then
+all other differences follow from the first as in the other road, each by a network of H sigmoids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from polyattn.softmax.queries.calibrate import Sizes, unit_rows
+from polyattn.softmax.queries.findings import Findings, HeadsAt
+from polyattn.softmax.queries.network import solve_network
+from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.points import other_directions
+from polyattn.softmax.queries.rational import (
+    N_COPIES,
+    logits_at_points,
+    poles_at_point,
+    shares,
+    shifts,
+)
+
+# Query tokens at which the rational function is tried, and their norm in calibrated sizes.
+N_PLACES = 4
+PLACE_SIZE = 3.0
+
+# Steps from the place to its neighbours, and reach of the queries that refine, in calibrated sizes.
+STEP = 0.5
+REACH = 3.0
+
+# Residuals up to this multiple of the noise count as a fit.
+FIT = 30
+
+# As in the other road: how far differences lie apart and how often that is halved.
+DISTANCE = 0.3
+N_HALVINGS = 4
+
+# Neighbours whose effects deviate by this, relative to the values, were followed wrongly.
+LOST = 1e-5
+
+# Starts of a network, and how far the later ones are from the first, relative to their size.
+N_TRIALS = 5
+SHAKE = 0.25
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Query tokens (Q, d), their rows (Q, D), and how many of N_COPIES tokens are moved, (Q,)."""
+
+    tokens: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    moved: NDArray[np.int64]
+
+    def effects(self, pairs: Pairs, delta: NDArray) -> NDArray[np.float64]:
+        """Effects (Q, e) of moving by delta."""
+        found = np.empty((len(self.tokens), pairs.oracle.n_outputs))
+        for moved in np.unique(self.moved):
+            which = self.moved == moved
+            found[which] = pairs.effect(
+                self.tokens[which], delta, int(moved), N_COPIES - int(moved)
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Places:
+    """Effects (P, R, e) of one difference at a few query tokens (P, d), for all shares."""
+
+    delta: NDArray[np.float64]
+    total: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+    effects: NDArray[np.float64]
+
+    def separated(
+        self, n_heads: int, error: float, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], HeadsAt] | None:
+        """The place where heads are clearest, with logits (H, 1) there for columns; no queries.
+
+        None when ``n_heads`` sigmoids do not explain the effects at half of the places.
+        """
+        fits = []
+        for place, effects in zip(self.tokens, self.effects, strict=True):
+            logits, values, residual = poles_at_point(
+                effects, self.total, n_heads, FIT * error, rng
+            )
+            if residual <= FIT * error:
+                heads = HeadsAt(self.delta, logits[:, None], values)
+                fits.append((_clearness(logits, values), place, heads))
+        if 2 * len(fits) < len(self.tokens):
+            return None
+        _, place, heads = max(fits, key=lambda fit: fit[0])
+        return place, heads
+
+
+def measure_places(pairs: Pairs, sizes: Sizes, rng: np.random.Generator) -> Places:
+    """Places for a random difference.  Cost: N_PLACES queries for every share."""
+    delta = sizes.delta * unit_rows(rng, 1, pairs.oracle.n_dims)[0]
+    tokens = PLACE_SIZE * sizes.point * unit_rows(rng, N_PLACES, pairs.oracle.n_dims)
+    effects = _at_shares(pairs, tokens, delta, shares())
+    return Places(delta, pairs.sum_of(delta), tokens, effects)
+
+
+def heads_by_copies(
+    pairs: Pairs,
+    sizes: Sizes,
+    place: NDArray,
+    heads: HeadsAt,
+    findings: Findings,
+    rng: np.random.Generator,
+) -> bool:
+    """Heads for d differences, added to ``findings``; False when sigmoids do not fit.
+
+    ``heads`` has the logits (H, 1) at the query token ``place`` (d,) instead of columns.
+    Cost: about 1.3 H (D + e) / e queries of N_COPIES tokens for every difference.
+    """
+    n_heads = len(heads.values)
+    followed = _follow(pairs, sizes, place, heads)
+    probe = _random_probe(pairs, sizes, n_heads, rng)
+    first = _solve(pairs, probe, heads.delta, followed, rng)
+    findings.record("copies", pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
+    if first is None:
+        return False
+    findings.heads.append(first)
+    for direction in other_directions(first.delta, rng):
+        for halvings in range(1 + N_HALVINGS):
+            delta = first.delta + DISTANCE * sizes.delta * 0.5**halvings * direction
+            other = _solve(pairs, probe, delta, first, rng)
+            if other is not None:
+                break
+        else:
+            return False
+        findings.heads.append(other)
+    return True
+
+
+def _follow(pairs: Pairs, sizes: Sizes, place: NDArray, heads: HeadsAt) -> HeadsAt:
+    """Columns from the logits (H, 1) at one place, followed to its neighbours in each direction."""
+    n_dims, n_heads = len(place), len(heads.values)
+    logits = heads.columns[:, 0]
+    some = shares()[:: max(1, len(shares()) // (2 * n_heads + 2))]
+    steps = np.full(n_dims, STEP * sizes.point)
+    nearby = np.tile(logits, (n_dims, 1))
+    open_ones = np.arange(n_dims)
+    for _ in range(1 + N_HALVINGS):
+        neighbours = place + steps[open_ones, None] * np.eye(n_dims)[open_ones]
+        effects = _at_shares(pairs, neighbours, heads.delta, some)
+        found, residuals = logits_at_points(effects, shifts(some), heads.values, logits)
+        nearby[open_ones] = found
+        lost = residuals > LOST * float(np.abs(heads.values).max())
+        if not np.any(lost):
+            break
+        open_ones = open_ones[lost]
+        steps[open_ones] /= 2
+    rows = pairs.rows(np.vstack([place, place + steps[:, None] * np.eye(n_dims)]))
+    # Differences from the place weigh as much as the place itself, however small the steps.
+    rows[1:] = (rows[1:] - rows[0]) / steps[:, None] * sizes.point
+    right = np.vstack([logits, (nearby - logits) / steps[:, None] * sizes.point])
+    return replace(heads, columns=np.linalg.lstsq(rows, right, rcond=None)[0].T)
+
+
+def _at_shares(
+    pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
+) -> NDArray[np.float64]:
+    """Effects (Q, R, e) with each number of moved copies."""
+    return np.stack([pairs.effect(tokens, delta, int(r), N_COPIES - int(r)) for r in moved], axis=1)
+
+
+def _clearness(logits: NDArray, values: NDArray) -> float:
+    """How well separated the sigmoids are: the smallest gap times the smallest value."""
+    gap = float(np.diff(np.sort(logits)).min()) if len(logits) > 1 else 1.0
+    sizes = np.linalg.norm(values, axis=1)
+    return min(gap, 3.0) * float(sizes.min() / sizes.max()) / (1 + float(np.abs(logits).max()))
+
+
+def _random_probe(pairs: Pairs, sizes: Sizes, n_heads: int, rng: np.random.Generator) -> Probe:
+    """Query tokens with random shares, half as many again as there are unknowns."""
+    n_outputs = pairs.oracle.n_outputs
+    n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
+    tokens = sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
+    tokens *= rng.uniform(0.3, REACH, size=(n_tokens, 1))
+    moved = rng.choice(shares(), size=n_tokens)
+    return Probe(tokens, pairs.rows(tokens), moved)
+
+
+def _solve(
+    pairs: Pairs, probe: Probe, delta: NDArray, start: HeadsAt, rng: np.random.Generator
+) -> HeadsAt | None:
+    """The heads for delta near ``start``, in its order, if they explain all effects up to noise."""
+    effects = probe.effects(pairs, delta)
+    total = pairs.sum_of(delta)
+    for trial in range(N_TRIALS):
+        heads, residual = solve_network(
+            probe.rows, shifts(probe.moved), effects, total, _shaken(start, delta, trial, rng)
+        )
+        if residual <= FIT * pairs.error:
+            return _ordered_like(start, heads)
+    return None
+
+
+def _shaken(start: HeadsAt, delta: NDArray, trial: int, rng: np.random.Generator) -> HeadsAt:
+    """The start itself, and in later trials something near it: new starts need no queries."""
+    amount = 0.0 if trial == 0 else SHAKE
+    shaken = [
+        array + amount * np.sqrt(np.mean(array**2)) * rng.standard_normal(array.shape)
+        for array in (start.columns, start.values)
+    ]
+    return HeadsAt(delta, *shaken)
+
+
+def _ordered_like(start: HeadsAt, heads: HeadsAt) -> HeadsAt:
+    """The heads in the order in which they are nearest to those of ``start``."""
+    apart = sum(
+        np.linalg.norm(old[:, None] - new[None], axis=2) / np.linalg.norm(old)
+        for old, new in ((start.columns, heads.columns), (start.values, heads.values))
+    )
+    order = linear_sum_assignment(apart)[1]
+    return HeadsAt(heads.delta, heads.columns[order], heads.values[order])

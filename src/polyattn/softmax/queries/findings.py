@@ -1,0 +1,73 @@
+"""What has been learned so far: kept outside the phases, so that no interruption loses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Deviations up to this are a matter of precision, not of wrong heads.
+CLOSE = 1e-2
+
+
+@dataclass(frozen=True)
+class Check:
+    """Largest deviation on held-out sequences, relative to the effect of attention."""
+
+    error: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the layer is as good as the answers of the oracle allow."""
+        return self.error <= self.tolerance
+
+    @property
+    def close(self) -> bool:
+        """Whether the layer is right but for precision: another road would find no other."""
+        return self.error <= CLOSE
+
+
+@dataclass(frozen=True)
+class HeadsAt:
+    """All heads for one difference: columns (H, D) are A_i delta, values (H, e) are delta V_i."""
+
+    delta: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+@dataclass
+class Findings:
+    """S, b, heads for some differences, and a record of what each phase measured.
+
+    ``n_independent`` heads at least are there, as the rank of effects showed.  ``best`` is the
+    check of the best complete layer so far, ``best_heads`` its heads.
+    """
+
+    bias: bool
+    sum_value: NDArray[np.float64] | None = None
+    sum_bias: NDArray[np.float64] | None = None
+    heads: list[HeadsAt] = field(default_factory=list)
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    n_independent: int = 1
+    best: Check | None = None
+    best_heads: list[HeadsAt] = field(default_factory=list)
+    noise: float = 0.0
+    deterministic: bool = True
+
+    def record(self, phase: str, n_queries: int, **measured: Any) -> None:
+        """Note what a phase measured; ``n_queries`` counts from the beginning."""
+        self.phases.append({"phase": phase, "n_queries": n_queries, **measured})
+
+    def keep(self, check: Check) -> None:
+        """Keep the present heads if no others did better on held-out sequences."""
+        if self.best is None or check.error < self.best.error:
+            self.best, self.best_heads = check, self.heads
+
+    @property
+    def settled(self) -> list[HeadsAt]:
+        """The heads to return: the best complete ones, otherwise as many as were found."""
+        return self.heads if self.best is None else self.best_heads

@@ -1,0 +1,107 @@
+"""The black box behind a counter: batches, a budget, checks of what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.arrays import even_ranges, real_array, require_finite
+from polyattn.errors import InvalidInput, PolyattnError
+
+# Numbers of one call: sequences are asked for in batches below this, whatever the batch size.
+CALL_NUMBERS = 1 << 22
+
+
+class Stopped(PolyattnError):
+    """No further query can be made: ``name`` is that of the outcome, ``sentence`` says why."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.name = name
+        self.sentence = sentence
+
+
+class Oracle:
+    """Outputs of a black box at the last token, counted.
+
+    Parameters
+    ----------
+    function : callable (B, n, d) -> (B, n, e)
+        The layer.  Only the last row is read: in a causal layer as in a full one it attends to
+        all tokens.
+    n_dims : int
+        d.
+    max_queries : int or None
+        How many sequences may be asked for; the query that would exceed it raises Stopped.
+    batch_size : int
+        Most sequences of one call.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[NDArray[np.float64]], Any],
+        n_dims: int,
+        max_queries: int | None,
+        batch_size: int,
+    ) -> None:
+        self.n_queries = 0
+        self.n_outputs = 0
+        self.n_dims = n_dims
+        self.output_dtype = np.dtype(np.float64)
+        self._function = function
+        self._max_queries = max_queries
+        self._batch_size = batch_size
+
+    def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Last rows (B, e) of the outputs for X (B, n, d).
+
+        Raises Stopped when the budget does not suffice or the black box fails.  Before the first
+        answer nothing is lost by an exception, so there the black box's own passes through.
+        """
+        budget = self._max_queries
+        if budget is not None and self.n_queries + len(X) > budget:
+            raise Stopped(
+                "budget",
+                f"{len(X)} more queries were needed, of max_queries = {budget} "
+                f"{self.n_queries} had been made.",
+            )
+        at_once = max(1, min(self._batch_size, CALL_NUMBERS // X[0].size))
+        answers = [self._ask(X[first:stop]) for first, stop in even_ranges(len(X), at_once)]
+        return np.concatenate(answers)
+
+    def _ask(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        try:
+            answer = self._function(X)
+        except Exception as error:
+            if not self.n_outputs:
+                raise
+            raise Stopped(
+                "oracle_failed", f"The oracle raised {type(error).__name__}: {error}"
+            ) from error
+        self.n_queries += len(X)
+        try:
+            rows = self._checked(answer, X.shape)
+        except InvalidInput as error:
+            if not self.n_outputs:
+                raise
+            raise Stopped("oracle_failed", f"After good answers, {error}") from error
+        self.n_outputs = rows.shape[1]
+        return rows
+
+    def _checked(self, answer: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """The last rows, if ``answer`` is finite and has the shape (B, n, e) of all answers."""
+        array = real_array(answer, "the output of the oracle")
+        wanted = f"({shape[0]}, {shape[1]}, {self.n_outputs or 'e'})"
+        as_before = array.ndim == 3 and self.n_outputs in (0, array.shape[2])
+        if not as_before or array.shape[:2] != shape[:2] or not array.shape[2]:
+            raise InvalidInput(
+                f"the oracle must return an array of shape {wanted} for sequences {shape}; "
+                f"got {array.shape}."
+            )
+        self.output_dtype = array.dtype
+        rows = np.array(array[:, -1], dtype=np.float64)
+        require_finite(rows, "the output of the oracle")
+        return rows

@@ -1,0 +1,88 @@
+"""The sentences of learning from queries."""
+
+from __future__ import annotations
+
+from polyattn.model.softmax import SoftmaxAttention
+from polyattn.softmax.queries.findings import Check, Findings
+from polyattn.softmax.queries.oracle import Stopped
+from polyattn.solve.outcome import Outcome
+
+ADVICE = {
+    "budget": "Raise max_queries; the layer is what was known when it was reached.",
+    "oracle_failed": "The layer is what was known before; mend the oracle and run again.",
+    "interrupted": "The layer is what was known by then.",
+    "bias_needed": "Call again with bias=True.",
+    "not_attention": "Layers with positions, normalisation or residual streams are not covered: "
+    "give an oracle of the attention alone.",
+    "not_deterministic": "Switch dropout and sampling off.",
+    "saturated": "Scale the inputs of the oracle.",
+}
+
+
+def concluded(
+    check: Check, layer: SoftmaxAttention, told: int | None, findings: Findings
+) -> Outcome:
+    """The outcome of a layer after the held-out check."""
+    heads = "1 head" if layer.n_heads == 1 else f"{layer.n_heads} heads"
+    agreement = (
+        f"held-out sequences deviate by at most {check.error:.1e} of the effect of attention"
+    )
+    if not findings.deterministic:
+        return Outcome(
+            "not_deterministic",
+            f"The same query has different answers, up to {findings.noise:.1e} of their size. "
+            f"The layer of {heads} is as good as that allows: {agreement}.",
+            ADVICE["not_deterministic"],
+        )
+    if check.close and not check.passed:
+        return Outcome(
+            "imprecise",
+            f"A layer of {heads} explains the oracle, but only so far: {agreement}, "
+            f"{check.tolerance:.1e} was required.",
+            "Answers in float64 would help; another random_state tries other queries.",
+        )
+    if not check.passed:
+        return Outcome(
+            "not_recovered",
+            f"No layer that was found explains the oracle: {agreement}, "
+            f"{check.tolerance:.1e} was required.",
+            "Heads may be too alike, too different in size, or too many for the number of outputs; "
+            "another random_state tries other queries.",
+        )
+    if told is not None and told != layer.n_heads:
+        return Outcome(
+            "other_number_of_heads",
+            f"The oracle is a layer of {heads}, not {told}: {agreement}.",
+            "Heads with equal attn can only be seen merged and heads with value zero not at all; "
+            "leave n_heads out to accept what is found.",
+        )
+    conventions = (
+        " The last column of attn is invisible and set to zero; of the last rows of value only "
+        "their sum can be seen, which is shared equally."
+        if layer.bias
+        else ""
+    )
+    return Outcome(
+        "recovered", f"The layer was recovered with {heads}: {agreement}.{conventions}", ""
+    )
+
+
+def unexplained(findings: Findings) -> Outcome:
+    """The outcome when no road led to a complete layer."""
+    known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
+    return Outcome(
+        "not_recovered",
+        f"The heads could not be told apart ({known} solved).",
+        "With more heads than outputs only a few can be; saturated or nearly equal heads also "
+        "defy separation. Another random_state tries other queries.",
+    )
+
+
+def stopped(stop: Stopped) -> Outcome:
+    """The outcome of a run that could not go on."""
+    return Outcome(stop.name, stop.sentence, ADVICE[stop.name])
+
+
+def interrupted() -> Outcome:
+    """The outcome of a run that was interrupted from the keyboard."""
+    return Outcome("interrupted", "Learning was interrupted.", ADVICE["interrupted"])

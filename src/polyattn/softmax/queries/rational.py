@@ -1,0 +1,129 @@
+"""Heads told apart at one query token by copies: effects are a rational function of their share.
+
+With r of n tokens moved and v = (2 r - n) / n, the effect is
+
+    sum_i c_i (1 + v) u_i / ((1 + u_i) + v (u_i - 1)),      u_i = exp(z_i),
+
+with poles v_i = (1 + u_i) / (1 - u_i) outside [-1, 1].  All outputs share the denominator, so one
+output is enough.  At v = -1 the effect is zero, at v = 1 it is delta S.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from polyattn.softmax.queries.least_squares import minimise
+
+# Tokens of a sequence of copies, and how many different shares of moved ones are asked for.
+N_COPIES = 48
+N_SHARES = 20
+
+# Random starts that are refined together when the rational one does not do.
+N_STARTS = 24
+
+
+def shares() -> NDArray[np.int64]:
+    """How many of N_COPIES tokens are moved: like Chebyshev points, for high degrees."""
+    angles = np.pi * (np.arange(N_SHARES) + 0.5) / N_SHARES
+    moved = np.rint(N_COPIES * (1 - np.cos(angles)) / 2).astype(np.int64)
+    return np.unique(np.clip(moved, 1, N_COPIES - 1))
+
+
+def shifts(moved: NDArray) -> NDArray[np.float64]:
+    """log(r / (n - r)), what copies add to every logit."""
+    return np.log(moved / (N_COPIES - moved))
+
+
+def poles_at_point(
+    effects: NDArray[np.float64],
+    total: NDArray[np.float64],
+    n_heads: int,
+    enough: float,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Logits (H,), values (H, e) and the rms residual, from effects (R, e) at ``shares()``.
+
+    The roots of the common denominator are refined by least squares over the logits, with the
+    values eliminated; random starts are tried until a residual is at most ``enough``.
+    """
+    tau = shifts(shares())
+    size = max(float(np.abs(effects).max()), float(np.abs(total).max()), 1e-300)
+    data = np.vstack([effects, total]) / size
+
+    def evaluate(theta: NDArray, _which: NDArray) -> tuple[NDArray, NDArray]:
+        _, residual, jacobian = _eliminated(theta, tau, data)
+        return residual, jacobian
+
+    best_norm, best = np.inf, np.zeros(n_heads)
+    roots = _from_denominator(effects / size, total / size, shares(), n_heads)
+    for starts in (roots[None], *(2 * rng.standard_normal((4, N_STARTS, n_heads)))):
+        found, norms = minimise(evaluate, starts, n_steps=80)
+        if norms.min() < best_norm:
+            best_norm, best = float(norms.min()), found[int(np.argmin(norms))]
+        if best_norm * size <= enough * np.sqrt(data.size):
+            break
+    values = _eliminated(best[None], tau, data)[0][0] * size
+    return best, values, best_norm * size / float(np.sqrt(data.size))
+
+
+def logits_at_points(
+    effects: NDArray[np.float64],
+    tau: NDArray[np.float64],
+    values: NDArray[np.float64],
+    start: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Logits (Q, H) near ``start`` (H,) when the values are known, and rms residuals (Q,).
+
+    From effects (Q, R, e) with shifts tau (R,).
+    """
+    flat = effects.reshape(len(effects), -1)
+
+    def evaluate(theta: NDArray, which: NDArray) -> tuple[NDArray, NDArray]:
+        sigmoids = expit(theta[:, None, :] + tau[:, None])
+        residual = (sigmoids @ values).reshape(len(theta), -1) - flat[which]
+        slope = (sigmoids * (1 - sigmoids))[:, :, None, :] * values.T
+        return residual, slope.reshape(len(theta), -1, len(values))
+
+    found, norms = minimise(evaluate, np.tile(start, (len(effects), 1)))
+    return found, norms / np.sqrt(flat.shape[1])
+
+
+def _eliminated(logits: NDArray, tau: NDArray, data: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Best values (B, H, e) for logits (B, H), residuals (B, m), Jacobians (B, m, H) [Kaufman].
+
+    The last row of ``data`` (R + 1, e) is the sum of the values: sigmoids that are one.
+    """
+    n_problems, n_heads = logits.shape
+    sigmoids = np.ones((n_problems, len(tau) + 1, n_heads))
+    sigmoids[:, :-1] = expit(logits[:, None, :] + tau[:, None])
+    # A ridge at rounding level keeps equal logits from dividing by zero.
+    ridge = np.broadcast_to(1e-13 * np.eye(n_heads), (n_problems, n_heads, n_heads))
+    q, r = np.linalg.qr(np.concatenate([sigmoids, ridge], axis=1))
+    q = q[:, : len(tau) + 1]
+    values = np.linalg.solve(r, np.swapaxes(q, 1, 2) @ data)
+    residual = sigmoids @ values - data
+    slope = sigmoids * (1 - sigmoids)
+    slope -= q @ (np.swapaxes(q, 1, 2) @ slope)
+    # slope[:, :, i] is now the part of the i-th derivative that values cannot make up for.
+    jacobian = slope[:, :, None, :] * np.swapaxes(values, 1, 2)[:, None, :, :]
+    return values, residual.reshape(n_problems, -1), jacobian.reshape(n_problems, -1, n_heads)
+
+
+def _from_denominator(
+    effects: NDArray, total: NDArray, moved: NDArray, n_heads: int
+) -> NDArray[np.float64]:
+    """Logits from the roots of the common denominator, by linear algebra alone."""
+    places = np.concatenate([[-1.0], 2 * moved / N_COPIES - 1, [1.0]])
+    known = np.vstack([np.zeros_like(total), effects, total])
+    powers = chebyshev.chebvander(places, n_heads)
+    beyond = np.linalg.qr(powers, mode="complete")[0][:, n_heads + 1 :].T
+    equations = np.concatenate([beyond @ (powers * column[:, None]) for column in known.T])
+    denominator = np.linalg.svd(equations)[2][-1]
+    roots = chebyshev.chebroots(denominator).real
+    # A root within [-1, 1], or a missing one, is no logit: take a large one of its sign.
+    outside = np.where(np.abs(roots) > 1.001, roots, np.where(roots < 0, -1.001, 1.001))
+    found = np.log(np.abs((outside - 1) / (outside + 1)))
+    return np.concatenate([found, np.zeros(n_heads - len(found))])

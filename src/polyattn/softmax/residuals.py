@@ -1,0 +1,134 @@
+"""Is what a layer leaves unexplained noise?  Tests that a wrong layer fails.
+
+A layer stuck in a local minimum leaves a residual that is a function of the input, not noise.
+No test on residuals can tell the two apart in every case – parities are made to look like
+noise to every simple statistic – but independent normal noise of one size has properties that
+such functions do not share.  Each test is a z-score: about N(0, 1) for noise.
+
+    generalises   held-out residuals are not larger than those of training
+    tails         fourth moment of a single residual (3 sigma^4)
+    skew          third moment (0)
+    sizes         the residuals of one sequence have the same size as those of another
+    outputs       different outputs of one row are uncorrelated
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import Examples
+from polyattn.softmax.polish.patterns import seen
+from polyattn.softmax.polish.projection import Projection
+
+Matrix = NDArray[np.float64]
+
+# Scores beyond this are not chance: five tests raise one false alarm in 500.
+ALARM = 3.8
+
+# Positions whose features are in memory together.
+BLOCK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """What a layer leaves of the targets, sequence by sequence: arrays (r_i, e)."""
+
+    sequences: tuple[Matrix, ...]
+    size_of_targets: float
+
+    @property
+    def values(self) -> Matrix:
+        """All residuals (rows, e)."""
+        return np.concatenate(self.sequences)
+
+    @property
+    def power(self) -> float:
+        """The sum of squares."""
+        return float(sum(np.vdot(one, one) for one in self.sequences))
+
+    @property
+    def error(self) -> float:
+        """||residuals|| / ||targets||."""
+        return float(np.sqrt(self.power) / self.size_of_targets) if self.size_of_targets else 0.0
+
+    def powers(self) -> Matrix:
+        """Sums of squares of every sequence."""
+        return np.array([np.vdot(one, one) for one in self.sequences])
+
+
+def residuals(examples: Examples, projection: Projection) -> Residuals:
+    """Targets minus outputs of the heads of ``projection``."""
+    sequences: list[Matrix] = []
+    for block in examples.blocks(BLOCK_ROWS):
+        outputs = seen(block, projection.attn) @ projection.stacked_value
+        sequences.extend(block.targets - outputs.reshape(block.targets.shape))
+    return Residuals(tuple(sequences), float(np.sqrt(examples.power)))
+
+
+def noise_scores(training: Residuals, held_out: Residuals, n_unknowns: int) -> dict[str, float]:
+    """z-scores of all tests, by name; the larger, the less like noise."""
+    n_training, n_held_out = training.values.size, held_out.values.size
+    freedom = max(n_training - n_unknowns, 1)
+    if min(training.power, held_out.power) == 0.0:
+        return {}
+    # A held-out residual has the variance of the noise times (1 + leverage of the unknowns).
+    growth = held_out.power / n_held_out / (training.power / freedom * (1 + n_unknowns / freedom))
+    both = np.concatenate(
+        [part.values / np.sqrt(part.power / part.values.size) for part in (held_out, training)]
+    )
+    return {
+        "generalises": float((growth - 1) / np.sqrt(2 / n_held_out + 2 / freedom)),
+        "tails": float((np.mean(both**4) - 3) / np.sqrt(24 / both.size)),
+        "skew": float(np.mean(both**3) / np.sqrt(15 / both.size)),
+        "sizes": _dispersion(held_out, training),
+        "outputs": _correlation(both, (n_held_out + freedom) / both.size),
+    }
+
+
+def alarms(scores: dict[str, float]) -> tuple[str, ...]:
+    """The tests that noise would not fail."""
+    two_sided = ("tails", "skew")
+    return tuple(
+        name
+        for name, score in scores.items()
+        if (abs(score) if name in two_sided else score) > ALARM
+    )
+
+
+def _dispersion(*parts: Residuals) -> float:
+    """z-score of how much mean squares vary between sequences, against normal numbers."""
+    total, variance = 0.0, 0.0
+    for part in parts:
+        counts = np.array([one.size for one in part.sequences], dtype=float)
+        powers = part.powers() * (counts.sum() / part.power)
+        # Each term has mean 1 and variance 2 + 12 / count.
+        total += float(np.sum((powers - counts) ** 2 / (2 * counts) - 1))
+        variance += float(np.sum(2 + 12 / counts))
+    return total / float(np.sqrt(variance))
+
+
+def _correlation(rows: Matrix, share: float) -> float:
+    """z-score of the correlations between outputs; ``share`` of the rows are independent."""
+    n_rows, n_outputs = rows.shape
+    if n_outputs < 2 or n_rows < 3:
+        return 0.0
+    scaled = rows / np.sqrt(np.maximum(np.mean(rows**2, axis=0), np.finfo(np.float64).tiny))
+    correlation = scaled.T @ scaled / n_rows
+    above = correlation[np.triu_indices(n_outputs, 1)]
+    # A chi-square sum; its cube root is nearly normal (Wilson and Hilferty).
+    mean = share * n_rows * float(np.mean(above**2))
+    width = 2 / (9 * above.size)
+    return float((np.cbrt(mean) - (1 - width)) / np.sqrt(width))
+
+
+def gain_score(before: Residuals, after: Residuals) -> float:
+    """z-score of the fall in held-out squares from one layer to another, sequence by sequence."""
+    gains = before.powers() - after.powers()
+    spread = gains.std(ddof=1) * np.sqrt(len(gains)) if len(gains) > 1 else np.inf
+    total = float(gains.sum())
+    if spread == 0.0:
+        return 0.0 if total <= 0.0 else np.inf
+    return float(total / spread)

@@ -1,0 +1,96 @@
+"""LearnedSoftmax: the layer that was found, whether it is the right one, and how it was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.files import Record
+from polyattn.model import SoftmaxAttention
+from polyattn.softmax.phases import Phase
+from polyattn.solve.outcome import Outcome
+
+ARRAYS = ("attn_std", "value_std", "attn_error", "value_error")
+PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSoftmax:
+    """What ``learn_softmax`` returns.
+
+    Attributes
+    ----------
+    layer : SoftmaxAttention
+        The best layer found, whatever the outcome.
+    outcome : Outcome
+        What was found, as a sentence.  Its name is "recovered" only when the check on held-out
+        examples passed and the data determine every head.
+    validation_error, training_error : float
+        ||Y - F(X)|| / ||Y|| on held-out and on training examples.
+    noise : float
+        Estimated standard deviation of the targets' errors.
+    attn_std, value_std : arrays like layer.attn and layer.value
+        Standard deviations of the parameters if residuals are independent noise of that size.
+    attn_error, value_error : arrays (n_heads,)
+        Expected relative error of each head's matrices, ||error||_F / ||matrix||_F.
+    phases : tuple of Phase
+        What each step measured, in order.
+    method : str
+        The road whose heads were polished: "moments", "growth", "restarts" or "sculpt".
+    """
+
+    layer: SoftmaxAttention
+    outcome: Outcome
+    validation_error: float
+    training_error: float
+    noise: float
+    method: str
+    n_training: int
+    n_held_out: int
+    attn_std: NDArray[np.float64] = field(repr=False)
+    value_std: NDArray[np.float64] = field(repr=False)
+    attn_error: NDArray[np.float64] = field(repr=False)
+    value_error: NDArray[np.float64] = field(repr=False)
+    phases: tuple[Phase, ...] = field(default=(), repr=False)
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the held-out check passed and every head is determined."""
+        return self.outcome.name == "recovered"
+
+    @property
+    def n_heads(self) -> int:
+        """The number of heads of the layer that was found."""
+        return self.layer.n_heads
+
+    def __repr__(self) -> str:
+        return (
+            f"LearnedSoftmax({self.layer!r}, {self.outcome.name}, "
+            f"validation error {self.validation_error:.1e})"
+        )
+
+    def to_record(self) -> Record:
+        """The content as named arrays and plain metadata."""
+        arrays = {"attn": self.layer.attn, "value": self.layer.value}
+        arrays |= {name: getattr(self, name) for name in ARRAYS}
+        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
+        metadata["mode"] = self.layer.mode
+        metadata["outcome"] = self.outcome.to_json()
+        metadata["phases"] = [phase.to_json() for phase in self.phases]
+        return Record("learned_softmax", arrays, metadata)
+
+    @classmethod
+    def from_record(cls, record: Record) -> LearnedSoftmax:
+        """The inverse of ``to_record``."""
+        arrays, metadata = record.arrays, record.metadata
+        fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        fields |= {name: metadata[name] for name in PLAIN}
+        return cls(
+            layer=SoftmaxAttention(arrays["attn"], arrays["value"], metadata["mode"]),
+            outcome=Outcome(**metadata["outcome"]),
+            phases=tuple(Phase(**phase) for phase in metadata["phases"]),
+            **fields,
+        )

@@ -1,0 +1,51 @@
+"""Phase 4, sculpting again: body and sum sharpen each other, and the last body is K* [chen2024].
+
+With a sharper S certified rows are truer, with truer rows the centre of the body is closer to the
+affine hull of the A_i, and with a better centre S is sharper again.  For one head this converges
+to the truth; for several it comes to rest where the heads' disagreement on certified rows is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import Block
+from polyattn.softmax.sculpting.carve import Carved, carve
+from polyattn.softmax.sculpting.sharpen import sharpen
+
+Matrix = NDArray[np.float64]
+
+# Rounds of sculpting and sharpening; they end early once S has come to rest.
+MOST_ROUNDS, AT_REST, AT_REST_ALONE = 10, 3e-3, 1e-9
+
+
+@dataclass(frozen=True)
+class Again:
+    """K* as carved last, with the sum S (d, e) it was carved with; how much S moved per round."""
+
+    carved: Carved
+    S: Matrix
+    moved: tuple[float, ...]
+
+
+def sculpt_again(blocks: tuple[Block, ...], S: Matrix, n_heads: int) -> Again:
+    """Alternate ``carve`` and ``sharpen`` from a sharp S.
+
+    One head goes on for as long as anything moves, since then there is no floor.
+    Cost: at most MOST_ROUNDS times phases 2 and 3, without programs.
+    """
+    enough = AT_REST if n_heads > 1 else AT_REST_ALONE
+    carved = carve(blocks, S)
+    moved: list[float] = []
+    while len(moved) < MOST_ROUNDS and len(carved.body) > 0:
+        sharper = sharpen(blocks, S, carved.centre).S
+        size = max(float(np.linalg.norm(sharper)), np.finfo(float).tiny)
+        moved.append(float(np.linalg.norm(sharper - S)) / size)
+        S = sharper
+        carved = carve(blocks, S)
+        if moved[-1] <= enough:
+            break
+    return Again(carved, S, tuple(moved))

@@ -1,0 +1,159 @@
+"""The convex body K = {A : |<normal_q, A> - rhs_q| <= slack_q for all q}.
+
+Membership is a product, support points are linear programs (HiGHS), the point of least norm is
+a quadratic program (Clarabel).  Constraints are many more than unknowns, so programs start from
+few of them and take in those that their answer violates until none is left: every answer is
+the answer for all constraints (see ``cutting``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr
+
+from polyattn.softmax.sculpting.cutting import Program, cut
+from polyattn.softmax.sculpting.interior import farthest
+from polyattn.softmax.sculpting.solvers import (
+    Status,
+    depth_program,
+    linear_program,
+    norm_program,
+)
+
+Matrix = NDArray[np.float64]
+
+# Directions in which the normals have less than this of their largest size are free.
+RANK_TOLERANCE = 1e-9
+
+# How far outside a constraint, relative to the sizes in it, solvers may leave a point.
+ROUNDING = 1e-7
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Whether a point lies in K; worst = max_q |<normal_q, A> - rhs_q| - slack_q, at ``index``."""
+
+    holds: bool
+    worst: float
+    index: int
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """An extreme point of K: ``point`` (d, d) or None, ``value`` of the objective there."""
+
+    status: Status
+    value: float
+    point: Matrix | None
+
+
+@dataclass(frozen=True)
+class Body:
+    """normals (Q, d, d), rhs (Q,), slack (Q,): slabs that A (d, d) lies in.
+
+    K never contains a half-line except along ``free``: the recession cone of a set of slabs is
+    the null space of their normals.
+    """
+
+    normals: Matrix
+    rhs: Matrix
+    slack: Matrix
+
+    def __len__(self) -> int:
+        return len(self.rhs)
+
+    def excess(self, A: Matrix) -> Matrix:
+        """|<normal_q, A> - rhs_q| - slack_q, shape (Q,): positive where A is outside."""
+        return np.abs(self._flat @ A.reshape(-1) - self.rhs) - self.slack
+
+    def contains(self, A: Matrix) -> Membership:
+        """Whether A satisfies every constraint up to rounding, and the worst violation."""
+        if len(self) == 0:
+            return Membership(True, -np.inf, -1)
+        excess = self.excess(A)
+        index = int(excess.argmax())
+        return Membership(bool(excess[index] <= self._rounding), float(excess[index]), index)
+
+    def support(self, direction: Matrix) -> Extreme:
+        """The point of K that is farthest along ``direction``: max <direction, A>.
+
+        Guarantee: optimal over all constraints, to the tolerance of the solver.
+        Cost: a few linear programs in d^2 unknowns with a few d^2 constraints.
+        """
+        goal = np.asarray(direction, dtype=np.float64).reshape(-1)
+        if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
+            empty = not self.feasible().value <= self._rounding
+            return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
+        return self._extreme(goal, *self._cut(partial(linear_program, goal)))
+
+    def reach(self, direction: Matrix, inside: Matrix) -> Extreme:
+        """What ``support`` finds, from a point strictly inside K: faster when d is large.
+
+        Where the interior method does not close its gap, ``support`` answers.
+        Cost: about twenty products of Q d^4 multiply-adds.
+        """
+        goal = np.asarray(direction, dtype=np.float64).reshape(-1)
+        point = farthest(goal, self._flat, self.rhs, self.slack, inside.reshape(-1))
+        if point is None:
+            return self.support(direction)
+        return self._extreme(goal, "found", point)
+
+    def minimum_norm(self) -> Extreme:
+        """The point of K of least Frobenius norm, and that norm; it is unique.
+
+        Cost: a few quadratic programs in d^2 unknowns with a few d^2 constraints.
+        """
+        status, point = self._cut(norm_program)
+        if point is None:
+            return Extreme(status, np.inf, None)
+        return Extreme("found", float(np.linalg.norm(point)), self._shaped(point))
+
+    def feasible(self) -> Extreme:
+        """The point whose worst violation is least: K is empty iff ``value`` is positive."""
+        if len(self) == 0:
+            return Extreme("found", -np.inf, np.zeros(self.normals.shape[1:]))
+        status, found = self._cut(depth_program)
+        if found is None:
+            return Extreme(status, np.inf, None)
+        point = self._shaped(found[:-1])
+        value = float(self.excess(point).max())
+        return Extreme("found" if value <= self._rounding else "empty", value, point)
+
+    @cached_property
+    def free(self) -> Matrix:
+        """Orthonormal directions (f, d^2) that no constraint sees: K is bounded iff f = 0."""
+        flat = self._flat
+        if len(self) == 0:
+            return np.eye(flat.shape[1])
+        sizes, axes = np.linalg.eigh(flat.T @ flat)
+        return axes[:, sizes <= RANK_TOLERANCE * max(sizes[-1], np.finfo(float).tiny)].T
+
+    @cached_property
+    def _flat(self) -> Matrix:
+        return self.normals.reshape(len(self), self.normals.shape[1] * self.normals.shape[2])
+
+    @cached_property
+    def _first(self) -> NDArray[np.intp]:
+        """Independent constraints, narrow slabs first: with them every program is bounded."""
+        narrow = self._flat / np.maximum(self.slack, self._rounding)[:, None]
+        pivots = qr(narrow.T, mode="r", pivoting=True, check_finite=False)[1]
+        return np.sort(pivots[: min(self._flat.shape)])
+
+    @cached_property
+    def _rounding(self) -> float:
+        return ROUNDING * (1.0 + float(np.abs(self.rhs).max(initial=0.0)))
+
+    def _cut(self, program: Program) -> tuple[Status, Matrix | None]:
+        return cut(program, self._flat, self.rhs, self.slack, self._first, self._rounding)
+
+    def _extreme(self, goal: Matrix, status: Status, point: Matrix | None) -> Extreme:
+        if point is None:
+            return Extreme(status, -np.inf, None)
+        return Extreme("found", float(goal @ point), self._shaped(point))
+
+    def _shaped(self, point: Matrix) -> Matrix:
+        return point.reshape(self.normals.shape[1:])

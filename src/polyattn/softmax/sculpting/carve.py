@@ -1,0 +1,152 @@
+"""Phase 2, sculpting: a convex body around the affine hull of all A_i [chen2024].
+
+Rows on which one pattern explains the outputs are certified; what they say about A holds for
+every head.  Each constraint is measured in units of its own deviation (see ``rows``).
+
+The centre of the body is the weighted least-squares solution of the constraints, rows that
+contradict it weighing less.  Its Gram matrix
+
+    M = sum_q w_q n_q n_q^T / deviation_q^2
+
+is the body's practical twin: {A : (A - centre)^T M (A - centre) <= 1} is long where K is long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import Block
+from polyattn.softmax.sculpting.body import Body
+from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
+
+Matrix = NDArray[np.float64]
+
+# The share of all rows that is certified, kept between so many constraints per unknown.
+CERTIFIED_SHARE, LEAST_PER_UNKNOWN, MOST_PER_UNKNOWN = 0.02, 8, 32
+
+# How often the weights of contradicted rows are revised.
+REVISIONS = 4
+
+# Eigenvalues of the Gram matrix below this, relative to the largest, are taken for zero.
+RIDGE = 1e-9
+
+# Rows that stray from the centre by more than so many medians are left out, and the slack is so
+# many times what the centre needs for the others: errors of S that all rows share do not show.
+AGREEMENT, GENEROSITY = 1.0, 3.0
+
+# Slack that rounding needs in any case.
+LEAST_SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Carved:
+    """K, its centre (d, d), and the eigenvalues (d^2,), rising, and axes (d^2, d^2) of its twin.
+
+    n_usable : rows with a pattern; n_certified : rows with a small residual; n_kept : those in K
+    residuals : quantiles 0, 1/2, 1 of the residuals of certified rows
+    needed : the largest deviation, in its units, that the centre needs on kept rows
+    """
+
+    body: Body
+    centre: Matrix
+    spectrum: Matrix
+    axes: Matrix
+    n_usable: int
+    n_certified: int
+    n_kept: int
+    residuals: tuple[float, float, float]
+    needed: float
+
+    @property
+    def slack(self) -> float:
+        """The median slack of a constraint of K."""
+        return float(np.median(self.body.slack)) if len(self.body) else 0.0
+
+
+def carve(blocks: tuple[Block, ...], S: Matrix) -> Carved:
+    """Certify rows with the sum of values S, and cut K from what they say.
+
+    Guarantee: K contains its centre.  It contains the A_i of one head whenever the deviations of
+    the truth on kept rows are at most GENEROSITY times those of the centre; of several heads
+    it contains the part of the affine hull on which kept rows agree.
+    Cost: O(rows n (n^2 + e)) + (1 + REVISIONS) Q d^4 for Q constraints.
+    """
+    fits = [fit_rows(block, S) for block in blocks if block.keys.shape[1] > 1]
+    chosen, n_usable, residuals = _certified(fits)
+    n_dims = S.shape[0]
+    said = joined(
+        [constraints(fit, rows) for fit, rows in zip(fits, chosen, strict=True) if len(rows)],
+        n_dims,
+    )
+    centre, spectrum, axes = _centre(said)
+    strays = _strays(said, centre)
+    kept = strays <= AGREEMENT * np.median(strays) if len(strays) else strays < 0
+    inside = said.of(kept)
+    needed = float(strays[kept].max(initial=0.0))
+    slack = np.maximum(GENEROSITY * needed * inside.deviation, LEAST_SLACK)
+    return Carved(
+        Body(inside.normals, inside.rhs, slack),
+        centre,
+        spectrum,
+        axes,
+        n_usable,
+        said.n_rows,
+        inside.n_rows,
+        residuals,
+        needed,
+    )
+
+
+def _certified(
+    fits: list[RowFit],
+) -> tuple[list[NDArray[np.intp]], int, tuple[float, float, float]]:
+    """Of each block the rows of smallest residual, over all blocks; and how small they are."""
+    residual = np.concatenate([fit.residual.reshape(-1) for fit in fits])
+    usable = np.isfinite(residual)
+    each = np.concatenate([np.full(fit.residual.size, fit.pattern.shape[2] - 1) for fit in fits])
+    order = np.argsort(residual, kind="stable")[: np.count_nonzero(usable)]
+    n_unknowns = fits[0].block.keys.shape[2] ** 2
+    wanted = np.clip(
+        CERTIFIED_SHARE * each.sum(), LEAST_PER_UNKNOWN * n_unknowns, MOST_PER_UNKNOWN * n_unknowns
+    )
+    order = order[: int(np.searchsorted(np.cumsum(each[order]), wanted)) + 1]
+    certified = np.zeros(len(residual), dtype=bool)
+    certified[order] = True
+    borders = np.cumsum([fit.residual.size for fit in fits])[:-1]
+    parts = [np.flatnonzero(part) for part in np.split(certified, borders)]
+    if len(order) == 0:
+        return parts, 0, (np.inf, np.inf, np.inf)
+    low, middle, high = np.quantile(residual[order], [0.0, 0.5, 1.0])
+    return parts, int(usable.sum()), (float(low), float(middle), float(high))
+
+
+def _centre(said: Constraints) -> tuple[Matrix, Matrix, Matrix]:
+    """The robust least-squares point, and the spectrum and axes of its Gram matrix."""
+    n_dims = said.normals.shape[1]
+    weights = np.ones(len(said.rhs))
+    scaled = said.normals.reshape(len(weights), n_dims * n_dims) / said.deviation[:, None]
+    wanted = said.rhs / said.deviation
+    centre = np.zeros((n_dims, n_dims))
+    for revision in range(REVISIONS + 1):
+        weighted = weights[:, None] * scaled
+        spectrum, axes = np.linalg.eigh(weighted.T @ scaled / max(weights.sum(), 1.0))
+        moment = weighted.T @ wanted / max(weights.sum(), 1.0)
+        damped = spectrum + max(RIDGE * spectrum[-1], np.finfo(float).tiny)
+        centre = (axes @ (axes.T @ moment / damped)).reshape(n_dims, n_dims)
+        strays = _strays(said, centre)
+        if revision < REVISIONS and len(strays):
+            typical = max(float(np.median(strays)), np.finfo(float).tiny)
+            weights = (1 / (1 + (strays / typical) ** 2) ** 2)[said.row]
+    return centre, spectrum, axes
+
+
+def _strays(said: Constraints, centre: Matrix) -> Matrix:
+    """For each row its largest deviation from the centre, in units, shape (n_rows,)."""
+    flat = said.normals.reshape(len(said.rhs), centre.size)
+    off = np.abs(flat @ centre.reshape(-1) - said.rhs) / said.deviation
+    strays = np.zeros(said.n_rows)
+    np.maximum.at(strays, said.row, off)
+    return strays

@@ -1,0 +1,189 @@
+"""What the road needs of the data, measured and named [chen2024].
+
+The paper assumes non-degeneracy; here every assumption is a number that is compared with what is
+needed, so that a failure has a name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import Block
+from polyattn.softmax.sculpting.carve import Carved
+from polyattn.softmax.sculpting.crude import CrudeSum
+from polyattn.softmax.sculpting.search import Searched
+from polyattn.softmax.sculpting.sharpen import SharpSum
+from polyattn.softmax.sculpting.span import Span
+
+Matrix = NDArray[np.float64]
+
+# Shares, ratios and counts below which a condition is called broken.
+LEAST_CARRIED, LEAST_SINGULAR, LEAST_GAP, ONE_HOT_PER_DIM = 0.05, 0.02, 1.2, 8
+LARGEST_RESIDUAL, LARGEST_ERROR = 0.15, 0.3
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One assumption: its name, whether it holds, what was measured, what is needed, in words."""
+
+    name: str
+    holds: bool
+    measured: float
+    needed: float
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{'holds' if self.holds else 'FAILS'}  {self.name}: {self.sentence}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; what is infinite becomes None."""
+        return {
+            "name": self.name,
+            "holds": self.holds,
+            "measured": self.measured if np.isfinite(self.measured) else None,
+            "needed": self.needed,
+            "sentence": self.sentence,
+        }
+
+
+def of_shapes(blocks: tuple[Block, ...], n_heads: int) -> list[Condition]:
+    """Whether outputs are enough for the residual to mean anything, by counting."""
+    n_outputs = blocks[0].targets.shape[2]
+    length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
+    unknowns = n_heads * (length - 1)
+    return [
+        Condition(
+            "residual test",
+            length <= n_outputs,
+            float(length),
+            float(n_outputs),
+            f"a pattern over {length} tokens has {length - 1} unknowns and {n_outputs} equations; "
+            + (
+                "what is left over tests whether heads agree."
+                if length <= n_outputs
+                else "it explains any output, so the residual has no power."
+            ),
+        ),
+        Condition(
+            "disagreement is seen",
+            unknowns <= n_outputs,
+            float(unknowns),
+            float(n_outputs),
+            f"the patterns of {n_heads} heads have {unknowns} unknowns on a row and {n_outputs} "
+            + (
+                "equations: a residual of zero means agreement."
+                if unknowns <= n_outputs
+                else "equations: heads can disagree without a residual."
+            ),
+        ),
+    ]
+
+
+def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[Block, ...]) -> list[Condition]:
+    """Whether S is there, and whether patterns can be read through it."""
+    sigma = np.linalg.svd(S, compute_uv=False)
+    length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
+    position = min(length, len(sigma)) - 1
+    ratio = float(sigma[position] / sigma[0]) if sigma[0] > 0 else 0.0
+    enough = len(sigma) >= length - 1
+    return [
+        _at_least(
+            "sum of values",
+            crude.carried,
+            LEAST_CARRIED,
+            f"the sum of the values carries {crude.carried:.0%} of the squared outputs",
+            "the values nearly cancel, and no pattern can be read from the outputs",
+        ),
+        _at_least(
+            "sum of values is regular",
+            ratio if enough else 0.0,
+            LEAST_SINGULAR,
+            f"singular value {position + 1} of the sum of values is {ratio:.2g} of the largest",
+            "patterns cannot be told apart through so singular a sum",
+        ),
+    ]
+
+
+def of_rows(carved: Carved) -> list[Condition]:
+    """Whether there are enough rows on which heads agree, and how well they do."""
+    needed = carved.centre.size
+    count = len(carved.body)
+    return [
+        _at_least(
+            "rows on which heads agree",
+            count,
+            needed,
+            f"{carved.n_kept} rows give {count} constraints for {needed} unknowns",
+            "more examples are needed, or heads that agree more often",
+        ),
+        Condition(
+            "heads agree well",
+            carved.residuals[1] <= LARGEST_RESIDUAL,
+            carved.residuals[1],
+            LARGEST_RESIDUAL,
+            f"half of the certified rows have a residual below {carved.residuals[1]:.2g} of the "
+            "spread of the outputs"
+            + (
+                "."
+                if carved.residuals[1] <= LARGEST_RESIDUAL
+                else "; heads disagree on them, or the outputs are noisy."
+            ),
+        ),
+        Condition(
+            "K is bounded",
+            len(carved.body.free) == 0,
+            float(len(carved.body.free)),
+            0.0,
+            f"{len(carved.body.free)} directions are seen by no constraint.",
+        ),
+    ]
+
+
+def of_margins(sharp: SharpSum, n_dims: int) -> Condition:
+    """Whether there are one-hot rows, which the paper's phase 3 rests on."""
+    return _at_least(
+        "one-hot rows",
+        sharp.n_one_hot,
+        ONE_HOT_PER_DIM * n_dims,
+        f"{sharp.n_one_hot} rows attend to one token alone",
+        "attention is soft everywhere, and S rests on patterns alone",
+    )
+
+
+def of_span(span: Span) -> Condition:
+    """Whether the span stands out from the other directions."""
+    if len(span.directions) == 0:
+        return Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")
+    return _at_least(
+        "spectral gap",
+        span.gap,
+        LEAST_GAP,
+        f"the first direction outside the span is {span.gap:.2g} times as well determined as the "
+        "last one inside",
+        "the span may hold wrong directions",
+    )
+
+
+def of_search(found: Searched) -> Condition:
+    """Whether heads of the span explain examples they were not fitted to."""
+    holds = found.validated <= LARGEST_ERROR
+    return Condition(
+        "fit in the span",
+        holds,
+        found.validated,
+        LARGEST_ERROR,
+        f"the best heads of the span leave {found.validated:.2g} of held-out outputs unexplained"
+        + ("." if holds else ": the true heads are not near it."),
+    )
+
+
+def _at_least(name: str, measured: float, needed: float, fact: str, otherwise: str) -> Condition:
+    holds = bool(measured >= needed)
+    sentence = f"{fact}." if holds else f"{fact}, fewer than {needed:g}: {otherwise}."
+    if not holds and not float(needed).is_integer():
+        sentence = f"{fact}, below {needed:g}: {otherwise}."
+    return Condition(name, holds, float(measured), float(needed), sentence)

@@ -1,0 +1,143 @@
+"""One pattern for all heads: the p with y_r = p X S, its error, and what it says about A.
+
+If all heads attend alike on a row, y_r = p X S with p on the simplex.  In an orthonormal basis E of
+the vectors of sum zero p = 1/n + E a, and a is a least-squares problem of n - 1 unknowns and e
+equations.  An error of size one in every output moves p by the covariance
+
+    C = E (E^T X S S^T X^T E)^-1 E^T,
+
+and log(p_j / p_l) by deviation^2 = C_jj / p_j^2 + C_ll / p_l^2 - 2 C_jl / (p_j p_l).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import Block
+
+Matrix = NDArray[np.float64]
+
+# Patterns with a smaller weight than this have no usable logarithm.
+LEAST_WEIGHT = 0.02
+
+# Rows of X S closer together than this (condition number squared) do not determine p.
+LEAST_SPREAD = 1e-8
+
+
+@dataclass(frozen=True)
+class RowFit:
+    """Patterns (B, r, n) of all rows of a block; covariance (B, n, n) of their error.
+
+    residual (B, r) : the error per output that no pattern explains, relative to how far apart
+        the rows of X S are; inf where there is no pattern to speak of, or no equation to spare
+    """
+
+    block: Block
+    pattern: Matrix
+    covariance: Matrix
+    residual: Matrix
+
+
+def fit_rows(block: Block, S: Matrix) -> RowFit:
+    """The pattern of least squared error for every row, with its residual.
+
+    Cost: O(B n^3 + rows n e).
+    """
+    keys = block.keys
+    length, n_outputs = keys.shape[1], S.shape[1]
+    outputs = keys @ S
+    mean = outputs.mean(axis=1, keepdims=True)
+    basis = _sum_zero(length)
+    features = basis.T @ outputs
+    spread, axes = np.linalg.eigh(features @ features.transpose(0, 2, 1))
+    determined = spread[:, 0] > np.maximum(LEAST_SPREAD * spread[:, -1], np.finfo(float).tiny)
+    safe = np.where(determined[:, None], spread, 1.0)
+    inverse = (axes / safe[:, None, :]) @ axes.transpose(0, 2, 1)
+    apart = block.targets - mean
+    weights = apart @ features.transpose(0, 2, 1) @ inverse
+    left = np.linalg.norm(apart - weights @ features, axis=2)
+    pattern = 1 / length + weights @ basis.T
+    spare = n_outputs - (length - 1)
+    size = np.sqrt(np.sum(safe, axis=1) / length)
+    residual = left / (np.sqrt(max(spare, 1)) * size[:, None])
+    usable = (pattern.min(axis=2) >= LEAST_WEIGHT) & determined[:, None] & (spare > 0)
+    return RowFit(block, pattern, basis @ inverse @ basis.T, np.where(usable, residual, np.inf))
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What rows say about every A_i: <normals, A> = rhs, up to a multiple of ``deviation``.
+
+    normals (Q, d, d) = x_r (x_j - x_l)^T;  rhs (Q,) = log(p_j / p_l);  deviation (Q,)
+    row (Q,) : which row a constraint belongs to, 0, 1, ...
+    """
+
+    normals: Matrix
+    rhs: Matrix
+    deviation: Matrix
+    row: NDArray[np.intp]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows gave these constraints."""
+        return int(self.row[-1]) + 1 if len(self.row) else 0
+
+    def of(self, kept: NDArray[np.bool_]) -> Constraints:
+        """Those of the rows marked in ``kept`` (n_rows,)."""
+        chosen = kept[self.row]
+        names = np.cumsum(kept) - 1
+        return Constraints(
+            self.normals[chosen], self.rhs[chosen], self.deviation[chosen], names[self.row[chosen]]
+        )
+
+
+def constraints(fit: RowFit, chosen: NDArray[np.intp]) -> Constraints:
+    """n - 1 constraints for each of the ``chosen`` rows (flat indices): all keys against the top.
+
+    The top key has the weight with the best logarithm; the other differences follow from these.
+    """
+    keys = fit.block.keys
+    _, n_queries, length = fit.pattern.shape
+    example, query = np.divmod(chosen, n_queries)
+    p = fit.pattern[example, query]
+    top = p.argmax(axis=1)[:, None]
+    other = (top + np.arange(1, length)) % length
+    p_top, p_other = np.take_along_axis(p, top, 1), np.take_along_axis(p, other, 1)
+    C = fit.covariance[example]
+    each = np.arange(len(chosen))[:, None]
+    variance = (
+        C[each, other, other] / p_other**2
+        + C[each, top, top] / p_top**2
+        - 2 * C[each, other, top] / (p_other * p_top)
+    )
+    differences = keys[example[:, None], other] - keys[example[:, None], top]
+    normals = fit.block.queries[example, query][:, None, :, None] * differences[:, :, None, :]
+    return Constraints(
+        normals.reshape(-1, *normals.shape[2:]),
+        np.log(p_other / p_top).reshape(-1),
+        np.sqrt(variance).reshape(-1),
+        np.repeat(np.arange(len(chosen)), length - 1),
+    )
+
+
+def joined(parts: list[Constraints], n_dims: int) -> Constraints:
+    """Constraints of several blocks, rows numbered on."""
+    if not parts:
+        nothing = np.zeros(0)
+        return Constraints(np.zeros((0, n_dims, n_dims)), nothing, nothing, np.zeros(0, np.intp))
+    offsets = np.cumsum([0] + [part.n_rows for part in parts])
+    return Constraints(
+        np.concatenate([part.normals for part in parts]),
+        np.concatenate([part.rhs for part in parts]),
+        np.concatenate([part.deviation for part in parts]),
+        np.concatenate([part.row + start for part, start in zip(parts, offsets, strict=False)]),
+    )
+
+
+def _sum_zero(length: int) -> Matrix:
+    """An orthonormal basis (n, n - 1) of the vectors of sum zero."""
+    columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
+    return np.linalg.qr(columns)[0][:, 1:]

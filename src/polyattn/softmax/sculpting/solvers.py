@@ -1,0 +1,75 @@
+"""The three programs over slabs |N a - b| <= s: farthest point, deepest point, least norm.
+
+Slabs are stated once, as N a - t = 0 with b - s <= t <= b + s: half the rows of two inequalities.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+Matrix = NDArray[np.float64]
+Status = Literal["found", "empty", "unbounded", "undecided"]
+
+# What HiGHS says, in the words of this package.
+STATUS: dict[int, Status] = {0: "found", 2: "empty", 3: "unbounded"}
+
+
+def linear_program(
+    goal: Matrix, normals: Matrix, rhs: Matrix, slack: Matrix
+) -> tuple[Status, Matrix | None]:
+    """The a that maximises <goal, a> over the slabs; normals (Q, P)."""
+    count, n_unknowns = normals.shape
+    bounds = np.full((n_unknowns + count, 2), (-np.inf, np.inf))
+    bounds[n_unknowns:] = np.stack([rhs - slack, rhs + slack], axis=1)
+    equations = sparse.hstack([sparse.csc_array(normals), -sparse.eye_array(count)], "csc")
+    cost = np.concatenate([-goal, np.zeros(count)])
+    answer = linprog(cost, A_eq=equations, b_eq=np.zeros(count), bounds=bounds, method="highs-ds")
+    if answer.status != 0:
+        return STATUS.get(answer.status, "undecided"), None
+    return "found", answer.x[:n_unknowns]
+
+
+def depth_program(normals: Matrix, rhs: Matrix, slack: Matrix) -> tuple[Status, Matrix | None]:
+    """The (a, t) of least t with |N a - b| <= s + t: how much slack is missing (or to spare)."""
+    count, n_unknowns = normals.shape
+    widening = np.ones((count, 1))
+    answer = linprog(
+        np.concatenate([np.zeros(n_unknowns), [1.0]]),
+        A_ub=np.block([[normals, -widening], [-normals, -widening]]),
+        b_ub=np.concatenate([rhs + slack, slack - rhs]),
+        bounds=(None, None),
+        method="highs-ds",
+    )
+    if answer.status != 0:
+        return STATUS.get(answer.status, "undecided"), None
+    return "found", answer.x
+
+
+def norm_program(normals: Matrix, rhs: Matrix, slack: Matrix) -> tuple[Status, Matrix | None]:
+    """The a of least norm within the slabs."""
+    import clarabel
+
+    count, n_unknowns = normals.shape
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    solver = clarabel.DefaultSolver(
+        sparse.csc_matrix(sparse.eye_array(n_unknowns)),
+        np.zeros(n_unknowns),
+        sparse.csc_matrix(np.concatenate([normals, -normals])),
+        np.concatenate([rhs + slack, slack - rhs]),
+        [clarabel.NonnegativeConeT(2 * count)],
+        settings,
+    )
+    answer = solver.solve()
+    if answer.status in (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved):
+        return "found", np.array(answer.x)
+    infeasible = (
+        clarabel.SolverStatus.PrimalInfeasible,
+        clarabel.SolverStatus.AlmostPrimalInfeasible,
+    )
+    return ("empty" if answer.status in infeasible else "undecided"), None

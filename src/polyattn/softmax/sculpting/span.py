@@ -1,0 +1,127 @@
+"""Phase 5, the span of the A_i from K* [chen2024].
+
+K* hugs the affine hull of the A_i: it is long along A_i - A_1 and thin elsewhere.  Two ways to see
+where it is long:
+
+- the practical twin: the small eigenvalues of the Gram matrix of the constraints (see ``carve``);
+- K* itself: its widths along those axes and a few others, from pairs of support points, and the
+  directions in which these pairs lie apart.
+
+The twin's axes are used, the body's are compared with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.sculpting.carve import Carved
+
+Matrix = NDArray[np.float64]
+
+# Axes beyond the m - 1 longest along which K* is measured as well.
+MORE_AXES = 2
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where the search looks: base + combinations of ``directions``.
+
+    base : (d, d);  directions : (m - 1, d, d), orthonormal
+    eigenvalues : the m + 1 smallest of the twin, relative to their median
+    gap : eigenvalue m over eigenvalue m - 1 of the twin, counted from one; 1 without directions
+    widths : of K* along the axes of these eigenvalues; inf if unbounded
+    typical_width : of K* along an axis from the middle of the spectrum
+    agreement : cosine of the largest angle between the twin's span and the body's own
+    """
+
+    base: Matrix
+    directions: Matrix
+    eigenvalues: tuple[float, ...]
+    gap: float
+    widths: tuple[float, ...]
+    typical_width: float
+    agreement: float
+
+    @property
+    def basis(self) -> Matrix:
+        """[base, directions], shape (m, d, d)."""
+        return np.concatenate([self.base[None], self.directions])
+
+    @property
+    def width_gap(self) -> float:
+        """The shortest width in the span over the longest of the others; 1 without directions."""
+        count = len(self.directions)
+        if count == 0 or not np.isfinite(self.widths).all():
+            return 1.0
+        return min(self.widths[:count]) / max(*self.widths[count:], np.finfo(float).tiny)
+
+
+def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> Span:
+    """The m - 1 directions in which K* is longest, with both ways of looking.
+
+    Without constraints there is nothing to find: the span is drawn at random, with infinite widths.
+    Cost: 2 (m + MORE_AXES) linear programs.
+    """
+    n_dims = carved.centre.shape[0]
+    count = min(n_heads - 1, n_dims * n_dims - 1)
+    if len(carved.body) == 0:
+        return _random_span(count, n_dims, rng)
+    axes = carved.axes.T.reshape(-1, n_dims, n_dims)
+    watched = min(count + MORE_AXES, len(axes))
+    chords = [_chord(carved, axis) for axis in axes[:watched]]
+    typical = _chord(carved, axes[len(axes) // 2])
+    middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
+    eigenvalues = carved.spectrum[:watched] / middle
+    return Span(
+        carved.centre,
+        axes[:count],
+        tuple(float(value) for value in eigenvalues),
+        _gap(carved.spectrum, count),
+        tuple(_length(chord, axis) for chord, axis in zip(chords, axes, strict=False)),
+        _length(typical, axes[len(axes) // 2]),
+        _agreement(chords, axes[:count]),
+    )
+
+
+def _chord(carved: Carved, axis: Matrix) -> Matrix | None:
+    """The difference of the two support points along an axis; None if there are none."""
+    ahead = carved.body.reach(axis, carved.centre)
+    behind = carved.body.reach(-axis, carved.centre)
+    if ahead.point is None or behind.point is None:
+        return None
+    return ahead.point - behind.point
+
+
+def _length(chord: Matrix | None, axis: Matrix) -> float:
+    return float("inf") if chord is None else float(np.vdot(chord, axis))
+
+
+def _gap(spectrum: Matrix, count: int) -> float:
+    if count == 0:
+        return 1.0
+    floor = np.finfo(float).eps * max(float(spectrum[-1]), np.finfo(float).tiny)
+    return float(max(spectrum[count], floor) / max(spectrum[count - 1], floor))
+
+
+def _agreement(chords: list[Matrix | None], directions: Matrix) -> float:
+    """Cosine of the largest angle between the main directions of the chords and ``directions``."""
+    count = len(directions)
+    known = [chord.reshape(-1) for chord in chords if chord is not None]
+    if count == 0:
+        return 1.0
+    if len(known) < count:
+        return 0.0
+    own = np.linalg.svd(np.array(known), full_matrices=False)[2][:count]
+    return float(np.linalg.svd(own @ directions.reshape(count, -1).T, compute_uv=False).min())
+
+
+def _random_span(count: int, n_dims: int, rng: np.random.Generator) -> Span:
+    drawn = rng.standard_normal((n_dims * n_dims, count + 1))
+    axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
+    nothing = (0.0,) * (count + MORE_AXES)
+    return Span(
+        0.3 * axes[0], axes[1:], nothing, 1.0, (float("inf"),) * len(nothing), float("inf"), 0.0
+    )

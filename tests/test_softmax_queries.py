@@ -1,0 +1,216 @@
+"""Layers recovered from black-box access: shapes, scales, biases, rounding, and honest refusals."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+import polyattn as pa
+from polyattn.softmax.queries import learn_from_queries
+
+
+def planted(d, n_heads, e=None, rank=None, seed=0, size=1.0, bias=False, bias_size=1.0):
+    """Random heads whose logits are of order ``size`` for tokens of norm one or two."""
+    rng = np.random.default_rng([seed, d, n_heads])
+    rows, e, rank = d + bias, e or d, rank or d
+    left, right = rng.standard_normal((2, n_heads, rows, rank))
+    attn = size * left @ right.transpose(0, 2, 1) / np.sqrt(rank * rows)
+    into, out = rng.standard_normal((n_heads, rows, rank)), rng.standard_normal((n_heads, rank, e))
+    value = into @ out / np.sqrt(rank * rows)
+    if bias:
+        attn[:, -1] *= bias_size
+        value[:, -1] *= bias_size
+    return pa.SoftmaxAttention(attn, value, bias=bias)
+
+
+def worst_errors(layer, found):
+    """Largest relative errors of attn and value over matched heads, of what can be seen of them."""
+    if found is None or found.n_heads != layer.n_heads:
+        return np.inf, np.inf
+    d = layer.n_dims
+    pairs = [(layer.attn[:, :, :d], found.attn[:, :, :d]), (layer.value[:, :d], found.value[:, :d])]
+    apart = [
+        np.linalg.norm(true[:, None] - other[None], axis=(2, 3))
+        / np.linalg.norm(true, axis=(1, 2))[:, None]
+        for true, other in pairs
+    ]
+    matched = linear_sum_assignment(apart[0] + apart[1])
+    return apart[0][matched].max(), apart[1][matched].max()
+
+
+def rounded(layer):
+    return lambda X: layer(X).astype(np.float32)
+
+
+def assert_recovered(layer, result, tolerance=1e-7):
+    assert result.recovered, str(result.outcome)
+    assert result.n_heads == layer.n_heads
+    assert max(worst_errors(layer, result.layer)) <= tolerance
+
+
+@pytest.mark.parametrize(("d", "n_heads"), [(8, 3), (16, 4), (32, 6), (5, 5), (2, 1), (1, 1)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_heads_are_counted_and_recovered(d, n_heads, bias):
+    layer = planted(d, n_heads, bias=bias, seed=1)
+    result = learn_from_queries(layer, d, bias=bias)
+    assert_recovered(layer, result, 1e-9)
+    assert d < 8 or result.n_queries < 4 * n_heads * d**2 - 2 * n_heads + 1
+    assert result.validation_error < 1e-8
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_seeds_are_recovered(seed):
+    layer = planted(8, 3, seed=100 + seed)
+    assert_recovered(layer, learn_from_queries(layer, 8, random_state=seed), 1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-2, 1.0, 1e2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_logits_of_any_size(size, bias):
+    layer = planted(8, 3, seed=2, size=size, bias=bias)
+    assert_recovered(layer, learn_from_queries(layer, 8, bias=bias))
+
+
+@pytest.mark.parametrize("bias_size", [1e-2, 10.0, 100.0])
+def test_biases_of_any_size(bias_size):
+    layer = planted(12, 3, seed=3, bias=True, bias_size=bias_size)
+    assert_recovered(layer, learn_from_queries(layer, 12, bias=True))
+
+
+def test_conventions_of_biases():
+    layer = planted(6, 2, seed=4, bias=True)
+    found = learn_from_queries(layer, 6, bias=True).layer
+    np.testing.assert_array_equal(found.attn[:, :, -1], 0)
+    np.testing.assert_allclose(found.value[:, -1].sum(axis=0), layer.value[:, -1].sum(axis=0))
+    np.testing.assert_array_equal(found.value[0, -1], found.value[1, -1])
+    X = np.random.default_rng(0).standard_normal((3, 7, 6))
+    np.testing.assert_allclose(found(X), layer(X), atol=1e-10)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_float32_answers(bias):
+    layer = planted(16, 4, seed=5, bias=bias)
+    result = learn_from_queries(rounded(layer), 16, bias=bias)
+    assert_recovered(layer, result, 1e-3)
+    assert 1e-9 < result.noise < 1e-6
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 3])
+def test_one_output(n_heads):
+    layer = planted(6, n_heads, e=1, seed=6)
+    assert_recovered(layer, learn_from_queries(layer, 6))
+
+
+def test_fewer_outputs_than_heads_and_than_dimensions():
+    layer = planted(6, 4, e=2, seed=7)
+    assert_recovered(layer, learn_from_queries(layer, 6))
+    layer = planted(3, 4, e=6, seed=7)
+    assert_recovered(layer, learn_from_queries(layer, 3, n_heads=4))
+
+
+def test_low_rank_takes_fewer_queries():
+    full, low = (planted(48, 1, rank=rank, seed=8) for rank in (48, 3))
+    of_full, of_low = (learn_from_queries(layer, 48) for layer in (full, low))
+    assert_recovered(full, of_full)
+    assert_recovered(low, of_low)
+    assert of_low.n_queries < of_full.n_queries / 1.5
+    layer = planted(40, 3, rank=4, seed=8)
+    result = learn_from_queries(layer, 40)
+    assert_recovered(layer, result)
+    assert result.phases[-2]["rank"] == 4
+
+
+def test_heads_that_share_values():
+    """All c_i are equal, so that effects have rank one: only copies tell the heads apart."""
+    layer = planted(5, 2, seed=9)
+    layer = pa.SoftmaxAttention(layer.attn, np.stack([layer.value[0]] * 2))
+    assert_recovered(layer, learn_from_queries(layer, 5))
+
+
+def test_opposite_attention():
+    """Two tokens cannot tell (A, V), (-A, W) from other pairs; longer sequences can."""
+    layer = planted(4, 2, seed=9)
+    layer = pa.SoftmaxAttention(np.stack([layer.attn[0], -layer.attn[0]]), layer.value)
+    result = learn_from_queries(layer, 4)
+    assert not result.recovered or max(worst_errors(layer, result.layer)) < 1e-7
+
+
+def test_equal_heads_are_merged_and_empty_ones_left_out():
+    layer = planted(8, 2, seed=10)
+    attn = layer.attn[[0, 0, 1, 1]]
+    value = np.concatenate([layer.value[[0, 1, 1]], np.zeros((1, 8, 8))])
+    merged = pa.SoftmaxAttention(
+        layer.attn, np.stack([layer.value[0] + layer.value[1], layer.value[1]])
+    )
+    assert_recovered(merged, learn_from_queries(pa.SoftmaxAttention(attn, value), 8))
+
+
+def test_attention_without_effect():
+    value = planted(4, 1, seed=11).value
+    layer = pa.SoftmaxAttention(np.zeros((1, 4, 4)), value)
+    result = learn_from_queries(layer, 4)
+    assert result.recovered
+    np.testing.assert_array_equal(result.layer.attn, 0)
+    nothing = learn_from_queries(lambda X: np.zeros((*X.shape[:2], 2)), 4)
+    assert nothing.recovered
+    np.testing.assert_array_equal(nothing.layer.value, 0)
+
+
+@pytest.mark.parametrize("told", [1, 2, 4, 12])
+def test_another_number_of_heads_is_said(told):
+    layer = planted(6, 3, seed=12)
+    result = learn_from_queries(layer, 6, n_heads=told)
+    assert result.outcome.name == "other_number_of_heads"
+    assert not result.recovered
+    assert result.n_heads == 3
+    assert str(told) in result.outcome.sentence
+    assert learn_from_queries(layer, 6, n_heads=3).recovered
+
+
+def test_causal_and_full_oracles_give_the_same():
+    layer = planted(8, 3, seed=13)
+    causal = pa.SoftmaxAttention(layer.attn, layer.value, mode="causal")
+    of_full = learn_from_queries(layer, 8)
+    of_causal = learn_from_queries(causal, 8, mode="causal")
+    assert of_causal.layer.mode == "causal"
+    np.testing.assert_allclose(of_causal.layer.attn, of_full.layer.attn, atol=1e-10)
+
+
+def test_same_seed_same_answer():
+    layer = planted(6, 2, seed=14)
+    first, second = (learn_from_queries(layer, 6, random_state=3) for _ in range(2))
+    assert first.layer == second.layer
+    assert first.n_queries == second.n_queries
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("d", "n_heads", "rank", "bias"),
+    [(64, 8, 64, False), (128, 12, 32, False), (384, 12, 32, True)],
+)
+@pytest.mark.parametrize("single", [False, True])
+def test_layers_of_real_width(d, n_heads, rank, bias, single):
+    layer = planted(d, n_heads, rank=rank, bias=bias, seed=15)
+    result = learn_from_queries(rounded(layer) if single else layer, d, bias=bias)
+    assert_recovered(layer, result, 1e-3 if single else 1e-7)
+    assert result.n_queries < min(250_000, 4 * n_heads * d**2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_recovered_is_never_said_of_a_wrong_layer(seed):
+    rng = np.random.default_rng(seed)
+    d, n_heads, e = (int(n) for n in rng.integers([2, 1, 1], [9, 6, 9]))
+    bias, single = rng.random(2) < (0.5, 0.3)
+    layer = planted(
+        d,
+        n_heads,
+        e=e,
+        rank=int(rng.integers(1, d + 1)),
+        seed=seed,
+        size=10 ** rng.uniform(-2, 2),
+        bias=bool(bias),
+        bias_size=10 ** rng.uniform(-1, 1.5),
+    )
+    result = learn_from_queries(rounded(layer) if single else layer, d, bias=bool(bias))
+    if result.recovered:
+        assert max(worst_errors(layer, result.layer)) <= 1e-3

@@ -1,0 +1,208 @@
+"""Black boxes that misbehave, budgets and interruptions: what was learned is not lost."""
+
+import numpy as np
+import pytest
+
+import polyattn as pa
+from polyattn.errors import InvalidInput, InvalidType
+from polyattn.softmax.queries import learn_from_queries
+
+
+@pytest.fixture
+def layer():
+    rng = np.random.default_rng(0)
+    return pa.SoftmaxAttention(
+        rng.standard_normal((2, 6, 6)) / 2, rng.standard_normal((2, 6, 6)) / 2
+    )
+
+
+class After:
+    """A layer that, after some sequences, does something else."""
+
+    def __init__(self, layer, n_queries, then):
+        self.layer, self.left, self.then = layer, n_queries, then
+
+    def __call__(self, X):
+        self.left -= len(X)
+        return self.layer(X) if self.left >= 0 else self.then(self.layer(X))
+
+
+def fail(_answer):
+    raise RuntimeError("the line is dead")
+
+
+def interrupt(_answer):
+    raise KeyboardInterrupt
+
+
+def spoil(answer):
+    answer[0, -1, 0] = np.nan
+    return answer
+
+
+def knows_the_sum(result, layer):
+    return np.allclose(result.layer.value.sum(axis=0), layer.value.sum(axis=0))
+
+
+def test_batches_are_bounded(layer):
+    sizes = []
+
+    def watched(X):
+        sizes.append(len(X))
+        return layer(X)
+
+    result = learn_from_queries(watched, 6, batch_size=7)
+    assert result.recovered
+    assert max(sizes) <= 7
+    assert sum(sizes) == result.n_queries
+    assert [phase["n_queries"] for phase in result.phases][-1] == result.n_queries
+
+
+@pytest.mark.parametrize("budget", [1, 20, 40, 100, 150, 200, 240])
+def test_budget(layer, budget):
+    result = learn_from_queries(layer, 6, max_queries=budget)
+    assert result.n_queries <= budget
+    if not result.recovered:
+        assert result.outcome.name == "budget"
+        assert "max_queries" in str(result.outcome)
+        assert result.validation_error is None
+        assert result.layer is None or knows_the_sum(result, layer)
+    assert (result.layer is None) == (budget < 40)
+
+
+def test_partial_layers_approach_the_layer(layer):
+    whole = learn_from_queries(layer, 6)
+    almost = learn_from_queries(layer, 6, max_queries=whole.n_queries - 1)
+    assert almost.outcome.name == "budget"
+    np.testing.assert_array_equal(almost.layer.attn, whole.layer.attn)
+
+
+@pytest.mark.parametrize("n_queries", [60, 130, 200])
+@pytest.mark.parametrize(
+    ("then", "name"),
+    [(fail, "oracle_failed"), (spoil, "oracle_failed"), (interrupt, "interrupted")],
+)
+def test_failures_keep_what_was_learned(layer, n_queries, then, name):
+    result = learn_from_queries(After(layer, n_queries, then), 6, batch_size=8)
+    assert result.outcome.name == name
+    assert not result.recovered
+    assert knows_the_sum(result, layer)
+    assert result.error is not None
+
+
+def test_the_exception_of_the_oracle_is_kept(layer):
+    result = learn_from_queries(After(layer, 100, fail), 6)
+    assert isinstance(result.error, RuntimeError)
+    assert "the line is dead" in result.outcome.sentence
+    with pytest.raises(RuntimeError, match="dead"):
+        learn_from_queries(After(layer, 0, fail), 6)
+
+
+def test_later_answers_of_another_shape(layer):
+    result = learn_from_queries(After(layer, 100, lambda answer: answer[:, :, :2]), 6)
+    assert result.outcome.name == "oracle_failed"
+    assert "(n, e)" in result.outcome.sentence or "shape" in result.outcome.sentence
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda X: np.zeros(len(X)),
+        lambda X: np.zeros((len(X), 3)),
+        lambda X: np.zeros((len(X) + 1, X.shape[1], 3)),
+        lambda X: np.zeros((len(X), X.shape[1], 0)),
+        lambda X: np.full((len(X), X.shape[1], 3), np.nan),
+    ],
+)
+def test_answers_that_cannot_be_used(wrong):
+    with pytest.raises(InvalidInput, match="oracle"):
+        learn_from_queries(wrong, 4)
+
+
+@pytest.mark.parametrize("wrong", [lambda _X: None, lambda X: np.zeros((*X.shape[:2], 2)) * 1j])
+def test_answers_of_another_kind(wrong):
+    with pytest.raises(InvalidType):
+        learn_from_queries(wrong, 4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_dims": 0},
+        {"n_dims": 2.5},
+        {"n_heads": 0},
+        {"n_heads": "two"},
+        {"max_queries": 0},
+        {"batch_size": 0},
+        {"random_state": -1},
+        {"mode": "sideways"},
+    ],
+)
+def test_options_that_cannot_be_used(layer, options):
+    with pytest.raises(InvalidInput):
+        learn_from_queries(layer, **{"n_dims": 6, **options})
+
+
+def test_types_that_cannot_be_used(layer):
+    with pytest.raises(InvalidType, match="callable"):
+        learn_from_queries("layer", 6)
+    with pytest.raises(InvalidType, match="bias"):
+        learn_from_queries(layer, 6, bias="yes")
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e-4, 0.3])
+def test_answers_that_differ_from_call_to_call(layer, noise):
+    rng = np.random.default_rng(1)
+    result = learn_from_queries(
+        lambda X: layer(X) + noise * rng.standard_normal((*X.shape[:2], 6)), 6, max_queries=3000
+    )
+    assert result.outcome.name in ("not_deterministic", "budget")
+    assert not result.recovered
+    if noise == 1e-9:
+        assert result.outcome.name == "not_deterministic"
+        assert result.validation_error < 1e-5
+        assert 1e-10 < result.noise < 1e-8
+
+
+def test_biases_that_were_not_asked_for():
+    rng = np.random.default_rng(2)
+    layer = pa.SoftmaxAttention(
+        rng.standard_normal((2, 5, 5)), rng.standard_normal((2, 5, 3)), bias=True
+    )
+    result = learn_from_queries(layer, 4)
+    assert result.outcome.name == "bias_needed"
+    assert "bias=True" in str(result.outcome)
+
+
+def test_biases_of_attention_alone_are_not_missed():
+    rng = np.random.default_rng(2)
+    value = rng.standard_normal((2, 5, 4))
+    value[:, -1] = 0
+    layer = pa.SoftmaxAttention(rng.standard_normal((2, 5, 5)), value, bias=True)
+    assert not learn_from_queries(layer, 4, max_queries=3000).recovered
+    assert learn_from_queries(layer, 4, bias=True).recovered
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        np.tanh,
+        lambda X: X * np.arange(1, X.shape[1] + 1)[:, None],
+        lambda X: np.cumsum(X, axis=1),
+    ],
+)
+def test_functions_that_are_no_attention(function):
+    result = learn_from_queries(function, 4)
+    assert result.outcome.name == "not_attention"
+    assert result.layer is None
+
+
+def test_attention_of_another_kind_is_not_recovered():
+    """Sharper than softmax: one-token sequences cannot tell, held-out ones do."""
+
+    def squared(X):
+        scores = (X @ X.transpose(0, 2, 1)) ** 2 + 1
+        return scores / scores.sum(axis=2, keepdims=True) @ X
+
+    result = learn_from_queries(squared, 4, max_queries=5000)
+    assert not result.recovered
