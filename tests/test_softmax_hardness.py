@@ -8,10 +8,10 @@ import pytest
 import polyattn as pa
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, as_batch
-from polyattn.softmax import head_jacobian, identifiability
 from polyattn.softmax.hardness import parity_error_bound, parity_layer, parity_outputs
-from polyattn.softmax.head_jacobian import jacobian_blocks, jacobian_rank
-from polyattn.softmax.identifiability import identifiable_heads
+from polyattn.softmax.identifiability import head_jacobian, identifiability
+from polyattn.softmax.identifiability.head_jacobian import jacobian_blocks, jacobian_rank
+from polyattn.softmax.identifiability.report import identifiable_heads
 
 # (hidden, marker, n_dims, n_tokens): small enough for all 2^(n_tokens n_dims) inputs.
 CASES = [

@@ -1,5 +1,7 @@
 """Layers recovered from black-box access: shapes, scales, biases, rounding, and honest refusals."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
@@ -92,6 +94,33 @@ def test_float32_answers(bias):
     result = learn_from_queries(rounded(layer), 16, bias=bias)
     assert_recovered(layer, result, 1e-3)
     assert 1e-9 < result.noise < 1e-6
+    assert max(worst_errors(layer, result.layer)) < 10 * result.doubt
+
+
+def test_an_oracle_that_computes_in_float32():
+    layer = planted(12, 3, seed=5)
+    attn, value = (np.asarray(array, np.float32) for array in (layer.attn, layer.value))
+
+    def single(X):
+        X = X.astype(np.float32)[:, None]
+        scores = np.exp(X @ attn @ X.transpose(0, 1, 3, 2))
+        return (scores / scores.sum(axis=3, keepdims=True) @ X @ value).sum(axis=1)
+
+    assert_recovered(layer, learn_from_queries(single, 12), 1e-3)
+
+
+def test_phases_are_plain_data():
+    result = learn_from_queries(planted(5, 2, seed=5), 5)
+    names = [phase["phase"] for phase in result.phases]
+    assert names == [
+        "sum of values",
+        "sizes",
+        "number of heads",
+        "first difference",
+        "all differences",
+        "held-out check",
+    ]
+    assert json.loads(json.dumps(result.phases)) == list(result.phases)
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
@@ -119,19 +148,55 @@ def test_low_rank_takes_fewer_queries():
     assert result.phases[-2]["rank"] == 4
 
 
-def test_heads_that_share_values():
-    """All c_i are equal, so that effects have rank one: only copies tell the heads apart."""
-    layer = planted(5, 2, seed=9)
-    layer = pa.SoftmaxAttention(layer.attn, np.stack([layer.value[0]] * 2))
-    assert_recovered(layer, learn_from_queries(layer, 5))
+def _families(name):
+    """Heads that are hard to tell apart, or of very different size."""
+    layer = planted(6, 3, seed=9)
+    attn, value = np.array(layer.attn), np.array(layer.value)
+    sizes = np.array([1.0, 0.1, 0.01])[:, None, None]
+    one_output = value[0, 1]
+    return {
+        "attn of different size": (attn / sizes, value),
+        "value of different size": (attn, value * sizes),
+        "attn within one percent": (attn[:1] + 0.01 * attn, value),
+        "multiples of the identity": (np.eye(6) * np.array([1, 2, -0.7])[:, None, None], value),
+        "opposite attn": (np.stack([attn[0], -attn[0], attn[1]]), value),
+        "equal values": (attn, value[[0, 0, 0]]),
+        "values that cancel": (attn, np.stack([value[0], value[1], -value[0] - value[1]])),
+        "values of rank one": (attn, np.stack([np.outer(v[0], v[1]) for v in value])),
+        "values into one direction": (attn, np.stack([np.outer(v[0], one_output) for v in value])),
+        "attn of rank one": (np.stack([np.outer(a[0], a[1]) for a in attn]), value),
+    }[name]
 
 
-def test_opposite_attention():
-    """Two tokens cannot tell (A, V), (-A, W) from other pairs; longer sequences can."""
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attn of different size",
+        "value of different size",
+        "attn within one percent",
+        "multiples of the identity",
+        "opposite attn",
+        "equal values",
+        "values that cancel",
+        "values of rank one",
+        "values into one direction",
+        "attn of rank one",
+    ],
+)
+def test_hard_families(name):
+    layer = pa.SoftmaxAttention(*_families(name))
+    assert_recovered(layer, learn_from_queries(layer, 6), 1e-6)
+
+
+def test_two_tokens_alone_cannot_tell_opposite_heads():
+    """Why copies are needed there: another layer has the same answers to all pairs."""
     layer = planted(4, 2, seed=9)
-    layer = pa.SoftmaxAttention(np.stack([layer.attn[0], -layer.attn[0]]), layer.value)
-    result = learn_from_queries(layer, 4)
-    assert not result.recovered or max(worst_errors(layer, result.layer)) < 1e-7
+    A, (V, W) = layer.attn[0], layer.value
+    opposite = pa.SoftmaxAttention(np.stack([A, -A]), np.stack([V, W]))
+    other = pa.SoftmaxAttention(np.stack([A, 0 * A]), np.stack([V - W, 2 * W]))
+    X = np.random.default_rng(0).standard_normal((20, 3, 4))
+    np.testing.assert_allclose(opposite(X[:, :2]), other(X[:, :2]), atol=1e-12)
+    assert np.abs(opposite(X) - other(X)).max() > 1e-3
 
 
 def test_equal_heads_are_merged_and_empty_ones_left_out():

@@ -456,7 +456,7 @@ def test_conditions_fail_when_they_should():
     singular[:, :, 2:] = 0.0
     assert "sum of values is regular" in failed(two, value=singular)
     assert "one-hot rows" in failed(two, value=value, attn=0.1 * two.attn)
-    assert "spectral gap" in failed(two, attn=np.stack([two.attn[0]] * 2))
+    assert "spectral gap" in failed(two, attn=10 * np.stack([two.attn[0]] * 2))
     assert "rows on which heads agree" in failed(Planted(2, 6, 3, n=8))
     assert "fit in the span" in failed(Planted(2, 8, 4, c=8.0, n=1000))
     noisy = failed(Planted(2, 6, 4, n=1000, noise=2.0))

@@ -18,14 +18,17 @@ from polyattn.certify.check import verify
 from polyattn.certify.sample_size import sample_size
 from polyattn.fitting import fit
 from polyattn.model import (
+    HeadMatch,
     LinearAttention,
     SoftmaxAttention,
+    canonical,
     coefficient_distance,
+    match_heads,
     same_function,
 )
 from polyattn.result import FitResult
 from polyattn.sequences import SequenceBatch
-from polyattn.softmax import LearnedSoftmax, learn_softmax
+from polyattn.softmax import LearnedSoftmax, learn_from_queries, learn_softmax
 from polyattn.solve.outcome import Outcome
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load, save
@@ -50,6 +53,7 @@ __all__ = [
     "Audit",
     "Certificate",
     "FitResult",
+    "HeadMatch",
     "LearnedSoftmax",
     "LinearAttention",
     "LinearAttentionClassifier",
@@ -62,6 +66,7 @@ __all__ = [
     "TriangularFactor",
     "__version__",
     "audit",
+    "canonical",
     "certify",
     "coefficient_distance",
     "data",
@@ -69,8 +74,10 @@ __all__ = [
     "fit",
     "heads",
     "interop",
+    "learn_from_queries",
     "learn_softmax",
     "load",
+    "match_heads",
     "programs",
     "same_function",
     "sample_size",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyattn.softmax.judging import Judge
-from polyattn.softmax.residuals import gain_score, residuals
+from polyattn.softmax.judging.judge import Judge
+from polyattn.softmax.judging.residuals import gain_score, residuals
 from polyattn.softmax.roads import Found, Search
 
 # A gain on held-out examples is real when it is this many standard errors.

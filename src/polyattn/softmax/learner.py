@@ -17,7 +17,7 @@ from polyattn.sequences import Sequences
 from polyattn.softmax.counting import find_heads
 from polyattn.softmax.door import admit
 from polyattn.softmax.examples import Units, prepare
-from polyattn.softmax.judging import Judge
+from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.outcome import describe, stopped
 from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.roads import Found, Search, uniform
@@ -67,7 +67,7 @@ def learn_softmax(
         ``.validation_error``, ``.phases``, error bars.
 
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
-    failure is reported: see ``judging.py`` for what "recovered" rests on.
+    failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
     """
     data = admit(X, Y, n_heads, method, mode, noise, max_heads)
     rng = require_generator(random_state)

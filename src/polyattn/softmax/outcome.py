@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from polyattn.softmax.judging import Fit
-from polyattn.softmax.uncertainty import Uncertainty
+from polyattn.softmax.judging.judge import Fit
+from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.solve.outcome import Outcome
 
 # What a failed test says about the residuals.

@@ -10,10 +10,10 @@ import numpy as np
 
 from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.judging import Fit, Judge
+from polyattn.softmax.judging.judge import Fit, Judge
+from polyattn.softmax.judging.redundancy import Visible, visible, without_redundant
 from polyattn.softmax.polish import Projection, polish, project
 from polyattn.softmax.polish.stages import descend
-from polyattn.softmax.redundancy import Visible, visible, without_redundant
 from polyattn.softmax.watch import Watch
 
 # Relative residuals up to this are as exact as float64 allows.

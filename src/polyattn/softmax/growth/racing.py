@@ -36,21 +36,20 @@ def race(
 ) -> list[Polished]:
     """The ``n_winners`` best of the descents from ``starts``, different ones, best first.
 
-    ``within`` (r, d, d), orthonormal, is where the first heat stays; later ones are free.
+    ``within`` (r, d, d), orthonormal, is where steps stay.
     """
     runners: list[Polished] = []
     for start in starts:
         runners.append(polish(examples, start, heats[0], on_step, within=within, gain=RACING_GAIN))
         if runners[-1].error < EXPLAINED:
             return runners[-1:]
-    free = within is None
-    resting = [runner for runner in runners if free and len(runner.errors) <= heats[0]]
-    running = [runner for runner in runners if not free or len(runner.errors) > heats[0]]
+    resting = [runner for runner in runners if len(runner.errors) <= heats[0]]
+    running = [runner for runner in runners if len(runner.errors) > heats[0]]
     for n_steps in heats[1:]:
         running = different(running)[: max(n_winners, (len(running) + 1) // 2)]
         later: list[Polished] = []
         for runner in running:
-            gone = polish(examples, runner.attn, n_steps, on_step, gain=RACING_GAIN)
+            gone = polish(examples, runner.attn, n_steps, on_step, within=within, gain=RACING_GAIN)
             if gone.error < EXPLAINED:
                 return [gone]
             (later if len(gone.errors) > n_steps else resting).append(gone)

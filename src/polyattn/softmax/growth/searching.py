@@ -11,6 +11,7 @@ from polyattn.softmax.examples import Examples
 from polyattn.softmax.growth.growing import candidates
 from polyattn.softmax.growth.racing import HEATS, different, race
 from polyattn.softmax.growth.starts import (
+    GENTLE_SCALES,
     SCALES,
     SHARP_SCALES,
     common_products,
@@ -19,6 +20,7 @@ from polyattn.softmax.growth.starts import (
     random_products,
 )
 from polyattn.softmax.polish import Polished, Projection, enough, polish, project
+from polyattn.softmax.polish.stages import FEWEST_EXAMPLES
 
 # Heats of a race between numbers of heads that are not the last.
 SHORT_HEATS = (10, 25, 40)
@@ -123,12 +125,26 @@ class _Hunt:
                 yield from race(self.few, starts, on_step=self.on_step)
 
     def mixed(self, level: int) -> Iterator[Polished]:
-        """Random heads in the span of the best, and in what those ask for and look at."""
-        heads = self.on_few[0].attn
+        """Random heads in the span of the best, and in what those ask for and look at.
+
+        The second kind has few unknowns: many starts on few examples, and the winners go free.
+        """
         scales = SCALES + SHARP_SCALES
+        heads = self.on_few[0].attn
         mixtures = [random_mixtures(self.rng, heads, s) for s in scales[: 3 * level]]
         yield from race(self.few, mixtures, on_step=self.on_step)
-        products = common_products(heads)
-        for _ in range(2 * level):
-            starts = [random_products(self.rng, self.n_heads, products, s) for s in scales]
-            yield from race(self.few, starts, within=products, on_step=self.on_step)
+        for _ in range(2 + level):
+            products = common_products(self.on_few[0].attn)
+            share = (len(products) + self.n_values) / (heads[0].size + self.n_values)
+            fewer = self.few.first(max(FEWEST_EXAMPLES, round(share * len(self.few))))
+            starts = [
+                random_products(self.rng, self.n_heads, products, scale)
+                for scale in GENTLE_SCALES * (2 + level)
+            ]
+            inside = race(fewer, starts, within=products, n_winners=1 + level, on_step=self.on_step)
+            yield from race(self.few, [winner.attn for winner in inside], on_step=self.on_step)
+
+    @property
+    def n_values(self) -> int:
+        """d e, the unknowns in the values of a head."""
+        return self.few.n_dims * self.few.n_outputs

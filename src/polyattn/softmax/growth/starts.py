@@ -19,6 +19,9 @@ SCALES = (1.0, 0.3, 3.0)
 # The same for heads of rank one, which often see one thing only and may be sharp.
 SHARP_SCALES = (3.0, 6.0)
 
+# And for heads inside a few products, of which many are tried.
+GENTLE_SCALES = (0.3, 1.0)
+
 # The share of the squared norm of heads that counts as minor.
 MINOR = 0.03
 

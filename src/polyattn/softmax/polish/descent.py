@@ -24,6 +24,9 @@ FIRST_DAMPING, DAMPING_FACTOR, MOST_TRIALS = 1e-3, 8.0, 10
 # Descent has come to rest when this many steps together gain less than this.
 PATIENCE, GAIN = 4, 1e-5
 
+# No head moves farther than this in one step: saturated logits have no slope that leads back.
+LONGEST_STEP = 2.0
+
 # A step that promises to lower the squared error by less than this, relatively, is not made.
 LEAST_PROMISE = 1e-13
 
@@ -102,7 +105,8 @@ def _step(
         return None, damping
     sizes = np.maximum(sizes, floor)
     left = examples.power * here.error**2
-    for _ in range(2 if here.error < NEARLY_ROUNDING else MOST_TRIALS):
+    n_trials = 2 if here.error < NEARLY_ROUNDING else MOST_TRIALS
+    while n_trials:
         step = _solve(hessian, damping * sizes, gradient)
         if step is not None:
             if step @ gradient < LEAST_PROMISE * left:
@@ -110,10 +114,14 @@ def _step(
             moved = step.reshape(len(here.attn), -1)
             if within is not None:
                 moved = moved @ within.reshape(len(within), -1)
+            if np.max(np.sum(moved * moved, axis=1)) > LONGEST_STEP**2:
+                damping = max(DAMPING_FACTOR * damping, 1e-10)
+                continue
             trial = project(examples, here.attn + moved.reshape(here.attn.shape))
             if trial.error < here.error:
                 return trial, max(damping / DAMPING_FACTOR, 1e-15)
         damping = max(DAMPING_FACTOR * damping, 1e-10)
+        n_trials -= 1
     return None, damping
 
 

@@ -24,7 +24,7 @@ N_TRIALS = 4
 GROWTH = 0.8
 
 # Sizes stay within 2**-LIMIT .. 2**LIMIT.
-LIMIT = 60
+LIMIT = 40
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _first_visible(
 ) -> tuple[float, float] | None:
     """A size with a visible slope: too small sizes show nothing, nor do wholly saturated ones."""
     for exponent in range(0, LIMIT, 4):
-        for size in {start * 2.0**-exponent, start * 2.0**exponent}:
+        for size in sorted({start * 2.0**-exponent, start * 2.0**exponent}):
             value, visible = slope(size)
             if visible:
                 return size, value

@@ -17,25 +17,13 @@ from polyattn.softmax.queries.calibrate import Sizes, unit_rows
 from polyattn.softmax.queries.findings import Findings, HeadsAt
 from polyattn.softmax.queries.network import solve_network
 from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.places import FIT, effects_at_shares
 from polyattn.softmax.queries.points import other_directions
-from polyattn.softmax.queries.rational import (
-    N_COPIES,
-    logits_at_points,
-    poles_at_point,
-    shares,
-    shifts,
-)
-
-# Query tokens at which the rational function is tried, and their norm in calibrated sizes.
-N_PLACES = 4
-PLACE_SIZE = 3.0
+from polyattn.softmax.queries.rational import N_COPIES, logits_at_points, shares, shifts
 
 # Steps from the place to its neighbours, and reach of the queries that refine, in calibrated sizes.
 STEP = 0.5
 REACH = 3.0
-
-# Residuals up to this multiple of the noise count as a fit.
-FIT = 30
 
 # As in the other road: how far differences lie apart and how often that is halved.
 DISTANCE = 0.3
@@ -43,6 +31,9 @@ N_HALVINGS = 4
 
 # Neighbours whose effects deviate by this, relative to the values, were followed wrongly.
 LOST = 1e-5
+
+# Heads in this much doubt are more than there are.
+HOPELESS = 0.1
 
 # Starts of a network, and how far the later ones are from the first, relative to their size.
 N_TRIALS = 5
@@ -68,44 +59,6 @@ class Probe:
         return found
 
 
-@dataclass(frozen=True)
-class Places:
-    """Effects (P, R, e) of one difference at a few query tokens (P, d), for all shares."""
-
-    delta: NDArray[np.float64]
-    total: NDArray[np.float64]
-    tokens: NDArray[np.float64]
-    effects: NDArray[np.float64]
-
-    def separated(
-        self, n_heads: int, error: float, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float64], HeadsAt] | None:
-        """The place where heads are clearest, with logits (H, 1) there for columns; no queries.
-
-        None when ``n_heads`` sigmoids do not explain the effects at half of the places.
-        """
-        fits = []
-        for place, effects in zip(self.tokens, self.effects, strict=True):
-            logits, values, residual = poles_at_point(
-                effects, self.total, n_heads, FIT * error, rng
-            )
-            if residual <= FIT * error:
-                heads = HeadsAt(self.delta, logits[:, None], values)
-                fits.append((_clearness(logits, values), place, heads))
-        if 2 * len(fits) < len(self.tokens):
-            return None
-        _, place, heads = max(fits, key=lambda fit: fit[0])
-        return place, heads
-
-
-def measure_places(pairs: Pairs, sizes: Sizes, rng: np.random.Generator) -> Places:
-    """Places for a random difference.  Cost: N_PLACES queries for every share."""
-    delta = sizes.delta * unit_rows(rng, 1, pairs.oracle.n_dims)[0]
-    tokens = PLACE_SIZE * sizes.point * unit_rows(rng, N_PLACES, pairs.oracle.n_dims)
-    effects = _at_shares(pairs, tokens, delta, shares())
-    return Places(delta, pairs.sum_of(delta), tokens, effects)
-
-
 def heads_by_copies(
     pairs: Pairs,
     sizes: Sizes,
@@ -121,10 +74,10 @@ def heads_by_copies(
     """
     n_heads = len(heads.values)
     followed = _follow(pairs, sizes, place, heads)
-    probe = _random_probe(pairs, sizes, n_heads, rng)
+    probe = _random_probe(pairs, sizes, n_heads, findings.n_independent, rng)
     first = _solve(pairs, probe, heads.delta, followed, rng)
     findings.record("copies", pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
-    if first is None:
+    if first is None or first.doubt > HOPELESS:
         return False
     findings.heads.append(first)
     for direction in other_directions(first.delta, rng):
@@ -149,7 +102,7 @@ def _follow(pairs: Pairs, sizes: Sizes, place: NDArray, heads: HeadsAt) -> Heads
     open_ones = np.arange(n_dims)
     for _ in range(1 + N_HALVINGS):
         neighbours = place + steps[open_ones, None] * np.eye(n_dims)[open_ones]
-        effects = _at_shares(pairs, neighbours, heads.delta, some)
+        effects = effects_at_shares(pairs, neighbours, heads.delta, some)
         found, residuals = logits_at_points(effects, shifts(some), heads.values, logits)
         nearby[open_ones] = found
         lost = residuals > LOST * float(np.abs(heads.values).max())
@@ -164,23 +117,10 @@ def _follow(pairs: Pairs, sizes: Sizes, place: NDArray, heads: HeadsAt) -> Heads
     return replace(heads, columns=np.linalg.lstsq(rows, right, rcond=None)[0].T)
 
 
-def _at_shares(
-    pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
-) -> NDArray[np.float64]:
-    """Effects (Q, R, e) with each number of moved copies."""
-    return np.stack([pairs.effect(tokens, delta, int(r), N_COPIES - int(r)) for r in moved], axis=1)
-
-
-def _clearness(logits: NDArray, values: NDArray) -> float:
-    """How well separated the sigmoids are: the smallest gap times the smallest value."""
-    gap = float(np.diff(np.sort(logits)).min()) if len(logits) > 1 else 1.0
-    sizes = np.linalg.norm(values, axis=1)
-    return min(gap, 3.0) * float(sizes.min() / sizes.max()) / (1 + float(np.abs(logits).max()))
-
-
-def _random_probe(pairs: Pairs, sizes: Sizes, n_heads: int, rng: np.random.Generator) -> Probe:
-    """Query tokens with random shares, half as many again as there are unknowns."""
-    n_outputs = pairs.oracle.n_outputs
+def _random_probe(
+    pairs: Pairs, sizes: Sizes, n_heads: int, n_outputs: int, rng: np.random.Generator
+) -> Probe:
+    """Query tokens with random shares: 1.3 times what ``n_outputs`` independent outputs need."""
     n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
     tokens = sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
     tokens *= rng.uniform(0.3, REACH, size=(n_tokens, 1))
@@ -220,4 +160,4 @@ def _ordered_like(start: HeadsAt, heads: HeadsAt) -> HeadsAt:
         for old, new in ((start.columns, heads.columns), (start.values, heads.values))
     )
     order = linear_sum_assignment(apart)[1]
-    return HeadsAt(heads.delta, heads.columns[order], heads.values[order])
+    return replace(heads, columns=heads.columns[order], values=heads.values[order])

@@ -11,18 +11,26 @@ from numpy.typing import NDArray
 # Deviations up to this are a matter of precision, not of wrong heads.
 CLOSE = 1e-2
 
+# Heads in more doubt are not called recovered; doubts have been too small by up to ten times.
+LARGEST_DOUBT = 1.5e-4
+
 
 @dataclass(frozen=True)
 class Check:
-    """Largest deviation on held-out sequences, relative to the effect of attention."""
+    """Largest deviation on held-out sequences, relative to the effect of attention.
+
+    ``doubt`` is the relative error of attn and value that residuals suggest: a function may be
+    known well and the heads that make it up badly.
+    """
 
     error: float
     tolerance: float
+    doubt: float
 
     @property
     def passed(self) -> bool:
         """Whether the layer is as good as the answers of the oracle allow."""
-        return self.error <= self.tolerance
+        return self.error <= self.tolerance and self.doubt <= LARGEST_DOUBT
 
     @property
     def close(self) -> bool:
@@ -32,11 +40,15 @@ class Check:
 
 @dataclass(frozen=True)
 class HeadsAt:
-    """All heads for one difference: columns (H, D) are A_i delta, values (H, e) are delta V_i."""
+    """All heads for one difference: columns (H, D) are A_i delta, values (H, e) are delta V_i.
+
+    ``doubt`` is the relative error that residuals suggest, of the worst head.
+    """
 
     delta: NDArray[np.float64]
     columns: NDArray[np.float64]
     values: NDArray[np.float64]
+    doubt: float = 0.0
 
 
 @dataclass

@@ -7,11 +7,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.parallel import single_threaded_blas
+
 # theta (B, p), which problems (B',) -> residuals (B', m) and Jacobians (B', m, p)
 Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
 
 # A step that leaves more than this of the residual brings no progress.
 STALLED = 0.999
+
+# Unknowns of order one that grow beyond this are running away.
+FARTHEST = 1e30
 
 
 def minimise(
@@ -24,31 +29,25 @@ def minimise(
 
     Cost: a QR of (m + p) x p per problem and step.
     """
-    theta = start.copy()
-    n_problems, n_unknowns = theta.shape
-    damping = np.full(n_problems, 1e-3)
-    norms = np.full(n_problems, np.inf)
-    active = np.arange(n_problems)
-    residual, jacobian = evaluate(theta, active)
-    norms[:] = np.linalg.norm(residual, axis=1)
-    for _ in range(n_steps if n_unknowns else 0):
-        step = damped_step(residual, jacobian, damping[active])
-        trial = theta[active] + step
-        new_residual, new_jacobian = evaluate(trial, active)
-        new_norms = np.linalg.norm(new_residual, axis=1)
-        better = new_norms < norms[active]
-        change = np.abs(step).max(axis=1) / np.maximum(np.abs(theta[active]).max(axis=1), 1e-300)
-        stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-2) & (change < 1e-6)
-        small = (change <= precision) | stalled
-        theta[active[better]] = trial[better]
-        norms[active[better]] = new_norms[better]
-        damping[active] = np.where(better, damping[active] * 0.1, damping[active] * 10)
-        residual[better], jacobian[better] = new_residual[better], new_jacobian[better]
-        going = ~small & (damping[active] < 1e8) & (norms[active] > 0)
-        active, residual, jacobian = active[going], residual[going], jacobian[going]
-        if not len(active):
-            break
-    return theta, norms
+    with single_threaded_blas():
+        return _minimise(evaluate, start, n_steps, precision)
+
+
+def spread(jacobian: NDArray, norms: NDArray) -> NDArray[np.float64]:
+    """Standard deviations (B, p) of minimisers with Jacobians (B, m, p) and residual norms (B,).
+
+    Residuals are taken for independent noise; what the Jacobian does not determine is infinite.
+    """
+    n_problems, n_equations, n_unknowns = jacobian.shape
+    noise = norms / np.sqrt(max(1, n_equations - n_unknowns))
+    scale = np.linalg.norm(jacobian, axis=1)
+    deviations = np.full((n_problems, n_unknowns), np.inf)
+    for item in np.flatnonzero(np.all(scale > 0, axis=1)):
+        triangle = np.linalg.qr(jacobian[item] / scale[item], mode="r")
+        if np.abs(np.diag(triangle)).min() > 1e-15:
+            inverse = np.linalg.inv(triangle)
+            deviations[item] = noise[item] * np.linalg.norm(inverse, axis=1) / scale[item]
+    return deviations
 
 
 def damped_step(residual: NDArray, jacobian: NDArray, damping: NDArray) -> NDArray[np.float64]:
@@ -63,3 +62,33 @@ def damped_step(residual: NDArray, jacobian: NDArray, damping: NDArray) -> NDArr
     m = residual.shape[1]
     right = -np.einsum("bmp,bm->bp", q[:, :m], residual)
     return np.linalg.solve(r, right[:, :, None])[:, :, 0].reshape(n_problems, n_unknowns) / scale
+
+
+def _minimise(
+    evaluate: Evaluate, start: NDArray, n_steps: int, precision: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    theta = start.copy()
+    n_problems, n_unknowns = theta.shape
+    damping = np.full(n_problems, 1e-3)
+    norms = np.full(n_problems, np.inf)
+    active = np.arange(n_problems)
+    residual, jacobian = evaluate(theta, active)
+    norms[:] = np.linalg.norm(residual, axis=1)
+    for _ in range(n_steps if n_unknowns else 0):
+        step = damped_step(residual, jacobian, damping[active])
+        trial = theta[active] + step
+        new_residual, new_jacobian = evaluate(trial, active)
+        new_norms = np.linalg.norm(new_residual, axis=1)
+        better = (new_norms < norms[active]) & (np.abs(trial).max(axis=1) < FARTHEST)
+        change = np.abs(step).max(axis=1) / np.maximum(np.abs(theta[active]).max(axis=1), 1e-300)
+        stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-2) & (change < 1e-6)
+        small = (change <= precision) | stalled
+        theta[active[better]] = trial[better]
+        norms[active[better]] = new_norms[better]
+        damping[active] = np.where(better, damping[active] * 0.1, damping[active] * 10)
+        residual[better], jacobian[better] = new_residual[better], new_jacobian[better]
+        going = ~small & (damping[active] < 1e8) & (norms[active] > 0)
+        active, residual, jacobian = active[going], residual[going], jacobian[going]
+        if not len(active):
+            break
+    return theta, norms

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from polyattn.softmax.queries.least_squares import minimise
+from polyattn.softmax.queries.least_squares import minimise, spread
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,14 @@ class Mixing:
     unmix : array (e, H), effects @ unmix = sigmoids
     slopes : array (H, k), a_i in the basis that was given
     residual : largest rms deviation of a head from its sigmoid
+    doubt : relative error of values and slopes that the residuals suggest, of the worst head
     """
 
     values: NDArray[np.float64]
     unmix: NDArray[np.float64]
     slopes: NDArray[np.float64]
     residual: float
+    doubt: float
 
 
 def solve_mixing(
@@ -69,11 +71,11 @@ def solve_mixing(
     unmix = np.linalg.inv(lengths[:, None] * rows) if np.all(lengths) else None
     if unmix is None or not np.all(np.isfinite(unmix)):
         return None
-    unmix, slopes, residual = _solve_heads(mixed, whole, design, unmix.T)
+    unmix, slopes, residual, doubt = _solve_heads(mixed, whole, design, unmix.T)
     if np.linalg.cond(unmix) > 1e12:
         return None
     values = np.linalg.inv(unmix) @ space.T * size
-    return Mixing(values, space @ unmix / size, slopes, residual)
+    return Mixing(values, space @ unmix / size, slopes, residual, doubt)
 
 
 def logits(sigmoids: NDArray) -> NDArray[np.float64]:
@@ -95,8 +97,8 @@ def slopes_of(sigmoids: NDArray, design: NDArray) -> NDArray[np.float64]:
 
 def _solve_heads(
     mixed: NDArray, whole: NDArray, design: NDArray, start: NDArray
-) -> tuple[NDArray, NDArray, float]:
-    """Unmixing (H, H) in columns, slopes (H, k) and the residual, from rows ``start`` (H, H)."""
+) -> tuple[NDArray, NDArray, float, float]:
+    """Unmixing (H, H) in columns, slopes (H, k), residual and doubt, from rows ``start`` (H, H)."""
     n_heads, n_slopes = len(start), design.shape[-1]
     # m = start + free @ null keeps m . whole = 1.
     null = np.linalg.svd(whole[None, :])[2][1:]
@@ -119,6 +121,19 @@ def _solve_heads(
         return mixture - sigmoids, jacobian
 
     theta, norms = minimise(evaluate, begin)
+    deviations = spread(evaluate(theta, np.arange(n_heads))[1], norms)
     unmix = (start + theta[:, : n_heads - 1] @ null).T
+    doubt = max(
+        relative_size(deviations[:, n_heads - 1 :], theta[:, n_heads - 1 :]),
+        relative_size(deviations[:, : n_heads - 1], unmix.T),
+    )
     slopes = theta[:, n_heads - 1 :] / column_size
-    return unmix, slopes, float(norms.max() / np.sqrt(len(mixed)))
+    return unmix, slopes, float(norms.max() / np.sqrt(len(mixed))), doubt
+
+
+def relative_size(deviations: NDArray, numbers: NDArray) -> float:
+    """The largest norm of a row of deviations, relative to that of the numbers; inf if unknown."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sizes = np.maximum(np.linalg.norm(numbers, axis=1), np.finfo(float).tiny)
+        largest = float((np.linalg.norm(deviations, axis=1) / sizes).max())
+    return largest if np.isfinite(largest) else float("inf")

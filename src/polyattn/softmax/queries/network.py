@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from polyattn.softmax.queries.findings import HeadsAt
-from polyattn.softmax.queries.least_squares import minimise
+from polyattn.softmax.queries.least_squares import minimise, spread
+from polyattn.softmax.queries.mixing import relative_size
 
 
 def solve_network(
@@ -52,7 +53,14 @@ def solve_network(
         return residual[None], jacobian
 
     theta, norms = minimise(evaluate, begin[None], n_steps=60)
+    deviations = spread(evaluate(theta, np.arange(1))[1], norms)[0]
+    doubt = max(
+        relative_size(part.reshape(n_heads, -1), whole.reshape(n_heads, -1))
+        for part, whole in zip(
+            np.split(deviations, [n_slopes]), np.split(theta[0], [n_slopes]), strict=True
+        )
+    )
     columns = theta[0, :n_slopes].reshape(n_heads, n_rows) / row_size
     values = theta[0, n_slopes:].reshape(n_heads, n_outputs) * size @ space.T
     residual = np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size)
-    return HeadsAt(start.delta, columns, values), float(residual)
+    return HeadsAt(start.delta, columns, values, doubt), float(residual)

@@ -37,8 +37,9 @@ def concluded(
     if check.close and not check.passed:
         return Outcome(
             "imprecise",
-            f"A layer of {heads} explains the oracle, but only so far: {agreement}, "
-            f"{check.tolerance:.1e} was required.",
+            f"A layer of {heads} explains the oracle, but only so far: {agreement} "
+            f"({check.tolerance:.1e} was required), and attn and value may be wrong by "
+            f"{check.doubt:.1e} of their size.",
             "Answers in float64 would help; another random_state tries other queries.",
         )
     if not check.passed:

@@ -49,11 +49,14 @@ class Points:
             return None
         if n == len(self.tokens):
             columns = np.einsum("...dk,...k->...d", self.basis, mixing.slopes)
-            return mixing, HeadsAt(delta, columns, mixing.values)
+            return mixing, HeadsAt(delta, columns, mixing.values, mixing.doubt)
         if noise > NOISY:
             again = solve_mixing(effects, total, self.rows, mixing.values)
-            return None if again is None else (again, HeadsAt(delta, again.slopes, again.values))
-        return mixing, HeadsAt(delta, self._columns(effects[n:] @ mixing.unmix), mixing.values)
+            if again is None:
+                return None
+            return again, HeadsAt(delta, again.slopes, again.values, again.doubt)
+        columns = self._columns(effects[n:] @ mixing.unmix)
+        return mixing, HeadsAt(delta, columns, mixing.values, mixing.doubt)
 
     def _columns(self, sigmoids: NDArray) -> NDArray[np.float64]:
         """A_i delta (H, D) from the sigmoids (Q', H) of the tokens that are not for mixing."""

@@ -24,6 +24,9 @@ N_SHARES = 20
 # Random starts that are refined together when the rational one does not do.
 N_STARTS = 24
 
+# Logits beyond this are all alike.
+FARTHEST = 40.0
+
 
 def shares() -> NDArray[np.int64]:
     """How many of N_COPIES tokens are moved: like Chebyshev points, for high degrees."""
@@ -65,6 +68,7 @@ def poles_at_point(
             best_norm, best = float(norms.min()), found[int(np.argmin(norms))]
         if best_norm * size <= enough * np.sqrt(data.size):
             break
+    best = np.clip(best, -FARTHEST, FARTHEST)
     values = _eliminated(best[None], tau, data)[0][0] * size
     return best, values, best_norm * size / float(np.sqrt(data.size))
 
@@ -88,7 +92,7 @@ def logits_at_points(
         return residual, slope.reshape(len(theta), -1, len(values))
 
     found, norms = minimise(evaluate, np.tile(start, (len(effects), 1)))
-    return found, norms / np.sqrt(flat.shape[1])
+    return np.clip(found, -FARTHEST, FARTHEST), norms / np.sqrt(flat.shape[1])
 
 
 def _eliminated(logits: NDArray, tau: NDArray, data: NDArray) -> tuple[NDArray, NDArray, NDArray]:

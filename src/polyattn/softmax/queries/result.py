@@ -18,6 +18,7 @@ class QueryResult:
     outcome : what happened, in words; ``recovered`` only after the held-out check
     validation_error : largest deviation on held-out sequences relative to the effect of
         attention; None when they were not reached
+    doubt : relative error of attn and value that residuals suggest, of the worst head
     noise : relative rounding or noise of the outputs, as measured
     phases : what each phase measured, as plain data
     error : the exception of the oracle that ended the run, if one did
@@ -27,6 +28,7 @@ class QueryResult:
     n_queries: int
     outcome: Outcome
     validation_error: float | None = None
+    doubt: float | None = None
     noise: float | None = None
     phases: tuple[dict[str, Any], ...] = ()
     error: BaseException | None = field(default=None, repr=False)

@@ -47,8 +47,8 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     first, again = oracle(tokens), oracle(tokens)
     doubled = oracle(np.repeat(tokens, 2, axis=1))
     # The sum of values may vanish, and with it all of these: other sequences show the true size.
-    several = oracle(4 * size * rng.standard_normal((N_CHECKS, 4, n_dims)))
-    size = max(_rms(first), _rms(several) / 4, np.finfo(float).tiny)
+    several = oracle(size * rng.standard_normal((N_CHECKS, 4, n_dims)))
+    size = max(_rms(first), _rms(several), np.finfo(float).tiny)
     repeat_error = _rms(first - again) / size
     predicted = tokens[:, 0] @ value + origin
     deviation = _rms(first - predicted) / size

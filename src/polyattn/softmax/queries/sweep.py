@@ -11,16 +11,25 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.parallel import map_pieces
 from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import Findings, HeadsAt
 from polyattn.softmax.queries.first_difference import First, accepted
 from polyattn.softmax.queries.low_rank import column_spaces
 from polyattn.softmax.queries.pairs import Pairs
-from polyattn.softmax.queries.points import Points, other_directions, points_for_column_spaces
+from polyattn.softmax.queries.points import (
+    NOISY,
+    Points,
+    other_directions,
+    points_for_column_spaces,
+)
 
 # How far differences lie apart, in calibrated sizes, and how often that is halved.
 DISTANCE = 0.3
 N_HALVINGS = 4
+
+# The same for a second look, when the heads are known approximately.
+WIDE = 1.2
 
 # Differences that are asked for together.
 BLOCK = 8
@@ -29,24 +38,24 @@ BLOCK = 8
 def sweep(
     pairs: Pairs, sizes: Sizes, first: First, findings: Findings, rng: np.random.Generator
 ) -> bool:
-    """Heads for d independent differences, added to ``findings``; False if one could not be solved.
+    """Heads for d independent differences, added to ``findings``; False if one was not solved.
 
-    Cost: d (D + H + O(1)) queries, or about (r + 4)(D + H) + d (r + H) when A_i have rank r.
+    Cost: d (D + H + O(1)) queries, or about (r + 12)(D + H) + d (r + H) when A_i have rank r; twice
+    that where noise matters, for differences that lie further apart.
     """
     findings.heads.append(first.heads)
-    n_dims = pairs.oracle.n_dims
     points, rank = first.points, None
     directions = other_directions(first.heads.delta, rng)
-    for begin in range(0, n_dims - 1, BLOCK):
+    for begin in range(0, len(directions), BLOCK):
         block = directions[begin : begin + BLOCK]
         if rank is None:
             spaces = column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
                 points, rank = points_for_column_spaces(pairs, sizes, spaces, rng), spaces.shape[2]
         found = _solve_block(pairs, sizes, first, points, block)
-        if found is None and rank is not None:
+        if found is None and rank:
             # The columns seen so far did not show all of the column space.
-            points, rank = first.points, -1
+            points, rank = first.points, 0
             found = _solve_block(pairs, sizes, first, points, block)
         if found is None:
             return False
@@ -55,8 +64,10 @@ def sweep(
         "all differences",
         pairs.oracle.n_queries,
         n_differences=len(findings.heads),
-        rank=rank if rank is not None and rank > 0 else None,
+        rank=rank or None,
     )
+    if pairs.noise > NOISY:
+        _widen(pairs, sizes, points, directions, findings)
     return True
 
 
@@ -64,26 +75,59 @@ def _solve_block(
     pairs: Pairs, sizes: Sizes, first: First, points: Points, directions: NDArray
 ) -> list[HeadsAt] | None:
     """Heads for delta_0 + t q_j for every row q_j of ``directions``, or None."""
-    n_tokens = len(points.tokens)
     found: dict[int, HeadsAt] = {}
     distance = DISTANCE * sizes.delta
     for _ in range(1 + N_HALVINGS):
         missing = [j for j in range(len(directions)) if j not in found]
         if not missing:
-            return [found[j] for j in range(len(directions))]
+            break
         deltas = first.heads.delta + distance * directions[missing]
-        effects = pairs.effect(
-            np.tile(points.tokens, (len(missing), 1)), np.repeat(deltas, n_tokens, axis=0)
-        ).reshape(len(missing), n_tokens, -1)
-        for j, delta, seen in zip(missing, deltas, effects, strict=True):
-            solved = points.solve(seen, pairs.sum_of(delta), first.heads.values, delta, pairs.noise)
-            if solved is not None and accepted(solved[0], pairs) and _near(first.heads, solved[1]):
-                found[j] = solved[1]
+        starts = np.broadcast_to(first.heads.values, (len(missing), *first.heads.values.shape))
+        solved = _solve_once(pairs, points, deltas, starts)
+        found |= {j: heads for j, heads in zip(missing, solved, strict=True) if heads is not None}
         distance /= 2
-    return None
+    return [found[j] for j in sorted(found)] if len(found) == len(directions) else None
 
 
-def _near(first: HeadsAt, heads: HeadsAt) -> bool:
+def _solve_once(
+    pairs: Pairs, points: Points, deltas: NDArray, starts: NDArray
+) -> list[HeadsAt | None]:
+    """Heads for each row of ``deltas`` (B, d) near the values ``starts`` (B, H, e), if they fit."""
+    n_tokens = len(points.tokens)
+    effects = pairs.effect(
+        np.tile(points.tokens, (len(deltas), 1)), np.repeat(deltas, n_tokens, axis=0)
+    )
+
+    def solve(piece: tuple[NDArray, NDArray, NDArray]) -> HeadsAt | None:
+        delta, start, seen = piece
+        solved = points.solve(seen, pairs.sum_of(delta), start, delta, pairs.noise)
+        if solved is None or not accepted(solved[0], pairs) or not _near(start, solved[1]):
+            return None
+        return solved[1]
+
+    return map_pieces(solve, list(zip(deltas, starts, np.split(effects, len(deltas)), strict=True)))
+
+
+def _widen(
+    pairs: Pairs, sizes: Sizes, points: Points, directions: NDArray, findings: Findings
+) -> None:
+    """Replace heads by those of differences further apart, which magnify noise less.
+
+    What is known predicts them well enough to start from; where it does not, the old ones stay.
+    """
+    inverse = np.linalg.pinv(np.stack([at.delta for at in findings.heads]))
+    value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in findings.heads]))
+    centre = findings.heads[0].delta
+    for begin in range(0, len(directions), BLOCK):
+        deltas = centre + WIDE * sizes.delta * directions[begin : begin + BLOCK]
+        starts = np.einsum("bd,hde->bhe", deltas, value)
+        for j, heads in enumerate(_solve_once(pairs, points, deltas, starts), start=begin + 1):
+            if heads is not None and heads.doubt < 2 * findings.heads[j].doubt:
+                findings.heads[j] = heads
+    findings.record("wider differences", pairs.oracle.n_queries)
+
+
+def _near(start: NDArray, heads: HeadsAt) -> bool:
     """Whether each c_i is nearest to the one it was started from: heads keep their order."""
-    apart = np.linalg.norm(heads.values[:, None] - first.values[None], axis=2)
+    apart = np.linalg.norm(heads.values[:, None] - start[None], axis=2)
     return bool(np.all(np.argmin(apart, axis=1) == np.arange(len(apart))))

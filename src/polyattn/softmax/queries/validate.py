@@ -6,7 +6,7 @@ import numpy as np
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.calibrate import Sizes
-from polyattn.softmax.queries.findings import Check
+from polyattn.softmax.queries.findings import Check, HeadsAt
 from polyattn.softmax.queries.pairs import Pairs
 
 LENGTHS = (2, 3, 5, 9)
@@ -22,7 +22,11 @@ LARGEST_TOLERANCE = 1e-3
 
 
 def validate(
-    pairs: Pairs, layer: SoftmaxAttention, sizes: Sizes, rng: np.random.Generator
+    pairs: Pairs,
+    layer: SoftmaxAttention,
+    heads: list[HeadsAt],
+    sizes: Sizes,
+    rng: np.random.Generator,
 ) -> Check:
     """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
 
@@ -46,4 +50,18 @@ def validate(
     largest = float(np.abs(outputs).max())
     error = float(np.abs(deviations).max()) / size
     by_noise = NOISE_FACTOR * pairs.noise * largest / size
-    return Check(error, min(PRECISION + by_noise, LARGEST_TOLERANCE))
+    return Check(error, min(PRECISION + by_noise, LARGEST_TOLERANCE), _doubt(heads))
+
+
+def _doubt(heads: list[HeadsAt]) -> float:
+    """What the doubts at single differences mean for attn and value.
+
+    These are differences of heads at delta_j and at delta_0, divided by |delta_j - delta_0|.
+    """
+    if len(heads) < 2:
+        return heads[0].doubt if heads else 0.0
+    first, others = heads[0], heads[1:]
+    near = np.array([np.linalg.norm(at.delta - first.delta) for at in others])
+    lever = float(np.linalg.norm(first.delta)) / near
+    doubts = np.array([np.hypot(at.doubt, first.doubt) for at in others])
+    return float(np.sqrt(np.mean((lever * doubts) ** 2)))

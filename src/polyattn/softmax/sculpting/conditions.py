@@ -177,7 +177,7 @@ def of_search(found: Searched) -> Condition:
         found.validated,
         LARGEST_ERROR,
         f"the best heads of the span leave {found.validated:.2g} of held-out outputs unexplained"
-        + ("." if holds else ": the true heads are not near it."),
+        + ("." if holds else ": noise, or the true heads are not near it."),
     )
 
 

@@ -106,6 +106,7 @@ def span(found: Span) -> Description:
         ),
         {
             "dimension": len(found.directions),
+            "directions": found.directions.tolist(),
             "eigenvalues": list(found.eigenvalues),
             "gap": found.gap,
             "widths": [_plain(width) for width in found.widths],

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import null_space
 
 from polyattn.softmax.sculpting.carve import Carved
 
@@ -31,7 +32,8 @@ class Span:
 
     base : (d, d);  directions : (m - 1, d, d), orthonormal
     eigenvalues : the m + 1 smallest of the twin, relative to their median
-    gap : eigenvalue m over eigenvalue m - 1 of the twin, counted from one; 1 without directions
+    gap : eigenvalue m over eigenvalue m - 1 of the twin, counted from one, across the direction of
+        the base; 1 without directions
     widths : of K* along the axes of these eigenvalues; inf if unbounded
     typical_width : of K* along an axis from the middle of the spectrum
     agreement : cosine of the largest angle between the twin's span and the body's own
@@ -66,7 +68,7 @@ def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> Span:
     Cost: 2 (m + MORE_AXES) linear programs.
     """
     n_dims = carved.centre.shape[0]
-    count = min(n_heads - 1, n_dims * n_dims - 1)
+    count = min(n_heads - 1, max(n_dims * n_dims - 2, 0))
     if len(carved.body) == 0:
         return _random_span(count, n_dims, rng)
     axes = carved.axes.T.reshape(-1, n_dims, n_dims)
@@ -79,7 +81,7 @@ def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> Span:
         carved.centre,
         axes[:count],
         tuple(float(value) for value in eigenvalues),
-        _gap(carved.spectrum, count),
+        _gap(carved, count),
         tuple(_length(chord, axis) for chord, axis in zip(chords, axes, strict=False)),
         _length(typical, axes[len(axes) // 2]),
         _agreement(chords, axes[:count]),
@@ -99,11 +101,21 @@ def _length(chord: Matrix | None, axis: Matrix) -> float:
     return float("inf") if chord is None else float(np.vdot(chord, axis))
 
 
-def _gap(spectrum: Matrix, count: int) -> float:
+def _gap(carved: Carved, count: int) -> float:
+    """How much the m-th eigenvalue of the twin exceeds the one before, across the base.
+
+    Along the base itself K is long even for one head, because sharp patterns say little about
+    their logits.
+    """
     if count == 0:
         return 1.0
+    gram = (carved.axes * carved.spectrum) @ carved.axes.T
+    base = carved.centre.reshape(-1)
+    across = null_space(base[None]) if base.any() else np.eye(len(base))
+    spectrum = np.linalg.eigvalsh(across.T @ gram @ across)
     floor = np.finfo(float).eps * max(float(spectrum[-1]), np.finfo(float).tiny)
-    return float(max(spectrum[count], floor) / max(spectrum[count - 1], floor))
+    last, next_one = spectrum[count - 1], spectrum[min(count, len(spectrum) - 1)]
+    return float(max(next_one, floor) / max(last, floor))
 
 
 def _agreement(chords: list[Matrix | None], directions: Matrix) -> float:

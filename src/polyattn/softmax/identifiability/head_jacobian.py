@@ -21,7 +21,7 @@ from polyattn.model import SoftmaxAttention
 from polyattn.model.blocks import equal_blocks, ordinary_tokens
 from polyattn.model.forward_softmax import softmax
 from polyattn.sequences import SequenceBatch
-from polyattn.softmax.token_span import triangular
+from polyattn.softmax.identifiability.token_span import triangular
 
 Matrix = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.model import SoftmaxAttention
 from polyattn.model.matching import TOLERANCE, merged_values, require_softmax, visible_attn
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
-from polyattn.softmax.head_jacobian import jacobian_rank, n_visible
-from polyattn.softmax.token_span import HeadFinding, token_findings
+from polyattn.softmax.identifiability.head_jacobian import jacobian_rank, n_visible
+from polyattn.softmax.identifiability.token_span import HeadFinding, token_findings
 
 # Jacobians of up to this many parameters are decomposed.
 MOST_PARAMETERS = 1500

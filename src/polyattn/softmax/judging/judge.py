@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polyattn.softmax.examples import Examples
+from polyattn.softmax.judging.redundancy import Visible
+from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
+from polyattn.softmax.judging.uncertainty import Uncertainty, uncertainty
 from polyattn.softmax.polish.projection import Projection
-from polyattn.softmax.redundancy import Visible
-from polyattn.softmax.residuals import ALARM, Residuals, alarms, noise_scores, residuals
-from polyattn.softmax.uncertainty import Uncertainty, uncertainty
 
 # Held-out relative errors up to this are exact, when targets are rounded to float64.
 EXACT = 1e-9

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from polyattn.softmax.examples import Examples
+from polyattn.softmax.judging.redundancy import Visible
 from polyattn.softmax.polish.normal import normal_equations
 from polyattn.softmax.polish.projection import Projection
-from polyattn.softmax.redundancy import Visible
 
 Matrix = NDArray[np.float64]
 

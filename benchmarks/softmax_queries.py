@@ -1,0 +1,139 @@
+"""Softmax layers recovered from black-box access: heads, errors, queries, time and memory.
+
+Random layers are hidden behind an oracle that answers chosen sequences.  Beside the queries stands
+4 H d^2 - 2 H + 1, the number in the literature [arXiv 2608.03294].  Every case is run in a process
+of its own, with answers in float64 and, with --single, rounded to float32.
+
+    python benchmarks/softmax_queries.py --cases 8x3 16x4 384x12 --single --seeds 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from common import peak_memory, verdict
+from scipy.optimize import linear_sum_assignment
+
+import polyattn as pa
+from polyattn.softmax.queries import learn_from_queries
+
+MOST_QUERIES, MOST_SECONDS, MOST_MEGABYTES = 250_000, 600, 8192
+
+
+@dataclass(frozen=True)
+class Case:
+    """The shape of a layer; attn and value have the given rank."""
+
+    n_dims: int
+    n_heads: int
+    rank: int
+    n_outputs: int
+    bias: bool = False
+
+    @property
+    def name(self) -> str:
+        outputs = f"to{self.n_outputs}" if self.n_outputs != self.n_dims else ""
+        return f"{self.n_dims}x{self.n_heads}{outputs}"
+
+
+CASES = [
+    Case(8, 3, 8, 8),
+    Case(8, 3, 8, 1),
+    Case(16, 4, 16, 16),
+    Case(16, 4, 16, 1),
+    Case(32, 6, 32, 32),
+    Case(64, 8, 64, 64),
+    Case(128, 12, 32, 128),
+    Case(384, 12, 32, 384, bias=True),
+]
+
+
+def main() -> None:
+    options = _options()
+    print(
+        "    d   H  rank    e  bias  answers  outcome        heads  attn error  value error  "
+        "queries   4Hd^2-2H+1  seconds    MB"
+    )
+    for case in CASES:
+        if options.cases and case.name not in options.cases:
+            continue
+        for single in (False, True) if options.single else (False,):
+            for seed in range(options.first_seed, options.first_seed + options.seeds):
+                megabytes = peak_memory(partial(prepare, case, single, seed))
+                print(f"{megabytes:6.0f}", flush=True)
+                if megabytes > MOST_MEGABYTES:
+                    verdict("peak memory at most 8 GB", holds=False)
+
+
+def prepare(case: Case, single: bool, seed: int) -> Callable[[], None]:
+    """Hide a layer, and return the work that recovers it and prints its row."""
+    layer = _planted(case, seed)
+    oracle = (lambda X: layer(X).astype(np.float32)) if single else layer
+
+    def work() -> None:
+        start = time.perf_counter()
+        result = learn_from_queries(oracle, case.n_dims, bias=case.bias, random_state=seed)
+        seconds = time.perf_counter() - start
+        of_attn, of_value = _errors(layer, result.layer)
+        literature = 4 * case.n_heads * case.n_dims**2 - 2 * case.n_heads + 1
+        holds = (
+            result.recovered
+            and max(of_attn, of_value) <= (1e-3 if single else 1e-7)
+            and result.n_queries <= MOST_QUERIES
+            and seconds <= MOST_SECONDS
+        )
+        print(
+            f"{case.n_dims:5d} {case.n_heads:3d} {case.rank:5d} {case.n_outputs:4d} "
+            f"{'yes' if case.bias else 'no':>5s}  {'float32' if single else 'float64'}  "
+            f"{result.outcome.name:13s} {result.n_heads:6d}  {of_attn:10.1e}  {of_value:11.1e}  "
+            f"{result.n_queries:7d}  {literature:11d}  {seconds:7.1f}",
+            end="",
+            flush=True,
+        )
+        if not holds:
+            print("  MISSED", end="", flush=True)
+
+    return work
+
+
+def _planted(case: Case, seed: int) -> pa.SoftmaxAttention:
+    rng = np.random.default_rng([seed, case.n_dims, case.n_heads])
+    rows, size = case.n_dims + case.bias, np.sqrt(case.rank * (case.n_dims + case.bias))
+    queries, keys, values = rng.standard_normal((3, case.n_heads, rows, case.rank))
+    outputs = rng.standard_normal((case.n_heads, case.rank, case.n_outputs))
+    attn = queries @ keys.transpose(0, 2, 1) / size
+    return pa.SoftmaxAttention(attn, values @ outputs / size, bias=case.bias)
+
+
+def _errors(layer: pa.SoftmaxAttention, found: pa.SoftmaxAttention | None) -> tuple[float, float]:
+    """Largest relative errors over matched heads, of what can be seen of attn and value."""
+    if found is None or found.n_heads != layer.n_heads:
+        return np.inf, np.inf
+    d = layer.n_dims
+    apart = [
+        np.array([[np.linalg.norm(a - b) / np.linalg.norm(a) for b in other] for a in true])
+        for true, other in (
+            (layer.attn[:, :, :d], found.attn[:, :, :d]),
+            (layer.value[:, :d], found.value[:, :d]),
+        )
+    ]
+    matched = linear_sum_assignment(apart[0] + apart[1])
+    return float(apart[0][matched].max()), float(apart[1][matched].max())
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", nargs="*", choices=[case.name for case in CASES])
+    parser.add_argument("--single", action="store_true", help="also with answers in float32")
+    parser.add_argument("--seeds", type=int, default=1, help="how many layers of each case")
+    parser.add_argument("--first-seed", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
