@@ -68,7 +68,7 @@ def run_cell(cell: tuple[int, int, int, float], n_seeds: int, hull: float, cosin
     seconds = np.median([spent for _, spent in starts])
     print(
         f"{cell!s:>16s} "
-        + " ".join(f"{value:9.2g}" for value in middle)
+        + " ".join(f"{value:9.3g}" for value in middle)
         + f"   exact {exact}/{n_seeds}; random start {lucky}/{n_seeds} in {seconds:.2g} s"
     )
     verdict(f"hull distance <= {hull:g}", middle[3] <= hull)

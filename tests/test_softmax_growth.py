@@ -181,7 +181,7 @@ def test_common_products_keep_what_heads_ask_for():
     rng = np.random.default_rng(13)
     key = rng.standard_normal(6)
     heads = np.array([np.outer(rng.standard_normal(6), key) for _ in range(2)])
-    products = common_products(100 * heads)
+    products = common_products(100 * heads, 0.01)
     assert len(products) == 2
     flat = products.reshape(2, -1)
     np.testing.assert_allclose(flat @ flat.T, np.eye(2), atol=1e-12)

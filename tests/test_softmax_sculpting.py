@@ -419,6 +419,15 @@ def test_the_road_ends_where_polish_is_exact_at_full_size(shape, seed):
     assert planted.hull_distance(centre) < {1: 1e-5, 2: 0.09, 3: 0.2}[shape[0]]
 
 
+@pytest.mark.parametrize(("n_heads", "n_dims"), [(2, 1), (5, 2), (70, 2)])
+def test_more_heads_than_directions_are_a_value(n_heads, n_dims):
+    planted = Planted(2, n_dims, 3, n=400)
+    found = sculpt(planted.examples, n_heads, np.random.default_rng(0))
+    assert found.attn.shape == (n_heads, n_dims, n_dims)
+    assert "disagreement is seen" in names(found.failed)
+    assert np.isfinite(found.attn).all()
+
+
 def test_noise_is_borne():
     planted = Planted(2, 8, 4, n=6000, seed=4, noise=0.03)
     found = sculpt(planted.examples, 2, np.random.default_rng(0))

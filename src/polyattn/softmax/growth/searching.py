@@ -12,6 +12,7 @@ from polyattn.softmax.growth.growing import candidates
 from polyattn.softmax.growth.racing import HEATS, different, race
 from polyattn.softmax.growth.starts import (
     GENTLE_SCALES,
+    MINOR_SHARES,
     SCALES,
     SHARP_SCALES,
     common_products,
@@ -133,8 +134,8 @@ class _Hunt:
         heads = self.on_few[0].attn
         mixtures = [random_mixtures(self.rng, heads, s) for s in scales[: 3 * level]]
         yield from race(self.few, mixtures, on_step=self.on_step)
-        for _ in range(2 + level):
-            products = common_products(self.on_few[0].attn)
+        for minor in MINOR_SHARES * level:
+            products = common_products(self.on_few[0].attn, minor)
             share = (len(products) + self.n_values) / (heads[0].size + self.n_values)
             fewer = self.few.first(max(FEWEST_EXAMPLES, round(share * len(self.few))))
             starts = [

@@ -22,8 +22,8 @@ SHARP_SCALES = (3.0, 6.0)
 # And for heads inside a few products, of which many are tried.
 GENTLE_SCALES = (0.3, 1.0)
 
-# The share of the squared norm of heads that counts as minor.
-MINOR = 0.03
+# Shares of the squared norm of heads that may count as minor, tried in turn.
+MINOR_SHARES = (0.25, 0.1, 0.03)
 
 
 def restarts(
@@ -59,15 +59,16 @@ def random_mixtures(rng: np.random.Generator, heads: Matrix, scale: float) -> Ma
     return np.tensordot(weights, _directions(heads), axes=1)
 
 
-def common_products(heads: Matrix) -> Matrix:
+def common_products(heads: Matrix, minor: float) -> Matrix:
     """Orthonormal matrices u v^T (r, d, d) of what the heads ask for and what they look at.
 
     u are the main left singular vectors of all heads side by side, v the right ones of all
-    heads one upon another: at a local minimum these are often right when the heads are not.
+    heads one upon another, but for the share ``minor`` of their squared norm: at a local
+    minimum these are often right when the heads are not.
     """
     units = _directions(heads)
-    asked = _main(np.concatenate(list(units), axis=1))
-    looked = _main(np.concatenate([unit.T for unit in units], axis=1))
+    asked = _main(np.concatenate(list(units), axis=1), minor)
+    looked = _main(np.concatenate([unit.T for unit in units], axis=1), minor)
     return np.einsum("au,bv->uvab", asked, looked).reshape(-1, *heads.shape[1:])
 
 
@@ -84,8 +85,8 @@ def _directions(heads: Matrix) -> Matrix:
     return heads / np.where(norms > 0, norms, 1.0)
 
 
-def _main(matrix: Matrix) -> Matrix:
-    """The left singular vectors (d, r) that make up most of a matrix."""
+def _main(matrix: Matrix, minor: float) -> Matrix:
+    """The left singular vectors (d, r) that make up a matrix but for a share of its square."""
     left, sigma, _ = np.linalg.svd(matrix, full_matrices=False)
     left_out = 1.0 - np.cumsum(sigma**2) / max(float(np.sum(sigma**2)), np.finfo(float).tiny)
-    return left[:, : 1 + int(np.count_nonzero(left_out > MINOR))]
+    return left[:, : 1 + int(np.count_nonzero(left_out > minor))]

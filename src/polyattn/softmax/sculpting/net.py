@@ -63,7 +63,9 @@ def _points(n_directions: int, radius: float, rng: np.random.Generator) -> Matri
 
 
 def _choices(n_points: int, n_heads: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Different points for all heads, shape (candidates, m)."""
+    """Different points for all heads, shape (candidates, m); if there are too few, any points."""
+    if n_points < n_heads:
+        return rng.integers(0, n_points, (BATCH, n_heads))
     if comb(n_points, n_heads) <= MOST_CANDIDATES:
         return np.array(list(combinations(range(n_points), n_heads)), dtype=np.intp)
     keys = rng.random((MOST_CANDIDATES, n_points))

@@ -25,6 +25,9 @@ Matrix = NDArray[np.float64]
 # Where descent starts: so many of the best candidates of the net, so many random ones.
 FROM_NET, FROM_CHANCE = 4, 4
 
+# How much random starts stretch the base.
+STRETCH = 0.3
+
 # Rows that the search fits, and per unknown value at the least.
 SEARCH_ROWS, ROWS_PER_VALUE = 1600, 4
 
@@ -109,6 +112,7 @@ def _radius(span: Span, n_heads: int) -> float:
 
 
 def _chance(n_heads: int, size: int, radius: float, rng: np.random.Generator) -> Matrix:
-    """The base for every head, moved at random within the span."""
+    """The base for every head, stretched and moved at random within the span."""
+    stretched = 1 + STRETCH * rng.standard_normal((n_heads, 1))
     moved = rng.standard_normal((n_heads, size - 1)) * radius / 2
-    return np.concatenate([np.ones((n_heads, 1)), moved], axis=1)
+    return np.concatenate([stretched, moved], axis=1)
