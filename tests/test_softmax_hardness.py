@@ -10,6 +10,7 @@ from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, as_batch
 from polyattn.softmax.hardness import parity_error_bound, parity_layer, parity_outputs
 from polyattn.softmax.identifiability import head_jacobian
+from polyattn.softmax.identifiability import report as reporting
 from polyattn.softmax.identifiability.head_jacobian import jacobian_blocks, jacobian_rank
 from polyattn.softmax.identifiability.report import identifiable_heads
 
@@ -252,7 +253,7 @@ def test_doubt_is_admitted(monkeypatch):
         report = identifiable_heads(sharp, boolean())
         assert report.verdict == "undecided"
         assert "heads [0, 1] are so sharp" in report.sentence
-    monkeypatch.setattr(report, "MOST_PARAMETERS", 10)
+    monkeypatch.setattr(reporting, "MOST_PARAMETERS", 10)
     report = identifiable_heads(layer, boolean())
     assert report.verdict == "undecided"
     assert "36 parameters are too many" in report.sentence
