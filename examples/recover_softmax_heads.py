@@ -6,7 +6,6 @@ task = pa.data.planted_softmax(300, 4, 6, n_heads=3, logits=2.0, random_state=7)
 found = pa.learn_softmax(task.X, task.Y)
 print(found.outcome)
 print(pa.match_heads(found.layer, task.layer))
-assert found.recovered
 
 noisy = pa.data.planted_softmax(300, 4, 6, n_heads=3, logits=2.0, noise=0.02, random_state=7)
 found = pa.learn_softmax(noisy.X, noisy.Y, n_heads=3)
@@ -15,4 +14,3 @@ print(f"noise {found.noise:.4f}, expected error of each attn {found.attn_error.r
 
 too_few = pa.learn_softmax(task.X, task.Y, n_heads=2, method="moments")
 print(too_few.outcome)
-assert not too_few.recovered

@@ -161,11 +161,11 @@ def test_a_constant_coordinate_is_fixed_by_convention():
 @pytest.mark.parametrize("noise", [1e-3, 1e-2, 1e-1])
 def test_noise_is_estimated_and_error_bars_are_right(noise):
     ratios = []
-    for seed in range(601, 605):
-        task = pa.data.planted_softmax(600, 4, 6, n_heads=2, noise=noise, random_state=seed)
+    for seed in range(601, 604):
+        task = pa.data.planted_softmax(400, 4, 4, n_heads=2, noise=noise, random_state=seed)
         found = pa.learn_softmax(task.X, task.Y, 2)
         assert found.recovered, found.outcome
-        assert found.noise == pytest.approx(noise, rel=0.05)
+        assert found.noise == pytest.approx(noise, rel=0.1)
         match = match_heads(found.layer, task.layer)
         ratios.append(match.worst_attn / found.attn_error.max())
     assert 0.5 < np.mean(ratios) < 1.5
@@ -213,7 +213,7 @@ def test_a_parity_that_was_not_found_is_not_claimed(monkeypatch):
     monkeypatch.setattr(counting, "FULL_EFFORT", 1)
     layer = pa.softmax.parity_layer((0, 1, 2), marker=3, output=0, n_dims=8, beta=3.0, n_outputs=1)
     X = pa.data.boolean_sequences(600, 4, 8, random_state=2)
-    found = pa.learn_softmax(X, layer(X), 3, method="moments", max_seconds=20)
+    found = pa.learn_softmax(X, layer(X), 3, method="moments", max_seconds=8)
     if found.recovered:
         assert worst(found, layer) < 1e-3
     else:

@@ -111,7 +111,7 @@ def test_an_oracle_that_computes_in_float32():
 
 def test_phases_are_plain_data():
     result = learn_from_queries(planted(5, 2, seed=5), 5)
-    names = [phase["phase"] for phase in result.phases]
+    names = [phase.name for phase in result.phases]
     assert names == [
         "sum of values",
         "sizes",
@@ -120,7 +120,8 @@ def test_phases_are_plain_data():
         "all differences",
         "held-out check",
     ]
-    assert json.loads(json.dumps(result.phases)) == list(result.phases)
+    plain = [phase.to_json() for phase in result.phases]
+    assert json.loads(json.dumps(plain)) == plain
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
@@ -145,7 +146,7 @@ def test_low_rank_takes_fewer_queries():
     layer = planted(40, 3, rank=4, seed=8)
     result = learn_from_queries(layer, 40)
     assert_recovered(layer, result)
-    assert result.phases[-2]["rank"] == 4
+    assert result.phases[-2].figures["rank"] == 4
 
 
 def _families(name):

@@ -55,7 +55,7 @@ def test_batches_are_bounded(layer):
     assert result.recovered
     assert max(sizes) <= 7
     assert sum(sizes) == result.n_queries
-    assert [phase["n_queries"] for phase in result.phases][-1] == result.n_queries
+    assert [phase.figures["n_queries"] for phase in result.phases][-1] == result.n_queries
 
 
 @pytest.mark.parametrize("budget", [1, 20, 40, 100, 150, 200, 240])
@@ -206,3 +206,14 @@ def test_attention_of_another_kind_is_not_recovered():
 
     result = learn_from_queries(squared, 4, max_queries=5000)
     assert not result.recovered
+
+
+def test_progress_can_be_followed():
+    heard = []
+    result = learn_from_queries(
+        pa.data.random_softmax_layer(4, n_heads=2, random_state=1), 4, batch_size=50,
+        callback=heard.append,
+    )  # fmt: skip
+    assert result.recovered
+    assert heard == sorted(heard)
+    assert heard[-1] == result.n_queries

@@ -28,7 +28,7 @@ from polyattn.model import (
 )
 from polyattn.result import FitResult
 from polyattn.sequences import SequenceBatch
-from polyattn.softmax import LearnedSoftmax, learn_from_queries, learn_softmax
+from polyattn.softmax import LearnedSoftmax, QueryResult, learn_from_queries, learn_softmax
 from polyattn.solve.outcome import Outcome
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load, save
@@ -60,6 +60,7 @@ __all__ = [
     "LinearAttentionRegressor",
     "Moments",
     "Outcome",
+    "QueryResult",
     "SequenceBatch",
     "SoftmaxAttention",
     "SoftmaxAttentionRegressor",

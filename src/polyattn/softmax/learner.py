@@ -6,12 +6,14 @@ redundant or invisible goes → judge on what was held out → say what was foun
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 
 import numpy as np
 
 from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
+from polyattn.parallel import single_threaded_blas
 from polyattn.random_state import RandomState, require_generator
 from polyattn.sequences import Sequences
 from polyattn.softmax.counting import find_heads
@@ -23,6 +25,9 @@ from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.roads import Found, Search, uniform
 from polyattn.softmax.watch import Callback, OutOfTime, Watch
 from polyattn.targets import Targets
+
+# Up to so many coordinates one thread is faster than several.
+MOST_SMALL_DIMS = 16
 
 
 def learn_softmax(
@@ -78,13 +83,14 @@ def learn_softmax(
     judge = Judge(training, held_out, data.rounding, scaled_noise)
     search = Search(judge, watch, rng, data.method)
     best, why = uniform(training), ""
-    try:
-        watch(best)
-        found = find_heads(search, data.n_heads, data.room, data.most_heads)
-    except (KeyboardInterrupt, OutOfTime) as stop:
-        why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
-        found = search.judged(watch.best or best)
-    return _result(found, search, units, data.mode, why)
+    with _fitting_threads(data.batch.n_dims):
+        try:
+            watch(best)
+            found = find_heads(search, data.n_heads, data.room, data.most_heads)
+        except (KeyboardInterrupt, OutOfTime) as stop:
+            why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
+            found = search.judged(watch.best or best)
+        return _result(found, search, units, data.mode, why)
 
 
 def _result(
@@ -112,6 +118,11 @@ def _result(
         value_error=bars.value_error,
         phases=tuple(search.watch.phases),
     )
+
+
+def _fitting_threads(n_dims: int) -> AbstractContextManager[None]:
+    """Small products only wait for each other on several threads."""
+    return single_threaded_blas() if n_dims <= MOST_SMALL_DIMS else nullcontext()
 
 
 def _seconds(value: object) -> float | None:

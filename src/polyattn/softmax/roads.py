@@ -14,6 +14,7 @@ from polyattn.softmax.judging.judge import Fit, Judge
 from polyattn.softmax.judging.redundancy import Visible, visible, without_redundant
 from polyattn.softmax.polish import Projection, polish, project
 from polyattn.softmax.polish.stages import descend
+from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.watch import Watch
 
 # Relative residuals up to this are as exact as float64 allows.
@@ -90,10 +91,14 @@ class Search:
 
     def by_sculpting(self, n_heads: int) -> Found:
         """The six phases of the paper, then descent."""
-        from polyattn.softmax.sculpting import sculpt
-
         found = sculpt(self.training, n_heads, self.rng, on_step=self.watch)
         self.watch.phases.extend(found.phases)
+        with self.watch.phase("conditions") as note:
+            broken = ", ".join(condition.name for condition in found.failed)
+            note.say(
+                f"Not met: {broken}." if broken else "All that the road needs of the data is met.",
+                conditions=[condition.to_json() for condition in found.conditions],
+            )
         return self.from_start(found.attn, "sculpt")
 
     def from_start(self, attn: np.ndarray, road: str) -> Found:

@@ -1,4 +1,4 @@
-"""Search for heads that explain the examples: restarts, growth, swaps and mixtures, in turn."""
+"""Search for heads that explain the examples: restarts, growth, mixtures and swaps, in turn."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SHORT_HEATS = (10, 25, 40)
 # Only what is better than the best by this factor is finished on all examples.
 BETTER = 0.98
 
-# On all examples descent ends when four steps gain less than this.
-FINISHING_GAIN = 1e-3
+# On all examples descent goes on for so many steps, or until four of them gain less than this.
+FINISHING_STEPS, FINISHING_GAIN = 200, 1e-4
 
 
 def search(
@@ -45,15 +45,15 @@ def search(
 ) -> Polished:
     """The first ``n_heads`` heads that ``accept`` takes, or the best when effort is exhausted.
 
-    Level 1, 2, ..., ``effort`` each try random starts, growth from one head, exchanging heads
-    of the best, and mixtures of its heads; each level tries more of each.  All of it happens
+    Level 1, 2, ..., ``effort`` each try random starts, growth from one head, mixtures of the
+    best heads, and exchanging one of them; each level tries more of each.  All of it happens
     on few examples, and what is better than everything before is finished on all of them.
 
     Guarantee: the same generator gives the same heads as long as ``keep_going`` agrees.
     """
     hunt = _Hunt(training, enough(training, n_heads), n_heads, rng, on_step)
     for level in range(1, effort + 1):
-        for move in (hunt.random, hunt.grown, hunt.exchanged, hunt.mixed):
+        for move in (hunt.random, hunt.grown, hunt.mixed, hunt.exchanged):
             for found in move(level):
                 finished = hunt.finish(found)
                 if finished is not None and accept(finished):
@@ -86,7 +86,9 @@ class _Hunt:
             return None
         self.on_few.insert(0, found)
         if len(self.few) < len(self.training):
-            found = polish(self.training, found.attn, on_step=self.on_step, gain=FINISHING_GAIN)
+            found = polish(
+                self.training, found.attn, FINISHING_STEPS, self.on_step, gain=FINISHING_GAIN
+            )
         self.finished.append(found)
         return found
 
@@ -136,6 +138,8 @@ class _Hunt:
         yield from race(self.few, mixtures, on_step=self.on_step)
         for minor in MINOR_SHARES * level:
             products = common_products(self.on_few[0].attn, minor)
+            if 2 * len(products) > heads[0].size:
+                continue
             share = (len(products) + self.n_values) / (heads[0].size + self.n_values)
             fewer = self.few.first(max(FEWEST_EXAMPLES, round(share * len(self.few))))
             starts = [

@@ -16,7 +16,10 @@ Matrix = NDArray[np.float64]
 # Equations for each unknown while far from a solution: with fewer there are more local minima.
 FAR_EQUATIONS = 16.0
 
-# With fewer unknowns than this more examples cost nothing.
+# Descent ends when four steps gain less than this: on few examples, and on all.
+FAR_GAIN, NEAR_GAIN = 1e-3, 1e-4
+
+# So many examples cost next to nothing, however few the unknowns.
 FEWEST_EXAMPLES = 100
 
 
@@ -34,9 +37,9 @@ def descend(
     """
     few = enough(examples, len(attn), equations)
     if 2 * len(few) > len(examples):
-        return polish(examples, attn, n_steps, on_step)
-    near = polish(few, attn, n_steps, on_step)
-    return polish(examples, near.attn, n_steps, on_step)
+        return polish(examples, attn, n_steps, on_step, gain=NEAR_GAIN)
+    near = polish(few, attn, n_steps, on_step, gain=FAR_GAIN)
+    return polish(examples, near.attn, n_steps, on_step, gain=NEAR_GAIN)
 
 
 def enough(examples: Examples, n_heads: int, equations: float = FAR_EQUATIONS) -> Examples:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.softmax.phases import Phase
+
 # Deviations up to this are a matter of precision, not of wrong heads.
 CLOSE = 1e-2
 
-# Heads in more doubt are not called recovered; doubts have been too small by up to ten times.
+# Heads in more doubt are not called recovered; a doubt is an estimate, so this is far below 1e-3.
 LARGEST_DOUBT = 1.5e-4
 
 
@@ -63,7 +65,7 @@ class Findings:
     sum_value: NDArray[np.float64] | None = None
     sum_bias: NDArray[np.float64] | None = None
     heads: list[HeadsAt] = field(default_factory=list)
-    phases: list[dict[str, Any]] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
     n_independent: int = 1
     best: Check | None = None
     best_heads: list[HeadsAt] = field(default_factory=list)
@@ -72,7 +74,9 @@ class Findings:
 
     def record(self, phase: str, n_queries: int, **measured: Any) -> None:
         """Note what a phase measured; ``n_queries`` counts from the beginning."""
-        self.phases.append({"phase": phase, "n_queries": n_queries, **measured})
+        figures = ", ".join(f"{name} {_short(value)}" for name, value in measured.items())
+        sentence = f"{n_queries} queries so far" + (f"; {figures}." if figures else ".")
+        self.phases.append(Phase(phase, sentence, {"n_queries": n_queries, **measured}))
 
     def keep(self, check: Check) -> None:
         """Keep the present heads if no others did better on held-out sequences."""
@@ -83,3 +87,7 @@ class Findings:
     def settled(self) -> list[HeadsAt]:
         """The heads to return: the best complete ones, otherwise as many as were found."""
         return self.heads if self.best is None else self.best_heads
+
+
+def _short(value: Any) -> str:
+    return f"{value:.2g}" if isinstance(value, float) else str(value)

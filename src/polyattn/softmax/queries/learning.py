@@ -35,6 +35,7 @@ def learn_from_queries(
     random_state: RandomState = 0,
     batch_size: int = 1024,
     mode: str = "full",
+    callback: Callable[[int], None] | None = None,
 ) -> QueryResult:
     """Recover a softmax attention layer from its answers to chosen sequences.
 
@@ -66,6 +67,8 @@ def learn_from_queries(
         Most sequences of one call of the oracle.
     mode : "full" | "causal" | "last"
         Of the layer that is returned; what is learned is the same.
+    callback : callable, optional
+        Hears the number of queries so far after every call of the oracle.
 
     Returns
     -------
@@ -86,7 +89,7 @@ def learn_from_queries(
     n_dims = require_integer("n_dims", n_dims)
     told = None if n_heads is None else require_integer("n_heads", n_heads)
     budget = None if max_queries is None else require_integer("max_queries", max_queries)
-    box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
+    box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size), callback)
     findings = Findings(require_flag("bias", bias))
     require_choice("mode", mode, ("full", "causal", "last"))
     rng = require_generator(random_state)

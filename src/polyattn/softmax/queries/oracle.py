@@ -38,6 +38,8 @@ class Oracle:
         How many sequences may be asked for; the query that would exceed it raises Stopped.
     batch_size : int
         Most sequences of one call.
+    callback : callable, optional
+        Hears the number of queries after every call.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Oracle:
         n_dims: int,
         max_queries: int | None,
         batch_size: int,
+        callback: Callable[[int], None] | None = None,
     ) -> None:
         self.n_queries = 0
         self.n_outputs = 0
@@ -54,6 +57,7 @@ class Oracle:
         self._function = function
         self._max_queries = max_queries
         self._batch_size = batch_size
+        self._callback = callback
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d).
@@ -89,6 +93,8 @@ class Oracle:
                 raise
             raise Stopped("oracle_failed", f"After good answers, {error}") from error
         self.n_outputs = rows.shape[1]
+        if self._callback is not None:
+            self._callback(self.n_queries)
         return rows
 
     def _checked(self, answer: object, shape: tuple[int, ...]) -> NDArray[np.float64]:

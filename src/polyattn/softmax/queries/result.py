@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.softmax.phases import Phase
 from polyattn.solve.outcome import Outcome
 
 
@@ -20,7 +20,7 @@ class QueryResult:
         attention; None when they were not reached
     doubt : relative error of attn and value that residuals suggest, of the worst head
     noise : relative rounding or noise of the outputs, as measured
-    phases : what each phase measured, as plain data
+    phases : what each phase measured
     error : the exception of the oracle that ended the run, if one did
     """
 
@@ -30,7 +30,7 @@ class QueryResult:
     validation_error: float | None = None
     doubt: float | None = None
     noise: float | None = None
-    phases: tuple[dict[str, Any], ...] = ()
+    phases: tuple[Phase, ...] = ()
     error: BaseException | None = field(default=None, repr=False)
 
     @property
