@@ -28,7 +28,7 @@ N_MIXTURES, SIZES = 4, (0.5, 2.0)
 # Steps of the descent inside the span.
 N_STEPS = 12
 
-# Examples for each number of heads are judged and descended on with so many equations per unknown.
+# Scalar targets for each unknown when starts are compared and descend inside the span.
 EQUATIONS = 8.0
 
 
