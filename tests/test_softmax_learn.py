@@ -143,6 +143,35 @@ def test_equal_heads_are_merged_and_said_so():
     assert worst(found, merged) < 1e-8
 
 
+@pytest.mark.parametrize("extra", [1, 2])
+def test_more_heads_than_there_are_come_back_as_those_there_are(extra):
+    task = pa.data.planted_softmax(150, 4, 6, n_heads=2, random_state=21)
+    found = pa.learn_softmax(task.X, task.Y, 2 + extra)
+    assert found.recovered
+    assert found.n_heads == 2
+    assert "merged" in str(found.outcome) or "dropped" in str(found.outcome)
+    assert worst(found, task.layer) < EXACT
+
+
+def test_tokens_of_two_values_that_leave_a_choice():
+    """A parity layer found whole: another marker coordinate would do on Boolean tokens."""
+    layer = pa.softmax.parity_layer((0, 1, 2), marker=3, output=4, n_dims=6, beta=0.6)
+    X = pa.data.boolean_sequences(400, 4, 6, random_state=3)
+    found = pa.learn_softmax(X, layer(X), 3)
+    assert not found.recovered
+    assert found.outcome.name == "ambiguous", found.outcome
+    np.testing.assert_allclose(found.layer(X), layer(X), atol=1e-8)
+    report = pa.softmax.identifiable_heads(layer, X)
+    assert report.verdict == "not_identifiable"
+    assert [finding.name for finding in report.findings] == ["two_valued"]
+    assert (
+        pa.softmax.identifiable_heads(
+            layer, np.random.default_rng(0).standard_normal((400, 4, 6))
+        ).verdict
+        == "identifiable"
+    )
+
+
 def test_a_constant_coordinate_is_fixed_by_convention():
     task = pa.data.planted_softmax(200, 4, 4, n_heads=2, random_state=9)
     X = np.concatenate([task.X, np.ones((200, 4, 1))], axis=2)

@@ -61,7 +61,7 @@ def _counted(search: Search, most_heads: int, room: int) -> Found:
         if best.fit.kind in ("exact", "declared"):
             return best
         if best.fit.kind == "noise":
-            found = _rival(search, best)
+            found = search.with_one_more(best)
         else:
             found = with_heads(search, number, COUNTING_EFFORT)
         if _gains(search, best, found):
@@ -77,26 +77,8 @@ def _contested(search: Search, found: Found, room: int) -> Found:
     """Heads whose residuals look like noise, unless one head more explains a part of them."""
     if found.n_heads + 1 > room:
         return _refused(found, "room")
-    rival = _rival(search, found)
+    rival = search.with_one_more(found)
     return _refused(found, "more_heads") if _gains(search, found, rival) else found
-
-
-def _rival(search: Search, found: Found) -> Found:
-    """One head more than in ``found``, looked for until it gains something or effort ends."""
-    n_heads = found.n_heads + 1
-    with search.watch.phase("one head more") as note:
-        rival = search.by_moments(n_heads)
-        if not _gains(search, found, rival):
-            grown = search.by_growth(
-                n_heads, COUNTING_EFFORT, lambda other: _gains(search, found, other)
-            )
-            rival = min(rival, grown, key=lambda one: one.fit.validation_error)
-        gains = "better" if _gains(search, found, rival) else "no better"
-        note.say(
-            f"With {n_heads} heads held-out examples fit {gains}.",
-            validation_error=rival.fit.validation_error,
-        )
-    return rival
 
 
 def _refused(found: Found, reason: str) -> Found:

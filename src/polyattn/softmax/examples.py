@@ -93,6 +93,10 @@ class Examples:
         """How many positions are predicted."""
         return sum(group.n_rows for group in self.groups)
 
+    def queries(self) -> Matrix:
+        """The tokens at all predicted positions, shape (n_rows, d)."""
+        return np.concatenate([group.queries.reshape(-1, self.n_dims) for group in self.groups])
+
     @property
     def power(self) -> float:
         """The sum of the squared targets."""

@@ -19,6 +19,7 @@ from polyattn.sequences import Sequences
 from polyattn.softmax.counting import find_heads
 from polyattn.softmax.door import admit
 from polyattn.softmax.examples import Units, prepare
+from polyattn.softmax.identifiability.two_valued import ALIKE, interchangeable_pairs
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.outcome import describe, stopped
 from polyattn.softmax.result import LearnedSoftmax
@@ -100,7 +101,10 @@ def _result(
     judge, projection, fit = search.judge, found.projection, found.fit
     bars = judge.error_bars(projection, fit, search.visible)
     attn_std, value_std = units.restore(bars.attn, bars.value)
-    outcome = describe(fit, bars, len(projection.attn), len(judge.held_out), found.notes)
+    pairs = interchangeable_pairs(
+        projection.attn, projection.value, search.training.queries(), max(ALIKE, bars.noticeable)
+    )
+    outcome = describe(fit, bars, len(judge.held_out), found.notes, pairs)
     if stopped_by and outcome.name != "recovered":
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
     return LearnedSoftmax(

@@ -26,13 +26,27 @@ TRY_MORE = (
 
 
 def describe(
-    fit: Fit, bars: Uncertainty, n_heads: int, n_held_out: int, notes: tuple[str, ...]
+    fit: Fit,
+    bars: Uncertainty,
+    n_held_out: int,
+    notes: tuple[str, ...],
+    interchangeable: list[tuple[int, int]],
 ) -> Outcome:
     """The outcome of a search that ended by itself."""
+    n_heads = len(bars.attn)
     heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
     extra = "".join(f" {note}" for note in notes)
     if not fit.explained:
         return _unexplained(fit, heads, extra)
+    if interchangeable:
+        i, j = interchangeable[0]
+        return Outcome(
+            "ambiguous",
+            f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
+            f"heads {i + 1} and {j + 1} from others: they have equal values and differ in a query "
+            f"coordinate that takes two opposite values only, as other coordinates do.{extra}",
+            "On such tokens the function is right; tokens of more values would settle the heads.",
+        )
     if not fit.well_determined(bars):
         return Outcome(
             "ill_determined",

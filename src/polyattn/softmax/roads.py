@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,11 +10,14 @@ import numpy as np
 from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.judge import Fit, Judge
-from polyattn.softmax.judging.redundancy import Visible, visible, without_redundant
-from polyattn.softmax.polish import Projection, polish, project
+from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
+from polyattn.softmax.polish import Polished, Projection, polish, project
 from polyattn.softmax.polish.stages import descend
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.watch import Watch
+
+# Effort of the attempt to explain a residual that looks like noise.
+RIVAL_EFFORT = 2
 
 # Relative residuals up to this are as exact as float64 allows.
 ROUNDING = 1e-13
@@ -34,6 +36,10 @@ class Found:
     def n_heads(self) -> int:
         """The number of heads."""
         return len(self.projection.attn)
+
+    def with_notes(self, *notes: str) -> Found:
+        """The same, with more to say; what was said already is not said again."""
+        return replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))))
 
 
 @dataclass(frozen=True)
@@ -57,27 +63,18 @@ class Search:
 
     def by_moments(self, n_heads: int) -> Found:
         """Moments say where heads lie, descent takes them there."""
-        with self.watch.phase("moments") as note:
-            start = moments.initialise(self.training, n_heads, self.rng)
-            note.say(
-                f"Start for {n_heads} heads from the second-order moments.",
-                n_heads=n_heads,
-                singular_values=[float(s) for s in start.singular_values],
-            )
+        start = moments.initialise(self.training, n_heads, self.rng)
         self.watch.phases.extend(start.phases)
         return self.from_start(start.attn, "moments")
 
-    def by_growth(
-        self, n_heads: int, effort: int, accept: Callable[[Found], bool] | None = None
-    ) -> Found:
-        """One head after the other, until ``accept`` (by default: nothing is unexplained)."""
-        enough = accept or (lambda found: found.fit.explained)
+    def by_growth(self, n_heads: int, effort: int) -> Found:
+        """Random starts, one head after the other, exchanges; until nothing is unexplained."""
         with self.watch.phase("growth") as note:
             polished = growth.search(
                 self.training,
                 n_heads,
                 self.rng,
-                accept=lambda one: enough(self.settled(one.projection)),
+                accept=lambda one: self.settled(one.projection).fit.explained,
                 effort=effort,
                 on_step=self.watch,
             )
@@ -88,6 +85,22 @@ class Search:
                 effort=effort,
             )
         return self.settled(polished.projection, "growth")
+
+    def with_one_more(self, found: Found) -> Found:
+        """One head more than was found, where the residual shows it best."""
+        with self.watch.phase("one head more") as note:
+            here = Polished(found.projection, (found.projection.error,))
+            grown = growth.grow(
+                self.training, here, self.rng, effort=RIVAL_EFFORT, on_step=self.watch
+            )
+            rival = self.settled(grown.projection, "growth")
+            note.say(
+                f"With {rival.n_heads} heads the held-out error is "
+                f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
+                f"{found.fit.validation_error:.1e}.",
+                validation_error=rival.fit.validation_error,
+            )
+        return rival
 
     def by_sculpting(self, n_heads: int) -> Found:
         """The six phases of the paper, then descent."""
@@ -116,19 +129,35 @@ class Search:
         return found
 
     def settled(self, here: Projection, road: str = "") -> Found:
-        """Heads brought to rest on all training examples, without what is redundant; judged."""
+        """Heads brought to rest on all training examples, without redundant ones; judged."""
         attn = self.visible.part(here.attn)
         settled = project(self.training, attn)
         if settled.error > ROUNDING:
             settled = polish(self.training, settled.attn, on_step=self.watch).projection
-        smaller, notes = without_redundant(self.training, settled, self.judge.tolerance)
-        if notes:
-            settled = polish(self.training, smaller.attn, on_step=self.watch).projection
-        attn = self.visible.part(settled.attn)
+        notes: tuple[str, ...] = ()
         if not self.visible.complete:
-            notes = (*notes, "Some directions of attn cannot be seen in these tokens; set to 0.")
-            settled = project(self.training, attn)
-        return Found(settled, self.judge.fit(settled), road, notes)
+            notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
+            settled = project(self.training, self.visible.part(settled.attn))
+        return self._without_redundant(Found(settled, self.judge.fit(settled), road, notes))
+
+    def _without_redundant(self, found: Found) -> Found:
+        """The same with fewer heads, where it is exact and its heads are not determined.
+
+        Exact heads that are distinct and not idle are determined, so where they are not, some
+        are equal or idle: one fewer is as exact.
+        """
+        if found.fit.kind != "exact" or found.n_heads == 1:
+            return found
+        if found.fit.well_determined(
+            self.judge.error_bars(found.projection, found.fit, self.visible)
+        ):
+            return found
+        for attn, sentence in smaller_heads(found.projection):
+            fewer = polish(self.training, attn, on_step=self.watch).projection
+            fit = self.judge.fit(fewer)
+            if fit.kind == "exact":
+                return self.settled(fewer, found.road).with_notes(*found.notes, sentence)
+        return found
 
     def judged(self, here: Projection) -> Found:
         """Heads as they are, with the best values on all training examples."""

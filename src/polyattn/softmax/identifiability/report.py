@@ -63,7 +63,8 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
     -------
     HeadReport
         Findings are: ``equal_heads``, ``zero_value``; with X also ``one_token``, ``pinned``,
-        ``constant_within``, ``flat``, ``few_queries``, ``opposite_heads``, ``too_few``.
+        ``constant_within``, ``flat``, ``few_queries``, ``opposite_heads``, ``two_valued``,
+        ``too_few``.
 
     Guarantee: without X the verdict is a theorem, up to the tolerance with which heads are
     called equal.  With X each finding names a change of parameters that X does not show; without
@@ -121,7 +122,10 @@ def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | 
         return UNDECIDED, None, reason
     found = jacobian_rank(layer, batch)
     if found.rank == n_parameters:
-        reason = ": every small change of parameters changes the outputs"
+        reason = (
+            ": every small change of parameters changes the outputs (that no layer far from this "
+            "one has the same is not examined)"
+        )
         return IDENTIFIABLE, found.rank, reason
     if found.sharp:
         heads = list(found.sharp)

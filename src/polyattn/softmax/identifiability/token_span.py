@@ -18,6 +18,7 @@ from scipy.linalg import norm, qr
 from polyattn.model import SoftmaxAttention
 from polyattn.model.matching import TOLERANCE, visible_attn
 from polyattn.sequences import SequenceBatch
+from polyattn.softmax.identifiability.two_valued import interchangeable_pairs
 
 Matrix = NDArray[np.float64]
 
@@ -52,6 +53,8 @@ def token_findings(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[He
         yield HeadFinding("few_queries", sentence, everyone)
     if longest == 2:
         yield from _opposite_heads(layer)
+    if not layer.bias:
+        yield from _interchangeable(layer, batch)
 
 
 def triangular(factor: Matrix, rows: Matrix) -> Matrix:
@@ -92,6 +95,16 @@ def _hidden_differences(batch: SequenceBatch, heads: tuple[int, ...]) -> Iterato
         yield HeadFinding("flat", sentence, heads)
 
 
+def _interchangeable(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[HeadFinding]:
+    queries = batch.values[_asked(layer, batch)].astype(np.float64)
+    for i, j in interchangeable_pairs(layer.attn, layer.value, queries):
+        sentence = (
+            f"Heads {[i, j]} have equal values and differ in a query coordinate that takes two "
+            "opposite values only: on these tokens another such coordinate gives the same outputs."
+        )
+        yield HeadFinding("two_valued", sentence, (i, j))
+
+
 def _opposite_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
     """With two tokens sigmoid(z) + sigmoid(-z) = 1 relates the heads A, -A and 0."""
     attn = visible_attn(layer)
@@ -114,6 +127,18 @@ def _opposite_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
 
 def _query_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> int:
     """The dimension of what is spanned by queries that attend to two tokens or more."""
+    chosen = _asked(layer, batch)
+    factor = np.zeros((0, layer.n_dims + layer.bias))
+    for begin in range(0, len(chosen), BLOCK_TOKENS):
+        block = batch.values[chosen[begin : begin + BLOCK_TOKENS]].astype(np.float64)
+        if layer.bias:
+            block = np.concatenate([block, np.ones((len(block), 1))], axis=1)
+        factor = triangular(factor, block)
+    return _rank(factor)
+
+
+def _asked(layer: SoftmaxAttention, batch: SequenceBatch) -> NDArray[np.int64]:
+    """The tokens that are queries and attend to two tokens or more."""
     starts, ends = batch.offsets[:-1], batch.offsets[1:]
     asked = np.ones(len(batch.values), dtype=bool)
     if layer.mode == "last":
@@ -122,14 +147,7 @@ def _query_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> int:
     elif layer.mode == "causal":
         asked[starts] = False
     asked[starts[batch.lengths == 1]] = False
-    chosen = np.flatnonzero(asked)
-    factor = np.zeros((0, layer.n_dims + layer.bias))
-    for begin in range(0, len(chosen), BLOCK_TOKENS):
-        block = batch.values[chosen[begin : begin + BLOCK_TOKENS]].astype(np.float64)
-        if layer.bias:
-            block = np.concatenate([block, np.ones((len(block), 1))], axis=1)
-        factor = triangular(factor, block)
-    return _rank(factor)
+    return np.flatnonzero(asked)
 
 
 def _pieces(batch: SequenceBatch) -> Iterator[tuple[Matrix, Matrix]]:

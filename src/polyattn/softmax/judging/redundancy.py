@@ -15,18 +15,12 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish.projection import Projection, project
+from polyattn.softmax.polish.projection import Projection
 
 Matrix = NDArray[np.float64]
 
 # Directions with less than this share of the largest variance are rounding.
 DIRECTION_TOLERANCE = 1e-13
-
-# Heads are equal when they differ by less than this, relative to their size.
-EQUAL = 1e-5
-
-# Attention smaller than this, in scaled units, is compared by its absolute difference.
-SMALL_ATTENTION = 0.1
 
 # Positions that are read together.
 BLOCK_ROWS = 1 << 14
@@ -73,51 +67,32 @@ def visible(examples: Examples) -> Visible:
     return Visible(_projector(of_queries), _projector(of_keys))
 
 
-def without_redundant(
-    examples: Examples, here: Projection, tolerance: float
-) -> tuple[Projection, tuple[str, ...]]:
-    """Equal heads merged and idle heads dropped, as long as the error stays within ``tolerance``.
+def smaller_heads(here: Projection) -> list[tuple[Matrix, str]]:
+    """One head fewer in the ways that may lose nothing: the closest two as one, or one dropped.
 
-    Returns the smaller layer and one sentence for each head that is gone.
+    Heads (m - 1, d, d) to descend from, each with the sentence that is true if nothing is lost.
     """
-    notes: list[str] = []
-    while len(here.attn) > 1:
-        smaller = _merged(here) or _dropped(examples, here, tolerance)
-        if smaller is None:
-            break
-        attn, sentence = smaller
-        trial = project(examples, attn)
-        if trial.error > max(tolerance, 2 * here.error):
-            break
-        here = trial
-        notes.append(sentence)
-    return here, tuple(notes)
+    n_heads = len(here.attn)
+    if n_heads < 2:
+        return []
+    merged = "Two heads had equal attn and were merged: only the sum of their values counts."
+    dropped = "A head that added nothing was dropped."
+    by_size = np.argsort(np.linalg.norm(here.value, axis=(1, 2)))
+    return [
+        (_joined(here), merged),
+        *((np.delete(here.attn, head, axis=0), dropped) for head in by_size),
+    ]
 
 
-def _merged(here: Projection) -> tuple[Matrix, str] | None:
-    """Attention with the closest two heads as one, if they are equal."""
-    attn = here.attn
-    sizes = np.maximum(np.linalg.norm(attn, axis=(1, 2)), SMALL_ATTENTION)
+def _joined(here: Projection) -> Matrix:
+    """Attention with the closest two heads as one, weighted by their values."""
+    attn, weights = here.attn, np.linalg.norm(here.value, axis=(1, 2))
     pairs = [(i, j) for i in range(len(attn)) for j in range(i + 1, len(attn))]
-    apart = [np.linalg.norm(attn[i] - attn[j]) / max(sizes[i], sizes[j]) for i, j in pairs]
-    nearest = int(np.argmin(apart))
-    if apart[nearest] > EQUAL:
-        return None
-    i, j = pairs[nearest]
+    i, j = min(pairs, key=lambda pair: float(np.linalg.norm(attn[pair[0]] - attn[pair[1]])))
+    share = weights[i] / max(weights[i] + weights[j], np.finfo(np.float64).tiny)
     joined = np.delete(attn, j, axis=0)
-    joined[i] = (attn[i] + attn[j]) / 2
-    return joined, "Two heads had equal attn and were merged: only the sum of their values counts."
-
-
-def _dropped(examples: Examples, here: Projection, tolerance: float) -> tuple[Matrix, str] | None:
-    """Attention without the head that adds least, if it adds nothing."""
-    sizes = np.linalg.norm(here.value, axis=(1, 2))
-    idle = int(np.argmin(sizes))
-    # The tokens are of order one, so a value bounds what its head adds to one output.
-    per_row = np.sqrt(examples.power / examples.n_rows)
-    if sizes[idle] > tolerance * max(per_row, np.finfo(np.float64).tiny):
-        return None
-    return np.delete(here.attn, idle, axis=0), "A head of zero value was dropped."
+    joined[i] = share * attn[i] + (1 - share) * attn[j]
+    return joined
 
 
 def _projector(gram: Matrix) -> Matrix:

@@ -50,6 +50,12 @@ class Uncertainty:
     value_error: Matrix
 
     @property
+    def noticeable(self) -> float:
+        """Relative differences between heads that are within three standard deviations."""
+        errors = np.concatenate([self.attn_error, self.value_error])
+        return min(3 * float(errors.max()), 0.1) if np.all(np.isfinite(errors)) else 0.1
+
+    @property
     def worst(self) -> float:
         """The largest expected relative error of an attention matrix."""
         return float(self.attn_error.max())

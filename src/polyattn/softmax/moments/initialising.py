@@ -82,22 +82,6 @@ def initialise(examples: Examples, n_heads: int, rng: np.random.Generator) -> In
     return Initialisation(attn, spans.singular_values, tuple(phases), within)
 
 
-def suggest_n_heads(examples: Examples, rng: np.random.Generator, most: int = 8) -> int:
-    """The number of heads after which the singular values of the moments drop most.
-
-    A guess, for the order in which numbers are tried: heads with dependent attn or value
-    matrices, or with large logits, do not show.
-    """
-    first_order = correlate(examples, frame_of(examples))
-    drops = []
-    for n_heads in range(1, most + 1):
-        sigma = unfold(first_order, n_heads, rng).singular_values
-        if len(sigma) <= n_heads or sigma[n_heads - 1] <= 0.0:
-            break
-        drops.append(sigma[n_heads - 1] / max(float(sigma[n_heads]), 1e-300))
-    return 1 + int(np.argmax(drops)) if drops else 1
-
-
 def _starts(
     coordinates: Matrix | None, basis: Matrix, n_heads: int, rng: np.random.Generator
 ) -> list[Matrix]:
