@@ -318,6 +318,13 @@ def test_too_few_sequences_say_how_many_are_needed():
         pa.learn_softmax(many.X[: needed - 2], many.Y[: needed - 2], 3)
 
 
+def test_layers_that_do_not_fit_memory_are_refused_at_once():
+    X = np.zeros((400, 200, 200), dtype=np.int8)
+    X[:, :, 0] = np.arange(200) % 2
+    with pytest.raises(InvalidInput, match="40000 unknown entries, and descent .* 38 GB"):
+        pa.learn_softmax(X, X[:, :, :2], 1)
+
+
 def test_inputs_are_not_changed():
     X, Y = TASK.X.copy(), TASK.Y.copy()
     X.setflags(write=False)

@@ -20,6 +20,9 @@ HELD_OUT, LEAST_HELD_OUT = 0.1, 5
 # At least this many equations for each unknown, so that a fit says something.
 LEAST_EQUATIONS = 1.2
 
+# Entries of attn that can be unknown together: descent holds the square of this in memory.
+MOST_UNKNOWNS = 1 << 14
+
 # Heads that are looked for at most when their number is not given.
 MOST_HEADS = 16
 
@@ -62,6 +65,7 @@ def admit(
     room = _room_for_heads(batch, rows, n_held_out)
     if room < (n_heads or 1):
         raise InvalidInput(_too_few(batch, rows, n_heads or 1))
+    _require_memory(batch.n_dims, n_heads or 1)
     if not np.any(rows):
         raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
     return Admitted(
@@ -71,7 +75,7 @@ def admit(
         method,
         n_heads,
         room,
-        max_heads or MOST_HEADS,
+        min(max_heads or MOST_HEADS, MOST_UNKNOWNS // batch.n_dims**2),
         n_held_out,
         rounding_of(rows),
         _noise(noise),
@@ -102,6 +106,16 @@ def _require_attention(batch: SequenceBatch) -> None:
         raise InvalidInput(
             "all tokens of X are equal: attention sees differences between tokens, and there "
             "are none. Give tokens that vary."
+        )
+
+
+def _require_memory(n_dims: int, n_heads: int) -> None:
+    unknowns = n_heads * n_dims**2
+    if unknowns > MOST_UNKNOWNS:
+        raise InvalidInput(
+            f"attn would have {unknowns} unknown entries, and descent over them needs some "
+            f"{24e-9 * unknowns**2:.0f} GB; up to {MOST_UNKNOWNS} are possible. Reduce the "
+            "coordinates or the heads, or use learn_from_queries, which needs no descent over all."
         )
 
 

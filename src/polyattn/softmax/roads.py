@@ -11,13 +11,16 @@ from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.judge import Fit, Judge
 from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
-from polyattn.softmax.polish import Polished, Projection, polish, project
-from polyattn.softmax.polish.stages import descend
+from polyattn.softmax.polish import Polished, Projection, enough, polish, project
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.watch import Watch
 
 # Effort of the attempt to explain a residual that looks like noise.
 RIVAL_EFFORT = 2
+
+# Descent on all examples ends when four steps gain less than this, relatively: coarse to see
+# whether heads are right, fine once they are.
+COARSE_GAIN, FINE_GAIN = 1e-3, 1e-5
 
 # Relative residuals up to this are as exact as float64 allows.
 ROUNDING = 1e-13
@@ -117,10 +120,11 @@ class Search:
     def from_start(self, attn: np.ndarray, road: str) -> Found:
         """Descend from given heads: on few examples first, then on all."""
         with self.watch.phase("polish") as note:
-            polished = descend(self.training, attn, on_step=self.watch)
+            few = enough(self.training, len(attn))
+            polished = polish(few, attn, on_step=self.watch, gain=COARSE_GAIN)
             found = self.settled(polished.projection, road)
             note.say(
-                f"{len(polished.errors) - 1} steps of descent, held-out error "
+                f"{len(polished.errors) - 1} steps on {len(few)} examples, held-out error "
                 f"{found.fit.validation_error:.1e}.",
                 steps=len(polished.errors) - 1,
                 training_error=found.projection.error,
@@ -130,15 +134,19 @@ class Search:
 
     def settled(self, here: Projection, road: str = "") -> Found:
         """Heads brought to rest on all training examples, without redundant ones; judged."""
-        attn = self.visible.part(here.attn)
-        settled = project(self.training, attn)
+        settled = project(self.training, self.visible.part(here.attn))
         if settled.error > ROUNDING:
-            settled = polish(self.training, settled.attn, on_step=self.watch).projection
+            settled = self._descended(settled, COARSE_GAIN)
+            if self.judge.fit(settled).explained:
+                settled = self._descended(settled, FINE_GAIN)
         notes: tuple[str, ...] = ()
         if not self.visible.complete:
             notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
             settled = project(self.training, self.visible.part(settled.attn))
         return self._without_redundant(Found(settled, self.judge.fit(settled), road, notes))
+
+    def _descended(self, here: Projection, gain: float) -> Projection:
+        return polish(self.training, here.attn, on_step=self.watch, gain=gain).projection
 
     def _without_redundant(self, found: Found) -> Found:
         """The same with fewer heads, where it is exact and its heads are not determined.
