@@ -65,7 +65,7 @@ def _counted(search: Search, most_heads: int, room: int) -> Found:
         else:
             found = with_heads(search, number, COUNTING_EFFORT)
         if _gains(search, best, found):
-            best, idle = found, 0
+            best, idle = search.settled(found.projection, found.road), 0
             continue
         idle += 1
         if best.fit.explained or idle >= PATIENCE:

@@ -90,7 +90,7 @@ def learn_softmax(
             found = find_heads(search, data.n_heads, data.room, data.most_heads)
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
-            found = search.judged(watch.best or best)
+            found = search.judged(watch.best or best, watch.last)
         return _result(found, search, units, data.mode, why)
 
 

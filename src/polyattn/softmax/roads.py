@@ -15,12 +15,14 @@ from polyattn.softmax.polish import Polished, Projection, enough, polish, projec
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.watch import Watch
 
-# Effort of the attempt to explain a residual that looks like noise.
-RIVAL_EFFORT = 2
+# Effort of the attempt to explain a residual that looks like noise, and its examples.
+RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
 
-# Descent on all examples ends when four steps gain less than this, relatively: coarse to see
-# whether heads are right, fine once they are.
-COARSE_GAIN, FINE_GAIN = 1e-3, 1e-5
+# Descent happens on few examples, until four steps gain less than this, relatively.
+MOST_STEPS, COARSE_GAIN = 120, 1e-3
+
+# Steps on all examples before heads are judged: those that were right on few are right by then.
+FEW_STEPS = 8
 
 # Relative residuals up to this are as exact as float64 allows.
 ROUNDING = 1e-13
@@ -90,13 +92,14 @@ class Search:
         return self.settled(polished.projection, "growth")
 
     def with_one_more(self, found: Found) -> Found:
-        """One head more than was found, where the residual shows it best."""
+        """One head more than was found, where the residual shows it best; not yet at rest."""
         with self.watch.phase("one head more") as note:
+            few = enough(self.training, found.n_heads + 1)
+            some = self.training.first(max(len(few), RIVAL_EXAMPLES))
             here = Polished(found.projection, (found.projection.error,))
-            grown = growth.grow(
-                self.training, here, self.rng, effort=RIVAL_EFFORT, on_step=self.watch
-            )
-            rival = self.settled(grown.projection, "growth")
+            grown = growth.grow(some, here, self.rng, effort=RIVAL_EFFORT, on_step=self.watch)
+            near = polish(self.training, grown.attn, FEW_STEPS, self.watch)
+            rival = self.judged(near.projection, "growth")
             note.say(
                 f"With {rival.n_heads} heads the held-out error is "
                 f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
@@ -121,7 +124,7 @@ class Search:
         """Descend from given heads: on few examples first, then on all."""
         with self.watch.phase("polish") as note:
             few = enough(self.training, len(attn))
-            polished = polish(few, attn, on_step=self.watch, gain=COARSE_GAIN)
+            polished = polish(few, attn, MOST_STEPS, self.watch, gain=COARSE_GAIN)
             found = self.settled(polished.projection, road)
             note.say(
                 f"{len(polished.errors) - 1} steps on {len(few)} examples, held-out error "
@@ -136,17 +139,14 @@ class Search:
         """Heads brought to rest on all training examples, without redundant ones; judged."""
         settled = project(self.training, self.visible.part(here.attn))
         if settled.error > ROUNDING:
-            settled = self._descended(settled, COARSE_GAIN)
+            settled = polish(self.training, settled.attn, FEW_STEPS, self.watch).projection
             if self.judge.fit(settled).explained:
-                settled = self._descended(settled, FINE_GAIN)
+                settled = polish(self.training, settled.attn, on_step=self.watch).projection
         notes: tuple[str, ...] = ()
         if not self.visible.complete:
             notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
             settled = project(self.training, self.visible.part(settled.attn))
         return self._without_redundant(Found(settled, self.judge.fit(settled), road, notes))
-
-    def _descended(self, here: Projection, gain: float) -> Projection:
-        return polish(self.training, here.attn, on_step=self.watch, gain=gain).projection
 
     def _without_redundant(self, found: Found) -> Found:
         """The same with fewer heads, where it is exact and its heads are not determined.
@@ -167,10 +167,10 @@ class Search:
                 return self.settled(fewer, found.road).with_notes(*found.notes, sentence)
         return found
 
-    def judged(self, here: Projection) -> Found:
+    def judged(self, here: Projection, road: str) -> Found:
         """Heads as they are, with the best values on all training examples."""
         projection = project(self.training, self.visible.part(here.attn))
-        return Found(projection, self.judge.fit(projection), self.watch.present)
+        return Found(projection, self.judge.fit(projection), road)
 
 
 def uniform(examples: Examples) -> Projection:

@@ -44,6 +44,11 @@ class Watch:
         """Since the beginning."""
         return monotonic() - self.started
 
+    @property
+    def last(self) -> str:
+        """The phase that ended last; "start" before any has."""
+        return self.phases[-1].name if self.phases else self.present
+
     @contextmanager
     def phase(self, name: str) -> Iterator[Note]:
         """Time what happens inside; the note is kept as a phase, whatever ends it."""
