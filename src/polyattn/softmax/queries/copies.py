@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from polyattn.softmax.queries.calibrate import Sizes, unit_rows
 from polyattn.softmax.queries.findings import Findings, HeadsAt
@@ -159,5 +158,8 @@ def _ordered_like(start: HeadsAt, heads: HeadsAt) -> HeadsAt:
         np.linalg.norm(old[:, None] - new[None], axis=2) / np.linalg.norm(old)
         for old, new in ((start.columns, heads.columns), (start.values, heads.values))
     )
+    # Slow to import, and only this road needs it.
+    from scipy.optimize import linear_sum_assignment
+
     order = linear_sum_assignment(apart)[1]
     return replace(heads, columns=heads.columns[order], values=heads.values[order])

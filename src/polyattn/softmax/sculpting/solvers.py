@@ -5,12 +5,11 @@ Slabs are stated once, as N a - t = 0 with b - s <= t <= b + s: half the rows of
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import linprog
 
 Matrix = NDArray[np.float64]
 Status = Literal["found", "empty", "unbounded", "undecided"]
@@ -28,26 +27,20 @@ def linear_program(
     bounds[n_unknowns:] = np.stack([rhs - slack, rhs + slack], axis=1)
     equations = sparse.hstack([sparse.csc_array(normals), -sparse.eye_array(count)], "csc")
     cost = np.concatenate([-goal, np.zeros(count)])
-    answer = linprog(cost, A_eq=equations, b_eq=np.zeros(count), bounds=bounds, method="highs-ds")
-    if answer.status != 0:
-        return STATUS.get(answer.status, "undecided"), None
-    return "found", answer.x[:n_unknowns]
+    status, found = _minimise(cost, A_eq=equations, b_eq=np.zeros(count), bounds=bounds)
+    return status, None if found is None else found[:n_unknowns]
 
 
 def depth_program(normals: Matrix, rhs: Matrix, slack: Matrix) -> tuple[Status, Matrix | None]:
     """The (a, t) of least t with |N a - b| <= s + t: how much slack is missing (or to spare)."""
     count, n_unknowns = normals.shape
     widening = np.ones((count, 1))
-    answer = linprog(
+    return _minimise(
         np.concatenate([np.zeros(n_unknowns), [1.0]]),
         A_ub=np.block([[normals, -widening], [-normals, -widening]]),
         b_ub=np.concatenate([rhs + slack, slack - rhs]),
         bounds=(None, None),
-        method="highs-ds",
     )
-    if answer.status != 0:
-        return STATUS.get(answer.status, "undecided"), None
-    return "found", answer.x
 
 
 def norm_program(normals: Matrix, rhs: Matrix, slack: Matrix) -> tuple[Status, Matrix | None]:
@@ -73,3 +66,12 @@ def norm_program(normals: Matrix, rhs: Matrix, slack: Matrix) -> tuple[Status, M
         clarabel.SolverStatus.AlmostPrimalInfeasible,
     )
     return ("empty" if answer.status in infeasible else "undecided"), None
+
+
+def _minimise(cost: Matrix, **constraints: Any) -> tuple[Status, Matrix | None]:
+    """A linear program by the dual simplex method of HiGHS."""
+    # Slow to import, and only this road needs it.
+    from scipy.optimize import linprog
+
+    answer = linprog(cost, method="highs-ds", **constraints)
+    return STATUS.get(answer.status, "undecided"), answer.x if answer.status == 0 else None
