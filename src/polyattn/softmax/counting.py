@@ -54,23 +54,62 @@ def with_heads(search: Search, n_heads: int, effort: int) -> Found:
 
 
 def _counted(search: Search, most_heads: int, room: int) -> Found:
-    """One head more as long as that gains something."""
+    """The number that the quickest road shows; where it shows none, every road for each."""
+    found = _by_quickest_road(search, most_heads)
+    if found is None:
+        found = _by_every_road(search, most_heads)
+    elif found.fit.kind != "exact":
+        found = _with_fewer(search, found)
+    while found.fit.kind == "noise" and found.n_heads < min(most_heads, room):
+        rival = search.with_one_more(found)
+        if not _gains(search, found, rival):
+            return found
+        found = search.settled(rival.projection, rival.road)
+    return _contested(search, found, room) if found.fit.kind == "noise" else found
+
+
+def _by_quickest_road(search: Search, most_heads: int) -> Found | None:
+    """The first number for which a single start explains what was held out, if one does."""
+    best: Found | None = None
+    idle = 0
+    for number in range(1, most_heads + 1):
+        found = search.quickly(number)
+        if found.fit.explained:
+            return found if search.determined(found) else None
+        if best is not None and not _gains(search, best, found):
+            idle += 1
+            if idle >= PATIENCE:
+                return None
+        else:
+            best, idle = found, 0
+    return None
+
+
+def _by_every_road(search: Search, most_heads: int) -> Found:
+    """One head more as long as that gains something, each number with all roads."""
     best = with_heads(search, 1, COUNTING_EFFORT)
     idle = 0
     for number in range(2, most_heads + 1):
-        if best.fit.kind in ("exact", "declared"):
-            return best
-        if best.fit.kind == "noise":
-            found = search.with_one_more(best)
-        else:
-            found = with_heads(search, number, COUNTING_EFFORT)
+        if best.fit.explained:
+            break
+        found = with_heads(search, number, COUNTING_EFFORT)
         if _gains(search, best, found):
-            best, idle = search.settled(found.projection, found.road), 0
+            best, idle = found, 0
             continue
         idle += 1
-        if best.fit.explained or idle >= PATIENCE:
-            return best
-    return _contested(search, best, room) if best.fit.kind == "noise" else best
+        if idle >= PATIENCE:
+            break
+    return best
+
+
+def _with_fewer(search: Search, found: Found) -> Found:
+    """Fewer heads, if they explain as much: one start may have missed them."""
+    while found.n_heads > 1:
+        fewer = with_heads(search, found.n_heads - 1, COUNTING_EFFORT)
+        if not fewer.fit.explained or _gains(search, fewer, found):
+            break
+        found = fewer
+    return found
 
 
 def _contested(search: Search, found: Found, room: int) -> Found:

@@ -66,6 +66,16 @@ class Search:
         """Which part of attention the tokens show."""
         return visible(self.training)
 
+    def quickly(self, n_heads: int) -> Found:
+        """Heads by a single start of the method's first road."""
+        by_road = self.by_sculpting if self.method == "sculpt" else self.by_moments
+        return by_road(n_heads)
+
+    def determined(self, found: Found) -> bool:
+        """Whether the data determine every head that was found."""
+        bars = self.judge.error_bars(found.projection, found.fit, self.visible)
+        return found.fit.well_determined(bars)
+
     def by_moments(self, n_heads: int) -> Found:
         """Moments say where heads lie, descent takes them there."""
         start = moments.initialise(self.training, n_heads, self.rng)
@@ -154,11 +164,7 @@ class Search:
         Exact heads that are distinct and not idle are determined, so where they are not, some
         are equal or idle: one fewer is as exact.
         """
-        if found.fit.kind != "exact" or found.n_heads == 1:
-            return found
-        if found.fit.well_determined(
-            self.judge.error_bars(found.projection, found.fit, self.visible)
-        ):
+        if found.fit.kind != "exact" or found.n_heads == 1 or self.determined(found):
             return found
         for attn, sentence in smaller_heads(found.projection):
             fewer = polish(self.training, attn, on_step=self.watch).projection
