@@ -48,10 +48,15 @@ def describe(
             "On such tokens the function is right; tokens of more values would settle the heads.",
         )
     if not fit.well_determined(bars):
+        reason = (
+            f"attn or value of a head is uncertain by {100 * bars.worst:.2g} %"
+            if fit.converged
+            else f"descent crept to an error of {fit.validation_error:.1e} and no further"
+        )
         return Outcome(
             "ill_determined",
             f"A layer of {heads} explains the held-out examples, but they do not determine it: "
-            f"the attention of a head is uncertain by {100 * bars.worst:.2g} %.{extra}",
+            f"{reason}.{extra}",
             "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
         )
     if fit.kind == "exact":
@@ -65,8 +70,8 @@ def describe(
     return Outcome(
         "recovered",
         f"Recovered up to noise: {heads}. On {n_held_out} held-out sequences nothing is left but "
-        f"noise {source}, {100 * fit.validation_error:.2g} % of the targets; attention matrices "
-        f"are expected to be right to {100 * bars.worst:.2g} %.{extra}",
+        f"noise {source}, {100 * fit.validation_error:.2g} % of the targets; attn and value "
+        f"of every head are expected to be right to {100 * bars.worst:.2g} %.{extra}",
         "More examples shrink the error bars (attn_std, value_std)."
         if fit.kind == "declared"
         else "That the residuals are noise is a conclusion of tests; pass noise=... if its size "

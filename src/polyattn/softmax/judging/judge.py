@@ -19,13 +19,14 @@ from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_s
 from polyattn.softmax.judging.uncertainty import Uncertainty, uncertainty
 from polyattn.softmax.polish.projection import Projection
 
-# Held-out relative errors up to this are exact, when targets are rounded to float64.
-EXACT = 1e-9
+# Held-out relative errors up to this are exact, when targets are rounded to float64; descent
+# that has not come down to the second is still on its way, as it is with redundant heads.
+EXACT, CONVERGED = 1e-9, 1e-11
 
 # Residuals of exact fits are small multiples of the rounding of the targets.
 ROUNDINGS = 8.0
 
-# The expected relative error of an attention matrix that still counts as recovered.
+# The expected relative error of attn and of value that still counts as recovered.
 MOST_EXACT_ERROR, MOST_NOISY_ERROR = 1e-4, 0.5
 
 # Above this share of the targets a residual is not called noise unless the caller said so.
@@ -37,6 +38,7 @@ class Fit:
     """How held-out residuals were explained; ``kind`` is empty where they were not.
 
     sigma : standard deviation of the targets' errors, in scaled units
+    converged : whether the error is rounding, or noise, and not what descent has left over
     scores, failed : of the tests for noise, see ``residuals.py``
     """
 
@@ -45,6 +47,7 @@ class Fit:
     sigma: float
     scores: dict[str, float] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
+    converged: bool = True
 
     @property
     def explained(self) -> bool:
@@ -53,7 +56,8 @@ class Fit:
 
     def well_determined(self, bars: Uncertainty) -> bool:
         """Whether the expected error of every head is small enough to call it recovered."""
-        return bars.worst <= (MOST_EXACT_ERROR if self.kind == "exact" else MOST_NOISY_ERROR)
+        allowed = MOST_EXACT_ERROR if self.kind == "exact" else MOST_NOISY_ERROR
+        return self.converged and bars.worst <= allowed
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ class Judge:
         n_unknowns = self.n_unknowns(len(projection.attn))
         sigma = self._sigma(training, n_unknowns)
         if not self.noise and held_out.error <= self.tolerance:
-            return Fit("exact", held_out.error, sigma)
+            converged = held_out.error <= max(CONVERGED, ROUNDINGS * self.rounding)
+            return Fit("exact", held_out.error, sigma, converged=converged)
         scores = noise_scores(training, held_out, n_unknowns)
         if self.noise is None:
             failed = alarms(scores) + (("share",) if held_out.error > MOST_NOISE else ())

@@ -57,8 +57,8 @@ class Uncertainty:
 
     @property
     def worst(self) -> float:
-        """The largest expected relative error of an attention matrix."""
-        return float(self.attn_error.max())
+        """The largest expected relative error of an attention or a value matrix."""
+        return float(max(self.attn_error.max(), self.value_error.max()))
 
 
 def uncertainty(
