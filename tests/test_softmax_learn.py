@@ -64,6 +64,16 @@ def test_every_shape(name):
     assert worst(found, task.layer) < EXACT
 
 
+def test_every_sequence_of_another_length():
+    layer = pa.data.random_softmax_layer(3, n_heads=2, random_state=12)
+    rng = np.random.default_rng(12)
+    X = [rng.standard_normal((length, 3)) for length in range(2, 62)]
+    found = pa.learn_softmax(X, layer(X))
+    assert found.recovered
+    assert found.n_held_out == 6
+    assert worst(found, layer) < EXACT
+
+
 def test_what_was_learned_at_one_length_is_right_at_all():
     task = pa.data.planted_softmax(60, 4, 6, n_heads=2, random_state=8)
     found = pa.learn_softmax(task.X, task.Y, 2)
@@ -243,10 +253,9 @@ def test_a_parity_that_was_not_found_is_not_claimed(monkeypatch):
     layer = pa.softmax.parity_layer((0, 1, 2), marker=3, output=0, n_dims=8, beta=3.0, n_outputs=1)
     X = pa.data.boolean_sequences(600, 4, 8, random_state=2)
     found = pa.learn_softmax(X, layer(X), 3, method="moments", max_seconds=8)
-    if found.recovered:
-        assert worst(found, layer) < 1e-3
-    else:
-        assert found.validation_error > 1e-3
+    assert not found.recovered or worst(found, layer) < 1e-3
+    if found.validation_error > 1e-3:
+        assert found.outcome.name in ("not_recovered", "out_of_time")
 
 
 # Stopping --------------------------------------------------------------------------------------
@@ -258,6 +267,21 @@ def test_time_over_keeps_the_best_layer():
     assert found.outcome.name == "out_of_time"
     assert found.layer.n_dims == 8
     assert np.isfinite(found.validation_error)
+
+
+def test_noise_is_not_concluded_from_a_search_that_was_stopped():
+    """With few outputs one head of two may look right up to noise; only the end decides."""
+    for seed in range(5):
+        task = pa.data.planted_softmax(60, 3, 4, 2, 2, 2.0, family="identity", random_state=seed)
+        for steps in (5, 20, 60):
+            count = iter(range(10**6))
+
+            def stop(*_, count=count, steps=steps):
+                if next(count) == steps:
+                    raise KeyboardInterrupt
+
+            found = pa.learn_softmax(task.X, task.Y, callback=stop)
+            assert not found.recovered or worst(found, task.layer) < 1e-3
 
 
 def test_an_interrupt_keeps_the_best_layer():

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.residuals import gain_score, residuals
 from polyattn.softmax.roads import Found, Search
@@ -146,5 +148,5 @@ def _fall(judge: Judge, before: Found, after: Found) -> float:
     unknowns = judge.n_unknowns(after.n_heads)
     freedom = max(judge.training.n_rows * judge.training.n_outputs - unknowns, 1)
     more = max(unknowns - judge.n_unknowns(before.n_heads), 1)
-    left = after.projection.error**2
+    left = max(after.projection.error**2, np.finfo(np.float64).tiny)
     return (before.projection.error**2 - left) / more / (left / freedom)

@@ -115,10 +115,10 @@ class Examples:
 
     def split(self, count: int) -> tuple[Examples, Examples]:
         """About ``count`` examples, every length in its proportion, and the others."""
-        share = min(1.0, count / len(self))
-        borders = [round(share * len(group)) for group in self.groups]
-        if sum(borders) == 0:
-            borders[0] = 1
+        share = min(1.0, max(count, 1) / len(self))
+        # Rounding running totals, not each part: many lengths with few examples add up.
+        totals = np.rint(share * np.cumsum([len(group) for group in self.groups])).astype(int)
+        borders = np.diff(totals, prepend=0).tolist()
         pairs = list(zip(self.groups, borders, strict=True))
         before = tuple(group.part(0, border) for group, border in pairs if border)
         after = tuple(

@@ -105,7 +105,8 @@ def _result(
         projection.attn, projection.value, search.training.queries(), max(ALIKE, bars.noticeable)
     )
     outcome = describe(fit, bars, len(judge.held_out), found.notes, pairs)
-    if stopped_by and outcome.name != "recovered":
+    # That residuals are noise is settled only at the end of the search.
+    if stopped_by and (fit.kind == "noise" or outcome.name != "recovered"):
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
     return LearnedSoftmax(
         layer=SoftmaxAttention(*units.restore(projection.attn, projection.value), mode),
