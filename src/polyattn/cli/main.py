@@ -16,6 +16,7 @@ from polyattn.cli.fit import fit
 from polyattn.cli.learn_softmax import learn_softmax_verb
 from polyattn.cli.predict import predict
 from polyattn.cli.program.group import program
+from polyattn.cli.reproduce import reproduce
 from polyattn.cli.show import show
 from polyattn.errors import PolyattnError
 
@@ -46,7 +47,18 @@ def cli() -> None:
     """
 
 
-for verb in (demo, fit, predict, certify, audit, show, learn_softmax_verb, program, bench):
+for verb in (
+    demo,
+    fit,
+    predict,
+    certify,
+    audit,
+    show,
+    learn_softmax_verb,
+    program,
+    reproduce,
+    bench,
+):
     cli.add_command(verb)
 
 

@@ -1,0 +1,121 @@
+"""reproduce: run the cells that are not finished yet, then write table, picture and page."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from polyattn.errors import InvalidInput, missing_extra, require_choice, require_integer
+from polyattn.experiments.reproduction.catalogue import find
+from polyattn.experiments.reproduction.cells import Finished, FinishedCells
+from polyattn.experiments.reproduction.experiment import PROFILES, Experiment, Row, Settings
+from polyattn.experiments.reproduction.outcome import Reproduction
+from polyattn.experiments.reproduction.page import write_pages
+from polyattn.experiments.reproduction.surroundings import surroundings
+
+#: Called with the number of finished cells, the number of all cells, and what was just done.
+Listener = Callable[[int, int, str], None]
+
+
+def reproduce(
+    name: str,
+    out: str | os.PathLike[str],
+    profile: str = "smoke",
+    fresh: bool = False,
+    n_jobs: int = 1,
+    on_cell: Listener | None = None,
+) -> Reproduction:
+    """Run an experiment and write ``OUT/NAME/`` with table, picture and page.
+
+    Cells that an earlier run finished are taken from there unless ``fresh``.  With ``n_jobs``
+    above 1 cells share the machine, and so do the times they measure.
+    """
+    experiment = find(name)
+    require_choice("profile", profile, PROFILES)
+    require_integer("n_jobs", n_jobs)
+    _require_extras(experiment)
+    folder = Path(out) / name
+    finished = FinishedCells(experiment, folder / "cells")
+    cells = list(experiment.cells(profile))
+    missing = [settings for settings in cells if fresh or finished.read(settings) is None]
+    n_known = len(cells) - len(missing)
+    if on_cell is not None:
+        on_cell(n_known, len(cells), "")
+    for number, settings in enumerate(_run(experiment, missing, finished, n_jobs), start=1):
+        if on_cell is not None:
+            on_cell(n_known + number, len(cells), describe(settings))
+    done = [cell for settings in cells if (cell := finished.read(settings)) is not None]
+    rows = _table(cells, done)
+    made = Reproduction(
+        experiment, profile, rows, experiment.findings(rows), experiment.gates(rows),
+        sum(cell.seconds for cell in done), surroundings(),
+    )  # fmt: skip
+    made.write_table(folder)
+    write_pages(made, folder)
+    return made
+
+
+def describe(settings: Settings) -> str:
+    """Settings on one line."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def _run(
+    experiment: Experiment, missing: Sequence[Settings], finished: FinishedCells, n_jobs: int
+) -> Iterator[Settings]:
+    """Run cells and keep their rows; yields the settings of each as it is finished."""
+    if n_jobs == 1:
+        for settings in missing:
+            finished.keep(settings, _timed(experiment, settings))
+            yield settings
+        return
+    with ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(_run_alone, experiment.name, one): one for one in missing}
+        try:
+            for done in as_completed(running):
+                finished.keep(running[done], done.result())
+                yield running[done]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _run_alone(name: str, settings: Settings) -> Finished:
+    """One cell in a process of its own, on one thread."""
+    experiment = find(name)
+    if experiment.needs_torch:
+        import torch
+
+        torch.set_num_threads(1)
+    with threadpool_limits(1):
+        return _timed(experiment, settings)
+
+
+def _timed(experiment: Experiment, settings: Settings) -> Finished:
+    start = time.perf_counter()
+    rows = experiment.run(settings)
+    return Finished(rows, time.perf_counter() - start)
+
+
+def _table(cells: Sequence[Settings], done: Sequence[Finished]) -> list[Row]:
+    """All rows, each with the settings of its cell in front."""
+    pairs = zip(cells, done, strict=True)
+    rows = [settings | row for settings, cell in pairs for row in cell.rows]
+    names = {tuple(row) for row in rows}
+    if len(names) != 1:
+        raise InvalidInput(f"all rows of an experiment must have the same columns; got {names}.")
+    return rows
+
+
+def _require_extras(experiment: Experiment) -> None:
+    """Refuse before hours of work, not after them."""
+    for package, extra in (("matplotlib", "plots"), ("torch", "torch")):
+        needed = package == "matplotlib" or experiment.needs_torch
+        if needed and find_spec(package) is None:
+            raise missing_extra(package, extra)

@@ -1,0 +1,134 @@
+"""Figures that follow the page: drawn by matplotlib, shown as SVG in the colours of the page.
+
+A figure is drawn in the fixed colours below.  On a page they become the CSS variables of the
+page, so one drawing serves light, dark and print; in a file they stay as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+
+from polyattn.errors import missing_extra
+from polyattn.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.figure import Figure
+
+INK, SOFT, LINE = "#1d2430", "#5c6675", "#d5d8d0"
+OURS, OTHER, THIRD, FOURTH = "#0b6e4f", "#b3541e", "#35569c", "#8a3b78"
+
+#: Colours of a drawing and what they are called on a page.
+VARIABLES = {
+    INK: "--ink", SOFT: "--soft", LINE: "--line",
+    OURS: "--ours", OTHER: "--other", THIRD: "--third", FOURTH: "--fourth",
+}  # fmt: skip
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "polyattn",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": SOFT,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "savefig.dpi": 160,
+}
+
+_numbers = count(1)
+
+
+def new_figure(width: float = 6.4, height: float = 3.2) -> Figure:
+    """An empty figure (inches) without any global state; draw on it within ``drawing()``."""
+    figure_type = _matplotlib_figure()
+    with drawing():
+        return figure_type(figsize=(width, height), layout="constrained")
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Within the block axes, text and lines are made in the style of the house."""
+    _matplotlib_figure()
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        yield
+
+
+def inline_svg(figure: Figure, label: str, caption: str = "") -> Markup:
+    """The figure as part of a page; ``label`` says what it shows to those who do not see it."""
+    text = _svg(figure).decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', _opening(label), text, count=1)
+    # Several figures share one page, so their names must differ.
+    prefix = f"f{next(_numbers)}-"
+    text = re.sub(r'\bid="', f'id="{prefix}', text)
+    text = re.sub(r'(href="#|url\(#)', rf"\1{prefix}", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
+    shown = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return Markup(f"<figure>{text}{shown}</figure>")  # noqa: S704 – matplotlib escapes its text
+
+
+def save_figure(figure: Figure, stem: Path) -> None:
+    """Write STEM.png and STEM.svg, on white."""
+    with drawing():
+        for suffix in ("png", "svg"):
+            buffer = io.BytesIO()
+            metadata = {"Date": None} if suffix == "svg" else None
+            figure.savefig(buffer, format=suffix, facecolor="white", metadata=metadata)
+            write_atomically(stem.with_suffix(f".{suffix}"), _writer(buffer.getvalue()))
+
+
+def _svg(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    with drawing():
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _opening(label: str) -> str:
+    """The first tag: no fixed size, so the page decides; readable aloud."""
+    name = str(escape(label)).replace("\\", "\\\\")
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        rf'viewBox="\1" role="img" aria-label="{name}">'
+    )
+
+
+def _writer(content: bytes) -> Any:
+    return lambda file: file.write(content)
+
+
+def _matplotlib_figure() -> type[Figure]:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        raise missing_extra("matplotlib", "plots") from None
+    return Figure
