@@ -23,6 +23,9 @@ NAMES = tuple(_MODULES)
 def find(name: str) -> Experiment:
     """The experiment of that name."""
     if name not in _MODULES:
-        raise InvalidInput(f"there is no experiment {name!r}; the names are {', '.join(NAMES)}.")
+        raise InvalidInput(
+            f"there is no experiment {name!r}; the names are {', '.join(NAMES)}, "
+            "and for the command line also all."
+        )
     experiment: Experiment = import_module(_MODULES[name]).EXPERIMENT
     return experiment

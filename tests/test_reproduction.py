@@ -1,0 +1,296 @@
+"""The frame of reproductions: cells that resume, tables, pages, and what is refused."""
+
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import types
+
+import pytest
+from click.testing import CliRunner
+
+from polyattn.cli.main import cli
+from polyattn.errors import FileFormatError, InvalidInput, MissingExtra
+from polyattn.experiments.reproduction import NAMES, Experiment, Gate, catalogue, find, reproduce
+from polyattn.report.figures import OURS, new_figure
+
+N_CELLS = 4
+
+
+def squares(settings):
+    return [{"square": settings["number"] ** 2, "note": None}]
+
+
+def draw(rows):
+    figure = new_figure()
+    axes = figure.subplots()
+    axes.plot([row["number"] for row in rows], [row["square"] for row in rows], color=OURS)
+    return figure
+
+
+def experiment(run=squares, **changes):
+    """Squares of the numbers 0, 1, 2, 3: an experiment with a known answer."""
+    largest = (N_CELLS - 1) ** 2
+    parts = {
+        "name": "squares",
+        "title": "Squares <b>& more",
+        "claim": "Squares grow.",
+        "reference": "[nobody: figure 0]",
+        "cells": lambda profile: [
+            {"number": n, "kind": profile} for n in range(N_CELLS if profile == "smoke" else 6)
+        ],
+        "run": run,
+        "findings": lambda rows: [f"The last is {rows[-1]['square']}."],
+        "gates": lambda rows: [
+            Gate("the largest is right", rows[-1]["square"] == largest, str(rows[-1]["square"]))
+        ],
+        "draw": draw,
+    }
+    return Experiment(**(parts | changes))
+
+
+@pytest.fixture
+def register(monkeypatch):
+    """Give an experiment a name for one test."""
+
+    def add(made):
+        module = types.ModuleType("registered_experiment")
+        module.EXPERIMENT = made
+        monkeypatch.setitem(sys.modules, "registered_experiment", module)
+        monkeypatch.setitem(catalogue._MODULES, made.name, "registered_experiment")
+        return made
+
+    return add
+
+
+def test_everything_is_written(register, tmp_path):
+    register(experiment())
+    made = reproduce("squares", tmp_path)
+    folder = tmp_path / "squares"
+    assert made.passed
+    assert {path.name for path in folder.iterdir()} == {
+        "cells", "figure.png", "figure.svg", "index.html", "table.csv", "table.json",
+    }  # fmt: skip
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["square"] for row in rows] == ["0", "1", "4", "9"]
+    content = json.loads((folder / "table.json").read_text())
+    assert content["rows"][2] == {"number": 2, "kind": "smoke", "square": 4, "note": None}
+    assert content["gates"] == [{"claim": "the largest is right", "passed": True, "seen": "9"}]
+    assert content["surroundings"]["numpy"]
+    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_pages_hold_the_claim_the_findings_and_the_gates(register, tmp_path):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    page = (tmp_path / "squares" / "index.html").read_text()
+    for part in ("Squares grow.", "The last is 9.", "the largest is right", "holds", "<svg"):
+        assert part in page
+    assert "Squares &lt;b&gt;&amp; more" in page
+    assert "<b>&" not in page
+    index = (tmp_path / "index.html").read_text()
+    assert 'href="squares/index.html"' in index
+    assert "1 of 1 hold" in index
+
+
+def test_finished_cells_are_not_run_again(register, tmp_path):
+    seen = []
+
+    def once(settings):
+        seen.append(settings["number"])
+        if settings["number"] == 2 and len(seen) == 3:
+            raise KeyboardInterrupt
+        return squares(settings)
+
+    register(experiment(once))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("squares", tmp_path)
+    steps = []
+    made = reproduce("squares", tmp_path, on_cell=lambda *step: steps.append(step))
+    assert seen == [0, 1, 2, 2, 3]
+    assert made.passed
+    assert [step[:2] for step in steps] == [(2, 4), (3, 4), (4, 4)]
+    assert steps[-1][2] == "number 3, kind smoke"
+    reproduce("squares", tmp_path)
+    assert len(seen) == 5
+    reproduce("squares", tmp_path, fresh=True)
+    assert len(seen) == 9
+
+
+def test_time_of_cells_is_kept_when_they_are_not_run_again(register, tmp_path):
+    register(experiment())
+    first = reproduce("squares", tmp_path)
+    assert reproduce("squares", tmp_path).seconds == first.seconds > 0
+
+
+def test_a_new_revision_runs_all_cells_again(register, tmp_path):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    register(experiment(lambda _: [{"square": -1, "note": ""}], revision=2))
+    assert not reproduce("squares", tmp_path).passed
+
+
+def test_profiles_do_not_mix(register, tmp_path):
+    register(experiment())
+    reproduce("squares", tmp_path, profile="full")
+    made = reproduce("squares", tmp_path, profile="smoke")
+    assert len(made.rows) == N_CELLS
+
+
+def test_a_damaged_cell_is_named(register, tmp_path):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    cell = next((tmp_path / "squares" / "cells").iterdir())
+    cell.write_text(cell.read_text()[:-20])
+    with pytest.raises(FileFormatError, match=f"{cell.name}.*remove it"):
+        reproduce("squares", tmp_path)
+
+
+def test_rows_with_other_columns_are_refused(register, tmp_path):
+    register(experiment(lambda settings: [{f"square{settings['number']}": 0}]))
+    with pytest.raises(InvalidInput, match="same columns"):
+        reproduce("squares", tmp_path)
+
+
+def test_a_value_that_is_no_number_is_refused(register, tmp_path):
+    register(experiment(lambda _: [{"square": float("nan"), "note": None}]))
+    with pytest.raises(ValueError, match="JSON"):
+        reproduce("squares", tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_an_experiment(name):
+    found = find(name)
+    assert found.name == name
+    for profile in ("smoke", "full"):
+        cells = [tuple(settings.items()) for settings in found.cells(profile)]
+        assert len(set(cells)) == len(cells) > 0
+        assert len({tuple(key for key, _ in cell) for cell in cells}) == 1
+    assert found.claim
+    assert found.reference
+
+
+def test_an_unknown_name_lists_the_names(tmp_path):
+    done = CliRunner().invoke(cli, ["reproduce", "figure-9", "--out", str(tmp_path)])
+    assert done.exit_code == 1
+    assert all(name in done.stderr for name in ("figure-9", *NAMES, "all"))
+
+
+def test_the_verb_prints_gates(register, tmp_path):
+    register(experiment())
+    done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.stderr
+    assert "the largest is right" in done.stdout
+    assert "holds" in done.stdout
+    done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path), "--json"])
+    (summary,) = json.loads(done.stdout)["reproductions"]
+    assert summary["passed"] is True
+    assert "rows" not in summary
+
+
+def test_a_failing_gate_is_an_error(register, tmp_path):
+    register(experiment())
+    arguments = ["reproduce", "squares", "--profile", "full", "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 1
+    assert "FAILS" in done.stdout
+    assert "gates fail in: squares" in done.stderr
+    assert "fails" in (tmp_path / "squares" / "index.html").read_text()
+
+
+def test_an_interrupted_run_says_how_to_go_on(register, tmp_path):
+    def stop(settings):
+        if settings["number"] == 1:
+            raise KeyboardInterrupt
+        return squares(settings)
+
+    register(experiment(stop))
+    done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "1 of 4 cells are finished; the same command goes on from there" in done.stderr
+
+
+def test_the_output_must_be_a_folder(register, tmp_path):
+    register(experiment())
+    (tmp_path / "file").write_text("taken")
+    done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path / "file")])
+    assert done.exit_code == 1
+    assert "must be a folder" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(register, tmp_path, monkeypatch):
+    """Root may write anywhere, so the answer of the system is replaced."""
+    register(experiment())
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InvalidInput, match="cannot be written to"):
+        reproduce("squares", tmp_path)
+
+
+@pytest.mark.parametrize(("package", "extra"), [("matplotlib", "plots"), ("torch", "torch")])
+def test_a_missing_package_is_named_before_the_work(
+    register, tmp_path, monkeypatch, package, extra
+):
+    def never(_):
+        raise AssertionError
+
+    register(experiment(never, needs_torch=True))
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "polyattn.experiments.reproduction.running.find_spec",
+        lambda name: None if name == package else real(name),
+    )
+    with pytest.raises(MissingExtra, match=rf"polyattn\[{extra}\]"):
+        reproduce("squares", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"profile": "quick"}, "profile must be one of"), ({"n_jobs": 0}, "n_jobs must be")],
+)
+def test_wrong_arguments_are_refused(register, tmp_path, arguments, message):
+    register(experiment())
+    with pytest.raises(InvalidInput, match=message):
+        reproduce("squares", tmp_path, **arguments)
+
+
+def test_cells_run_in_processes_of_their_own(tmp_path):
+    """In a fresh interpreter whose children can import the experiment."""
+    (tmp_path / "sitecustomize.py").write_text(
+        textwrap.dedent("""
+            import sys, types, os
+            class Module(types.ModuleType):
+                @property
+                def EXPERIMENT(self):
+                    from polyattn.experiments.reproduction import Experiment, Gate
+                    from polyattn.report.figures import new_figure
+                    return Experiment(
+                        "pids", "t", "c", "r",
+                        lambda profile: [{"number": n} for n in range(4)],
+                        lambda settings: [{"pid": os.getpid()}],
+                        lambda rows: [], lambda rows: [], lambda rows: new_figure(),
+                    )
+            sys.modules["pids_module"] = Module("pids_module")
+            import polyattn.experiments.reproduction.catalogue as catalogue
+            catalogue._MODULES["pids"] = "pids_module"
+        """)
+    )
+    code = textwrap.dedent("""
+        import os
+        from polyattn.experiments.reproduction import reproduce
+        if __name__ == "__main__":
+            made = reproduce("pids", "out", n_jobs=2)
+            pids = {row["pid"] for row in made.rows}
+            assert os.getpid() not in pids and 1 <= len(pids) <= 2, pids
+            print([row["number"] for row in made.rows])
+    """)
+    (tmp_path / "main.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[0, 1, 2, 3]"
