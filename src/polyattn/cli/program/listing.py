@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from polyattn.cli.console import emit, json_option, working
-from polyattn.cli.program.machines import READY, title
+from polyattn.cli.program.machines import READY
 from polyattn.cli.program.programs import (
     PROGRAMS,
     STYLES,
@@ -42,7 +42,7 @@ def list_programs(as_json: bool, **sizes: Any) -> None:
     machines = [
         {
             "name": name, "about": each.about, "kind": each.make().kind,
-            "title": title(each.make()), "example": f"polyattn program run {name} {each.example}",
+            "title": each.make().title, "example": f"polyattn program run {name} {each.example}",
         }
         for name, each in READY.items()
     ]  # fmt: skip

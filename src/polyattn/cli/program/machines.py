@@ -9,7 +9,7 @@ from pathlib import Path
 
 from polyattn.errors import InvalidInput
 from polyattn.programs import machines as ready
-from polyattn.programs.machines import DFA, NamedMachine, TuringMachine, load_machine
+from polyattn.programs.machines import NamedMachine, TuringMachine, load_machine
 from polyattn.programs.machines.named import LAST
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -78,13 +78,6 @@ def find_machine(text: str) -> NamedMachine:
     )
 
 
-def title(named: NamedMachine) -> str:
-    """What a machine is, in a few words."""
-    kind = "DFA" if isinstance(named.machine, DFA) else "Turing machine"
-    sizes = f"{_count(len(named.states), 'state')}, {_count(len(named.letters), 'letter')}"
-    return f"{named.name + ', ' if named.name else ''}{kind} with {sizes}"
-
-
 def _divisibility(text: str) -> NamedMachine:
     numbers = text.partition(":")[2].split(",")
     if not 1 <= len(numbers) <= 2 or not all(each.strip().isdecimal() for each in numbers):
@@ -99,7 +92,3 @@ def _divisibility(text: str) -> NamedMachine:
     dfa = ready.divisibility(divisor, base)
     states = tuple(map(str, range(divisor)))
     return NamedMachine(dfa, states, tuple(_DIGITS[:base]), text, decides=True)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
-from polyattn.cli.program.machines import title
 from polyattn.cli.program.running import Ran, execute
 from polyattn.errors import InvalidInput
 from polyattn.programs import DFA, universal_dfa
@@ -40,7 +39,7 @@ def run_dfa(
         "start": named.states[0], "states": names, "final": named.states[last], "accepts": accepts,
     }  # fmt: skip
     rows: dict[str, object] = {
-        "machine": title(named),
+        "machine": named.title,
         "word": named.written(word) or "(empty)",
         "final state": named.states[last],
     }

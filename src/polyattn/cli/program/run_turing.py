@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from polyattn.cli.program.machines import title
 from polyattn.cli.program.running import Ran, execute
-from polyattn.cli.program.tape import TapeView, view_of
 from polyattn.errors import InvalidInput
 from polyattn.programs import TuringMachine, TuringRun, universal_turing_machine
 from polyattn.programs.machines import NamedMachine
 from polyattn.programs.machines.named import start_cell
+from polyattn.programs.machines.tape import TapeView, view_of
 
 MAX_STEPS = 1000
 
@@ -107,7 +106,7 @@ def _content(
 def _rows(named: NamedMachine, result: TuringRun, view: TapeView) -> dict[str, object]:
     halted = "yes" if result.halted else "no: the limit of steps (--max-steps) ended the run"
     rows: dict[str, object] = {
-        "machine": title(named),
+        "machine": named.title,
         "tape": view.written() or "(blank)",
         "state": view.state,
         "position": view.position,

@@ -13,6 +13,7 @@ from polyattn.programs.language.attributes import Attribute, Value
 from polyattn.programs.language.schema import Token
 from polyattn.programs.machines import NamedMachine
 from polyattn.programs.running.decode import tasks_of
+from polyattn.programs.words import value_words
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,5 @@ def token_lines(ran: Ran, steps: int) -> list[str]:
 
 def _atom(attribute: Attribute, value: Value, times: int, named: NamedMachine) -> str:
     sign = {1: "", -1: "-"}.get(times, f"{times}*")
-    if isinstance(value, str):
-        return f"{sign}{attribute.name}({value})"
-    names = {"state": named.states, "letter": named.letters}
-    parts = [
-        names[sort.name][part] if isinstance(part, int) and sort.name in names else str(part)
-        for sort, part in zip(attribute.sorts, value, strict=True)
-    ]
-    return f"{sign}{attribute.name}({', '.join(parts)})" if parts else f"{sign}{attribute.name}"
+    inside = value_words(attribute, value, named)
+    return f"{sign}{attribute.name}({inside})" if inside else f"{sign}{attribute.name}"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polyattn.cli.console import emit, facts, json_option, working
-from polyattn.cli.program.machines import find_machine, title
+from polyattn.cli.program.machines import find_machine
 from polyattn.cli.program.programs import PROGRAMS, make_program, program_facts, size_options
 from polyattn.programs import DFA, Program
 from polyattn.programs import compile as compile_program
@@ -106,7 +106,7 @@ def machine_text(named: NamedMachine) -> list[RenderableType]:
         "tape": named.written(named.input) if named.kind != "dfa" and named.input else None,
     }
     known = {key: each for key, each in rest.items() if each is not None}
-    return [title(named), table, facts("machine", known)]
+    return [named.title, table, facts("machine", known)]
 
 
 def _rule(rule: list[str]) -> str:

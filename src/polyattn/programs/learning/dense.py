@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.learning.untied.layer import ActiveLayer
@@ -27,9 +28,13 @@ class DensePredictor:
         self._entries = np.sum(tokens[:, active.first] * tokens[:, active.second], axis=0)
         self._last = tokens[-1]
 
+    def output(self) -> NDArray[np.float64]:
+        """The layer's output (d,) after the last token, before rounding."""
+        return self._layer.step(self._entries, self._last)
+
     def next_token(self) -> Token:
         """The token that comes next, rounded; it is appended."""
-        rounded = self._schema.round(self._layer.step(self._entries, self._last))
+        rounded = self._schema.round(self.output())
         self._last = rounded.astype(np.float64)
         active = self._layer.active
         self._entries += self._last[active.first] * self._last[active.second]

@@ -66,7 +66,10 @@ class RelationPredictor:
         """Begin with the tokens of a prompt."""
         self._history.start(prompt)
 
+    def output(self) -> NDArray[np.float64]:
+        """The layer's output (d,) after the last token, before rounding."""
+        return self._span.outputs(self._history.row)[0]
+
     def next_token(self) -> Token:
         """The token that comes next, rounded; it is appended."""
-        outputs = self._span.outputs(self._history.row)[0]
-        return self._history.append(outputs)
+        return self._history.append(self.output())

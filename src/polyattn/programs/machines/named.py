@@ -66,6 +66,13 @@ class NamedMachine:
         """``dfa`` or ``turing``."""
         return "dfa" if isinstance(self.machine, DFA) else "turing"
 
+    @property
+    def title(self) -> str:
+        """What the machine is, in a few words."""
+        kind = "DFA" if self.kind == "dfa" else "Turing machine"
+        sizes = f"{_count(len(self.states), 'state')}, {_count(len(self.letters), 'letter')}"
+        return f"{self.name + ', ' if self.name else ''}{kind} with {sizes}"
+
     def read(self, given: Any, what: str = "input") -> list[int]:
         """The numbers of letters: of names in a list, or in a text.
 
@@ -129,6 +136,10 @@ def read_letters(given: Any, letters: tuple[str, ...], what: str) -> list[int]:
             )
         found.append(numbers[str(name)])
     return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _split(text: str, letters: tuple[str, ...]) -> list[str]:

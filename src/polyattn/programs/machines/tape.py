@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyattn.programs import TuringRun
-from polyattn.programs.machines import NamedMachine, TuringStep
-from polyattn.programs.machines.turing import HALT
+from polyattn.programs.machines.named import NamedMachine
+from polyattn.programs.machines.turing import HALT, TuringRun, TuringStep
 
 # Cells on a line; longer tapes are cut around the head.
 _WIDTH = 31
 
-_MOVES = {-1: "left", 0: "stay", 1: "right"}
+MOVES = {-1: "left", 0: "stay", 1: "right"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class TapeView:
             place = self.places[number]
             done = (
                 f"read {letters[step.read]}, write {letters[step.write]}, "
-                f"{_MOVES[step.move]}, {self.after(step)}"
+                f"{MOVES[step.move]}, {self.after(step)}"
             )
             state = self.named.states[step.state]
             found.append(f"{number:5d}  {self._cells(tape, place)}  {state}: {done}")
@@ -81,17 +81,16 @@ class TapeView:
         return [*found, f"{self.run.steps:5d}  {self._cells(self.final, self.position)}  {end}"]
 
     def _cells(self, tape: list[int], place: int) -> str:
-        head = place - self.first
-        start = min(max(0, head - _WIDTH // 2), max(0, len(tape) - _WIDTH))
-        end = min(len(tape), start + _WIDTH)
         width = max(map(len, self.named.letters))
-        cells = [
-            f"[{self.named.letters[tape[at]]:^{width}}]"
-            if at == head
-            else f" {self.named.letters[tape[at]]:^{width}} "
-            for at in range(start, end)
-        ]
-        return f"{'..' if start else ''}{''.join(cells)}{'..' if end < len(tape) else ''}"
+        return cells_line([f"{self.named.letters[x]:^{width}}" for x in tape], place - self.first)
+
+
+def cells_line(cells: Sequence[str], head: int | None) -> str:
+    """Cells on one line, the head in brackets; long tapes are cut around it."""
+    start = min(max(0, (head or 0) - _WIDTH // 2), max(0, len(cells) - _WIDTH))
+    end = min(len(cells), start + _WIDTH)
+    shown = [f"[{cells[at]}]" if at == head else f" {cells[at]} " for at in range(start, end)]
+    return f"{'..' if start else ''}{''.join(shown)}{'..' if end < len(cells) else ''}"
 
 
 def view_of(named: NamedMachine, run: TuringRun, tape: list[int], start: int) -> TapeView:
