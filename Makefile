@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c $(NEW_ENOUGH) >/
 # Test workers share the cores; BLAS threads on top of them only get in the way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: demo test test-slow lint bench docs clean
+.PHONY: demo test test-slow lint bench docs real-data clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -41,8 +41,18 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/pytest -W error --doctest-modules tests/test_docs.py src/polyattn
 
+# The comparison on real series has an environment of its own: its methods are compiled by numba.
+real-data: .venv-real-data/.installed
+	cd examples/real_data && ../../.venv-real-data/bin/python -W ignore compare.py
+
+.venv-real-data/.installed: examples/real_data/constraints.txt pyproject.toml
+	$(PYTHON) -m venv .venv-real-data
+	.venv-real-data/bin/python -m pip install --quiet -c $< hatchling editables
+	.venv-real-data/bin/python -m pip install --quiet -c $< --no-build-isolation aeon -e .
+	@touch $@
+
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-real-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "polyattn needs Python 3.11 or newer with venv; none was found (set PYTHON=...)" >&2; exit 1; }
