@@ -3,15 +3,19 @@
 from polyattn.data.hard_softmax import hard_softmax_layer
 from polyattn.data.memory import associative_memory
 from polyattn.data.recovery import Planted, planted, random_layer, random_sequences
+from polyattn.data.regression import InContextTask, OneStep, in_context_regression
 from polyattn.data.softmax import boolean_sequences, planted_softmax, random_softmax_layer
 from polyattn.data.traces import automaton_traces, turing_traces, with_wrong_labels
 
 __all__ = [
+    "InContextTask",
+    "OneStep",
     "Planted",
     "associative_memory",
     "automaton_traces",
     "boolean_sequences",
     "hard_softmax_layer",
+    "in_context_regression",
     "planted",
     "planted_softmax",
     "random_layer",
