@@ -8,12 +8,12 @@ from typing import Any
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.running.decode import (
     Decoded,
-    Predictor,
     decode,
     recorded,
     run_encoded,
     tasks_of,
 )
+from polyattn.programs.running.margins import OpenPredictor
 from polyattn.programs.traces import Trace
 
 
@@ -23,7 +23,7 @@ class Runnable(ABC):
     schema: Schema
 
     @abstractmethod
-    def predictor(self) -> Predictor:
+    def predictor(self) -> OpenPredictor:
         """A fresh predictor, which has seen no tokens."""
 
     @property
