@@ -16,6 +16,7 @@ from polyattn.model.layer import shape_rows, single_or_batch
 from polyattn.model.linear import LinearAttention
 from polyattn.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.shown import Shown
 from polyattn.solve.outcome import Outcome
 from polyattn.solve.ridge_path import RidgePath
 from polyattn.stats import Moments, TriangularFactor
@@ -30,7 +31,7 @@ PLAIN = (
 
 
 @dataclass(frozen=True, eq=False)
-class FitResult:
+class FitResult(Shown):
     """What ``fit`` returns.
 
     Attributes

@@ -10,6 +10,7 @@ import numpy as np
 from polyattn.certify import Certificate
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn.sequences import Sequences
+from polyattn.shown import Shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Implied:
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class Audit(Shown):
     """What ``audit`` returns.
 
     Attributes

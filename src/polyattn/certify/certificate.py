@@ -17,10 +17,11 @@ from polyattn.certify.witness import Witness, find_witness
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention
 from polyattn.sequences import Sequences
+from polyattn.shown import Shown
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(Shown):
     """What ``certify`` returns.
 
     Attributes

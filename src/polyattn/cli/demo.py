@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from polyattn.cli.console import emit, json_option, progress, working
-from polyattn.cli.demo_page import write_page
+from polyattn.cli.demo_page import demo_page
 from polyattn.cli.options import FILE
-from polyattn.errors import InvalidInput, MissingExtra
+from polyattn.errors import MissingExtra
 from polyattn.experiments.recovery import (
     Recovery,
     RecoverySettings,
@@ -22,6 +22,7 @@ from polyattn.experiments.recovery import (
     recover,
 )
 from polyattn.model import coefficient_distance
+from polyattn.report.writing import require_file
 
 if TYPE_CHECKING:
     from polyattn.experiments.adam import AdamRun
@@ -52,8 +53,7 @@ def demo(seconds: float, no_adam: bool, seed: int, out: Path, as_json: bool) -> 
     causal, one head), fits in closed form, says whether the data determine the layer, trains
     the same by Adam for a while, and writes one self-contained HTML page.
     """
-    if not out.parent.is_dir():
-        raise InvalidInput(f"the folder {str(out.parent)!r} of --out does not exist.")
+    require_file(out)
     settings = RecoverySettings(seed=seed)
     with working("making the data"):
         task = make_task(settings)
@@ -61,8 +61,20 @@ def demo(seconds: float, no_adam: bool, seed: int, out: Path, as_json: bool) -> 
         found = recover(task)
     adam, note = (None, "Adam was left out (--no-adam).") if no_adam else _adam(task, seconds)
     content = _figures(settings, found, task, adam, note)
-    write_page(content, out)
-    emit(content | {"report": str(out)}, _text(content, out), as_json)
+    report, line = _write(content, found, task, out)
+    emit(content | {"report": report}, [*_text(content), line], as_json)
+
+
+def _write(
+    content: dict[str, Any], found: Recovery, task: RecoveryTask, out: Path
+) -> tuple[str | None, str]:
+    """Where the page was written, or None, and the line that says so; figures need no page."""
+    try:
+        with working("writing the report"):
+            demo_page(content, found, task).write(out)
+    except MissingExtra as error:
+        return None, f"no report was written: {error}"
+    return str(out), f"report: {out}"
 
 
 def _adam(task: RecoveryTask, seconds: float) -> tuple[AdamRun | None, str]:
@@ -112,7 +124,7 @@ def _figures(
     return figures
 
 
-def _text(content: dict[str, Any], out: Path) -> list[RenderableType]:
+def _text(content: dict[str, Any]) -> list[RenderableType]:
     size, closed, adam = content["task"], content["closed_form"], content["adam"]
     table = Table(title="recovering the planted layer", title_justify="left")
     for heading in ("", "closed form", *(["Adam"] if adam else [])):
@@ -137,4 +149,4 @@ def _text(content: dict[str, Any], out: Path) -> list[RenderableType]:
     ]
     if content["note"]:
         lines.append(content["note"])
-    return [*lines, f"report: {out}"]
+    return lines

@@ -16,6 +16,7 @@ from polyattn.cli.fit import fit
 from polyattn.cli.learn_softmax import learn_softmax_verb
 from polyattn.cli.predict import predict
 from polyattn.cli.program.group import program
+from polyattn.cli.report import report
 from polyattn.cli.reproduce import reproduce
 from polyattn.cli.show import show
 from polyattn.errors import PolyattnError
@@ -56,6 +57,7 @@ for verb in (
     show,
     learn_softmax_verb,
     program,
+    report,
     reproduce,
     bench,
 ):

@@ -14,10 +14,11 @@ from polyattn.errors import InvalidInput, require_choice, require_flag
 from polyattn.files import Record
 from polyattn.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.shown import Shown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionLayer:
+class AttentionLayer(Shown):
     """Heads attn (H, d, d) and value (H, d, e), and the positions that ``mode`` predicts."""
 
     attn: NDArray[np.float64]

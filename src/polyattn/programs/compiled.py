@@ -18,10 +18,11 @@ from polyattn.programs.running.batch import decode_batch
 from polyattn.programs.running.decode import tasks_of
 from polyattn.programs.running.engine import Engine
 from polyattn.programs.running.runnable import Runnable
+from polyattn.shown import ShownProgram
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled(Runnable):
+class Compiled(ShownProgram, Runnable):
     """A program as one layer of linear attention, run autoregressively.
 
     terms : what the layer computes, product by product

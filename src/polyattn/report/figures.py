@@ -21,6 +21,8 @@ from polyattn.files import write_atomically
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK, SOFT, LINE = "#1d2430", "#5c6675", "#d5d8d0"
@@ -104,6 +106,32 @@ def save_figure(figure: Figure, stem: Path) -> None:
             write_atomically(stem.with_suffix(f".{suffix}"), _writer(buffer.getvalue()))
 
 
+def whole_numbers(axes: Axes) -> None:
+    """Only whole numbers along the horizontal axis, which counts something."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def log_ticks(axis: Axis) -> None:
+    """Few ticks with plain numbers on a logarithmic axis; call it when everything is drawn.
+
+    matplotlib would typeset powers of ten as formulas, which takes longer than all the rest.
+    """
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    between = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=between, numticks=7))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda number, _: f"{number:g}")
+
+
+def require_matplotlib() -> None:
+    """Refuse before the work, not after it, where matplotlib is not installed."""
+    _matplotlib_figure()
+
+
 def _svg(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     with drawing():
@@ -128,7 +156,7 @@ def _matplotlib_figure() -> type[Figure]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
+        if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise missing_extra("matplotlib", "plots") from None
     return Figure

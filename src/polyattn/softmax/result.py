@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from polyattn.files import Record
 from polyattn.model import SoftmaxAttention
+from polyattn.shown import Shown
 from polyattn.softmax.phases import Phase
 from polyattn.solve.outcome import Outcome
 
@@ -18,7 +19,7 @@ PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", 
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedSoftmax:
+class LearnedSoftmax(Shown):
     """What ``learn_softmax`` returns.
 
     Attributes

@@ -23,10 +23,11 @@ from polyattn.programs.learning.checking import require_traces
 from polyattn.programs.running.decode import run_encoded
 from polyattn.programs.running.runnable import Runnable
 from polyattn.programs.traces import Trace
+from polyattn.shown import ShownProgram
 from polyattn.solve.outcome import Outcome
 
 
-class Learned(Runnable):
+class Learned(ShownProgram, Runnable):
     """A program that was learned from traces.
 
     Attributes

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.shown import Shown
 from polyattn.softmax.phases import Phase
 from polyattn.solve.outcome import Outcome
 
 
 @dataclass(frozen=True)
-class QueryResult:
+class QueryResult(Shown):
     """A layer learned from a black box, and how far it can be trusted.
 
     layer : the layer, or the best guess so far; None before one-token sequences were answered

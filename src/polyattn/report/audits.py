@@ -1,0 +1,80 @@
+"""Pages of layers from anywhere: by themselves, beside data, and audited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polyattn.auditing import Audit, audit
+from polyattn.certify import certify
+from polyattn.model import LinearAttention
+from polyattn.model.layer import AttentionLayer
+from polyattn.report.bounds import bounds_section
+from polyattn.report.certificates import certificate_sections
+from polyattn.report.given import GivenData
+from polyattn.report.heads import heads_section
+from polyattn.report.page import Section
+from polyattn.report.predictions import predictions_section
+from polyattn.report.statement import statement
+from polyattn.sequences import SequenceBatch
+
+
+def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
+    """Heads; with sequences the certificate, with targets the audit and predictions."""
+    if data is None:
+        needs = [
+            "Whether data determine the layer: the page needs sequences X.",
+            "How good the layer is on them: the page needs their targets Y, too.",
+        ]
+        return [heads_section(layer), statement("What is not shown", lines=needs)]
+    if data.targets is None:
+        sections = [heads_section(layer)]
+        if isinstance(layer, LinearAttention):
+            certificate = certify(data.batch, layer.mode, bias=layer.bias)
+            sections = [*certificate_sections(certificate), *sections]
+        needs = ["How good the layer is on these data: the page needs their targets Y."]
+        return [*sections, statement("What is not shown", lines=needs)]
+    found = audit(layer, data.batch, _as_given(data))
+    return [
+        *audit_page(found, data, layer), heads_section(layer), predictions_section(layer, data),
+    ]  # fmt: skip
+
+
+def audit_page(
+    found: Audit, data: GivenData | None = None, layer: AttentionLayer | None = None
+) -> list[Section]:
+    """The figures of an audit, the certificate, and bounds where the optimum is determined."""
+    evidence = found.certificate.evidence
+    if data is None and evidence is not None and evidence.rows is not None:
+        data = GivenData(evidence.rows.batch, found.certificate.mode)
+    sections = [_figures(found), *certificate_sections(found.certificate)]
+    implied = found.implied
+    if implied is not None and data is not None and implied.excess > 0:
+        meaning = (
+            "So far can two linear attention layers be apart that are as good as the audited one "
+            f"(risk at most {implied.excess:.3g} above the least)."
+        )
+        sections.append(bounds_section(found.certificate, data, implied.excess, meaning, layer))
+    return sections
+
+
+def _figures(found: Audit) -> Section:
+    facts: dict[str, Any] = {
+        "risk of the layer": found.risk,
+        "least risk of linear attention": found.optimal_risk,
+        "gap": found.gap,
+        "rounding in the gap, at most": found.rounding,
+        "distance of coefficients to the optimum": found.distance,
+    }
+    if found.implied is not None:
+        facts["distance, at most, by the certificate"] = found.implied.distance
+    facts["outputs are those of the coefficients"] = bool(found.consistent)
+    good = found.consistent and found.gap <= found.rounding
+    return statement("How good is the layer?", found.sentence, doubt=not good, facts=facts)
+
+
+def _as_given(data: GivenData) -> Any:
+    """Targets in the form that ``audit`` takes."""
+    if data.mode == "last":
+        return data.targets
+    assert data.targets is not None  # noqa: S101 - the caller has looked
+    return SequenceBatch(data.targets, data.batch.offsets)

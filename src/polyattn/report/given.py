@@ -1,0 +1,82 @@
+"""The data that a page is given: checked at the door, and few enough of them to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput
+from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.targets import Targets, as_targets
+
+
+@dataclass(frozen=True, eq=False)
+class GivenData:
+    """Sequences, the positions that are predicted, and their targets (rows, e) if known."""
+
+    batch: SequenceBatch
+    mode: str
+    targets: NDArray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        X: Sequences | None,
+        Y: Targets | None,
+        mode: str,
+        n_dims: int,
+        n_outputs: int | None = None,
+    ) -> GivenData | None:
+        """What was given, checked; None without sequences."""
+        if X is None:
+            if Y is not None:
+                raise InvalidInput("Y was given without X; give the sequences of the targets too.")
+            return None
+        batch = as_batch(X, n_dims=n_dims)
+        targets = None if Y is None else as_targets(Y, batch, mode, n_outputs)
+        return cls(batch, mode, targets)
+
+    @property
+    def n_rows(self) -> int:
+        """How many positions are predicted."""
+        return self.batch.n_rows(self.mode)
+
+    def sample(self, most_rows: int) -> tuple[GivenData, NDArray[np.intp]]:
+        """Evenly spaced sequences of up to so many rows (at least one), and which they are."""
+        n_sequences = len(self.batch)
+        wanted = max(1, min(n_sequences, most_rows * n_sequences // self.n_rows))
+        chosen = np.arange(wanted) * n_sequences // wanted
+        if wanted == n_sequences:
+            return self, chosen
+        parts = [self.batch[int(i)] for i in chosen]
+        batch = SequenceBatch.from_sequences(parts)
+        if self.targets is None:
+            return GivenData(batch, self.mode), chosen
+        if self.mode == "last":
+            return GivenData(batch, self.mode, self.targets[chosen]), chosen
+        offsets = self.batch.offsets
+        targets = np.concatenate([self.targets[offsets[i] : offsets[i + 1]] for i in chosen])
+        return GivenData(batch, self.mode, targets), chosen
+
+    def places(self, chosen: NDArray[np.intp]) -> list[str]:
+        """The rows of a sample in words: the sequence, and the token where each has several."""
+        if self.mode == "last":
+            return [f"sequence {i}" for i in chosen]
+        return [f"sequence {i}, token {t}" for i in chosen for t in range(len(self.batch[int(i)]))]
+
+
+def rows_of(function: Callable[[Any], Any], batch: SequenceBatch) -> NDArray[np.float64]:
+    """The outputs (rows, e) of a layer at all predicted positions."""
+    outputs = function(batch)
+    return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
+
+
+def spread(count: int, most: int) -> NDArray[np.intp]:
+    """Up to ``most`` evenly spaced indices of 0..count, both ends included."""
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.round(np.linspace(0, count - 1, most)).astype(np.intp))

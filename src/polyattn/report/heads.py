@@ -1,0 +1,152 @@
+"""Heads on a page: how many, how large, and what their matrices look like."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.features.pairs import unfold_coef
+from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.model.layer import AttentionLayer
+from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
+from polyattn.report.given import spread
+from polyattn.report.page import Section, fill
+from polyattn.report.statement import count, plot, statement
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+MOST_HEADS = 16
+
+# Wider matrices have more cells than a map on a page has pixels.
+MOST_CELLS = 512
+
+# The singular values of a wider unfolding would take longer than a page is waited for.
+MOST_UNFOLDED = 1200
+
+# The colours of positive and negative entries: readable on white, on black, and in print.
+POSITIVE, NEGATIVE = (217, 105, 43), (70, 120, 214)
+
+
+def heads_section(layer: AttentionLayer, sentence: str = "", errors: Sequence[str] = ()) -> Section:
+    """The heads of a layer, largest first.
+
+    ``sentence`` says how they were found, ``errors`` (one for each head of the layer) how well
+    each is known.
+    """
+    sizes = head_sizes(layer)
+    order = np.argsort(-sizes, kind="stable")
+    shown = order[:MOST_HEADS]
+    attn, value = _comparable(layer)
+    pictures: list[Markup] = []
+    if isinstance(layer, LinearAttention):
+        pictures += _singular_values(layer, sizes[order])
+    if max(attn.shape[1], value.shape[2]) <= MOST_CELLS:
+        largest = float(max(np.abs(attn[shown]).max(), np.abs(value[shown]).max()))
+        maps = [
+            {
+                "name": f"Head {number + 1}",
+                "attn": heat_map(attn[h], largest), "value": heat_map(value[h], largest),
+                "size": float(sizes[h]), "error": errors[h] if errors else "",
+            }
+            for number, h in enumerate(shown)
+        ]  # fmt: skip
+        pictures.append(
+            fill("maps", maps=maps, largest=largest, positive=POSITIVE, negative=NEGATIVE)
+        )
+    notes = []
+    if len(order) > MOST_HEADS:
+        notes.append(f"Shown are the {MOST_HEADS} largest of {len(order):,} heads.")
+    if isinstance(layer, LinearAttention):
+        notes.append(
+            "A factor can move between the two matrices of a head; here both have the same norm."
+        )
+    if layer.bias:
+        notes.append("The last row and column belong to the constant 1 of each token.")
+    claim = f"The layer has {count(layer.n_heads, 'head')}. {sentence}".strip()
+    return statement("Heads", claim, pictures=pictures, notes=notes)
+
+
+def head_sizes(layer: AttentionLayer) -> NDArray[np.float64]:
+    """||A_h|| ||V_h|| of each head; of softmax heads ||V_h||, which bounds what they add."""
+    with np.errstate(over="ignore", under="ignore"):
+        values = np.linalg.norm(layer.value.reshape(layer.n_heads, -1), axis=1)
+        if isinstance(layer, SoftmaxAttention):
+            return np.asarray(values)
+        return np.asarray(np.linalg.norm(layer.attn.reshape(layer.n_heads, -1), axis=1) * values)
+
+
+def heat_map(matrix: NDArray[np.float64], largest: float) -> str:
+    """A matrix as a PNG in a data address, one pixel per entry; zero is transparent.
+
+    ``largest`` is the magnitude of full colour.
+    """
+    from matplotlib.image import imsave
+
+    strength = np.clip(np.abs(matrix) / largest if largest > 0 else np.zeros(matrix.shape), 0, 1)
+    pixels = np.empty((*matrix.shape, 4), dtype=np.uint8)
+    pixels[..., :3] = np.where(matrix[..., None] >= 0, POSITIVE, NEGATIVE)
+    pixels[..., 3] = np.round(255 * strength)
+    buffer = io.BytesIO()
+    imsave(buffer, pixels, format="png")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _comparable(layer: AttentionLayer) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """attn and value; of linear heads so scaled that both have the same norm."""
+    if not isinstance(layer, LinearAttention):
+        return layer.attn, layer.value
+    shape = (layer.n_heads, 1, 1)
+    norms = [
+        np.linalg.norm(each.reshape(len(each), -1), axis=1) for each in (layer.attn, layer.value)
+    ]
+    both = (norms[0] > 0) & (norms[1] > 0)
+    factor = np.ones(layer.n_heads)
+    factor[both] = np.sqrt(norms[1][both]) / np.sqrt(norms[0][both])
+    return layer.attn * factor.reshape(shape), layer.value / factor.reshape(shape)
+
+
+def _singular_values(layer: LinearAttention, sizes: NDArray) -> list[Markup]:
+    """What the heads weigh, beside the singular values of the tensor that data determine."""
+    width, n_outputs = layer.attn.shape[1], layer.n_outputs
+    if width * min(width, n_outputs) > MOST_UNFOLDED or not np.any(layer.coef):
+        return []
+    tensor = unfold_coef(layer.coef)
+    matrix = tensor.reshape(n_outputs * width, width * width)
+    sigma = np.linalg.svd(matrix, compute_uv=False)
+    rank = int(np.count_nonzero(sigma > 1e-10 * sigma[0]))
+    caption = (
+        f"Data determine the symmetric part of the layer's tensor. By itself it has rank {rank:,}, "
+        f"which would take as many heads; the part that data cannot see was chosen so that "
+        f"{count(layer.n_heads, 'head')} compute it."
+        if layer.n_heads < rank
+        else f"The singular values of the symmetric part of the layer's tensor, which is all that "
+        f"data determine (rank {rank:,}), and the sizes of the heads."
+    )
+    return [plot(_draw_sizes(sigma, sizes), "Singular values and sizes of heads", caption)]
+
+
+def _draw_sizes(sigma: NDArray, sizes: NDArray) -> Figure:
+    figure = new_figure(5.4, 2.8)
+    lowest = 1e-17 * float(sigma[0])
+    with drawing():
+        axes = figure.add_subplot()
+        axes.set_yscale("log")
+        for values, colour, style, label in (
+            (sigma, SOFT, ".", "singular values of the symmetric part"),
+            (sizes, OURS, "o", "heads"),
+        ):
+            chosen = spread(len(values), 300)
+            heights = np.maximum(values[chosen], lowest)
+            axes.plot(chosen + 1, heights, style, color=colour, label=label)
+        axes.set(xlabel="number, largest first", ylabel="size")
+        whole_numbers(axes)
+        log_ticks(axes.yaxis)
+        axes.legend(loc="best")
+    return figure

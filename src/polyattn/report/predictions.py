@@ -1,0 +1,78 @@
+"""Predicted against true: a picture of some outputs, and the error on many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.report.figures import OURS, SOFT, drawing, new_figure
+from polyattn.report.given import GivenData, rows_of, spread
+from polyattn.report.page import Section
+from polyattn.report.statement import count, plot, statement
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Predicted against true"
+
+# The error is measured on so many predicted positions at most, and so many outputs are drawn.
+MOST_ROWS, MOST_POINTS = 20_000, 600
+
+
+def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Section:
+    """Outputs beside targets for evenly spaced sequences of the data given."""
+    some, _ = data.sample(MOST_ROWS)
+    assert some.targets is not None  # noqa: S101 - the caller has looked
+    true = np.asarray(some.targets, dtype=np.float64)
+    predicted = rows_of(function, some.batch)
+    # Squares of huge numbers may be beyond float64; their share is not.
+    unit = float(np.abs(true).max()) or 1.0
+    error, power = (
+        float(np.mean(np.sum((rows / unit) ** 2, axis=1))) for rows in (predicted - true, true)
+    )
+    explained = 1.0 - error / power if power > 0 else None
+    drawn = spread(true.size, MOST_POINTS)
+    some_of = "all" if len(drawn) == true.size else f"{len(drawn):,} evenly spaced"
+    caption = (
+        f"{some_of} of the {count(true.size, 'output')} at "
+        f"{count(some.n_rows, 'predicted position')}; points on the line are right.".capitalize()
+    )
+    if some.n_rows < data.n_rows:
+        caption += (
+            f" These are evenly spaced sequences; the data have {data.n_rows:,} predicted "
+            "positions, and the figures below are about the sample, too."
+        )
+    picture = plot(
+        _draw(true.reshape(-1)[drawn], predicted.reshape(-1)[drawn]), "Predicted against true",
+        caption,
+    )  # fmt: skip
+    with np.errstate(over="ignore", under="ignore"):
+        facts = {
+            "mean ||y − F(X)||²": float(error * unit**2),
+            "mean ||y||²": float(power * unit**2),
+            "share of ||y||² explained": None if explained is None else _percent(explained),
+        }
+    return statement(TITLE, pictures=[picture], facts=facts)
+
+
+def _percent(share: float) -> str:
+    """A share with as many nines as it has."""
+    missing = 1.0 - share
+    if missing < 1e-12:
+        return "100 %"
+    digits = max(1, int(np.ceil(-np.log10(missing))) - 1) if missing < 0.1 else 1
+    return f"{100 * share:.{min(digits, 12)}f} %"
+
+
+def _draw(true: NDArray, predicted: NDArray) -> Figure:
+    figure = new_figure(5.4, 3.4)
+    with drawing():
+        axes = figure.add_subplot()
+        low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
+        axes.plot([low, high], [low, high], color=SOFT, linewidth=1)
+        axes.plot(true, predicted, ".", color=OURS, alpha=0.6)
+        axes.set(xlabel="true", ylabel="predicted")
+    return figure

@@ -1,0 +1,454 @@
+"""Pages and cards: what they show, what they refuse, and that they ask nobody for anything."""
+
+import json
+import re
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import polyattn as pa
+from polyattn.cli.main import cli
+from polyattn.errors import InvalidInput, InvalidType, MissingExtra
+from polyattn.report import make_page, write_report
+from polyattn.report.fits import heads_of
+from polyattn.report.given import GivenData, spread
+from polyattn.report.heads import head_sizes, heat_map
+from polyattn.report.spectra import draw_spectrum, spectrum_of
+from polyattn.solve.outcome import Outcome
+
+OUTCOME, CERTIFICATE, HEADS = "What was found", "Do the data determine the layer?", "Heads"
+PREDICTIONS, BOUNDS = "Predicted against true", "How far apart can good layers be?"
+WITNESS, MISSING = "Two layers that the data cannot tell apart", "What is not shown"
+
+
+@pytest.fixture(scope="module")
+def task():
+    return pa.data.planted(150, 8, 3, n_heads=1, mode="last", noise=0.05, random_state=0)
+
+
+def without_search(result):
+    """Heads by a decomposition: a search for few is not what these tests are about."""
+    return replace(result, known_heads=pa.heads.factor(result.coef))
+
+
+@pytest.fixture(scope="module")
+def result(task):
+    return without_search(pa.fit(task.X, task.Y, mode="last"))
+
+
+@pytest.fixture(scope="module")
+def flat():
+    """Tokens in a plane: they determine no layer."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((60, 5, 2)) @ rng.standard_normal((2, 3))
+
+
+def titles(page):
+    return [section.title for section in page.sections]
+
+
+def body(page, title):
+    (found,) = (section.body for section in page.sections if section.title == title)
+    return found
+
+
+def written(thing, path, *data):
+    write_report(thing, path, *data)
+    return path.read_text(encoding="utf-8")
+
+
+def requests(page):
+    """Whatever would make a browser ask somebody: addresses, but for the names of SVG."""
+    text = re.sub(r'xmlns(:xlink)?="http://www\.w3\.org/[\w/]+"', "", page)
+    return re.findall(r"https?://|@import|\b(?:src|href)=\"(?!data:|#)", text)
+
+
+def test_a_fit_with_data_shows_everything(task, result, tmp_path):
+    page = make_page(result, task.X, task.Y)
+    assert titles(page) == [OUTCOME, CERTIFICATE, HEADS, PREDICTIONS, BOUNDS]
+    assert str(result.outcome) in body(page, OUTCOME)
+    assert "Identifiable: the data determine the layer" in body(page, CERTIFICATE)
+    assert "rounding floor" in body(page, CERTIFICATE)
+    assert body(page, HEADS).count("<img") == 2 * min(16, result.layer.n_heads)
+    html = written(result, tmp_path / "page.html", task.X, task.Y)
+    assert requests(html) == []
+    assert "<script" not in html
+
+
+def test_requests_are_found():
+    """Negative control."""
+    assert requests('<img src="http://example.org/x.png">')
+    assert requests('<img src="x.png">')
+    assert requests("<style>@import 'x.css'</style>")
+    assert requests('<svg xmlns="http://www.w3.org/2000/svg"><use href="#a"/></svg>') == []
+
+
+def test_a_fit_without_data_says_what_is_missing(task, result):
+    page = make_page(result)
+    assert titles(page) == [OUTCOME, CERTIFICATE, HEADS, MISSING]
+    assert "by their sums" in body(page, CERTIFICATE)
+    assert "result.report(path, X, Y)" in body(page, MISSING)
+    alone = make_page(replace(result, statistics=None))
+    assert titles(alone) == [OUTCOME, HEADS, MISSING]
+    assert "kept no sums" in body(alone, MISSING)
+    with_inputs = make_page(replace(result, statistics=None), task.X)
+    assert titles(with_inputs) == [OUTCOME, CERTIFICATE, HEADS, BOUNDS, MISSING]
+    assert "given to this page" in body(with_inputs, CERTIFICATE)
+
+
+def test_data_that_determine_nothing_show_the_witness(flat):
+    targets = flat[:, -1]
+    page = make_page(without_search(pa.fit(flat, targets)), flat, targets)
+    assert titles(page) == [OUTCOME, CERTIFICATE, WITNESS, HEADS, PREDICTIONS, BOUNDS]
+    witness = pa.certify(flat).witness()
+    assert witness.sentence in body(page, WITNESS).unescape()
+    assert f"{witness.input[0, 0]:.3g}" in body(page, WITNESS)
+    assert "There is no bound" in body(page, BOUNDS)
+    assert 'class="verdict doubt"' in body(page, OUTCOME)
+
+
+@pytest.mark.parametrize("mode", ["causal", "full"])
+def test_modes_lengths_and_bias(mode, tmp_path):
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((length, 2)) for length in rng.integers(3, 7, size=40)]
+    Y = [rng.standard_normal(len(x)) for x in X]
+    found = without_search(pa.fit(X, Y, mode=mode, bias=True))
+    found.report(tmp_path / "page.html", X, Y)
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.search(r"sequence \d+, token \d+", html)
+    assert "belong to the constant 1" in html
+
+
+def test_the_ridge_is_drawn_where_data_chose_it(task):
+    page = make_page(without_search(pa.fit(task.X, task.Y, ridge="loo")))
+    assert "The ridge" in titles(page)
+    assert "chosen by the data" in body(page, "The ridge")
+
+
+def test_limited_heads_are_bounded_by_their_gap():
+    task = pa.data.planted(200, 6, 3, n_heads=3, mode="last", noise=0.1, random_state=0)
+    found = pa.fit(task.X, task.Y, n_heads=1)
+    page = make_page(found, task.X, task.Y)
+    assert f"exceeds the least by {found.gap:.3g}" in body(page, BOUNDS)
+    assert "least risk with any number of heads" in body(page, OUTCOME)
+
+
+def test_layers(task, flat):
+    assert titles(make_page(task.layer)) == [HEADS, MISSING]
+    assert titles(make_page(task.layer, flat)) == [CERTIFICATE, WITNESS, HEADS, MISSING]
+    audited = make_page(task.layer, task.X, task.Y)
+    assert titles(audited) == ["How good is the layer?", CERTIFICATE, BOUNDS, HEADS, PREDICTIONS]
+    soft = pa.SoftmaxAttention(np.eye(3), np.eye(3), mode="last")
+    assert titles(make_page(soft, task.X)) == [HEADS, MISSING]
+    assert PREDICTIONS in titles(make_page(soft, task.X, np.asarray(task.Y)))
+
+
+def test_certificates_audits_and_statistics(task, flat, tmp_path):
+    certificate = pa.certify(task.X)
+    assert titles(make_page(certificate)) == [CERTIFICATE, BOUNDS]
+    assert titles(make_page(pa.certify(flat))) == [CERTIFICATE, WITNESS]
+    audit = pa.audit(task.layer, task.X, task.Y)
+    assert titles(make_page(audit)) == ["How good is the layer?", CERTIFICATE, BOUNDS]
+    sums = pa.Moments(3).update(task.X)
+    assert titles(make_page(sums)) == [CERTIFICATE]
+    certificate.save(tmp_path / "certificate.json")
+    stored = pa.load(tmp_path / "certificate.json")
+    assert titles(make_page(stored)) == [CERTIFICATE]
+    assert "comes without its data" in body(make_page(stored), CERTIFICATE)
+    assert titles(make_page(stored, task.X)) == [CERTIFICATE, BOUNDS]
+    with pytest.raises(InvalidInput, match="X are not the data of this certificate"):
+        make_page(stored, flat)
+
+
+def test_domains_smaller_than_all_real_inputs():
+    words = np.eye(4)[np.random.default_rng(0).integers(4, size=(120, 5))]
+    page = make_page(pa.certify(words, domain="one_hot"))
+    assert "one_hot" in body(page, CERTIFICATE)
+    assert "not identifiable" in body(page, CERTIFICATE)
+    finite = pa.domains.Finite(list(words[:10]))
+    assert CERTIFICATE in titles(make_page(pa.certify(words, domain=finite)))
+
+
+def test_learned_softmax_layers(tmp_path):
+    task = pa.data.planted_softmax(n_sequences=120, n_tokens=4, n_dims=4, n_heads=1, random_state=0)
+    found = pa.learn_softmax(task.X, task.Y, n_heads=1)
+    page = make_page(found, task.X, task.Y)
+    assert titles(page) == [OUTCOME, HEADS, PREDICTIONS, "How it was found"]
+    assert "expected error" in body(page, HEADS)
+    nothing = replace(found, attn_error=np.array([np.inf]), noise=float("nan"), phases=())
+    assert "expected error unknown" in body(make_page(nothing), HEADS)
+    asked = pa.learn_from_queries(task.layer, n_dims=4)
+    assert titles(make_page(asked))[:2] == [OUTCOME, HEADS]
+    failed = replace(asked, layer=None, error=ValueError("<b>no</b>"), validation_error=None)
+    html = written(failed, tmp_path / "page.html")
+    assert "&lt;b&gt;no&lt;/b&gt;" in html
+    assert "<b>no" not in html
+
+
+def test_text_is_escaped(result, tmp_path):
+    loud = Outcome("unique", "<script>alert(1)</script> & more", "")
+    html = written(replace(result, outcome=loud), tmp_path / "page.html")
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in html
+    assert "&lt;script&gt;" in replace(result, outcome=loud)._repr_html_()
+
+
+def test_unknown_and_infinite_figures_do_not_break_a_page(task, result):
+    odd = replace(result, condition=None, rank=None, risk=float("inf"), optimal_risk=0.0)
+    assert "inf" in body(make_page(odd), OUTCOME)
+    certificate = replace(pa.certify(task.X), lambda_min=None, lambda_max=float("inf"), rank=None)
+    shown = body(make_page(certificate), CERTIFICATE)
+    assert "unknown of 18" in shown
+    zeros = pa.fit(np.zeros((4, 2, 2)), np.zeros((4, 1)))
+    page = make_page(zeros, np.zeros((4, 2, 2)), np.zeros((4, 1)))
+    assert "all features of the data are zero" in body(page, CERTIFICATE)
+
+
+def test_tokens_of_any_size(task, tmp_path):
+    huge = np.asarray(task.X) * 2.0**60
+    found = without_search(pa.fit(huge, np.asarray(task.Y)))
+    html = written(found, tmp_path / "page.html", huge, np.asarray(task.Y))
+    assert "Tokens were divided by 2^" in html
+
+
+def test_sixteen_coordinates_make_a_small_page(tmp_path):
+    task = pa.data.planted(2300, 6, 16, n_heads=2, mode="last", random_state=0)
+    found = pa.fit(task.X, task.Y, solver="primal")
+    html = written(found, tmp_path / "page.html", task.X, task.Y)
+    assert len(html.encode()) < 1_000_000
+    assert "The 2,176 eigenvalues" in html
+    assert "2 heads compute it" in html
+
+
+def test_a_long_search_for_heads_is_left_to_the_layer():
+    rng = np.random.default_rng(0)
+    found = pa.fit(rng.standard_normal((9, 4, 3)), rng.standard_normal((9, 3)))
+    wide = replace(found, coef=rng.standard_normal((16, 136, 16)), n_dims=16)
+    layer, sentence = heads_of(wide)
+    assert "heads" not in vars(wide)
+    assert "call result.layer" in sentence
+    assert layer.n_heads > 16
+    np.testing.assert_allclose(layer.coef, wide.coef, atol=1e-12)
+
+
+def test_the_spectrum_is_that_of_the_moments(task):
+    certificate = pa.certify(task.X)
+    spectrum = spectrum_of(certificate.evidence)
+    expected = pa.Moments(3).update(task.X).spectrum()[::-1]
+    np.testing.assert_allclose(spectrum.values, expected, rtol=1e-9)
+    assert spectrum.n_above == 18
+    assert 0 < spectrum.floor < spectrum.values[-1]
+    (axes,) = draw_spectrum(spectrum).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()][1] == "rounding floor"
+
+
+def test_the_floor_separates_what_is_zero(flat):
+    spectrum = spectrum_of(pa.certify(flat).evidence)
+    assert spectrum.n_above == 6
+    boolean = np.random.default_rng(0).choice([-1, 1], size=(200, 4, 3))
+    on_domain = spectrum_of(pa.certify(boolean, domain="boolean").evidence)
+    assert on_domain.n_above == len(on_domain.values) == 12
+
+
+def test_heads_are_ordered_by_size():
+    attn = np.eye(2) * np.array([1.0, 3.0, 2.0])[:, None, None]
+    layer = pa.LinearAttention(attn, np.stack([np.eye(2)] * 3))
+    np.testing.assert_allclose(head_sizes(layer), [2.0, 6.0, 4.0])
+    sizes = re.findall(r"size ([\d.]+)", body(make_page(layer), HEADS))
+    assert sizes == ["6", "4", "2"]
+
+
+def test_of_many_heads_the_largest_are_shown():
+    rng = np.random.default_rng(0)
+    layer = pa.LinearAttention(rng.standard_normal((20, 4, 4)), rng.standard_normal((20, 4, 4)))
+    section = body(make_page(layer), HEADS)
+    assert section.count("<img") == 32
+    assert "the 16 largest of 20 heads" in section
+
+
+def test_a_heat_map_has_one_pixel_per_entry():
+    import base64
+    import io
+
+    from matplotlib.image import imread
+
+    address = heat_map(np.array([[1.0, -0.5], [0.0, 2.0]]), 2.0)
+    kind, data = address.split(",")
+    assert kind == "data:image/png;base64"
+    pixels = imread(io.BytesIO(base64.b64decode(data)), format="png")
+    assert pixels.shape == (2, 2, 4)
+    np.testing.assert_allclose(pixels[..., 3], [[0.5, 0.25], [0.0, 1.0]], atol=1 / 255)
+    assert pixels[0, 0, 0] > pixels[0, 0, 2]
+    assert pixels[0, 1, 0] < pixels[0, 1, 2]
+
+
+def test_samples_are_whole_sequences_evenly_spaced():
+    X = [np.full((length, 1), i) for i, length in enumerate([2, 3, 2, 3, 2, 3])]
+    Y = [np.full((len(x), 1), i) for i, x in enumerate(X)]
+    data = GivenData.of(X, Y, "causal", 1)
+    some, chosen = data.sample(8)
+    assert chosen.tolist() == [0, 2, 4] or chosen.tolist() == [0, 2, 3]
+    np.testing.assert_array_equal(some.targets, some.batch.values)
+    assert len(data.places(chosen)) == some.n_rows
+    assert data.sample(10**6)[0] is data
+    assert len(data.sample(1)[0].batch) == 1
+    assert spread(10, 3).tolist() == [0, 4, 9]
+    assert spread(2, 3).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda r, _: make_page(r, np.zeros((2, 3, 5))), InvalidInput, "tokens of 3 coordinates"),
+        (lambda r, t: make_page(r, t.X, np.zeros((150, 9))), InvalidInput, "Y must have 3 outputs"),
+        (lambda r, t: make_page(r, None, t.Y), InvalidInput, "Y was given without X"),
+        (lambda _, t: make_page(pa.certify(t.X), t.X, t.Y), InvalidInput, "Y says nothing about"),
+        (lambda *_: make_page("text"), InvalidType, "a page is made of .*; got str"),
+    ],
+)
+def test_refusals(result, task, make, error, message):
+    with pytest.raises(error, match=message):
+        make(result, task)
+
+
+def test_places_that_cannot_be_written_are_refused_before_the_work(result, tmp_path, monkeypatch):
+    monkeypatch.setattr("polyattn.report.writing.make_page", pytest.fail)
+    with pytest.raises(InvalidInput, match="is a folder; name a file in it"):
+        result.report(tmp_path)
+    with pytest.raises(InvalidInput, match=r"'.*gone' of path does not exist"):
+        result.report(tmp_path / "gone" / "page.html")
+    monkeypatch.setattr("polyattn.report.writing.os.access", lambda *_: False)
+    with pytest.raises(InvalidInput, match="may not be written to"):
+        result.report(tmp_path / "page.html")
+
+
+def test_without_matplotlib_the_extra_is_named(result, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'polyattn\[plots\]'"):
+        result.report(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+    assert "FitResult" in result._repr_html_()
+
+
+class TestCards:
+    """What notebooks show."""
+
+    def test_a_fit_is_shown_without_looking_for_heads(self, task, monkeypatch):
+        found = pa.fit(task.X, task.Y)
+        monkeypatch.setattr("polyattn.result.compress", pytest.fail)
+        card = found._repr_html_()
+        assert "looked for when layer is asked for" in card
+        assert "heads" not in vars(found)
+        assert str(found.outcome) in card
+
+    def test_known_heads_are_counted(self, result):
+        n_heads = result.layer.n_heads
+        assert re.search(rf"heads</td><td[^>]*>{n_heads}</td>", result._repr_html_())
+
+    def test_certificates(self, flat, task):
+        assert "Not identifiable" in pa.certify(flat)._repr_html_()
+        assert "Identifiable" in pa.certify(task.X)._repr_html_()
+        assert "The layer has risk" in pa.audit(task.layer, task.X, task.Y)._repr_html_()
+
+    def test_layers(self, task):
+        small = task.layer._repr_html_()
+        assert "1 head, 3 coordinates to 3 outputs, mode last" in small
+        assert small.count("<td") == 18
+        wide = pa.SoftmaxAttention(np.eye(20), np.eye(20))._repr_html_()
+        assert "<td" not in wide
+        assert pa.LinearAttention(np.zeros((2, 2)), np.zeros((2, 1)))._repr_html_()
+
+    def test_programs(self):
+        programs = pa.programs
+        compiled = programs.compile(programs.universal_turing_machine(3, 2, 8))
+        card = compiled._repr_html_()
+        assert "heads" not in vars(compiled)
+        assert str(compiled.terms[0]) in card.replace("&lt;", "<").replace("&amp;", "&").replace(
+            "&gt;", ">"
+        )
+        assert compiled.n_heads > 0
+        assert ">heads<" in compiled._repr_html_()
+        program = programs.universal_dfa(3, 3, 4, style="one_hot")
+        learned = programs.learn(program.schema, programs.traces(program, n_traces=10))
+        assert str(learned.outcome) in learned._repr_html_()
+
+    def test_softmax(self):
+        task = pa.data.planted_softmax(60, 4, 3, n_heads=1, random_state=0)
+        assert "LearnedSoftmax" in pa.learn_softmax(task.X, task.Y, n_heads=1)._repr_html_()
+        asked = pa.learn_from_queries(task.layer, n_dims=3)
+        assert "sequences asked for" in asked._repr_html_()
+
+
+class TestCommand:
+    """``polyattn report``."""
+
+    def run(self, *arguments):
+        return CliRunner().invoke(cli, ["report", *map(str, arguments)])
+
+    @pytest.fixture
+    def files(self, task, result, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        pa.save(result, "fit.safetensors")
+        pa.save(task.layer, "layer.safetensors")
+        pa.certify(task.X).save("certificate.json")
+        np.savez("data.npz", X=np.asarray(task.X), Y=np.asarray(task.Y))
+        np.savez("inputs.npz", X=np.asarray(task.X))
+        np.save("targets.npy", np.asarray(task.Y))
+        return tmp_path
+
+    def test_a_fit_beside_its_data(self, files):
+        done = self.run("fit.safetensors", "data.npz", "-o", "page.html", "--json")
+        assert done.exit_code == 0, done.output
+        content = json.loads(done.stdout)
+        assert content["sections"] == [OUTCOME, CERTIFICATE, HEADS, PREDICTIONS, BOUNDS]
+        assert content["bytes"] == (files / "page.html").stat().st_size
+        assert content["kind"] == "FitResult"
+
+    def test_targets_of_their_own(self, files):
+        arguments = ("layer.safetensors", "inputs.npz", "--targets", "targets.npy")
+        done = self.run(*arguments)
+        assert done.exit_code == 0, done.output
+        assert "How good is the layer?" in done.stdout
+        assert (files / "report.html").is_file()
+
+    @pytest.mark.usefixtures("files")
+    def test_certificates_take_no_targets(self):
+        done = self.run("certificate.json", "data.npz", "--json")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["sections"] == [CERTIFICATE, BOUNDS]
+
+    def test_a_program_runs_a_machine(self, files):
+        pa.save(pa.programs.compile(pa.programs.universal_dfa(2, 2, 4)), "dfa.safetensors")
+        done = self.run("dfa.safetensors", "--machine", "parity", "--input", "1101", "--json")
+        assert done.exit_code == 0, done.output
+        html = (files / "report.html").read_text(encoding="utf-8")
+        assert "even" in html
+        assert requests(html) == []
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("gone.safetensors",), "no file"),
+            (("data.npz",), "data.npz"),
+            (("fit.safetensors", "gone.npz"), "gone.npz"),
+            (("fit.safetensors", "data.npz", "-o", "gone/page.html"), "gone"),
+            (("fit.safetensors", "data.npz", "-o", "."), "is a folder"),
+            (("fit.safetensors", "--machine", "parity"), "leave --machine out"),
+            (("fit.safetensors", "--targets", "targets.npy"), "leave --targets out"),
+            (("program.safetensors", "data.npz"), "leave DATA out"),
+            (("fit.safetensors", "narrow.npz"), "tokens of 3 coordinates"),
+        ],
+    )
+    @pytest.mark.usefixtures("files")
+    def test_refusals(self, arguments, message):
+        np.savez("narrow.npz", X=np.zeros((2, 3, 2)))
+        pa.save(pa.programs.compile(pa.programs.universal_dfa(2, 2, 2)), "program.safetensors")
+        done = self.run(*arguments)
+        assert done.exit_code == 1
+        assert message in done.stderr
+        assert done.stdout == ""
