@@ -61,11 +61,11 @@ function play(film) {
       const item = make("li", "", "token");
       item.append(make("span", `token ${number}`, "soft"));
       for (const [name, value] of words) {
-        const pair = make("span", "", "pair");
+        const pair = make("span", "", "held");
         pair.append(make("b", name), ` = ${value}`);
         item.append(pair);
       }
-      if (!words.length) item.append(make("span", "holds nothing", "pair"));
+      if (!words.length) item.append(make("span", "holds nothing", "held"));
       item.append(make("span", `margin ${margin}`, "soft"));
       return item;
     }));
