@@ -12,17 +12,30 @@ PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c $(NEW_ENOUGH) >/
 # Test workers share the cores; BLAS threads on top of them only get in the way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: demo test test-slow lint bench docs real-data clean
+.PHONY: demo test test-slow browser lint bench docs real-data clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
 	$(BIN)/polyattn demo
 
-test: lint
+test: lint browser
 	$(PYTEST)
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
+
+# Tests that look at pages need Chromium and its driver.  They are installed where that needs no
+# questions, and where it cannot be, those tests are skipped.
+PACKAGES := chromium chromium-driver
+APT := apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=30
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ]; then root=env; else root="sudo -n env"; fi; \
+	if command -v apt-get >/dev/null && $$root true 2>/dev/null && \
+		$$root DEBIAN_FRONTEND=noninteractive sh -c '$(APT) update && \
+			$(APT) install -y --no-install-recommends $(PACKAGES)' </dev/null >/dev/null 2>&1; \
+	then echo "installed $(PACKAGES)"; \
+	else echo "no $(PACKAGES), and they could not be installed: browser tests will be skipped"; fi
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
