@@ -1,0 +1,65 @@
+"""What came out, in sentences."""
+
+from __future__ import annotations
+
+from polyattn.experiments.reproduction.experiment import Row
+from polyattn.experiments.yau2024.random_attention.cells import TRANSFORMER
+from polyattn.experiments.yau2024.random_attention.reading import (
+    Summary,
+    closed_form,
+    summaries,
+    trained,
+)
+from polyattn.experiments.yau2024.random_attention.running import WIDTH
+
+
+def findings(rows: list[Row]) -> list[str]:
+    """The closed form, all models at the largest data of each width, and how they were trained."""
+    found = summaries(trained(rows))
+    most = max(one.n_sequences for one in found)
+    dims = sorted({one.n_dims for one in found})
+    largest = [one for one in found if one.n_sequences == most]
+    widths = [_of_width([one for one in largest if one.n_dims == n_dims]) for n_dims in dims]
+    return [_closed(rows), *widths, _training(rows)]
+
+
+def _closed(rows: list[Row]) -> str:
+    fits = closed_form(rows)
+    worst, slowest = (max(row[name] for row in fits) for name in ("validation_error", "seconds"))
+    smallest = min(row["validation_error"] for row in trained(rows))
+    return (
+        f"The closed form has a validation error of at most {worst:.1e} on all {len(fits)} data "
+        f"sets, after at most {slowest:.2g} s on one core, heads included. The smallest error of "
+        f"any trained model is {smallest:.1e}."
+    )
+
+
+def _of_width(found: list[Summary]) -> str:
+    size = found[0]
+    errors = "; ".join(f"{one.label}: {one.error:.1e}" for one in found)
+    return (
+        f"d = {size.n_dims}, N = {size.n_sequences}, geometric means over {size.n_seeds} seeds. "
+        f"{errors}."
+    )
+
+
+def _training(rows: list[Row]) -> str:
+    runs = trained(rows)
+    rates, batches, seconds = (
+        sorted({row[name] for row in runs})
+        for name in ("learning_rate", "batch_size", "allowed_seconds")
+    )
+    model = next(row for row in runs if row["method"] == TRANSFORMER)
+    return (
+        "Training: Adam without weight decay (the paper's table says AdamW), rates "
+        f"{_list(rates)}, batches {_list(batches)}, {_list(seconds)} s of steps on one core for "
+        "each run, looks at the validation error not counted. Everywhere the smallest validation "
+        "error of the whole run is taken, and of the grid the best point is shown, in favour of "
+        "the trained models. Linear layers take the fastest known form. Transformers have "
+        f"{model['n_heads']} heads, width {WIDTH} and learned positions, and see and give numbers "
+        "of order one; the paper does not give the size of its own."
+    )
+
+
+def _list(numbers: list) -> str:
+    return " and ".join(f"{number:g}" for number in numbers)

@@ -1,0 +1,227 @@
+"""Trained baselines: their fast forms are the layer, and training is what it says."""
+
+import math
+import time
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from polyattn.data import planted, random_layer
+from polyattn.errors import InvalidInput
+
+if find_spec("torch") is None:
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+import torch
+
+from polyattn.experiments.baselines import forms
+from polyattn.experiments.baselines.descent import DescentSettings, Examples, Limit, descend
+from polyattn.experiments.baselines.linear import LinearHeads, LinearStack, generator_of
+from polyattn.experiments.baselines.threads import fastest_n_threads, n_threads
+from polyattn.experiments.baselines.transformer import Transformer
+
+SIZES = [(1, 1, 1), (2, 3, 1), (3, 2, 4), (4, 4, 16), (16, 16, 2)]
+TOLERANCE = 1e-12
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Steps this small only wait for each other on several."""
+    with n_threads(1):
+        yield
+
+
+def sequences(n_dims, n_sequences=3, n_tokens=7, seed=0):
+    rng = np.random.default_rng(seed)
+    return torch.tensor(rng.standard_normal((n_sequences, n_tokens, n_dims)))
+
+
+def every_form(X, attn, value):
+    return {
+        "scores": forms.by_scores(X, attn, value),
+        "grams": forms.by_grams(forms.running_grams(X), X, attn, value),
+        "features": forms.by_features(forms.cubic_features(X), attn, value),
+        "unkept": forms.linear_attention(X, attn, value),
+    }
+
+
+def task(n_dims=2, seed=0):
+    made = planted(96, 10, n_dims, random_state=seed)
+    return Examples(made.X[:64], made.Y[:64]), Examples(made.X[64:], made.Y[64:])
+
+
+def trained(limit, seed=0, n_heads=4):
+    model = LinearHeads(2, 2, n_heads, generator_of(seed))
+    settings = DescentSettings(batch_size=16, seed=seed)
+    return descend(model, *task(), limit, settings)
+
+
+@pytest.mark.parametrize(("n_dims", "n_outputs", "n_heads"), SIZES)
+def test_every_form_is_the_layer(n_dims, n_outputs, n_heads):
+    layer = random_layer(n_dims, n_outputs, n_heads, mode="causal")
+    X = sequences(n_dims)
+    attn, value = torch.tensor(layer.attn), torch.tensor(layer.value)
+    expected = layer(X.numpy())
+    for name, outputs in every_form(X, attn, value).items():
+        error = np.abs(outputs.numpy() - expected).max()
+        assert error <= TOLERANCE * np.abs(expected).max(), name
+
+
+def test_a_form_that_sees_the_future_is_told_apart():
+    """Negative control."""
+    layer = random_layer(3, mode="causal")
+    X = sequences(3)
+    outputs = forms.by_scores(X, torch.tensor(layer.attn), torch.tensor(layer.value)).numpy()
+    whole = type(layer)(layer.attn, layer.value, mode="full")(X.numpy())
+    assert np.abs(outputs - whole).max() > 0.01
+    np.testing.assert_allclose(outputs[:, -1], whole[:, -1], rtol=1e-10)
+
+
+@pytest.mark.parametrize(("n_dims", "n_outputs", "n_heads"), SIZES)
+def test_all_forms_have_the_same_gradients(n_dims, n_outputs, n_heads):
+    layer = random_layer(n_dims, n_outputs, n_heads, mode="causal")
+    X = sequences(n_dims)
+    gradients = {}
+    for name in ("scores", "grams", "features", "unkept"):
+        parameters = [torch.tensor(p, requires_grad=True) for p in (layer.attn, layer.value)]
+        every_form(X, *parameters)[name].square().sum().backward()
+        gradients[name] = torch.cat([p.grad.flatten() for p in parameters])
+    scale = gradients["scores"].abs().max()
+    for name, gradient in gradients.items():
+        assert (gradient - gradients["scores"]).abs().max() <= TOLERANCE * scale, name
+
+
+@pytest.mark.parametrize(("n_dims", "n_heads"), [(2, 1), (4, 16), (8, 1), (8, 8), (16, 1), (16, 2)])
+def test_a_trained_layer_becomes_ours(n_dims, n_heads):
+    model = LinearHeads(n_dims, 3, n_heads, generator_of(1)).double()
+    X = sequences(n_dims)
+    ours = model.as_layer()(X.numpy())
+    outputs = model(*model.prepare(X)).detach().numpy()
+    assert np.abs(outputs - ours).max() <= TOLERANCE * np.abs(ours).max()
+
+
+def test_every_kept_form_is_chosen_somewhere():
+    chosen = {forms.fastest_kept(d, n_heads) for d in (2, 4, 8, 16) for n_heads in (1, 2, 16)}
+    assert chosen == {"features", "grams", "scores"}
+
+
+@pytest.mark.parametrize(("n_dims", "n_heads"), [(2, 1), (4, 3), (16, 1)])
+def test_a_stack_of_one_layer_is_that_layer(n_dims, n_heads):
+    X = sequences(n_dims)
+    single = LinearHeads(n_dims, 2, n_heads, generator_of(5)).double()
+    stack = LinearStack(n_dims, 2, n_heads, 1, generator_of(5)).double()
+    torch.testing.assert_close(stack(*stack.prepare(X)), single(*single.prepare(X)))
+
+
+def test_a_stack_adds_each_layer_to_its_input():
+    X = sequences(3)
+    stack = LinearStack(3, 2, 2, 3, generator_of(0)).double()
+    first, second, last = (layer.as_layer() for layer in stack.layers)
+    hidden = X.numpy()
+    for layer in (first, second):
+        hidden = hidden + layer(hidden)
+    expected = last(hidden)
+    assert expected.shape == (3, 7, 2)
+    error = np.abs(stack(X).detach().numpy() - expected).max()
+    assert error <= TOLERANCE * np.abs(expected).max()
+
+
+def test_a_transformer_does_not_see_the_future():
+    model = Transformer(3, 2, 7, 2, 2, 8, seed=0).double()
+    with torch.no_grad():
+        model.reading.weight.normal_()
+    X = sequences(3)
+    changed = X.clone()
+    changed[:, 5] += 1.0
+    outputs, other = model(X), model(changed)
+    torch.testing.assert_close(outputs[:, :5], other[:, :5])
+    assert (outputs[:, 5:] - other[:, 5:]).abs().min() > 0
+
+
+def test_a_transformer_is_drawn_from_its_seed_alone():
+    state = torch.get_rng_state()
+    first, second, other = (Transformer(2, 2, 5, 2, 1, 8, seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first.embedding.weight, second.embedding.weight)
+    assert not torch.equal(first.embedding.weight, other.embedding.weight)
+
+
+def test_a_transformer_learns_in_the_units_of_the_data():
+    training, validation = task()
+    units = [float(np.sqrt(np.mean(part**2))) for part in (training.X, training.Y)]
+    model = Transformer(2, 2, 10, 2, 1, 8, 0, *units)
+    run = descend(model, training, validation, Limit(n_steps=150), DescentSettings())
+    power = np.mean(np.sum(validation.Y**2, axis=-1))
+    # It starts from the output 0, so one step away its error is still about the power.
+    assert run.errors[0] == pytest.approx(power, rel=0.5)
+    assert run.best_error < 0.5 * power
+
+
+def test_training_reduces_the_error_and_keeps_the_best():
+    run = trained(Limit(n_steps=400))
+    assert run.n_steps == 400
+    assert run.best_error < 1e-3 * run.errors[0]
+    validation = task()[1]
+    layer = run.best_model.as_layer()
+    again = np.mean(np.sum((layer(validation.X) - validation.Y) ** 2, axis=-1))
+    assert again == pytest.approx(run.best_error, rel=1e-9)
+    assert run.seconds[0] <= run.best_seconds <= run.seconds[-1]
+
+
+def test_a_run_is_determined_by_its_seed():
+    first, second, other = (trained(Limit(n_steps=60), seed) for seed in (0, 0, 1))
+    assert first.errors == second.errors
+    assert first.errors != other.errors
+
+
+def test_a_run_that_time_stopped_is_repeated_by_its_steps():
+    timed = trained(Limit(seconds=0.1))
+    again = trained(Limit(n_steps=timed.n_steps))
+    assert timed.seconds[-1] >= 0.1
+    assert timed.errors == again.errors
+
+
+def test_looking_is_not_timed():
+    slow = []
+
+    def linger(*_):
+        time.sleep(0.02)
+        slow.append(1)
+
+    model = LinearHeads(2, 2, 1, generator_of(0))
+    ticks = iter(range(1000))
+    run = descend(
+        model, *task(), Limit(seconds=6), DescentSettings(), linger, lambda: float(next(ticks))
+    )
+    assert run.n_steps == 6
+    assert len(slow) == len(run.errors)
+
+
+def test_a_run_that_diverges_ends_with_what_was_finite():
+    training, validation = task()
+    model = LinearStack(2, 2, 1, 4, generator_of(0))
+    wild = DescentSettings(learning_rate=1e30)
+    run = descend(model, training, validation, Limit(n_steps=1000), wild)
+    assert run.n_steps < 1000
+    assert all(math.isfinite(error) for error in run.errors)
+
+
+@pytest.mark.parametrize("limits", [{}, {"seconds": 0.0}, {"n_steps": -1}, {"seconds": math.nan}])
+def test_a_limit_must_limit(limits):
+    with pytest.raises(InvalidInput, match="limit"):
+        Limit(**limits)
+
+
+def test_width_and_heads_of_a_transformer_must_fit():
+    with pytest.raises(InvalidInput, match="width"):
+        Transformer(2, 2, 5, 3, 1, 8, seed=0)
+
+
+def test_threads_are_given_back():
+    with n_threads(2):
+        assert fastest_n_threads(lambda: None) in {1, 2}
+        with n_threads(1):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 1
