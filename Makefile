@@ -49,9 +49,10 @@ bench: $(STAMP)
 		echo "== $$script"; $(BIN)/python "$$script"; \
 	done
 
-# The examples of README.md, docs/ and all docstrings run, links lead somewhere; any warning
-# is an error.
+# The site in docs/_build/html, gallery included; then the examples of README.md, docs/ and all
+# docstrings run, and links lead somewhere.  Any warning is an error.
 docs: $(STAMP)
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	$(BIN)/pytest -W error --doctest-modules tests/test_docs.py src/polyattn
 
 # The comparison on real series has an environment of its own: its methods are compiled by numba.

@@ -1,4 +1,4 @@
-"""Machines in files: JSON or YAML that people write (docs/machine_files.md)."""
+"""Machines in files: JSON or YAML that people write (docs/guides/machine_files.md)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,326 @@
+"""The documentation site: it builds without a warning, nothing is missing, nothing is fetched.
+
+The site is built once, from a copy, without running the gallery: examples run in test_examples.py.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sphinx.util.inventory import InventoryFile
+
+import polyattn as pa
+from polyattn.cli.main import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("docs", "examples", "benchmarks", "README.md")
+GUIDES = ("fit", "certify", "audit", "programs", "softmax", "queries", "files")
+MODULES = {
+    "polyattn": pa,
+    "polyattn.data": pa.data,
+    "polyattn.domains": pa.domains,
+    "polyattn.heads": pa.heads,
+    "polyattn.interop": pa.interop,
+    "polyattn.programs": pa.programs,
+    "polyattn.programs.machines": pa.programs.machines,
+    "polyattn.softmax": pa.softmax,
+    "polyattn.solve": pa.solve,
+}
+# What a browser fetches by itself, by tag; a link is only followed by people.
+FETCHED = {
+    "script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src",
+    "video": "src", "audio": "src", "object": "data", "embed": "src", "image": "href",
+}  # fmt: skip
+# Where these say so, an address is described and not fetched.
+NOT_FETCHED = {"canonical", "alternate", "search", "next", "prev", "index", "genindex"}
+OUTCOME = {
+    "name": "yau2024-fig1",
+    "title": "A title with *stars* & <signs>",
+    "reference": "yau2024, figure 1",
+    "claim": "What the paper says, |T| and x_ included.",
+    "findings": ["First finding.", "Second finding."],
+    "gates": [
+        {"claim": "errors are small", "passed": True, "seen": "1e-30"},
+        {"claim": "errors are zero", "passed": False, "seen": "1e-30, not 0"},
+    ],
+    "passed": False,
+    "profile": "smoke",
+    "seconds": 1.5,
+    "surroundings": {"date": "2026-01-02", "numpy": "2.0.0"},
+    "rows": [{"heads": 1, "error": 1.23456789e-30, "found": True, "note": None}],
+}
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site; one experiment was run, the others were not."""
+    home = tmp_path_factory.mktemp("site")
+    skip = shutil.ignore_patterns("_build", "gallery", "__pycache__", "real_data")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, home / name, ignore=skip)
+        else:
+            shutil.copy(source, home / name)
+    reproductions = home / "docs" / "reproduction"
+    shutil.rmtree(reproductions, ignore_errors=True)
+    made = reproductions / OUTCOME["name"]
+    made.mkdir(parents=True)
+    (made / "table.json").write_text(json.dumps(OUTCOME), encoding="utf-8")
+    (made / "table.csv").write_text("heads,error\n1,1e-30\n", encoding="utf-8")
+    (made / "figure.png").write_bytes(PIXEL)
+    out = home / "html"
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-D", "plot_gallery=0",
+            "-b", "html", str(home / "docs"), str(out),
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def text_of(site, page):
+    """The visible text of a page."""
+    html = (site / page).read_text(encoding="utf-8")
+    article = html[html.index("<article") : html.index("</article>")]
+    plain = re.sub(r"<[^>]+>", "", article)
+    for sign, character in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
+        plain = plain.replace(sign, character)
+    return plain
+
+
+def documented(site):
+    """All names that the API reference describes."""
+    with (site / "objects.inv").open("rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, name: base + name)
+    kinds = ("py:function", "py:class", "py:exception", "py:data", "py:module")
+    return [name for kind in kinds for name in inventory.get(kind, {})]
+
+
+def names_of(modules):
+    """Public objects with all the names that they can be documented under."""
+    found = {}
+    for path, module in modules.items():
+        for name in module.__all__:
+            thing = getattr(module, name)
+            found.setdefault(id(thing), set()).add(f"{path}.{name}")
+    return {min(names): names for names in found.values()}
+
+
+def python_blocks(text):
+    return iter(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+
+
+def commands(text):
+    """Arguments and exit codes of the lines ``polyattn ...`` of all blocks marked ``sh``."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    codes = [re.search(r"# exit code (\d)", line) for line in lines]
+    return [
+        (shlex.split(line, comments=True)[1:], int(code[1]) if code else 0)
+        for line, code in zip(lines, codes, strict=True)
+        if line.startswith("polyattn ")
+    ]
+
+
+def inputs(arguments):
+    """The files that a command reads."""
+    written = {"-o", "--save"}
+    return [
+        word
+        for before, word in pairwise(arguments)
+        if re.search(r"\.(npz|npy|safetensors|json|yaml)$", word) and before not in written
+    ]
+
+
+class Fetched(HTMLParser):
+    """Collects what a browser would fetch for a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        address = given.get(FETCHED.get(tag, ""))
+        if address and not set((given.get("rel") or "").split()) & NOT_FETCHED:
+            self.addresses.append(address)
+        self.addresses += re.findall(r"url\(['\"]?([^)'\"]+)", given.get("style") or "")
+
+
+def fetched(html):
+    """Addresses of scripts, styles, pictures and fonts on a page."""
+    parser = Fetched()
+    parser.feed(html)
+    return parser.addresses
+
+
+def from_elsewhere(addresses):
+    return [one for one in addresses if re.match(r"(?:[a-z]+:)?//", one)]
+
+
+def readme_scripts():
+    """The scripts that the README's table of measurements names, one list per row."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.split("## What was measured")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    return [re.findall(r"`(benchmarks/\w+\.py)", row.split("|")[-2]) for row in rows]
+
+
+@pytest.mark.parametrize("page", [f"guides/{name}.html" for name in GUIDES])
+def test_there_is_a_guide(site, page):
+    assert len(text_of(site, page)) > 1000
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index.html", "notation.html", "guarantees.html", "benchmarks.html", "reproduction.html",
+        "derivations/README.html", "gallery/index.html", "api/index.html", "search.html",
+    ],
+)  # fmt: skip
+def test_there_is_a_page(site, page):
+    assert (site / page).is_file()
+
+
+def test_every_derivation_is_in_the_index(site):
+    pages = {path.stem for path in (ROOT / "docs" / "derivations").glob("[a-z]*.md")}
+    html = (site / "derivations" / "README.html").read_text(encoding="utf-8")
+    listed = set(re.findall(r'href="(\w+)\.html"', html[html.index("<article") :]))
+    assert pages <= listed
+
+
+def test_every_example_is_in_the_gallery(site):
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    assert examples
+    assert examples <= {path.stem for path in (site / "gallery").glob("*.html")}
+
+
+def test_every_public_name_is_documented_once(site):
+    known, public = documented(site), names_of(MODULES)
+    counts = {name: sum(known.count(one) for one in names) for name, names in public.items()}
+    assert {name: count for name, count in counts.items() if count != 1} == {}
+
+
+def test_a_name_that_is_missing_is_found():
+    """Negative control: aliases are one thing, and a thing of no page is none."""
+
+    class Module:
+        __all__ = ("one", "two")
+        one = staticmethod(len)
+        two = staticmethod(repr)
+
+    class Other:
+        __all__ = ("alias",)
+        alias = staticmethod(len)
+
+    assert names_of({"m": Module, "n": Other}) == {
+        "m.one": {"m.one", "n.alias"},
+        "m.two": {"m.two"},
+    }
+
+
+@pytest.mark.parametrize("guide", [*GUIDES, "machine_files"])
+def test_commands_of_a_guide_run(guide, tmp_path, monkeypatch):
+    """Those of ``sh`` blocks, in order; Python blocks run as far as files of theirs are needed."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
+    sources, namespace = python_blocks(text), {"__name__": "__main__"}
+    found = commands(text)
+    assert found
+    for arguments, code in found:
+        while not all(Path(name).is_file() for name in inputs(arguments)):
+            exec(next(sources), namespace)  # noqa: S102 – our own pages
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == code, f"{arguments}: {done.output}"
+
+
+def test_commands_are_found():
+    """Negative control: exit codes are read, outputs are no inputs."""
+    text = "```sh\npolyattn fit a.npz -o b.npz\nmake x\npolyattn certify c.npz  # exit code 3\n```"
+    assert commands(text) == [(["fit", "a.npz", "-o", "b.npz"], 0), (["certify", "c.npz"], 3)]
+    assert inputs(["fit", "a.npz", "-o", "b.npz", "--save", "c.json"]) == ["a.npz"]
+
+
+def test_every_verb_is_documented(site):
+    shown = text_of(site, "api/command_line.html")
+    for name, verb in cli.commands.items():
+        below = getattr(verb, "commands", {})
+        for words in (name, *(f"{name} {inner}" for inner in below)):
+            assert f"Usage: polyattn {words} " in shown
+
+
+def test_every_row_of_the_readme_names_its_script():
+    rows = readme_scripts()
+    assert len(rows) >= 10
+    for row in rows:
+        assert len(row) == 1
+        assert (ROOT / row[0]).is_file()
+
+
+def test_every_benchmark_is_on_its_page(site):
+    shown = text_of(site, "benchmarks.html")
+    listed = shown[shown.rindex("All scripts") :]
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        assert (f"benchmarks/{path.name}" in listed) == (path.name != "common.py")
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 40
+    found = {
+        str(page.relative_to(site)): from_elsewhere(fetched(page.read_text(encoding="utf-8")))
+        for page in pages
+    }
+    assert {page: addresses for page, addresses in found.items() if addresses} == {}
+    for style in site.rglob("*.css"):
+        text = style.read_text(encoding="utf-8")
+        assert from_elsewhere(re.findall(r"url\(['\"]?([^)'\"]+)", text)) == []
+        assert from_elsewhere(re.findall(r"@import\s+['\"]([^'\"]+)", text)) == []
+
+
+def test_everything_that_is_fetched_is_there(site):
+    for page in site.rglob("*.html"):
+        for address in fetched(page.read_text(encoding="utf-8")):
+            if not address.startswith("data:"):
+                assert (page.parent / address.split("?")[0].split("#")[0]).exists(), (page, address)
+
+
+def test_a_request_to_elsewhere_is_found():
+    """Negative control."""
+    html = '<a href="https://a.b/c">x</a><img src="//a.b/i.png"><script src="s.js"></script>'
+    assert from_elsewhere(fetched(html)) == ["//a.b/i.png"]
+    font = '<link rel="stylesheet" href="https://a.b/font.css"><p style="background: url(x.png)">'
+    assert from_elsewhere(fetched(font)) == ["https://a.b/font.css"]
+
+
+def test_a_reproduction_is_shown(site):
+    shown = text_of(site, f"reproduction/{OUTCOME['name']}.html")
+    for part in (OUTCOME["title"], OUTCOME["claim"], *OUTCOME["findings"], "1.235e-30"):
+        assert part in shown
+    assert "holds" in shown
+    assert "FAILS" in shown
+    assert "2026-01-02" in shown
+    html = (site / "reproduction" / f"{OUTCOME['name']}.html").read_text(encoding="utf-8")
+    assert re.search(r'<img alt="A title with [^"]*First finding', html)
+    assert re.search(r'href="[^"]*table\.csv"', html)
+    assert "1 of 2 gates hold" in text_of(site, "reproduction.html")
+
+
+def test_a_reproduction_that_was_not_run_says_so(site):
+    assert "has not been run yet" in text_of(site, "reproduction/yau2024-fig2.html")
+    assert "not run yet" in text_of(site, "reproduction.html")
