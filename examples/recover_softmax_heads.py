@@ -1,16 +1,31 @@
-"""Recover the heads of a softmax attention layer from random examples, and hear when it failed."""
+"""Recover softmax heads
+=====================
+
+The heads of a softmax layer, found from random examples: the very matrices, not only a function
+that predicts as well. With too few heads the outcome says that it failed.
+"""
+
+import matplotlib.pyplot as plt
 
 import polyattn as pa
 
 task = pa.data.planted_softmax(300, 4, 6, n_heads=3, logits=2.0, random_state=7)
 found = pa.learn_softmax(task.X, task.Y)
 print(found.outcome)
-print(pa.match_heads(found.layer, task.layer))
+match = pa.match_heads(found.layer, task.layer)
+print(match)
 
-noisy = pa.data.planted_softmax(300, 4, 6, n_heads=3, logits=2.0, noise=0.02, random_state=7)
-found = pa.learn_softmax(noisy.X, noisy.Y, n_heads=3)
-print(found.outcome)
-print(f"noise {found.noise:.4f}, expected error of each attn {found.attn_error.round(4)}")
-
-too_few = pa.learn_softmax(task.X, task.Y, n_heads=2, method="moments")
+too_few = pa.learn_softmax(task.X, task.Y, n_heads=1, method="moments")
 print(too_few.outcome)
+
+figure, axes = plt.subplots(2, 3, figsize=(6.4, 4.2), layout="constrained")
+for head, at in enumerate(match.order):
+    above, below = axes[:, head]
+    above.imshow(task.layer.attn[head], cmap="BrBG", vmin=-1, vmax=1)
+    below.imshow(found.layer.attn[at], cmap="BrBG", vmin=-1, vmax=1)
+    above.set(xticks=[], yticks=[], title=f"head {head + 1}")
+    below.set(xticks=[], yticks=[], xlabel=f"error {match.attn_errors[head]:.0e}")
+axes[0, 0].set_ylabel("planted")
+axes[1, 0].set_ylabel("found")
+figure.suptitle("Attention matrices, recovered from 300 examples", x=0.02, ha="left")
+plt.savefig("recover_softmax_heads.png")
