@@ -138,6 +138,18 @@ def test_a_program_of_ones_own_runs_on_a_prompt():
         program_sections(program, machines.parity(), links)
 
 
+def test_inputs_by_names_and_by_numbers(turing):
+    *_, by_text = made(P.universal_dfa(2, 2, 4), EVEN, "101")
+    for given_letters in (["1", "0", "1"], [1, 0, 1], np.array([1, 0, 1])):
+        assert made(P.universal_dfa(2, 2, 4), EVEN, given_letters)[2] == by_text
+    memory = P.associative_memory(8, 8)
+    assert made(memory, {0: 3, 5: 7}, "5") == made(memory, {0: 3, 5: 7}, 5)
+    last = replace(NamedMachine.plain(machines.binary_increment()), position="last", max_steps=2)
+    *_, body, film = made(turing, last, "0111")
+    assert (film["frames"][0]["head"], len(film["frames"])) == (3, 3)
+    assert "still in state A after 2 steps" in body
+
+
 def test_random_machines_where_none_is_given(turing):
     *_, body, film = made(turing, max_steps=40)
     assert "The machine and the input of this run were drawn at random." in body
@@ -209,6 +221,8 @@ def test_misuse_is_refused(turing):
         program_sections(turing, machines.parity())
     with pytest.raises(InvalidType, match="inputs must be"):
         program_sections(turing, machines.busy_beaver(2), 7)
+    with pytest.raises(InvalidInput, match="need 40 cells"):
+        program_sections(turing, machines.busy_beaver(2), [1] * 40)
     with pytest.raises(InvalidInput, match="max_steps"):
         program_sections(turing, machines.busy_beaver(2), max_steps=0)
 

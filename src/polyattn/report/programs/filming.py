@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
 from polyattn.programs.library.memory import MemoryEncoding
 from polyattn.programs.library.turing_encoding import TuringEncoding
 from polyattn.programs.machines import NamedMachine
+from polyattn.programs.machines.dfa import check_letters
 from polyattn.programs.running.decode import Decoded, decode
 from polyattn.programs.running.margins import MarginKeeper
 from polyattn.report.programs.automata import film_automaton
@@ -65,7 +67,9 @@ def _turing(
         given = drawn if given is None else given
     named, rules = _named(machine, TuringMachine)
     tape = list(named.input or ()) if given is None else _letters(named, given)
-    start, limit = named.start(tape), min(max_steps, named.max_steps or max_steps)
+    start = named.start(tape)
+    _require_room(tape, start, encoding.n_cells)
+    limit = max_steps if named.max_steps is None else min(max_steps, named.max_steps)
     options: dict[str, Any] = {"max_steps": limit, "position": start % encoding.n_cells}
     task = encoding.task(rules, tape, **options)
     watched = replace(_watch(program, task), named=named)
@@ -111,6 +115,8 @@ def _encoded(
     program: Compiled | Learned, encoding: Encoding, machine: Any, given: Any, max_steps: int
 ) -> Film:
     """A program whose runs are seen token by token: a memory, or what users have made."""
+    if isinstance(encoding, MemoryEncoding) and isinstance(given, str) and given.isdecimal():
+        given = int(given)  # a key from the command line
     if machine is None or (given is None and isinstance(encoding, MemoryEncoding)):
         arguments, options = encoding.sample(np.random.default_rng(0), machine, given)
     else:
@@ -158,15 +164,24 @@ def _named(machine: Any, kind: type[Machine]) -> tuple[NamedMachine, Machine]:
 
 
 def _letters(named: NamedMachine, given: Any) -> list[int]:
-    """Letters by name in a text, or by number in a list."""
-    if isinstance(given, str):
-        return named.read(given, "inputs")
-    try:
-        return list(given)
-    except TypeError:
+    """Letters by name in a text or a list, or by number in a list."""
+    if not isinstance(given, Iterable):
         raise InvalidType(
             f"inputs must be a text or a list of letters for this program; got {given!r}."
-        ) from None
+        )
+    listed = list(given)
+    if isinstance(given, str) or any(isinstance(each, str) for each in listed):
+        return named.read(given if isinstance(given, str) else listed, "inputs")
+    return check_letters(listed, len(named.letters), "inputs")
+
+
+def _require_room(tape: list[int], start: int, n_cells: int) -> None:
+    needed = max(len(tape), start + 1) - min(0, start)
+    if needed > n_cells:
+        raise InvalidInput(
+            f"inputs with {len(tape)} letters and the head at {start} need {needed} cells; this "
+            f"program has {n_cells} (n_cells)."
+        )
 
 
 def _word(named: NamedMachine, encoding: Encoding, fixed: DFA | None) -> list[int]:
