@@ -188,6 +188,17 @@ def test_learned_softmax_layers(tmp_path):
     assert "<b>no" not in html
 
 
+def test_the_line_under_the_title(task, result):
+    assert make_page(result).lead == "Linear attention, 3 coordinates to 3 outputs, mode last."
+    ragged = [np.ones((1, 3)), np.ones((4, 3))]
+    assert make_page(task.layer, ragged).lead == (
+        "Linear attention, 1 head, 3 coordinates to 3 outputs, mode last, beside 2 sequences of "
+        "1 to 4 tokens."
+    )
+    sums = pa.Moments(3).update(task.X)
+    assert make_page(sums).lead == "Sums of 150 sequences with 3 coordinates, mode last."
+
+
 def test_text_is_escaped(result, tmp_path):
     loud = Outcome("unique", "<script>alert(1)</script> & more", "")
     html = written(replace(result, outcome=loud), tmp_path / "page.html")
@@ -408,6 +419,14 @@ class TestCommand:
         assert content["sections"] == [OUTCOME, CERTIFICATE, HEADS, PREDICTIONS, BOUNDS]
         assert content["bytes"] == (files / "page.html").stat().st_size
         assert content["kind"] == "FitResult"
+
+    def test_weights_are_said_to_be_left_out(self, task, files):
+        X, Y = np.asarray(task.X), np.asarray(task.Y)
+        np.savez("weighted.npz", X=X, Y=Y, weights=np.ones(len(X)))
+        done = self.run("fit.safetensors", "weighted.npz", "--json")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["sections"][-1] == "Notes"
+        assert "weights in the data were not used" in (files / "report.html").read_text("utf-8")
 
     def test_targets_of_their_own(self, files):
         arguments = ("layer.safetensors", "inputs.npz", "--targets", "targets.npy")

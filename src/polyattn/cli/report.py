@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from polyattn.cli.console import emit, json_option, passes, working
-from polyattn.cli.io import read_data
+from polyattn.cli.io import DataFile, read_data
 from polyattn.cli.options import FILE
 from polyattn.cli.program.machines import find_machine
 from polyattn.errors import InvalidInput
@@ -53,21 +53,22 @@ def report(
             page = write_program_report(loaded, output, named, word)
     else:
         _refuse(f"{str(model)!r} holds no program", machine=machine, input=word)
-        X, Y = (None, None) if data is None else _data(loaded, data, targets)
         if data is None:
             _refuse("there are no DATA", targets=targets)
+        given = () if data is None else _data(loaded, read_data(data, targets))
         with passes("writing the page"):
-            page = write_report(loaded, output, X, Y)
+            page = write_report(loaded, output, *given)
     emit(_content(loaded, page, output), [f"{page.title}: {output}", *_titles(page)], as_json)
 
 
-def _data(loaded: Any, data: Path, targets: Path | None) -> tuple[Any, Any]:
-    """X, and Y where there is one and the model predicts something."""
-    read = read_data(data, targets)
+def _data(loaded: Any, read: DataFile) -> tuple[Any, Any, list[str]]:
+    """X, Y where there is one and the model predicts something, and what was left out."""
     about = loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
     predicts = hasattr(about, "predict") or callable(about)
     has_targets = predicts and "Y" in read.arrays
-    return read.sequences(), read.targets(about.mode) if has_targets else None
+    weights = "The weights in the data were not used: every sequence counts once on this page."
+    notes = [] if read.weights is None else [weights]
+    return read.sequences(), read.targets(about.mode) if has_targets else None, notes
 
 
 def _refuse(because: str, **options: object) -> None:

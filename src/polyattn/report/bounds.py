@@ -63,7 +63,7 @@ def bounds_section(
 
 
 def _draw(bounds: NDArray, sizes: NDArray | None) -> Figure:
-    figure = new_figure(5.4, 3.0)
+    figure = new_figure(4.7, 3.0)
     with drawing():
         axes = figure.add_subplot()
         if sizes is not None and np.all(sizes > 0) and np.all(bounds > 0):

@@ -122,7 +122,7 @@ def _outcome(result: FitResult) -> Section:
 def _ridge(result: FitResult) -> Section:
     path = result.ridge_path
     assert path is not None  # noqa: S101 - the caller has looked
-    figure = new_figure(5.4, 2.8)
+    figure = new_figure(4.7, 2.8)
     with drawing():
         axes = figure.add_subplot()
         axes.set(xscale="log", yscale="log")

@@ -48,18 +48,21 @@ def heads_section(layer: AttentionLayer, sentence: str = "", errors: Sequence[st
     if isinstance(layer, LinearAttention):
         pictures += _singular_values(layer, sizes[order])
     if max(attn.shape[1], value.shape[2]) <= MOST_CELLS:
-        largest = float(max(np.abs(attn[shown]).max(), np.abs(value[shown]).max()))
+        # One scale for all heads; attn and value of softmax heads have nothing in common.
+        of_attn, of_value = (float(np.abs(each[shown]).max()) for each in (attn, value))
         maps = [
             {
                 "name": f"Head {number + 1}",
-                "attn": heat_map(attn[h], largest), "value": heat_map(value[h], largest),
+                "attn": heat_map(attn[h], of_attn), "value": heat_map(value[h], of_value),
                 "size": float(sizes[h]), "error": errors[h] if errors else "",
             }
             for number, h in enumerate(shown)
         ]  # fmt: skip
-        pictures.append(
-            fill("maps", maps=maps, largest=largest, positive=POSITIVE, negative=NEGATIVE)
-        )
+        shown_maps = fill(
+            "maps", maps=maps, of_attn=of_attn, of_value=of_value, positive=POSITIVE,
+            negative=NEGATIVE,
+        )  # fmt: skip
+        pictures.append(shown_maps)
     notes = []
     if len(order) > MOST_HEADS:
         notes.append(f"Shown are the {MOST_HEADS} largest of {len(order):,} heads.")
@@ -133,7 +136,7 @@ def _singular_values(layer: LinearAttention, sizes: NDArray) -> list[Markup]:
 
 
 def _draw_sizes(sigma: NDArray, sizes: NDArray) -> Figure:
-    figure = new_figure(5.4, 2.8)
+    figure = new_figure(4.7, 2.8)
     lowest = 1e-17 * float(sigma[0])
     with drawing():
         axes = figure.add_subplot()

@@ -68,7 +68,7 @@ def _percent(share: float) -> str:
 
 
 def _draw(true: NDArray, predicted: NDArray) -> Figure:
-    figure = new_figure(5.4, 3.4)
+    figure = new_figure(4.7, 3.4)
     with drawing():
         axes = figure.add_subplot()
         low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))

@@ -18,7 +18,7 @@ def draw_race(
     name: str, seconds: Sequence[float], errors: Sequence[float], done: tuple[float, float]
 ) -> Figure:
     """The error of a run over time beside ``done``, the seconds and error of a closed form."""
-    figure = new_figure(5.4, 3.0)
+    figure = new_figure(4.7, 3.0)
     with drawing():
         axes = figure.add_subplot()
         axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="validation error")

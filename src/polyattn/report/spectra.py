@@ -64,7 +64,7 @@ def spectrum_of(evidence: Evidence) -> Spectrum:
 
 def draw_spectrum(spectrum: Spectrum) -> Figure:
     """The eigenvalues over their number, logarithmic, above and below the floor."""
-    figure = new_figure(5.4, 3.0)
+    figure = new_figure(4.7, 3.0)
     chosen = spread(len(spectrum.values), MOST_POINTS)
     # What is zero or negative by rounding has no logarithm: it is drawn at the lower border.
     lowest = spectrum.floor / 30.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from polyattn.report.certificates import certificate_page
 from polyattn.report.figures import require_matplotlib
 from polyattn.report.fits import fit_page
 from polyattn.report.given import GivenData
+from polyattn.report.leads import lead, program_lead
 from polyattn.report.page import Section, render_page, write_page
 from polyattn.report.softmax import learned_page, queries_page
+from polyattn.report.statement import statement
 from polyattn.result import FitResult
 from polyattn.sequences import Sequences
 from polyattn.softmax import LearnedSoftmax, QueryResult
@@ -46,7 +49,11 @@ class Page:
 
 
 def write_report(
-    thing: Any, path: str | os.PathLike[str], X: Sequences | None = None, Y: Targets | None = None
+    thing: Any,
+    path: str | os.PathLike[str],
+    X: Sequences | None = None,
+    Y: Targets | None = None,
+    notes: Sequence[str] = (),
 ) -> Page:
     """Write the page of a result, layer, certificate, audit or statistics.
 
@@ -57,12 +64,15 @@ def write_report(
         For programs see ``write_program_report``.
     path : where to write; the folder must exist
     X, Y : sequences and targets, as for ``fit``; the page says what it cannot show without them
+    notes : sentences to end the page with
 
     Cost: a few seconds; of tokens with 16 coordinates mostly the spectrum.  Less than 1 MB.
     """
     require_file(path)
     require_matplotlib()
     page = make_page(thing, X, Y)
+    if notes:
+        page = replace(page, sections=[*page.sections, statement("Notes", lines=notes)])
     page.write(path)
     return page
 
@@ -78,7 +88,7 @@ def write_program_report(
 
     require_file(path)
     sections, script = program_sections(program, machine, inputs)
-    page = Page("A program as a layer of attention", repr(program), sections, script)
+    page = Page("A program as a layer of attention", program_lead(program), sections, script)
     page.write(path)
     return page
 
@@ -87,19 +97,19 @@ def make_page(thing: Any, X: Sequences | None = None, Y: Targets | None = None) 
     """The page of whatever ``write_report`` takes."""
     if isinstance(thing, FitResult):
         data = GivenData.of(X, Y, thing.mode, thing.n_dims, len(thing.coef))
-        return Page("A fitted attention layer", _lead(thing, data), fit_page(thing, data))
+        return Page("A fitted attention layer", lead(thing, data), fit_page(thing, data))
     if isinstance(thing, AttentionLayer):
         data = GivenData.of(X, Y, thing.mode, thing.n_dims, thing.n_outputs)
-        return Page("An attention layer", _lead(thing, data), layer_page(thing, data))
+        return Page("An attention layer", lead(thing, data), layer_page(thing, data))
     if isinstance(thing, LearnedSoftmax):
         layer = thing.layer
         data = GivenData.of(X, Y, layer.mode, layer.n_dims, layer.n_outputs)
-        return Page("A learned softmax layer", _lead(thing, data), learned_page(thing, data))
+        return Page("A learned softmax layer", lead(thing, data), learned_page(thing, data))
     if isinstance(thing, QueryResult):
         data = None if thing.layer is None else GivenData.of(
             X, Y, thing.layer.mode, thing.layer.n_dims, thing.layer.n_outputs
         )  # fmt: skip
-        return Page("A layer learned by asking", _lead(thing, data), queries_page(thing, data))
+        return Page("A layer learned by asking", lead(thing, data), queries_page(thing, data))
     if Y is not None:
         raise InvalidInput(f"Y says nothing about a {type(thing).__name__}; leave it out.")
     return _of_inputs(thing, X)
@@ -125,21 +135,16 @@ def _of_inputs(thing: Any, X: Sequences | None) -> Page:
     """Pages about inputs alone: certificates, audits, statistics."""
     if isinstance(thing, Certificate):
         data = GivenData.of(X, None, thing.mode, thing.n_dims)
-        return Page("A certificate", _lead(thing, data), certificate_page(thing, data))
+        return Page("A certificate", lead(thing, data), certificate_page(thing, data))
     if isinstance(thing, Audit):
         own = thing.certificate
         data = GivenData.of(X, None, own.mode, own.n_dims)
-        return Page("An audited layer", _lead(thing, data), audit_page(thing, data))
+        return Page("An audited layer", lead(thing, data), audit_page(thing, data))
     if isinstance(thing, Moments | TriangularFactor):
         data = GivenData.of(X, None, thing.mode, thing.n_dims)
         sections = certificate_page(certify(statistics=thing), data)
-        return Page("Statistics of a data set", _lead(thing, data), sections)
+        return Page("Statistics of a data set", lead(thing, data), sections)
     hint = ""
     if isinstance(thing, Program | Compiled | Learned):
         hint = " Programs have a page of their own: write_program_report."
     raise InvalidType(f"a page is made of {KINDS}; got {type(thing).__name__}.{hint}")
-
-
-def _lead(thing: Any, data: GivenData | None) -> str:
-    what = thing.certificate if isinstance(thing, Audit) else thing
-    return repr(what) if data is None else f"{what!r}, with {data.batch!r}"
