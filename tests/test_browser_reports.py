@@ -165,6 +165,14 @@ def test_pages_of_programs_are_clean(browser, tmp_path, width, cells):
     assert browser.overflow()[0] == 0
 
 
+def test_the_report_of_a_compiled_program_is_clean(browser, tmp_path):
+    path = tmp_path / "report.html"
+    P.compile(P.universal_dfa(3, 2, 5)).report(path, machines.divisibility(3), [1, 1, 0])
+    assert check_page(browser, path) == []
+    browser.find("#run-last").click()
+    assert browser.text("#run-state") == "0"
+
+
 def tiny_experiment():
     """Squares of numbers, as an experiment."""
 
