@@ -245,6 +245,25 @@ def test_a_long_search_for_heads_is_left_to_the_layer():
     np.testing.assert_allclose(layer.coef, wide.coef, atol=1e-12)
 
 
+def test_wide_tokens_make_a_page_without_what_takes_long():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((12, 3, 36)), rng.standard_normal((12, 36))
+    page = make_page(pa.fit(X, Y), X, Y)
+    assert titles(page) == [OUTCOME, CERTIFICATE, WITNESS, HEADS, PREDICTIONS, BOUNDS]
+    assert "eigenvalues would take long" in body(page, CERTIFICATE)
+    assert "The heads were not looked for" in body(page, HEADS)
+
+
+def test_no_certificate_is_no_reason_for_no_page(task, result, monkeypatch):
+    # The name polyattn.certify is that of the function.
+    monkeypatch.setattr(sys.modules["polyattn.certify.verified.gram"], "MOST_COLUMNS", 10)
+    page = make_page(result, task.X, task.Y)
+    assert titles(page) == [OUTCOME, HEADS, PREDICTIONS, MISSING]
+    assert "this release goes up to 10 features" in body(page, MISSING)
+    page = make_page(task.layer, task.X)
+    assert "this release goes up to 10 features" in body(page, MISSING)
+
+
 def test_the_spectrum_is_that_of_the_moments(task):
     certificate = pa.certify(task.X)
     spectrum = spectrum_of(certificate.evidence)

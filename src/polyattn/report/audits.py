@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.auditing import Audit, audit
-from polyattn.certify import certify
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
-from polyattn.report.certificates import certificate_sections
+from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.given import GivenData
 from polyattn.report.heads import heads_section
 from polyattn.report.page import Section
@@ -27,11 +26,13 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
         ]
         return [heads_section(layer), statement("What is not shown", lines=needs)]
     if data.targets is None:
+        needs = ["How good the layer is on these data: the page needs their targets Y."]
         sections = [heads_section(layer)]
         if isinstance(layer, LinearAttention):
-            certificate = certify(data.batch, layer.mode, bias=layer.bias)
-            sections = [*certificate_sections(certificate), *sections]
-        needs = ["How good the layer is on these data: the page needs their targets Y."]
+            own = {"mode": layer.mode, "bias": layer.bias}
+            certificate, why_not = certificate_if_possible(data.batch, **own)
+            needs += [why_not] if why_not else []
+            sections = [*(certificate_sections(certificate) if certificate else []), *sections]
         return [*sections, statement("What is not shown", lines=needs)]
     found = audit(layer, data.batch, _as_given(data))
     return [

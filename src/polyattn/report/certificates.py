@@ -16,6 +16,7 @@ from polyattn.report.given import GivenData
 from polyattn.report.page import Section, fill
 from polyattn.report.spectra import MOST_FEATURES, draw_spectrum, spectrum_of
 from polyattn.report.statement import count, plot, statement
+from polyattn.sequences import SequenceBatch
 
 TITLE = "Do the data determine the layer?"
 WITNESS_TITLE = "Two layers that the data cannot tell apart"
@@ -60,6 +61,16 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
     if certificate.verdict != NOT_IDENTIFIABLE:
         return [verdict]
     return [verdict, _witness(certificate)]
+
+
+def certificate_if_possible(
+    X: SequenceBatch | None = None, **options: Any
+) -> tuple[Certificate | None, str]:
+    """The certificate, or None and the reason why there is none: tokens can be too wide for one."""
+    try:
+        return certify(X, **options), ""
+    except InvalidInput as error:
+        return None, f"There is no certificate: {error}"
 
 
 def certified_again(certificate: Certificate, data: GivenData) -> Certificate:

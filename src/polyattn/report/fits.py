@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.certify import Certificate, certify
+from polyattn.certify import Certificate
 from polyattn.certify.finding import UNDECIDED
 from polyattn.heads import factor
 from polyattn.heads.bounds import least_heads
 from polyattn.heads.compression import Target
 from polyattn.model import LinearAttention
 from polyattn.report.bounds import bounds_section
-from polyattn.report.certificates import certificate_sections
+from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
 from polyattn.report.given import GivenData, rows_of
-from polyattn.report.heads import heads_section
+from polyattn.report.heads import MOST_UNFOLDED, heads_section
 from polyattn.report.page import Section
 from polyattn.report.predictions import predictions_section
 from polyattn.report.statement import count, plot, statement
@@ -39,44 +39,54 @@ def fit_page(
     about = ""
     if certificate is None:
         certificate, about = certificate_of(result, data)
-    layer, sentence = heads_of(result)
     sections = [_outcome(result)]
     if result.ridge_path is not None:
         sections.append(_ridge(result))
     if certificate is not None:
         sections += certificate_sections(certificate, about)
-    sections.append(heads_section(layer, sentence))
+    sections.append(_heads(result))
     if data is not None and data.targets is not None:
         sections.append(predictions_section(result.predict, data))
     if certificate is not None and data is not None:
         sections.append(_bounds(result, certificate, data))
-    missing = _missing(certificate, data)
+    missing = _missing("" if certificate is not None else about, data)
     return [*sections, missing] if missing else sections
 
 
 def certificate_of(result: FitResult, data: GivenData | None) -> tuple[Certificate | None, str]:
-    """The certificate of the training data, and a sentence about which those are.
+    """The certificate of the training data, and a sentence about these, or why there is none.
 
     From the sums behind the fit where these are enough, otherwise from the data given.
     """
     sums = result.statistics
     full = result.rank == result.n_features
     if sums is not None and (data is None or full):
-        certificate = certify(statistics=sums)
-        if data is None or certificate.verdict != UNDECIDED:
-            return certificate, "The certificate is about the training data, by their sums."
+        found, why_not = certificate_if_possible(statistics=sums)
+        if data is None or (found is not None and found.verdict != UNDECIDED):
+            return found, why_not or "The certificate is about the training data, by their sums."
     if data is None:
-        return None, ""
-    made = certify(data.batch, result.mode, bias=result.bias)
-    return made, "The certificate is about the data that were given to this page."
+        return None, (
+            "Whether the data determine the layer: this fit kept no sums, so the page needs the "
+            "training sequences X."
+        )
+    found, why_not = certificate_if_possible(data.batch, mode=result.mode, bias=result.bias)
+    return found, why_not or "The certificate is about the data that were given to this page."
 
 
-def heads_of(result: FitResult) -> tuple[LinearAttention, str]:
-    """The layer and how it was found; a long search is left to ``result.layer``.
+def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
+    """The layer and how it was found; what takes long is left to ``result.layer``.
 
-    Where the coefficients pass for those of few heads, these are found quickly.
+    Where the coefficients pass for those of few heads, these are found quickly; otherwise they
+    are factored, unless they are too many for that as well.
     """
-    if result.known_heads is not None or "heads" in vars(result) or _is_quick(result):
+    known = result.known_heads is not None or "heads" in vars(result)
+    n_outputs, _, width = result.coef.shape
+    if not known and width * min(width, n_outputs) > MOST_UNFOLDED:
+        return None, (
+            "The heads were not looked for: with so many coefficients that can take minutes. Call "
+            "result.layer, which does it, and write the page again."
+        )
+    if known or _is_quick(result):
         return result.layer, result.heads.sentence
     found = factor(result.coef)
     why = (
@@ -97,6 +107,11 @@ def _is_quick(result: FitResult) -> bool:
     return target.is_zero or least_heads(target.tensor, result.head_tolerance, rng) < min(
         n_outputs, width
     )
+
+
+def _heads(result: FitResult) -> Section:
+    layer, sentence = heads_of(result)
+    return statement("Heads", sentence) if layer is None else heads_section(layer, sentence)
 
 
 def _outcome(result: FitResult) -> Section:
@@ -160,13 +175,8 @@ def _bounds(result: FitResult, certificate: Certificate, data: GivenData) -> Sec
     return bounds_section(certificate, data, excess, meaning, result.predict)
 
 
-def _missing(certificate: Certificate | None, data: GivenData | None) -> Section | None:
-    lines = []
-    if certificate is None:
-        lines.append(
-            "Whether the data determine the layer: this fit kept no sums, so the page needs the "
-            "training sequences X."
-        )
+def _missing(no_certificate: str, data: GivenData | None) -> Section | None:
+    lines = [no_certificate] if no_certificate else []
     if data is None:
         lines.append("Bounds for each input: the page needs sequences X.")
     if data is None or data.targets is None:

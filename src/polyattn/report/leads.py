@@ -26,7 +26,7 @@ def program_lead(program: Any) -> str:
     size = f"tokens of {count(program.schema.n_dims, 'coordinate')}"
     if isinstance(program, Learned):
         return f"Learned from {count(program.n_traces, 'trace')}, {size}."
-    return f"{program.name}, {size}."
+    return f"{program.name[:1].upper()}{program.name[1:]}, {size}."
 
 
 def _described(thing: Any) -> str:
