@@ -1,8 +1,9 @@
 """The paper's task (d = 4, N = 2048, n = 100, causal, one planted head) against Adam.
 
 Adam has the paper's settings (rate 0.01, batches of 64, clipped gradients), with one head and with
-d^2 heads.  Its time is the moment it first came within 10 % of the best error of its run, so what
-it spends on a plateau afterwards is not counted against it.
+d^2 heads, and the fastest forward pass we know: cubic features that are made once, outside its time
+(``experiments/baselines/forms.py``).  Its time is the moment it first came within 10 % of the best
+error of its run, so what it spends on a plateau afterwards is not counted against it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main() -> None:
             f"({run.n_steps} steps in {seconds:.0f} s)"
         )
         require("Adam did not get below the closed form", error <= best)
-        verdict(f"{reached / ours:.0f}x faster (claim: 1000x)", reached >= 1000 * ours)
+        verdict(f"{reached / ours:.0f}x faster (claim: 100x)", reached >= 100 * ours)
 
 
 if __name__ == "__main__":

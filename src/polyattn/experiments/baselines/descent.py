@@ -15,8 +15,8 @@ from torch import Tensor
 
 from polyattn.errors import InvalidInput
 
-# The validation error is looked at after 1, 2, 3, ... steps, later at growing intervals.
-LOOK_GROWTH = 1.3
+# The validation error is looked at after 1, 2, 3, ... steps, later after so many times more.
+LOOK_GROWTH = 1.15
 
 #: Called with the seconds spent on steps so far and the validation error.
 Listener = Callable[[float, float], None]
@@ -98,6 +98,7 @@ def descend(
     settings: DescentSettings,
     on_look: Listener | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    look_growth: float = LOOK_GROWTH,
 ) -> Descent:
     """Train ``model`` in place; preparing and looking at the validation error are not timed.
 
@@ -116,7 +117,7 @@ def descend(
         over = elapsed >= limit.seconds or n_steps >= limit.n_steps
         if n_steps >= next_look or over:
             over = not watch.look(elapsed) or over
-            next_look = max(n_steps + 1, math.ceil(n_steps * LOOK_GROWTH))
+            next_look = max(n_steps + 1, math.ceil(n_steps * look_growth))
         if over:
             return Descent(tuple(watch.times), tuple(watch.errors), n_steps, watch.best)
 

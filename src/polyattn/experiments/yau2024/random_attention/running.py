@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 N_VALIDATION = 128
 
+# A look costs a Transformer as much as several steps, and there are many runs.
+LOOK_GROWTH = 1.3
+
 #: Width of the Transformer's tokens; its perceptrons are four times as wide.
 WIDTH = 32
 
@@ -59,6 +62,7 @@ def _trained(task: RecoveryTask, settings: Settings) -> Row:
                 settings["learning_rate"], settings["batch_size"], seed=settings["seed"]
             ),
             clock=time.thread_time,
+            look_growth=LOOK_GROWTH,
         )
     best = made.best_model
     # Only a single layer has coefficients to compare.
