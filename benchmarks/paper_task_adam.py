@@ -1,14 +1,16 @@
 """The paper's task (d = 4, N = 2048, n = 100, causal, one planted head) against Adam.
 
 Adam has the paper's settings (rate 0.01, batches of 64, clipped gradients), with one head and with
-d^2 heads, and the fastest forward pass we know: cubic features that are made once, outside its time
-(``experiments/baselines/forms.py``).  Its time is the moment it first came within 10 % of the best
+d^2 heads.  It runs twice: as the layer is defined, by masked scores; and in the fastest form we
+know, on cubic features that are made once, outside its time (``experiments/baselines/forms.py``) –
+half way to the closed form already.  Its time is the moment it first came within 10 % of the best
 error of its run, so what it spends on a plateau afterwards is not counted against it.
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import product
 
 import numpy as np
 import torch
@@ -18,6 +20,9 @@ import polyattn as pa
 from polyattn.experiments.adam import AdamSettings, train
 
 N_SEQUENCES, N_TOKENS, N_DIMS = 2048, 100, 4
+
+# Forms of Adam's forward pass, and how many times sooner the closed form is done.
+CLAIMS = {"scores": 1000, "features": 100}
 
 
 def main() -> None:
@@ -40,16 +45,16 @@ def main() -> None:
         result.layer.n_heads == 1 and distance < 1e-12,
     )
     verdict(f"validation error {error:.1e} at most 1e-25", error <= 1e-25)
-    for n_heads in (1, N_DIMS**2):
-        run = train(X, Y, X_new, Y_new, seconds, AdamSettings(n_heads=n_heads))
+    for (form, claim), n_heads in product(CLAIMS.items(), (1, N_DIMS**2)):
+        run = train(X, Y, X_new, Y_new, seconds, AdamSettings(n_heads=n_heads, form=form))
         best = min(run.errors)
         reached = next(t for t, e in zip(run.seconds, run.errors, strict=True) if e <= 1.1 * best)
         print(
-            f"  Adam, H = {n_heads:2d}   {reached:.1f} s to its best error {best:.1e} "
+            f"  Adam by {form}, H = {n_heads:2d}   {reached:.1f} s to its best error {best:.1e} "
             f"({run.n_steps} steps in {seconds:.0f} s)"
         )
         require("Adam did not get below the closed form", error <= best)
-        verdict(f"{reached / ours:.0f}x faster (claim: 100x)", reached >= 100 * ours)
+        verdict(f"{reached / ours:.0f}x faster (claim: {claim}x)", reached >= claim * ours)
 
 
 if __name__ == "__main__":

@@ -225,3 +225,15 @@ def test_threads_are_given_back():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == 1
+
+
+def test_the_form_can_be_asked_for():
+    X, made = sequences(4).float(), {}
+    for form in ("scores", "grams", "features"):
+        model = LinearHeads(4, 4, 2, generator_of(0), form)
+        assert model.form == form
+        made[form] = model(*model.prepare(X)).detach()
+    torch.testing.assert_close(made["scores"], made["grams"], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(made["scores"], made["features"], rtol=1e-4, atol=1e-4)
+    with pytest.raises(InvalidInput, match="form must be one of"):
+        LinearHeads(4, 4, 2, generator_of(0), "kernels")

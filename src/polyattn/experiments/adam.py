@@ -2,7 +2,7 @@
 
 Start and scaling as in the paper's experiments [yau2024: section 4.1, G.1]; Adam with rate 0.01,
 batches of 64 sequences, gradient norm clipped; float32.  The forward pass takes the fastest known
-form (``baselines/forms.py``).
+form (``baselines/forms.py``) unless another one is asked for.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from polyattn.model import LinearAttention
 
 @dataclass(frozen=True)
 class AdamSettings(DescentSettings):
-    """The paper's settings."""
+    """The paper's settings; ``form`` of the forward pass: the fastest one, or as it is named."""
 
     n_heads: int = 1
+    form: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def train(
     float64.  ``on_look(elapsed, error)`` is called at every look.
     """
     chosen = settings or AdamSettings()
-    model = LinearHeads(X.shape[2], Y.shape[2], chosen.n_heads, generator_of(chosen.seed))
+    generator = generator_of(chosen.seed)
+    model = LinearHeads(X.shape[2], Y.shape[2], chosen.n_heads, generator, chosen.form)
     batch = model.prepare(as_float32(X[: chosen.batch_size]))
 
     def differentiate() -> None:

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from polyattn.errors import require_integer
+from polyattn.errors import require_choice, require_integer
 from polyattn.experiments.baselines.forms import (
     by_features,
     by_grams,
@@ -34,13 +34,21 @@ FORMS: dict[str, Callable[..., Tensor]] = {
 class LinearHeads(torch.nn.Module):
     """A causal layer with H heads, computed in the form that is fastest for its sizes."""
 
-    def __init__(self, n_dims: int, n_outputs: int, n_heads: int, generator: torch.Generator):
+    def __init__(
+        self,
+        n_dims: int,
+        n_outputs: int,
+        n_heads: int,
+        generator: torch.Generator,
+        form: str | None = None,
+    ):
         super().__init__()
         d, e = require_integer("n_dims", n_dims), require_integer("n_outputs", n_outputs)
         n_heads = require_integer("n_heads", n_heads)
         self.attn = torch.nn.Parameter(torch.randn(n_heads, d, d, generator=generator) / d**0.5)
         self.value = torch.nn.Parameter(torch.randn(n_heads, d, e, generator=generator) / d**0.5)
-        self.form = fastest_kept(d, n_heads)
+        fastest = fastest_kept(d, n_heads)
+        self.form = fastest if form is None else require_choice("form", form, tuple(FORMS))
 
     def prepare(self, X: Tensor) -> tuple[Tensor, ...]:
         """What the forward pass needs of sequences X (N, n, d); no parameter enters."""
