@@ -128,6 +128,14 @@ def test_the_ridge_is_drawn_where_data_chose_it(task):
     assert "chosen by the data" in body(page, "The ridge")
 
 
+def test_only_without_a_ridge_the_risk_is_called_the_least(task, result):
+    assert "The layer found has the least risk" in body(make_page(result, task.X), BOUNDS)
+    shrunk = without_search(pa.fit(task.X, task.Y, ridge=1.0))
+    section = body(make_page(shrunk, task.X), BOUNDS)
+    assert "So far can two layers be apart" in section
+    assert "The layer found has" not in section
+
+
 def test_limited_heads_are_bounded_by_their_gap():
     task = pa.data.planted(200, 6, 3, n_heads=3, mode="last", noise=0.1, random_state=0)
     found = pa.fit(task.X, task.Y, n_heads=1)

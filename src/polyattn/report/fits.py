@@ -154,7 +154,7 @@ def _ridge(result: FitResult) -> Section:
 
 
 def _bounds(result: FitResult, certificate: Certificate, data: GivenData) -> Section:
-    """For layers as good as the one found; if that is the best, for nearly as good ones."""
+    """For layers as good as the one found; if none is known to be better, for a bit worse ones."""
     excess = max(result.gap, 0.0)
     if excess > ROUNDING * result.risk:
         meaning = (
@@ -165,12 +165,13 @@ def _bounds(result: FitResult, certificate: Certificate, data: GivenData) -> Sec
     some, _ = data.sample(1000)
     power = float(np.mean(np.sum(rows_of(result.predict, some.batch) ** 2, axis=1)))
     if result.risk > ROUNDING * power:
-        excess, share = 0.01 * result.risk, "1 % of the least risk"
+        excess, share = 0.01 * result.risk, "1 % of the risk of the layer found"
     else:
         excess, share = 1e-6 * power, "a millionth of the mean squared output"
+    best = "" if result.ridge > 0 else "The layer found has the least risk. "
     meaning = (
-        "The layer found is the best; so far can two layers be apart whose risk on the training "
-        f"data exceeds the least by {excess:.3g} ({share})."
+        f"{best}So far can two layers be apart whose risk on the training data exceeds the least "
+        f"by {excess:.3g} ({share})."
     )
     return bounds_section(certificate, data, excess, meaning, result.predict)
 
