@@ -67,6 +67,12 @@ def test_every_method_takes_part(tables):
     assert methods[1] == {"auto", "control", "adam", "queries", "twin"}
 
 
+def test_what_noise_has_moved_is_not_judged_without_error_bars(tables):
+    noisy = [row for row in tables["chen2024-recovery"] if row["noise"]]
+    judged = {row["method"]: row["right"] for row in noisy}
+    assert judged == {"auto": True, "sculpt": True, "control": None, "adam": None}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_gates_hold_on_true_rows_and_findings_speak(name, tables):
     assert all(holding(name, tables[name]))

@@ -82,6 +82,9 @@ def _times(axes: Axes, rows: list[Row]) -> None:
     axes.grid(visible=False, axis="y")
     axes.set_yticks(range(len(kinds)), kinds)
     axes.set(xscale="log", xlabel="seconds of polyattn (× not solved)")
+    # Where the times span little, matplotlib would label every minor tick.
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
     axes.invert_yaxis()
     axes.set_title("Time")
 

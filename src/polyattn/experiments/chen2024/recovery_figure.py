@@ -49,8 +49,8 @@ def _errors_by_examples(axes: Axes, rows: list[Row]) -> None:
     axes.axvline(counted, color=SOFT, linestyle=":")
     axes.annotate(
         "as many numbers as unknowns", (counted, 0.04), xycoords=("data", "axes fraction"),
-        xytext=(-4, 0), textcoords="offset points", color=SOFT, fontsize=8, rotation=90,
-        ha="right", va="bottom",
+        xytext=(4, 0), textcoords="offset points", color=SOFT, fontsize=8, rotation=90,
+        ha="left", va="bottom",
     )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="examples N", ylabel="relative error of attn")
     _plain_ticks(axes, swept, "n_sequences")

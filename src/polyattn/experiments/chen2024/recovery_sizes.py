@@ -11,7 +11,7 @@ BASE: Settings = {
 }  # fmt: skip
 
 #: The examples of cells with noise.
-MANY = 2000
+MANY = 1000
 
 
 def along(rows: list[Row], swept: str, **fixed: object) -> list[Row]:

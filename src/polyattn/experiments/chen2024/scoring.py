@@ -56,11 +56,16 @@ class Truth:
         size = float(np.sqrt(np.mean(self.expected**2)))
         return self.function_error(layer) <= max(SAME_FUNCTION, self.noise / size)
 
-    def heads_right(self, attempt: Attempt) -> bool:
-        """Whether its heads are the planted ones: the truth of the claim "recovered"."""
+    def heads_right(self, attempt: Attempt) -> bool | None:
+        """Whether its heads are the planted ones: the truth of the claim "recovered".
+
+        None of heads that noise must have moved, where no error bars say by how much.
+        """
         layer = attempt.layer
         if layer is None or layer.n_heads != self.layer.n_heads:
             return False
+        if self.noise and (attempt.attn_bar is None or attempt.value_bar is None):
+            return None
         match = match_heads(layer, self.layer)
         bars = BARS if self.noise else 0.0
         sides = ((match.worst_attn, attempt.attn_bar), (match.worst_value, attempt.value_bar))
