@@ -53,7 +53,7 @@ bench: $(STAMP)
 # docstrings run, and links lead somewhere.  Any warning is an error.
 docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
-	$(BIN)/pytest -W error --doctest-modules tests/test_docs.py src/polyattn
+	$(BIN)/pytest -W error --doctest-modules tests/test_docs.py tests/test_commands.py src/polyattn
 
 # The comparison on real series has an environment of its own: its methods are compiled by numba.
 real-data: .venv-real-data/.installed
