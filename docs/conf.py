@@ -80,6 +80,9 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = "_static/mark.svg"
 html_logo = "_static/mark.svg"
+# The reference has an order of its own, and the search finds names.
+html_use_index = False
+html_domain_indices = False
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from sphinx.util.inventory import InventoryFile
 
 import polyattn as pa
+from browser import check_page
 from polyattn.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -306,6 +307,29 @@ def test_a_request_to_elsewhere_is_found():
     assert from_elsewhere(fetched(html)) == ["//a.b/i.png"]
     font = '<link rel="stylesheet" href="https://a.b/font.css"><p style="background: url(x.png)">'
     assert from_elsewhere(fetched(font)) == ["https://a.b/font.css"]
+
+
+def test_pages_in_a_browser(site, browser):
+    """No console message, no request, pictures present, no horizontal scroll on a phone."""
+    # Files of the site lie beside a page or above it; icons of the theme are hidden parts of it.
+    fine = (f"request: {site.as_uri()}/", "picture without size: <svg")
+    found = {}
+    for page in sorted(site.rglob("*.html")):
+        complaints = [one for one in check_page(browser, page) if not one.startswith(fine)]
+        if complaints:
+            found[str(page.relative_to(site))] = complaints
+    assert found == {}
+
+
+def test_a_page_that_is_too_wide_is_found(site, browser):
+    """Negative control: the same check, on a page with a line that does not break."""
+    page = (site / "index.html").read_text(encoding="utf-8")
+    wide = site / "wide.txt.html"
+    wide.write_text(page.replace("<h1>", '<p style="width: 900px">x</p><h1>', 1), encoding="utf-8")
+    try:
+        assert any("too wide" in one for one in check_page(browser, wide))
+    finally:
+        wide.unlink()
 
 
 def test_a_reproduction_is_shown(site):
