@@ -20,9 +20,9 @@ print(f"optimum over any number of heads: risk {optimum.risk:.6f}")
 
 fits = {}
 for n_heads in (1, 2, 3):
-    fits[str(n_heads)] = limited = pa.fit(task.X, task.Y, n_heads=n_heads)
+    fits[f"H = {n_heads}"] = limited = pa.fit(task.X, task.Y, n_heads=n_heads)
     print(f"best with {n_heads}: risk {limited.risk:.6f}, gap to the optimum {limited.gap:.1e}")
-fits["any"] = optimum
+fits["any number"] = optimum
 
 chosen = pa.fit(task.X, task.Y, n_heads="auto").layer.n_heads
 print(f"heads that the noise supports: {chosen}")
@@ -30,7 +30,7 @@ print(f"heads that the noise supports: {chosen}")
 figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 for name, fitted in fits.items():
     distance = np.linalg.norm(fitted.coef - task.layer.coef)
-    axes.bar(name, distance, color=OURS if name == str(chosen) else OTHER, width=0.6)
+    axes.bar(name, distance, color=OURS if name == f"H = {chosen}" else OTHER, width=0.6)
     axes.text(name, distance, f"{distance:.3f}", ha="center", va="bottom", fontsize=9)
 axes.set_yscale("log")
 axes.set(ylim=(0.02, 1.3), yticks=[])
