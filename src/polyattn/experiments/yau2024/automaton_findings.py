@@ -93,7 +93,7 @@ def gates(rows: list[Row]) -> list[Gate]:
         Gate(
             f"tied, at most {MOST_TIED} traces of small machines do at every size",
             bool(tied) and all(count is not None and count <= MOST_TIED for count in counts),
-            f"traces: {', '.join(map(str, counts)) or 'none tried'}",
+            _most(counts),
         ),
         Gate(
             "what tied learning calls learned is right on every fresh token",
@@ -127,6 +127,12 @@ def _within(sizes: Sizes, seen: list[int | None]) -> Gate:
         len(reached) == len(seen) and max(reached) <= TOLERANCE * known,
         ", ".join("not reached" if rows is None else f"{rows:,}" for rows in seen),
     )
+
+
+def _most(counts: list[int | None]) -> str:
+    reached = [count for count in counts if count is not None]
+    most = f"at most {max(reached)} traces" if reached else "none reached"
+    return f"{most}; {len(reached)} of {len(counts)} searches"
 
 
 def _needed(rows: list[Row], learner: str, name: str = "rows") -> dict[Sizes, float]:

@@ -36,7 +36,7 @@ TIED_SIZES: Sizes = (3, 3, 4)
 MOST_TIED = 40
 
 # Rows that the Transformer is given, one after the other: four to a decade.
-LADDER = tuple(round(10 ** (2.5 + step / 4)) for step in range(11))
+LADDER = tuple(round(10 ** (3 + step / 4)) for step in range(9))
 
 
 class Machines:

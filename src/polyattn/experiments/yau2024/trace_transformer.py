@@ -46,7 +46,7 @@ class TransformerSettings:
     learning_rate: float = 2e-3
     warm_up: int = 50
     look: int = 50
-    patience: int = 8
+    patience: int = 6
     enough: float = 0.99
     seed: int = 0
 

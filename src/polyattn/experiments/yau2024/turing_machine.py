@@ -1,6 +1,6 @@
 """A universal Turing machine, learned from traces and run on machines never seen.
 
-[yau2024: section 3, Lemma C.5] for the claim; the traces are of random machines of 3 states.
+[yau2024: Appendix C, Lemma C.5] for the claim; the traces are of random machines of 3 states.
 """
 
 from __future__ import annotations
@@ -75,19 +75,18 @@ def findings(rows: list[Row]) -> list[str]:
     said = []
     for n_traces in sorted({row["traces"] for row in tied}):
         some = [row for row in tied if row["traces"] == n_traces]
-        n_rows = [row["rows"] for row in some]
         said.append(
-            f"From {n_traces} traces ({min(n_rows)} to {max(n_rows)} predicted tokens) tied "
+            f"From {n_traces} traces ({_span(some, 'rows')} predicted tokens) tied "
             f"learning is exact in {sum(row['exact'] for row in some)} of {len(some)} tries, and "
             f"says so in {sum(row['claimed'] for row in some)}."
         )
     best = [row for row in tied if row["exact"]]
     if best:
         said.append(
-            f"An exact program has {min(row['terms'] for row in best)} to "
-            f"{max(row['terms'] for row in best)} terms and runs {best[0]['fresh_machines']} "
-            "random machines of sizes never seen, the busy beavers of 2 to 4 states to their halt, "
-            "3000 steps of that of 5 states on 128 cells, increment, addition and palindromes."
+            f"An exact program has {_span(best, 'terms')} terms and runs "
+            f"{best[0]['fresh_machines']} random machines of sizes never seen, the busy beavers "
+            "of 2 to 4 states to their halt, 3000 steps of that of 5 states on 128 cells, "
+            "increment, addition and palindromes."
         )
     said += [_untied_sentence(row) for row in _of(rows, "untied")]
     return said
@@ -171,6 +170,11 @@ def _known(row: Row) -> str:
     )
 
 
+def _span(rows: list[Row], name: str) -> str:
+    values = {row[name] for row in rows}
+    return f"{min(values)} to {max(values)}" if len(values) > 1 else str(*values)
+
+
 def _of(rows: list[Row], learner: str) -> list[Row]:
     return [row for row in rows if row["learner"] == learner]
 
@@ -183,7 +187,7 @@ EXPERIMENT = Experiment(
         "bounded time on a bounded tape, and enough runs determine it: it can be learned from "
         "them in polynomial time."
     ),
-    reference="[yau2024: section 3, Lemma C.5]",
+    reference="[yau2024: Appendix C, Lemma C.5]",
     cells=cells,
     run=run,
     findings=findings,
