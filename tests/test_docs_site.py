@@ -5,16 +5,13 @@ The site is built once, from a copy, without running the gallery: examples run i
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from sphinx.util.inventory import InventoryFile
 
 import polyattn as pa
@@ -122,32 +119,6 @@ def names_of(modules):
     return {min(names): names for names in found.values()}
 
 
-def python_blocks(text):
-    return iter(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-
-
-def commands(text):
-    """Arguments and exit codes of the lines ``polyattn ...`` of all blocks marked ``sh``."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    codes = [re.search(r"# exit code (\d)", line) for line in lines]
-    return [
-        (shlex.split(line, comments=True)[1:], int(code[1]) if code else 0)
-        for line, code in zip(lines, codes, strict=True)
-        if line.startswith("polyattn ")
-    ]
-
-
-def inputs(arguments):
-    """The files that a command reads."""
-    written = {"-o", "--save"}
-    return [
-        word
-        for before, word in pairwise(arguments)
-        if re.search(r"\.(npz|npy|safetensors|json|yaml)$", word) and before not in written
-    ]
-
-
 class Fetched(HTMLParser):
     """Collects what a browser would fetch for a page."""
 
@@ -233,28 +204,6 @@ def test_a_name_that_is_missing_is_found():
         "m.one": {"m.one", "n.alias"},
         "m.two": {"m.two"},
     }
-
-
-@pytest.mark.parametrize("guide", [*GUIDES, "machine_files"])
-def test_commands_of_a_guide_run(guide, tmp_path, monkeypatch):
-    """Those of ``sh`` blocks, in order; Python blocks run as far as files of theirs are needed."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
-    sources, namespace = python_blocks(text), {"__name__": "__main__"}
-    found = commands(text)
-    assert found
-    for arguments, code in found:
-        while not all(Path(name).is_file() for name in inputs(arguments)):
-            exec(next(sources), namespace)  # noqa: S102 – our own pages
-        done = CliRunner().invoke(cli, arguments)
-        assert done.exit_code == code, f"{arguments}: {done.output}"
-
-
-def test_commands_are_found():
-    """Negative control: exit codes are read, outputs are no inputs."""
-    text = "```sh\npolyattn fit a.npz -o b.npz\nmake x\npolyattn certify c.npz  # exit code 3\n```"
-    assert commands(text) == [(["fit", "a.npz", "-o", "b.npz"], 0), (["certify", "c.npz"], 3)]
-    assert inputs(["fit", "a.npz", "-o", "b.npz", "--save", "c.json"]) == ["a.npz"]
 
 
 def test_every_verb_is_documented(site):
