@@ -10,9 +10,11 @@ import pytest
 import polyattn as pa
 from polyattn.data.regression import step_layer, step_of
 from polyattn.errors import InvalidInput
+from polyattn.experiments.yau2024.associative_memory import EXPERIMENT as MEMORY
 from polyattn.experiments.yau2024.in_context.judging import gates as icl_gates
 from polyattn.experiments.yau2024.in_context.task import Expected, bayes_prediction
 from polyattn.experiments.yau2024.in_context_regression import EXPERIMENT as ICL
+from polyattn.experiments.yau2024.memory.closed_form import closed_form_rows
 from polyattn.heads import compress
 
 
@@ -200,3 +202,102 @@ def test_icl_gates_hold(icl_rows):
 def test_icl_gates_fail(icl_rows, column, doctored, claim):
     rows = [row | {column: doctored(row)} for row in icl_rows]
     assert any(claim in gate.claim for gate in icl_gates(rows) if not gate.passed)
+
+
+def memory_row(learner, unitary, distance, **others):
+    """A row as the experiment makes them, with sizes that keep every gate."""
+    known = unitary < 1
+    lambda_min = {0.95: 0.06, 0.97: 0.03, 0.99: 0.01, 1.0: 0.0}[unitary]
+    return {
+        "learner": learner, "unitary": unitary, "n_heads": None, "average_heads": False,
+        "verdict": "identifiable" if known else "not_identifiable", "lambda_min": lambda_min,
+        "rank": 288 if known else 248, "n_features": 288, "target": "exact", "repeat": 0,
+        "risk": distance**2 if known else 1e-8, "distance": distance,
+        "expected_distance": None, "expected_spread": None,
+    } | others  # fmt: skip
+
+
+@pytest.fixture
+def memory_rows():
+    rows = []
+    for unitary, distance in ((0.95, 0.05), (0.97, 0.07), (0.99, 0.12), (1.0, 0.5)):
+        rows.append(memory_row("closed form", unitary, 1e-13, risk=1e-26))
+        expected = {"expected_distance": distance, "expected_spread": 0.1 * distance**2}
+        rows.append(memory_row("closed form", unitary, distance, target="noisy", **expected))
+        rows += [
+            memory_row("Adam", unitary, distance * (1 + 0.1 * start), n_heads=4)
+            for start in range(4)
+        ]
+    return rows
+
+
+def failed(rows):
+    return [gate.claim for gate in MEMORY.gates(rows) if not gate.passed]
+
+
+def test_memory_gates_hold(memory_rows):
+    assert failed(memory_rows) == []
+    assert all("nan" not in sentence for sentence in MEMORY.findings(memory_rows))
+
+
+@pytest.mark.parametrize(
+    ("choose", "change", "claim"),
+    [
+        ({"unitary": 0.95}, {"lambda_min": 0.05}, "paper's"),
+        ({"unitary": 1.0}, {"rank": 249}, "rank 248"),
+        ({"unitary": 0.97}, {"verdict": "undecided"}, "identifiable below"),
+        ({"target": "exact", "learner": "closed form"}, {"distance": 1e-6}, "exact targets is"),
+        ({"target": "noisy", "unitary": 0.97}, {"distance": 0.04}, "at every step"),
+        ({"target": "noisy", "unitary": 0.97}, {"distance": 0.1}, "least squares expects"),
+        ({"learner": "Adam", "unitary": 0.97}, {"risk": 1e-6}, "farther from the truth than"),
+        ({"learner": "Adam", "unitary": 0.99}, {"distance": 0.01}, "rank correlation"),
+        ({"learner": "Adam", "unitary": 1.0}, {"distance": 1e-6}, "at 100 % starts"),
+    ],
+)
+def test_memory_gates_fail(memory_rows, choose, change, claim):
+    def chosen(row):
+        return all(row[name] == value for name, value in choose.items())
+
+    rows = [row | change if chosen(row) else row for row in memory_rows]
+    assert rows != memory_rows
+    assert any(claim in one for one in failed(rows))
+
+
+def test_the_closed_form_on_memory():
+    """Two keys: noise moves coefficients as expected; without Gaussian keys a rival appears."""
+    task = pa.data.associative_memory(4096, 2, unitary=0.5)
+    certificate = pa.certify(task.X)
+    rows = closed_form_rows(task, certificate, n_draws=6)
+    assert [row["target"] for row in rows] == ["exact"] + ["noisy"] * 6
+    assert rows[0]["distance"] < 1e-10
+    layer = pa.fit(task.X, task.Y).layer
+    assert pa.coefficient_distance(layer, task.layer) < 1e-9
+    squares = [row["distance"] ** 2 for row in rows[1:]]
+    expected, spread = rows[1]["expected_distance"] ** 2, rows[1]["expected_spread"]
+    assert np.mean(squares) == pytest.approx(expected, abs=4 * spread / np.sqrt(6))
+    for row in rows[1:]:
+        assert row["distance"] <= np.sqrt(row["risk"] / certificate.lambda_min)
+    open_task = pa.data.associative_memory(1024, 2, unitary=1.0)
+    other = closed_form_rows(open_task, pa.certify(open_task.X), n_draws=1)[-1]
+    assert other["target"] == "another minimiser"
+    assert other["risk"] < 1e-20
+    assert other["distance"] > 0.1
+
+
+@pytest.mark.parametrize("average_heads", [False, True])
+def test_adam_learns_a_small_memory(average_heads):
+    sgd = pytest.importorskip("polyattn.experiments.yau2024.memory_sgd", exc_type=ImportError)
+    task = pa.data.associative_memory(512, 2, unitary=0.5)
+    untrained, trained = (
+        sgd.train(task.X, task.Y, sgd.Training(2, 3, n_steps, average_heads))
+        for n_steps in (1, 400)
+    )
+    assert len(trained) == 3
+    assert {layer.n_heads for layer in trained} == {2}
+    for before, after in zip(untrained, trained, strict=True):
+        risks = [np.mean((layer(task.X) - task.Y) ** 2) for layer in (before, after)]
+        assert risks[1] < 0.5 * risks[0]
+    # Starts are trained as if alone: the layers differ, and a seed gives the same ones again.
+    again = sgd.train(task.X, task.Y, sgd.Training(2, 3, 400, average_heads))
+    np.testing.assert_array_equal(again[1].attn, trained[1].attn)
+    assert pa.coefficient_distance(trained[0], trained[1]) > 1e-6

@@ -1,0 +1,1 @@
+"""Parts of the experiment on associative memory: the closed form, what is said, the picture."""
