@@ -265,3 +265,22 @@ def test_bad_numbers_are_counted_across_blocks(monkeypatch):
     array[0, 0], array[5, 1], array[9, 2] = np.nan, np.inf, -np.inf
     with pytest.raises(InvalidInput, match="3 of 30"):
         as_batch(array)
+
+
+def test_a_slice_is_a_batch():
+    arrays = [np.full((n, 2), float(n)) for n in (1, 3, 2, 5)]
+    batch = SequenceBatch.from_sequences(arrays)
+    for cut in (slice(1, 3), slice(None, 2), slice(-2, None), slice(0, 99)):
+        part = batch[cut]
+        assert isinstance(part, SequenceBatch)
+        for ours, wanted in zip(part, arrays[cut], strict=True):
+            np.testing.assert_array_equal(ours, wanted)
+        assert np.shares_memory(part.values, batch.values)
+    np.testing.assert_array_equal(batch[np.int64(-1)], arrays[-1])
+
+
+@pytest.mark.parametrize("index", [slice(0, 4, 2), slice(3, 0, -1), slice(2, 2), "first", 1.5])
+def test_other_choices_are_refused(index):
+    batch = SequenceBatch.from_sequences([np.ones((1, 2))] * 4)
+    with pytest.raises((InvalidInput, InvalidType), match="sequences"):
+        batch[index]

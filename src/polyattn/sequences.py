@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.arrays import real_array, require_finite
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, InvalidType
 
 MODES = ("last", "causal", "full")
 
@@ -113,8 +113,23 @@ class SequenceBatch:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> NDArray:
-        """Sequence ``index`` as an array (n_i, n_dims), a view."""
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> NDArray: ...
+    @overload
+    def __getitem__(self, index: slice) -> SequenceBatch: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> NDArray | SequenceBatch:
+        """Sequence ``index`` as an array (n_i, n_dims), or a slice as a batch; both are views."""
+        if isinstance(index, slice):
+            chosen = range(len(self))[index]
+            if chosen.step != 1 or not chosen:
+                raise InvalidInput(
+                    "a slice of sequences takes at least one, in order and without gaps; "
+                    f"got {index} of {len(self)}. Others are chosen by [batch[i] for i in ...]."
+                )
+            return self.part(chosen.start, chosen.stop)
+        if not isinstance(index, SupportsIndex):
+            raise InvalidType(f"sequences are numbered by integers or sliced; got {index!r}.")
         i = range(len(self))[index]
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
