@@ -10,7 +10,7 @@ NEW_ENOUGH := 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c $(NEW_ENOUGH) >/dev/null 2>&1 && echo $(p))))
 
 # Test workers share the cores; BLAS threads on top of them only get in the way.
-PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 .PHONY: demo test test-slow browser lint bench docs real-data clean
 .DELETE_ON_ERROR:

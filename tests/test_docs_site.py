@@ -18,6 +18,9 @@ import polyattn as pa
 from browser import check_page
 from polyattn.cli.main import cli
 
+# One worker takes all of them, so that the site is built once.
+pytestmark = pytest.mark.xdist_group("site")
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("docs", "examples", "benchmarks", "README.md")
 GUIDES = ("fit", "certify", "audit", "programs", "softmax", "queries", "files")
