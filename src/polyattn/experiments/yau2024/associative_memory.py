@@ -26,9 +26,9 @@ def cells(profile: str) -> Sequence[Settings]:
     full = profile == "full"
     shares = (0.95, 0.96, 0.97, 0.98, 0.99, 1.0) if full else (0.95, 0.97, 0.99, 1.0)
     trained_shares = shares if full else (0.95, 0.99, 1.0)
-    families = [(heads, False) for heads in ((1, 2, 4, 8) if full else (1, 2))]
+    families = [(heads, False) for heads in ((1, 2, 4, 8) if full else (1, 4))]
     families += [(8, True)] if full else []
-    n_starts, n_steps = (8, 4000) if full else (6, 2000)
+    n_starts, n_steps = (16, 4000) if full else (12, 2000)
     return [
         *(
             _cell("closed form", share, repeats=8 if full else 4, seed=seed)
@@ -36,9 +36,9 @@ def cells(profile: str) -> Sequence[Settings]:
             for seed in range(3 if full else 1)
         ),
         *(
-            _cell("Adam", share, n_starts, heads, average, n_steps)
+            _cell("Adam", share, n_starts, heads, small, n_steps)
             for share in trained_shares
-            for heads, average in families
+            for heads, small in families
         ),
     ]
 
@@ -67,13 +67,13 @@ def _cell(
     unitary: float,
     repeats: int,
     n_heads: int | None = None,
-    average_heads: bool = False,
+    small_start: bool = False,
     n_steps: int | None = None,
     seed: int = 0,
 ) -> Settings:
     return {
         "learner": learner, "unitary": unitary, "n_heads": n_heads,
-        "average_heads": average_heads, "n_steps": n_steps, "repeats": repeats, "seed": seed,
+        "small_start": small_start, "n_steps": n_steps, "repeats": repeats, "seed": seed,
     }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _trained_rows(task: Planted[LinearAttention], settings: Settings) -> list[Ro
 
     X, Y = np.asarray(task.X), np.asarray(task.Y)
     training = Training(
-        settings["n_heads"], settings["repeats"], settings["n_steps"], settings["average_heads"],
+        settings["n_heads"], settings["repeats"], settings["n_steps"], settings["small_start"],
         settings["seed"],
     )  # fmt: skip
     return [
@@ -115,4 +115,5 @@ EXPERIMENT = Experiment(
     gates=gates,
     draw=draw,
     needs_torch=True,
+    revision=2,
 )

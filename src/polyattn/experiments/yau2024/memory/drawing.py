@@ -35,7 +35,7 @@ def draw(rows: list[Row]) -> Figure:
     for axes in (closed, trained):
         axes.set(yscale="log", xlabel="λ_min", ylabel="coefficient distance")
     closed.set_title(f"(a) closed form, noise {NOISE} on targets")
-    trained.set_title("(b) Adam, exact targets: medians and starts")
+    trained.set_title("(b) Adam, exact targets: medians")
     closed.legend()
     trained.legend(fontsize=8)
     return figure
