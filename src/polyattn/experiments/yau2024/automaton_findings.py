@@ -35,7 +35,7 @@ NAMES = ("n_states", "n_letters", "length")
 WORDS = {"n_states": "states", "n_letters": "letters", "length": "length of the word"}
 LINES = {
     "untied": ("closed form, one coefficient each", OURS, "o"),
-    "tied": ("closed form, tied by relation", THIRD, "s"),
+    "tied": ("rules, tied by relation", THIRD, "s"),
     "transformer": ("small Transformer", OTHER, "^"),
 }
 

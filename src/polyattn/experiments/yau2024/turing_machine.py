@@ -23,7 +23,7 @@ SIZES = {"tied": (3, 3, 9), "untied": (3, 2, 8)}
 TIED_TRACES = (10, 20, 40)
 N_SEEDS = {"smoke": 1, "full": 8}
 
-# About 18,000 rows: two minutes and some gigabytes, so one seed.
+# About 18,000 rows and two gigabytes, so one seed.
 UNTIED_TRACES = 934
 
 # What the busy beaver of four states does on a blank tape.
