@@ -210,8 +210,8 @@ def memory_row(learner, unitary, distance, **others):
     lambda_min = {0.95: 0.06, 0.97: 0.03, 0.99: 0.01, 1.0: 0.0}[unitary]
     return {
         "learner": learner, "unitary": unitary, "n_heads": None, "small_start": False,
-        "n_steps": 100, "verdict": "identifiable" if known else "not_identifiable", "lambda_min": lambda_min,
-        "rank": 288 if known else 248, "n_features": 288, "target": "exact", "repeat": 0,
+        "verdict": "identifiable" if known else "not_identifiable", "lambda_min": lambda_min,
+        "n_steps": 100, "rank": 288 if known else 248, "n_features": 288, "target": "exact", "repeat": 0,
         "risk": distance**2 if known else 1e-8, "distance": distance,
         "expected_distance": None, "expected_spread": None,
     } | others  # fmt: skip

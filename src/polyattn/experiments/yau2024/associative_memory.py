@@ -28,7 +28,7 @@ def cells(profile: str) -> Sequence[Settings]:
     trained_shares = shares if full else (0.95, 0.99, 1.0)
     families = [(heads, False) for heads in ((1, 2, 4, 8) if full else (1, 4))]
     families += [(8, True)] if full else []
-    n_starts, n_steps = (16, 4000) if full else (12, 2000)
+    n_starts, n_steps = (16, 4000) if full else (12, 1800)
     return [
         *(
             _cell("closed form", share, repeats=8 if full else 4, seed=seed)
