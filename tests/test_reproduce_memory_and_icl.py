@@ -211,9 +211,9 @@ def memory_row(learner, unitary, distance, **others):
     return {
         "learner": learner, "unitary": unitary, "n_heads": None, "small_start": False,
         "verdict": "identifiable" if known else "not_identifiable", "lambda_min": lambda_min,
-        "n_steps": 100, "rank": 288 if known else 248, "n_features": 288, "target": "exact", "repeat": 0,
+        "rank": 288 if known else 248, "n_features": 288, "target": "exact", "repeat": 0,
         "risk": distance**2 if known else 1e-8, "distance": distance,
-        "expected_distance": None, "expected_spread": None,
+        "expected_distance": None, "expected_spread": None, "n_steps": 100,
     } | others  # fmt: skip
 
 
