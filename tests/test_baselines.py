@@ -167,6 +167,9 @@ def test_training_reduces_the_error_and_keeps_the_best():
     again = np.mean(np.sum((layer(validation.X) - validation.Y) ** 2, axis=-1))
     assert again == pytest.approx(run.best_error, rel=1e-9)
     assert run.seconds[0] <= run.best_seconds <= run.seconds[-1]
+    assert run.best_within(1) == run.errors[0]
+    assert run.best_within(400) == run.best_error <= run.best_within(100) <= run.best_within(10)
+    assert run.best_within(401) is None
 
 
 def test_a_run_is_determined_by_its_seed():

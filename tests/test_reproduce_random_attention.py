@@ -44,6 +44,11 @@ def invented_rows():
                 "distance": 1e-15 if closed else None,
                 "heads_found": 1 if closed else None,
                 "verdict": "identifiable" if closed else None,
+                "after_10": None if closed else 1e-2,
+                "after_30": None if closed else 1e-3 * 100.0 ** cell["seed"],
+                # One seed did not get there.
+                "after_100": None if closed or cell["seed"] == 2 else 1e-4,
+                **dict.fromkeys(("after_300", "after_1000", "after_3000", "after_10000")),
             }
         )
     return rows
@@ -110,7 +115,15 @@ def test_a_trained_cell(method):
     assert row["n_steps"] > 0
     assert row["seconds"] >= SECONDS
     assert (row["distance"] is None) == (method != HEADS)
+    assert (row["after_10"] is None) == (row["n_steps"] < 10)
+    assert row["after_10000"] is None
     json.dumps(row, allow_nan=False)
+
+
+def test_curves_go_as_far_as_all_seeds_did():
+    found = [one for one in summaries(invented_rows()) if one.method != CLOSED]
+    assert all([*one.curve] == [10, 30] for one in found)
+    assert found[0].curve[30] == pytest.approx(1e-1)
 
 
 def test_gates_hold_where_they_should():

@@ -69,12 +69,13 @@ class Examples:
 
 @dataclass(frozen=True)
 class Descent:
-    """A run: validation errors after so many seconds of steps, and the best model seen.
+    """A run: validation errors after so many seconds and steps, and the best model seen.
 
     ``best_model`` is in float64.
     """
 
     seconds: tuple[float, ...]
+    steps: tuple[int, ...]
     errors: tuple[float, ...]
     n_steps: int
     best_model: Baseline = field(repr=False)
@@ -88,6 +89,13 @@ class Descent:
     def best_seconds(self) -> float:
         """When it was seen."""
         return self.seconds[self.errors.index(self.best_error)]
+
+    def best_within(self, n_steps: int) -> float | None:
+        """The smallest validation error of the looks within ``n_steps``; None after the end."""
+        if n_steps > self.n_steps:
+            return None
+        looks = zip(self.steps, self.errors, strict=True)
+        return min((error for step, error in looks if step <= n_steps), default=None)
 
 
 def descend(
@@ -116,10 +124,11 @@ def descend(
         n_steps += 1
         over = elapsed >= limit.seconds or n_steps >= limit.n_steps
         if n_steps >= next_look or over:
-            over = not watch.look(elapsed) or over
+            over = not watch.look(elapsed, n_steps) or over
             next_look = max(n_steps + 1, math.ceil(n_steps * look_growth))
         if over:
-            return Descent(tuple(watch.times), tuple(watch.errors), n_steps, watch.best)
+            looks = (tuple(watch.times), tuple(watch.steps), tuple(watch.errors))
+            return Descent(*looks, n_steps, watch.best)
 
 
 def as_float32(array: NDArray) -> Tensor:
@@ -136,9 +145,10 @@ class _Watch:
         self.prepared = model.prepare(torch.tensor(examples.X, dtype=torch.float64))
         self.targets = torch.tensor(examples.Y, dtype=torch.float64)
         self.times: list[float] = []
+        self.steps: list[int] = []
         self.errors: list[float] = []
 
-    def look(self, elapsed: float) -> bool:
+    def look(self, elapsed: float, n_steps: int) -> bool:
         """Whether the error is finite; only then it is noted."""
         seen = copy.deepcopy(self.model).double()
         with torch.no_grad():
@@ -148,6 +158,7 @@ class _Watch:
         if error < min(self.errors, default=math.inf):
             self.best = seen
         self.times.append(elapsed)
+        self.steps.append(n_steps)
         self.errors.append(error)
         if self.on_look is not None:
             self.on_look(elapsed, error)

@@ -38,4 +38,5 @@ EXPERIMENT = Experiment(
     gates=gates,
     draw=draw,
     needs_torch=True,
+    revision=2,
 )

@@ -16,6 +16,9 @@ TRAINED = (HEADS, LAYERS, TRANSFORMER)
 #: Settings of a training; the closed form has none.
 TRAINING = ("n_heads", "n_layers", "learning_rate", "batch_size", "allowed_seconds")
 
+#: Numbers of steps after which the smallest error so far is noted: the curves of training.
+MILESTONES = (10, 30, 100, 300, 1000, 3000, 10000)
+
 N_TOKENS = 100
 SEEDS = (0, 1, 2)
 

@@ -58,7 +58,8 @@ def _training(rows: list[Row]) -> str:
         "the trained models. Linear layers take the fastest known form. Transformers have "
         f"{model['n_heads']} heads, width {WIDTH} and learned positions, and see and give numbers "
         "of order one; the paper does not give the size of its own. Points of the picture are "
-        "geometric means over seeds, bars one standard error of the mean of logarithms."
+        "geometric means over seeds, bars one standard error of the mean of logarithms; curves "
+        "show the smallest error so far, and end where the first of the seeds was stopped."
     )
 
 

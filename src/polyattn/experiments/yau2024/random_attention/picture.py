@@ -1,6 +1,7 @@
-"""The picture: validation error against the number of sequences, a column for each width.
+"""The picture: validation error against the number of sequences and of steps, by width.
 
-The axis is broken: trained models above, the closed form far below.
+Above, one broken axis: trained models over the closed form, which is far below.  Under it the
+curves of training on the largest data.
 """
 
 from __future__ import annotations
@@ -31,51 +32,71 @@ def draw(rows: list[Row]) -> Figure:
     """One column per width d, the best point of the grid, bars of one standard error."""
     found = summaries(rows)
     dims = sorted({one.n_dims for one in found})
-    figure = new_figure(max(6.4, 2.3 * len(dims)), 4.4)
-    axes = figure.subplots(
-        2, len(dims), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 1)
-    )
+    figure = new_figure(max(6.4, 2.3 * len(dims)), 7.0)
+    axes = figure.subplots(3, len(dims), sharey="row", squeeze=False, height_ratios=(3, 1, 2.4))
     for column, n_dims in enumerate(dims):
-        upper, lower = axes[:, column]
+        upper, lower, curves = axes[:, column]
         here = [one for one in found if one.n_dims == n_dims]
-        _draw_models(upper, [one for one in here if one.method != CLOSED])
+        trained = [one for one in here if one.method != CLOSED]
+        upper.sharex(lower)
+        _draw_models(upper, trained)
         _draw_models(lower, [one for one in here if one.method == CLOSED])
         upper.axhline(_power(rows, n_dims), color=SOFT, linestyle=":", label="mean target power")
         upper.set_title(f"d = {n_dims}")
         # No line at the break of the axis.
         upper.spines["bottom"].set_visible(False)
-        upper.tick_params(axis="x", which="both", length=0)
+        upper.tick_params(axis="x", which="both", length=0, labelbottom=False)
         _label_sizes(lower, sorted({one.n_sequences for one in here}))
+        lower.set_xlabel("training sequences N")
+        _draw_curves(curves, trained)
     _fit_rows(axes[0, 0], axes[1, 0], found)
     axes[0, 0].set_ylabel("validation error")
+    axes[2, 0].set_ylabel(f"the same while training, N = {max(o.n_sequences for o in found)}")
     handles: dict[str, Any] = {}
     for axis in (axes[1, 0], axes[0, 0]):
         handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside right center")
-    figure.supxlabel("training sequences N", color=SOFT, fontsize=10)
     return figure
 
 
 def _draw_models(axis: Axes, found: list[Summary]) -> None:
     """A line for each model, the models side by side where they share an N."""
-    labels = list(dict.fromkeys(one.label for one in found))
-    counted: dict[str, int] = {}
-    for place, label in enumerate(labels):
+    styles = _styles(found)
+    for place, (label, style) in enumerate(styles.items()):
         same = sorted((one for one in found if one.label == label), key=lambda one: one.n_sequences)
-        method = same[0].method
-        marker = MARKERS[counted.get(method, 0) % len(MARKERS)]
-        counted[method] = counted.get(method, 0) + 1
-        shift = APART ** (place - (len(labels) - 1) / 2)
+        shift = APART ** (place - (len(styles) - 1) / 2)
         errors = [one.error for one in same]
         # Bars are of the mean of logarithms, so they reach equally far on this axis.
         low = [one.error * (1 - 10**-one.standard_error) for one in same]
         high = [one.error * (10**one.standard_error - 1) for one in same]
         axis.errorbar(
             [one.n_sequences * shift for one in same], errors, yerr=(low, high), label=label,
-            color=COLOURS[method], marker=marker, linewidth=0.9, elinewidth=0.9, capsize=2,
+            linewidth=0.9, elinewidth=0.9, capsize=2, **style,
         )  # fmt: skip
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
+
+
+def _draw_curves(axis: Axes, found: list[Summary]) -> None:
+    """The smallest error within so many steps, on the largest data."""
+    most = max(one.n_sequences for one in found)
+    styles = _styles(found)
+    for one in found:
+        if one.n_sequences == most and one.curve:
+            axis.plot([*one.curve], [*one.curve.values()], linewidth=0.9, **styles[one.label])
+    axis.set(xscale="log", yscale="log", xlabel="steps of Adam")
+
+
+def _styles(found: list[Summary]) -> dict[str, dict[str, Any]]:
+    """A colour for each kind of model; models of one kind differ by their marker."""
+    counted: dict[str, int] = {}
+    styles = {}
+    for one in found:
+        if one.label not in styles:
+            number = counted[one.method] = counted.get(one.method, -1) + 1
+            marker = MARKERS[number % len(MARKERS)]
+            styles[one.label] = {"color": COLOURS[one.method], "marker": marker}
+    return styles
 
 
 def _power(rows: list[Row], n_dims: int) -> float:

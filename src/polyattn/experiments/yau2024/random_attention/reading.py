@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 import numpy as np
 
 from polyattn.experiments.reproduction.experiment import Row
-from polyattn.experiments.yau2024.random_attention.cells import CLOSED, HEADS, LAYERS
+from polyattn.experiments.yau2024.random_attention.cells import CLOSED, HEADS, LAYERS, MILESTONES
 
 DATA = ("n_dims", "n_sequences")
 MODEL = ("method", "n_heads", "n_layers")
@@ -25,6 +26,7 @@ class Summary:
 
     Errors of one model differ by orders of magnitude between seeds; the mean of logarithms is
     not that of the worst seed alone.  ``grid`` is (rate, batch), None for the closed form.
+    ``curve``: geometric means of the smallest error within so many steps, as far as all seeds got.
     """
 
     n_dims: int
@@ -36,6 +38,7 @@ class Summary:
     n_seeds: int
     log_error: float
     standard_error: float
+    curve: dict[int, float]
 
     @property
     def label(self) -> str:
@@ -83,8 +86,17 @@ def _summary(data_and_model: tuple, grid: tuple, rows: list[Row]) -> Summary:
     n_dims, n_sequences, method, n_heads, n_layers = data_and_model
     return Summary(
         n_dims, n_sequences, method, n_heads, n_layers, None if grid[0] is None else grid,
-        len(logs), float(np.mean(logs)), spread,
+        len(logs), float(np.mean(logs)), spread, _curve(rows),
     )  # fmt: skip
+
+
+def _curve(rows: list[Row]) -> dict[int, float]:
+    found = {}
+    for steps in MILESTONES:
+        errors = [row[f"after_{steps}"] for row in rows]
+        if None not in errors:
+            found[steps] = geometric_mean([max(error, SMALLEST) for error in errors])
+    return found
 
 
 def _counted(count: int | None, word: str) -> str:

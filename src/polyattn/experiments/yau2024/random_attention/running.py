@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,12 @@ from threadpoolctl import threadpool_limits
 
 from polyattn.experiments.recovery import RecoverySettings, RecoveryTask, make_task, recover
 from polyattn.experiments.reproduction.experiment import Row, Settings
-from polyattn.experiments.yau2024.random_attention.cells import CLOSED, LAYERS, TRANSFORMER
+from polyattn.experiments.yau2024.random_attention.cells import (
+    CLOSED,
+    LAYERS,
+    MILESTONES,
+    TRANSFORMER,
+)
 from polyattn.model import coefficient_distance
 
 if TYPE_CHECKING:
@@ -73,6 +79,7 @@ def _trained(task: RecoveryTask, settings: Settings) -> Row:
         seconds=made.seconds[-1],
         best_after=made.best_seconds,
         n_steps=made.n_steps,
+        curve=[made.best_within(steps) for steps in MILESTONES],
         distance=None if layer is None else coefficient_distance(layer, task.layer),
     )
 
@@ -98,6 +105,7 @@ def _row(
     seconds: float,
     best_after: float | None = None,
     n_steps: int | None = None,
+    curve: Sequence[float | None] = (None,) * len(MILESTONES),
     distance: float | None = None,
     heads_found: int | None = None,
     verdict: str | None = None,
@@ -111,4 +119,4 @@ def _row(
         "distance": distance,
         "heads_found": heads_found,
         "verdict": verdict,
-    }
+    } | {f"after_{steps}": error for steps, error in zip(MILESTONES, curve, strict=True)}
