@@ -145,6 +145,20 @@ def test_compile_saves_the_layer(run):
     assert pa.load("m.safetensors").n_heads == 1
 
 
+def test_compile_saves_the_program(run):
+    sizes = ("--states", 3, "--letters", 2, "--cells", 16)
+    found = parsed(run("compile", "turing", *sizes, "--program", "turing.safetensors", "--json"))
+    assert found["saved_program"] == "turing.safetensors"
+    program = pa.load("turing.safetensors")
+    machine = P.machines.busy_beaver(3)
+    assert program.run(machine, [0] * 16) == machine.run([0] * 16)
+    done = CliRunner().invoke(
+        cli, ["report", "turing.safetensors", "--machine", "bb3", "-o", "bb3.html"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "bb3" in Path("bb3.html").read_text()
+
+
 # run: automata
 
 

@@ -171,3 +171,14 @@ def test_an_output_of_another_kind_is_refused_before_anything_is_learned(learn):
 
 def test_sizes_that_no_program_has_are_refused(learn):
     refused(learn("turing", "--cells", 1), "n_cells must be an integer of at least 2", code=1)
+
+
+def test_what_was_learned_is_kept_as_a_program(learn):
+    found = parsed(
+        learn("dfa", "--traces", 15, "--test", 0, "--program", "p.safetensors", "--json")
+    )
+    assert found["saved_program"] == "p.safetensors"
+    dfa = P.machines.divisibility(3)
+    assert pa.load("p.safetensors").run(dfa, [1, 1, 0]) == dfa.run([1, 1, 0])
+    refused(learn("dfa", "--untied", "--program", "p.safetensors"), "--program", code=2)
+    refused(learn("dfa", "--program", "gone/p.safetensors"), "gone", code=1)

@@ -10,7 +10,13 @@ import click
 from polyattn.cli.console import emit, facts, json_option, working
 from polyattn.cli.io import require_folder
 from polyattn.cli.options import FILE
-from polyattn.cli.program.programs import PROGRAMS, make_program, program_facts, size_options
+from polyattn.cli.program.programs import (
+    PROGRAMS,
+    make_program,
+    program_facts,
+    program_option,
+    size_options,
+)
 from polyattn.errors import InvalidInput
 from polyattn.programs import compile as compile_layer
 from polyattn.storage import save
@@ -23,10 +29,14 @@ MOST_BYTES = 2**31
 @click.argument("name", type=click.Choice(tuple(PROGRAMS)))
 @size_options
 @click.option("-o", "--output", type=FILE, help="Where to save the layer (.safetensors).")
+@program_option
 @json_option
-def compile_program(name: str, output: Path | None, as_json: bool, **sizes: Any) -> None:
+def compile_program(
+    name: str, output: Path | None, kept: Path | None, as_json: bool, **sizes: Any
+) -> None:
     """Compile the program NAME to one layer of linear attention, and save it."""
     require_folder(output)
+    require_folder(kept)
     program = make_program(name, sizes)
     with working("compiling"):
         compiled = compile_layer(program)
@@ -41,12 +51,16 @@ def compile_program(name: str, output: Path | None, as_json: bool, **sizes: Any)
         with working("writing"):
             save(compiled.layer, output)
         content["layer"] = str(output)
+    if kept is not None:
+        save(compiled, kept)
+        content["saved_program"] = str(kept)
     rows = {
         "program": content["program"],
         "sizes": ", ".join(f"{key} = {size}" for key, size in content["sizes"].items()),
         "coordinates": compiled.n_dims,
         "heads": compiled.n_heads,
         "terms": content["n_terms"],
-        **({"saved to": output} if output is not None else {}),
+        **({"layer saved to": output} if output is not None else {}),
+        **({"program saved to": kept} if kept is not None else {}),
     }
     emit(content, [facts("compiled", rows)], as_json)

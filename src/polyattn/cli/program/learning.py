@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from polyattn.cli.console import emit, facts, json_option, passes, progress
 from polyattn.cli.io import require_folder
 from polyattn.cli.options import FILE
-from polyattn.cli.program.programs import STYLES, make_program
+from polyattn.cli.program.programs import STYLES, make_program, program_option
 from polyattn.cli.program.showing import lines
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.files import write_atomically
@@ -71,11 +71,13 @@ def _sizes(command: Any) -> Any:
 @click.option(
     "-o", "--output", type=FILE, help="The layer (.safetensors), or the program in words (.json)."
 )
+@program_option
 @json_option
 @click.pass_context
 def learn(
     ctx: click.Context, /, kind: str, tied: bool, n_traces: int | None, seed: int,
-    style: str | None, test: int, fresh: int, output: Path | None, as_json: bool, **given: Any,
+    style: str | None, test: int, fresh: int, output: Path | None, kept: Path | None,
+    as_json: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Learn to run any automaton (dfa) or Turing machine (turing) from traces alone.
 
@@ -87,6 +89,9 @@ def learn(
     from polyattn.programs import learn as learn_program
 
     _require_output(output)
+    require_folder(kept)
+    if kept is not None and not tied:
+        raise click.UsageError("only tied programs are kept as programs; leave --program out.")
     sizes = {name: given[name] or size for name, size in SIZES[kind].items()}
     larger = _tested(kind, tied, given)
     _refuse_others(kind, style, given)
@@ -116,6 +121,9 @@ def learn(
     if output is not None:
         _write(learned, content, output)
         content["output"] = str(output)
+    if kept is not None:
+        save(learned.compiled, kept)
+        content["saved_program"] = str(kept)
     emit(content, _text(learned, content), as_json)
     ctx.exit(0 if learned.succeeded else UNDECIDED)
 
@@ -159,6 +167,8 @@ def _text(learned: Any, content: dict[str, Any]) -> list[RenderableType]:
         )
     if "output" in content:
         rows["saved to"] = content["output"]
+    if "saved_program" in content:
+        rows["program saved to"] = content["saved_program"]
     terms = ["the program that was learned:", *lines(content["terms"])] if content["terms"] else []
     certified = [content["certificate"]["sentence"]] if "certificate" in content else []
     return [str(learned.outcome), *certified, *terms, facts("learned", rows)]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from polyattn.cli.options import FILE
 from polyattn.cli.program.machines import find_machine
 from polyattn.programs import (
     DFA,
@@ -63,6 +64,15 @@ PROGRAMS = {
         universal_turing_machine,
     ),
 }  # fmt: skip
+
+
+def program_option(command: Command) -> Command:
+    """The option ``--program``: where to keep the program itself."""
+    option = click.option(
+        "--program", "kept", type=FILE,
+        help="Where to save the program (.safetensors), for polyattn report.",
+    )  # fmt: skip
+    return option(command)
 
 
 def size_options(command: Command) -> Command:
