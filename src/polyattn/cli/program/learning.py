@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import numpy as np
@@ -19,6 +19,9 @@ from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.files import write_atomically
 from polyattn.programs import Schema, traces
 from polyattn.storage import save
+
+if TYPE_CHECKING:
+    from polyattn.programs.learning.learned_tied import LearnedTied
 
 # What is learned from, unless it is given: small machines teach tied programs everything.
 SIZES = {
@@ -122,7 +125,7 @@ def learn(
         _write(learned, content, output)
         content["output"] = str(output)
     if kept is not None:
-        save(learned.compiled, kept)
+        save(cast("LearnedTied", learned).compiled, kept)
         content["saved_program"] = str(kept)
     emit(content, _text(learned, content), as_json)
     ctx.exit(0 if learned.succeeded else UNDECIDED)
