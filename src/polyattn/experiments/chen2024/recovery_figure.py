@@ -48,9 +48,9 @@ def _errors_by_examples(axes: Axes, rows: list[Row]) -> None:
     counted = swept[0]["n_sequences"] / swept[0]["numbers_per_unknown"]
     axes.axvline(counted, color=SOFT, linestyle=":")
     axes.annotate(
-        "as many numbers as unknowns", (counted, 0.04), xycoords=("data", "axes fraction"),
-        xytext=(4, 0), textcoords="offset points", color=SOFT, fontsize=8, rotation=90,
-        ha="left", va="bottom",
+        "as many numbers as unknowns", (counted, 0.4), xycoords=("data", "axes fraction"),
+        xytext=(0.36, 0.4), textcoords="axes fraction", color=SOFT, fontsize=8, va="center",
+        arrowprops={"arrowstyle": "->", "color": SOFT, "linewidth": 0.8},
     )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="examples N", ylabel="relative error of attn")
     _plain_ticks(axes, swept, "n_sequences")
