@@ -2,7 +2,7 @@
 ===========
 
 A black box answers sequences that we choose: all its heads are read out, biases included, with
-far fewer questions than the bound in the literature.
+far fewer queries than the number in the literature (arXiv 2608.03294).
 """
 
 import matplotlib.pyplot as plt

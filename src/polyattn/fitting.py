@@ -59,7 +59,7 @@ def fit(
         The penalty; 0 gives the minimiser of smallest norm.  ``"loo"`` chooses it by leaving
         out each sequence, ``"gcv"`` by generalised cross-validation (moments suffice).
     n_heads : None, int, or "auto"
-        None: the exact optimum, with as few heads as compute it.  An integer: the best layer
+        None: the exact optimum, with as few heads as a search finds.  An integer: the best layer
         found with so many heads, and its gap to the optimum.  ``"auto"``: the fewest heads
         whose gap is no more than the noise explains.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"

@@ -28,10 +28,11 @@ KINDS: dict[str, Any] = {
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Write a layer, statistics, a fit result, a program or a certificate to one file, atomically.
+    """Write a layer, a result, statistics, a program or a certificate to one file, atomically.
 
-    A certificate is a JSON document, everything else safetensors.  A result takes its statistics
-    along, so it can be continued after loading.
+    Results are those of ``fit`` and ``learn_softmax``; of others save the layer.  A certificate is
+    a JSON document, everything else safetensors.  A fit takes its statistics along, so it can be
+    continued after loading.
     """
     if isinstance(obj, Certificate):
         save_certificate(obj, path)

@@ -69,8 +69,9 @@ def certify(
     Guarantee: "identifiable" is a theorem about the numbers given: every minimiser of the
     empirical risk (over layers with enough heads; with fewer if the data come from such a
     layer) is the same function on the domain [yau2024: Lemmas 2.3, A.3-A.8].
-    "not_identifiable" comes with a direction that the data do not see: exactly for integers and
-    too few rows, otherwise up to rounding.  Whatever rounding leaves open is "undecided".
+    "not_identifiable" comes with a direction that the data do not see: exactly for integers,
+    otherwise up to rounding (of too few rows it is certain that there is one).  Whatever rounding
+    leaves open, or a sampler did not draw, is "undecided".
 
     Cost: by floating point one pass of ``Moments`` and 2/3 p^3 flops, two passes more where that
     leaves doubt; exact about 2 p^3 flops.  Memory p^2 numbers, whatever the number of sequences.

@@ -71,7 +71,8 @@ class NextData:
             if self.complete
             else f"that raises the rank to {self.ranks[-1]}, and more are needed"
         )
-        return f"Collect {len(self)} more sequences: {goal}."
+        noun = "sequence" if len(self) == 1 else "sequences"
+        return f"Collect {len(self)} more {noun}: {goal}."
 
 
 def next_data(

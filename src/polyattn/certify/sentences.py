@@ -35,8 +35,8 @@ def _not_identifiable(certificate: Certificate) -> str:
 
 def _undecided(certificate: Certificate) -> str:
     return (
-        f"Undecided: rounding leaves open whether the data determine the layer on "
-        f"{_inputs(certificate)}. {_figures(certificate)}"
+        f"Undecided: it is open whether the data determine the layer on {_inputs(certificate)}. "
+        f"{_figures(certificate)}"
     )
 
 
@@ -55,8 +55,10 @@ def _figures(certificate: Certificate) -> str:
     of = certificate.n_features if certificate.dimension is None else certificate.dimension
     ends = {"lambda_min": certificate.lambda_min, "lambda_max": certificate.lambda_max}
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
+    proved = certificate.verdict == IDENTIFIABLE or certificate.method == "exact"
+    kind = "rank" if proved else "numerical rank"
     return (
-        f"The features of {certificate.n_rows} predicted positions have rank {rank} of {of}"
+        f"The features of {certificate.n_rows} predicted positions have {kind} {rank} of {of}"
         f"{spectrum}."
     )
 

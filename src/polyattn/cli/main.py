@@ -43,8 +43,8 @@ def cli() -> None:
 
     Every verb takes --json: one JSON object on standard output and nothing else there.
     Exit codes: 0 done, 1 error, 2 wrong usage; of certify and audit also 3 where the data do not
-    determine the layer and 4 where that is undecided; of learn-softmax 4 where the layer was not
-    recovered.
+    determine the layer and 4 where that is undecided; of learn-softmax and program learn 4 where
+    what was found was not confirmed.
     """
 
 

@@ -25,7 +25,7 @@ def by_floating(evidence: Evidence) -> Finding:
             return Finding(IDENTIFIABLE, "triangular", size, proved.rounding)
     method = "gram" if evidence.triangle is None else "triangular"
     rank, error = size - evidence.null_basis.shape[1], evidence.gram.error(evidence.gram.scale)
-    note = "certify(X) can look closer than these sums allow."
+    note = "Rounding leaves doubt; certify(X) can look closer than these sums allow."
     return Finding(UNDECIDED, method, rank, error, note=note)
 
 
@@ -44,5 +44,5 @@ def _by_triangle(evidence: Evidence) -> Finding:
         if disagreement is not None:
             rank = size - basis.shape[1]
             return Finding(NOT_IDENTIFIABLE, "triangular", rank, disagreement, direction)
-    note = "exact arithmetic (method='exact') decides for the numbers as they stand."
+    note = "Rounding leaves doubt; method='exact' decides about the numbers as they stand."
     return Finding(UNDECIDED, "triangular", size - basis.shape[1], evidence.tolerance, note=note)

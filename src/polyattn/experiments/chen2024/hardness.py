@@ -115,7 +115,8 @@ def findings(rows: list[Row]) -> list[str]:
         f"outputs, up to {alike:.0e}. Whoever solves it must not call its heads recovered."
     )
     sentences.append(
-        f"A learner that uses averages over random examples needs d^Omega(s) of them for s bits. "
+        "A learner that only uses averages over random examples needs d^Ω(s) averages for s bits, "
+        "or averages as exact as d^Ω(s) examples make them. "
         f"One that chooses its inputs is not bound by that: queries recover "
         f"{len(asked) - len(refused)} of {len(asked)} layers of several heads; what they do not "
         f"recover ({_names(refused)}), they do not claim."

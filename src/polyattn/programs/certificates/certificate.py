@@ -106,8 +106,8 @@ def _fresh(found: ProgramCertificate) -> str:
     if found.n_undecided:
         return (
             f"{_trained(found)}; of {found.n_checked_traces} fresh traces {found.n_undecided} rows "
-            "are too near to its border for floating point. Exact arithmetic decides: use the "
-            "exact span."
+            "are too near to its border for floating point. Of untied programs exact arithmetic "
+            "decides: certify(..., exact=True)."
         )
     bound = (
         f"with confidence {found.confidence:.0%} at most {found.outside_mass:.2%} of traces do not"
@@ -123,7 +123,8 @@ def _exhaustive(found: ProgramCertificate) -> str:
     if found.n_undecided:
         return (
             f"{_trained(found)}; {found.n_undecided} rows of the domain are too near to its "
-            "border for floating point. Exact arithmetic decides: use the exact span."
+            "border for floating point. Of untied programs exact arithmetic decides: "
+            "certify(..., exact=True)."
         )
     how = "proved in integers" if found.proved else f"computed {found.arithmetic}, not proved"
     return (

@@ -79,8 +79,8 @@ def learn_from_queries(
     attn and value in no doubt above 1.5e-4.  Identifiable, and so recoverable, are the A_i and V_i
     up to the order of heads, heads with equal A_i merged, heads with V_i = 0 left out.
 
-    Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and about
-    (r + 12)(D + H) + d (r + H + 6) when the A_i have rank r; three times as many
+    Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
+    (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
     for rounded answers; with fewer outputs than heads 1.3 d H (D + e) / e queries of 48 tokens.
     Memory: one batch of queries and O(d (D + e) H) for the answer.
     """

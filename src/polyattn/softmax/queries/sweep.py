@@ -40,8 +40,9 @@ def sweep(
 ) -> bool:
     """Heads for d independent differences, added to ``findings``; False if one was not solved.
 
-    Cost: d (D + H + O(1)) queries, or about (r + 12)(D + H) + d (r + H) when A_i have rank r; twice
-    that where noise matters, for differences that lie further apart.
+    Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
+    have rank r; two to three times as many where noise matters: more query tokens, and differences
+    that lie further apart.
     """
     findings.heads.append(first.heads)
     points, rank = first.points, None
