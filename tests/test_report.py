@@ -16,6 +16,7 @@ from polyattn.report import make_page, write_report
 from polyattn.report.fits import heads_of
 from polyattn.report.given import GivenData, spread
 from polyattn.report.heads import head_sizes, heat_map
+from polyattn.report.predictions import predictions_section
 from polyattn.report.spectra import draw_spectrum, spectrum_of
 from polyattn.solve.outcome import Outcome
 
@@ -144,6 +145,30 @@ def test_limited_heads_are_bounded_by_their_gap():
     assert "least risk with any number of heads" in body(page, OUTCOME)
 
 
+def test_with_a_ridge_the_gap_is_not_called_the_excess():
+    """Of a fit with a ridge nobody knows the least risk: the gap is to the shrunk optimum."""
+    task = pa.data.planted(200, 6, 3, n_heads=3, mode="last", noise=0.1, random_state=0)
+    found = pa.fit(task.X, task.Y, n_heads=1, ridge=1e4)
+    assert found.risk - pa.fit(task.X, task.Y).risk > 2 * found.gap
+    section = body(make_page(found, task.X, task.Y), BOUNDS)
+    assert "as well as the one found" not in section
+    assert "what the limit on the number of heads costs in training" in section
+
+
+def test_other_data_than_those_of_the_training_certify_nothing_about_it(task):
+    X, Y = np.asarray(task.X), np.asarray(task.Y)
+    few = pa.Moments(3, 3).update(X[:10], Y[:10])
+    page = make_page(without_search(pa.fit(statistics=few)), X, Y)
+    assert "Not identifiable" in body(page, CERTIFICATE)
+    assert "There is no bound" in body(page, BOUNDS)
+    without_sums = without_search(pa.fit(X[:10], Y[:10]))
+    assert without_sums.statistics is None
+    page = make_page(without_sums, X, Y)
+    assert "In training the rank was 10 of 18" in body(page, CERTIFICATE)
+    assert "risk on the data given to this page exceeds the least" in body(page, BOUNDS)
+    assert "The layer found has" not in body(page, BOUNDS)
+
+
 def test_layers(task, flat):
     assert titles(make_page(task.layer)) == [HEADS, MISSING]
     assert titles(make_page(task.layer, flat)) == [CERTIFICATE, WITNESS, HEADS, MISSING]
@@ -231,6 +256,27 @@ def test_tokens_of_any_size(task, tmp_path):
     found = without_search(pa.fit(huge, np.asarray(task.Y)))
     html = written(found, tmp_path / "page.html", huge, np.asarray(task.Y))
     assert "Tokens were divided by 2^" in html
+
+
+@pytest.mark.parametrize("size", [1e155, 1e-200])
+def test_outputs_whose_squares_are_beyond_float64(task, size):
+    X, Y = np.asarray(task.X), np.asarray(task.layer(task.X))
+    layer = pa.LinearAttention(task.layer.attn * size, task.layer.value)
+    np.testing.assert_allclose(head_sizes(layer), size * head_sizes(task.layer))
+    page = make_page(layer, X, size * Y * (1 + 1e-7))
+    assert "100 %" in body(page, PREDICTIONS)
+    assert size < 1 or "size of the output" in body(page, BOUNDS)
+    balanced = pa.LinearAttention(task.layer.attn * size, task.layer.value / size)
+    assert "100 %" in body(make_page(balanced, X, Y), PREDICTIONS)
+    section = predictions_section(layer, GivenData.of(X, Y, "last", 3))
+    shares = re.findall(r"explained</td><td>([^<]*) %", section.body)
+    assert [float(share) for share in shares] == [-np.inf if size > 1 else 0.0]
+
+
+def test_targets_that_are_all_zero_leave_no_error_to_draw(task):
+    zeros = np.zeros_like(np.asarray(task.Y))
+    page = make_page(without_search(pa.fit(task.X, zeros, ridge="loo")), task.X, zeros)
+    assert "Error for each ridge" in body(page, "The ridge")
 
 
 def test_sixteen_coordinates_make_a_small_page(tmp_path):

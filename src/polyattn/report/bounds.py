@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from polyattn.certify import Certificate
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
-from polyattn.report.given import GivenData, rows_of, spread
+from polyattn.report.given import GivenData, norms, rows_of, spread
 from polyattn.report.page import Section, fill
 from polyattn.report.statement import count, plot, statement
 
@@ -34,6 +34,8 @@ def bounds_section(
     ``excess``: how much worse than the best layer each of two may be on the training data;
     ``meaning`` says in words why this much.
     """
+    if not np.isfinite(excess):
+        return statement(TITLE, "There is no bound: the risk is beyond float64.", doubt=True)
     some, chosen = data.sample(MOST_ROWS)
     found = certificate.bound(some.batch, excess)
     bounds = np.concatenate(found) if isinstance(found, list) else np.asarray(found)
@@ -46,7 +48,7 @@ def bounds_section(
             "you like where the data do not determine them.",
             doubt=True,
         )
-    sizes = None if function is None else np.linalg.norm(rows_of(function, some.batch), axis=1)
+    sizes = None if function is None else norms(rows_of(function, some.batch))
     order = np.argsort(-bounds, kind="stable")
     places = data.places(chosen)
     listed = [

@@ -15,7 +15,7 @@ from polyattn.model import LinearAttention
 from polyattn.report.bounds import bounds_section
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
-from polyattn.report.given import GivenData, rows_of
+from polyattn.report.given import GivenData, norms, rows_of
 from polyattn.report.heads import MOST_UNFOLDED, heads_section
 from polyattn.report.page import Section
 from polyattn.report.predictions import predictions_section
@@ -24,6 +24,9 @@ from polyattn.result import FitResult
 
 # Outcomes that say less than "this is the one layer".
 DOUBTS = ("minimum_norm", "iterative")
+
+# What a certificate, and so a bound, can be about.
+TRAINING, GIVEN = "the training data", "the data given to this page"
 
 # Up to this many coefficients a search for few heads takes a second, whatever it finds.
 QUICK_COEFFICIENTS = 1 << 13
@@ -36,9 +39,9 @@ def fit_page(
     result: FitResult, data: GivenData | None, certificate: Certificate | None = None
 ) -> list[Section]:
     """All sections; ``certificate`` if there is one already."""
-    about = ""
+    about, of = "", TRAINING
     if certificate is None:
-        certificate, about = certificate_of(result, data)
+        certificate, about, of = certificate_of(result, data)
     sections = [_outcome(result)]
     if result.ridge_path is not None:
         sections.append(_ridge(result))
@@ -48,29 +51,38 @@ def fit_page(
     if data is not None and data.targets is not None:
         sections.append(predictions_section(result.predict, data))
     if certificate is not None and data is not None:
-        sections.append(_bounds(result, certificate, data))
+        sections.append(_bounds(result, certificate, data, of))
     missing = _missing("" if certificate is not None else about, data)
     return [*sections, missing] if missing else sections
 
 
-def certificate_of(result: FitResult, data: GivenData | None) -> tuple[Certificate | None, str]:
-    """The certificate of the training data, and a sentence about these, or why there is none.
+def certificate_of(
+    result: FitResult, data: GivenData | None
+) -> tuple[Certificate | None, str, str]:
+    """The certificate, a sentence about its data or why there is none, and which data they are.
 
-    From the sums behind the fit where these are enough, otherwise from the data given.
+    From the sums behind the fit where these are enough or the data given are others, otherwise
+    from the data given.
     """
     sums = result.statistics
     full = result.rank == result.n_features
-    if sums is not None and (data is None or full):
-        found, why_not = certificate_if_possible(statistics=sums)
-        if data is None or (found is not None and found.verdict != UNDECIDED):
-            return found, why_not or "The certificate is about the training data, by their sums."
+    if sums is not None:
+        others = data is None or len(data.batch) != sums.n_sequences or data.n_rows != sums.n_rows
+        if others or full:
+            found, why_not = certificate_if_possible(statistics=sums)
+            if others or (found is not None and found.verdict != UNDECIDED):
+                about = f"The certificate is about {TRAINING}, by their sums."
+                return found, why_not or about, TRAINING
     if data is None:
         return None, (
             "Whether the data determine the layer: this fit kept no sums, so the page needs the "
             "training sequences X."
-        )
+        ), TRAINING  # fmt: skip
     found, why_not = certificate_if_possible(data.batch, mode=result.mode, bias=result.bias)
-    return found, why_not or "The certificate is about the data that were given to this page."
+    about = f"The certificate is about {GIVEN}, which may or may not be those of the training."
+    if not full and result.rank is not None:
+        about += f" In training the rank was {result.rank:,} of {result.n_features:,}."
+    return found, why_not or about, GIVEN
 
 
 def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
@@ -140,38 +152,51 @@ def _ridge(result: FitResult) -> Section:
     figure = new_figure(4.7, 2.8)
     with drawing():
         axes = figure.add_subplot()
-        axes.set(xscale="log", yscale="log")
+        # Targets that are all zero leave no error, which has no logarithm.
+        logarithmic = bool(np.any(path.errors > 0))
+        axes.set(xscale="log", yscale="log" if logarithmic else "linear")
         axes.plot(path.ridges, path.errors, color=OURS)
         if result.ridge > 0:
             axes.axvline(result.ridge, color=OTHER, linestyle="--", label=f"{result.ridge:.3g}")
             axes.legend(loc="best")
         axes.set(xlabel="ridge", ylabel="estimated error")
         log_ticks(axes.xaxis)
-        log_ticks(axes.yaxis)
+        if logarithmic:
+            log_ticks(axes.yaxis)
     caption = f"The error that {path.kind!r} estimates for new sequences, for every ridge tried."
     claim = f"The ridge {result.ridge:.3g} was chosen by the data."
     return statement("The ridge", claim, pictures=[plot(figure, "Error for each ridge", caption)])
 
 
-def _bounds(result: FitResult, certificate: Certificate, data: GivenData) -> Section:
-    """For layers as good as the one found; if none is known to be better, for a bit worse ones."""
+def _bounds(result: FitResult, certificate: Certificate, data: GivenData, of: str) -> Section:
+    """For layers as good as the one found; if none is known to be better, for a bit worse ones.
+
+    ``of``: the data that the certificate is about.  By how much the layer's risk exceeds the least
+    is known of the training data alone, and without a ridge: with one, the gap is to the optimum
+    that the ridge has shrunk.
+    """
+    known = of == TRAINING and result.ridge == 0.0
     excess = max(result.gap, 0.0)
-    if excess > ROUNDING * result.risk:
+    limited = excess > ROUNDING * result.risk
+    if limited and known:
         meaning = (
             "So far can two layers be apart that fit the training data as well as the one found: "
             f"its risk exceeds the least by {excess:.3g}."
         )
         return bounds_section(certificate, data, excess, meaning, result.predict)
     some, _ = data.sample(1000)
-    power = float(np.mean(np.sum(rows_of(result.predict, some.batch) ** 2, axis=1)))
-    if result.risk > ROUNDING * power:
+    with np.errstate(over="ignore"):
+        power = float(np.mean(norms(rows_of(result.predict, some.batch)) ** 2))
+    if limited:
+        share = "what the limit on the number of heads costs in training"
+    elif result.risk > ROUNDING * power:
         excess, share = 0.01 * result.risk, "1 % of the risk of the layer found"
     else:
         excess, share = 1e-6 * power, "a millionth of the mean squared output"
-    best = "" if result.ridge > 0 else "The layer found has the least risk. "
+    best = "The layer found has the least risk. " if known else ""
     meaning = (
-        f"{best}So far can two layers be apart whose risk on the training data exceeds the least "
-        f"by {excess:.3g} ({share})."
+        f"{best}So far can two layers be apart whose risk on {of} exceeds the least by "
+        f"{excess:.3g} ({share})."
     )
     return bounds_section(certificate, data, excess, meaning, result.predict)
 

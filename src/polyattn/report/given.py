@@ -75,6 +75,14 @@ def rows_of(function: Callable[[Any], Any], batch: SequenceBatch) -> NDArray[np.
     return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
 
 
+def norms(rows: NDArray) -> NDArray[np.float64]:
+    """Euclidean norms along the last axis, also where squares are beyond float64."""
+    largest = np.abs(rows).max(axis=-1, keepdims=True)
+    units = np.where(largest > 0, largest, 1.0)
+    with np.errstate(over="ignore"):
+        return np.asarray(units[..., 0] * np.linalg.norm(rows / units, axis=-1), dtype=np.float64)
+
+
 def spread(count: int, most: int) -> NDArray[np.intp]:
     """Up to ``most`` evenly spaced indices of 0..count, both ends included."""
     if count <= most:

@@ -14,7 +14,7 @@ from polyattn.features.pairs import unfold_coef
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
-from polyattn.report.given import spread
+from polyattn.report.given import norms, spread
 from polyattn.report.page import Section, fill
 from polyattn.report.statement import count, plot, statement
 
@@ -78,11 +78,11 @@ def heads_section(layer: AttentionLayer, sentence: str = "", errors: Sequence[st
 
 def head_sizes(layer: AttentionLayer) -> NDArray[np.float64]:
     """||A_h|| ||V_h|| of each head; of softmax heads ||V_h||, which bounds what they add."""
-    with np.errstate(over="ignore", under="ignore"):
-        values = np.linalg.norm(layer.value.reshape(layer.n_heads, -1), axis=1)
-        if isinstance(layer, SoftmaxAttention):
-            return np.asarray(values)
-        return np.asarray(np.linalg.norm(layer.attn.reshape(layer.n_heads, -1), axis=1) * values)
+    values = norms(layer.value.reshape(layer.n_heads, -1))
+    if isinstance(layer, SoftmaxAttention):
+        return values
+    with np.errstate(over="ignore"):
+        return np.asarray(norms(layer.attn.reshape(layer.n_heads, -1)) * values)
 
 
 def heat_map(matrix: NDArray[np.float64], largest: float) -> str:
@@ -106,12 +106,10 @@ def _comparable(layer: AttentionLayer) -> tuple[NDArray[np.float64], NDArray[np.
     if not isinstance(layer, LinearAttention):
         return layer.attn, layer.value
     shape = (layer.n_heads, 1, 1)
-    norms = [
-        np.linalg.norm(each.reshape(len(each), -1), axis=1) for each in (layer.attn, layer.value)
-    ]
-    both = (norms[0] > 0) & (norms[1] > 0)
+    of_attn, of_value = (norms(each.reshape(len(each), -1)) for each in (layer.attn, layer.value))
+    both = (of_attn > 0) & (of_value > 0)
     factor = np.ones(layer.n_heads)
-    factor[both] = np.sqrt(norms[1][both]) / np.sqrt(norms[0][both])
+    factor[both] = np.sqrt(of_value[both]) / np.sqrt(of_attn[both])
     return layer.attn * factor.reshape(shape), layer.value / factor.reshape(shape)
 
 

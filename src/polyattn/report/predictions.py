@@ -28,12 +28,10 @@ def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Sect
     assert some.targets is not None  # noqa: S101 - the caller has looked
     true = np.asarray(some.targets, dtype=np.float64)
     predicted = rows_of(function, some.batch)
-    # Squares of huge numbers may be beyond float64; their share is not.
-    unit = float(np.abs(true).max()) or 1.0
-    error, power = (
-        float(np.mean(np.sum((rows / unit) ** 2, axis=1))) for rows in (predicted - true, true)
-    )
-    explained = 1.0 - error / power if power > 0 else None
+    error, power = _mean_square(predicted - true), _mean_square(true)
+    explained = None
+    if power[0] > 0:
+        explained = 1.0 - _times_power(error[0] / power[0], error[1] - power[1])
     drawn = spread(true.size, MOST_POINTS)
     some_of = "all" if len(drawn) == true.size else f"{len(drawn):,} evenly spaced"
     caption = (
@@ -49,13 +47,24 @@ def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Sect
         _draw(true.reshape(-1)[drawn], predicted.reshape(-1)[drawn]), "Predicted against true",
         caption,
     )  # fmt: skip
-    with np.errstate(over="ignore", under="ignore"):
-        facts = {
-            "mean ||y − F(X)||²": float(error * unit**2),
-            "mean ||y||²": float(power * unit**2),
-            "share of ||y||² explained": None if explained is None else _percent(explained),
-        }
+    facts = {
+        "mean ||y − F(X)||²": _times_power(*error),
+        "mean ||y||²": _times_power(*power),
+        "share of ||y||² explained": None if explained is None else _percent(explained),
+    }
     return statement(TITLE, pictures=[picture], facts=facts)
+
+
+def _mean_square(rows: NDArray) -> tuple[float, int]:
+    """The mean of ||row||^2 as m and k of m * 2^k: by itself it may be beyond float64."""
+    exponent = int(np.frexp(np.abs(rows).max())[1])
+    return float(np.mean(np.sum(np.ldexp(rows, -exponent) ** 2, axis=1))), 2 * exponent
+
+
+def _times_power(number: float, exponent: int) -> float:
+    """number * 2^exponent, infinite where float64 ends."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(number, exponent))
 
 
 def _percent(share: float) -> str:
