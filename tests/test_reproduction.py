@@ -7,14 +7,25 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
 
 from polyattn.cli.main import cli
 from polyattn.errors import FileFormatError, InvalidInput, MissingExtra
-from polyattn.experiments.reproduction import NAMES, Experiment, Gate, catalogue, find, reproduce
+from polyattn.experiments.reproduction import (
+    NAMES,
+    Experiment,
+    Gate,
+    catalogue,
+    find,
+    reproduce,
+    running,
+)
 from polyattn.report.figures import OURS, new_figure
 
 N_CELLS = 4
@@ -255,6 +266,39 @@ def test_wrong_arguments_are_refused(register, tmp_path, arguments, message):
     register(experiment())
     with pytest.raises(InvalidInput, match=message):
         reproduce("squares", tmp_path, **arguments)
+
+
+def test_a_cell_that_fails_costs_no_other(register, tmp_path, monkeypatch):
+    """Two at a time: none is queued behind them, and the one beside the failure is kept."""
+    begun, beside, waiting = [], threading.Event(), []
+
+    def run(settings):
+        begun.append(settings["number"])
+        if settings["number"] == 0:
+            assert beside.wait(60)
+            raise ArithmeticError("no square")
+        beside.set()
+        time.sleep(0.2)
+        return squares(settings)
+
+    class Threads(ThreadPoolExecutor):
+        def __init__(self, n_jobs, mp_context):  # noqa: ARG002 – as processes take it
+            super().__init__(n_jobs)
+            self.submitted = []
+
+        def submit(self, *work):
+            waiting.append(sum(not one.done() for one in self.submitted))
+            self.submitted.append(super().submit(*work))
+            return self.submitted[-1]
+
+    register(experiment(run))
+    monkeypatch.setattr(running, "ProcessPoolExecutor", Threads)
+    with pytest.raises(ArithmeticError, match="no square"):
+        reproduce("squares", tmp_path, n_jobs=2)
+    assert sorted(begun) == [0, 1]
+    assert waiting == [0, 1]
+    (cell,) = (tmp_path / "squares" / "cells").iterdir()
+    assert json.loads(cell.read_text())["settings"]["number"] == 1
 
 
 def test_cells_run_in_processes_of_their_own(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -76,14 +76,25 @@ def _run(
             finished.keep(settings, _timed(experiment, settings))
             yield settings
         return
+    waiting, running = list(missing), dict[Future[Finished], Settings]()
+    failed: Future[Finished] | None = None
     with ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(_run_alone, experiment.name, one): one for one in missing}
-        try:
-            for done in as_completed(running):
-                finished.keep(running[done], done.result())
-                yield running[done]
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while waiting or running:
+            # No more than run at once: what a pool has queued, an interrupt cannot take back.
+            while waiting and len(running) < n_jobs:
+                settings = waiting.pop(0)
+                running[pool.submit(_run_alone, experiment.name, settings)] = settings
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for one in done:
+                settings = running.pop(one)
+                if one.exception() is not None:
+                    # Nothing new is begun; what runs beside it is waited for and kept.
+                    failed, waiting = one, []
+                    continue
+                finished.keep(settings, one.result())
+                yield settings
+    if failed is not None:
+        failed.result()
 
 
 def _run_alone(name: str, settings: Settings) -> Finished:
