@@ -50,6 +50,8 @@ class NextData:
         The smallest eigenvalue of Lambda_D on the domain after each of them (an estimate).
     complete : bool
         Whether the features then span those of the domain.
+    needed : bool
+        Whether anything was missing; otherwise more data only raise the smallest eigenvalue.
     """
 
     sequences: list[NDArray[np.float64]] = field(repr=False)
@@ -57,6 +59,7 @@ class NextData:
     ranks: list[int]
     lambda_min: list[float]
     complete: bool
+    needed: bool = True
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -66,12 +69,17 @@ class NextData:
         """What to do, in words."""
         if not self.sequences:
             return "No candidate adds anything."
+        noun = "sequence" if len(self) == 1 else "sequences"
+        if not self.needed:
+            return (
+                "The data determine the layer already. "
+                f"{len(self)} more {noun} would raise lambda_min to {self.lambda_min[-1]:.3g}."
+            )
         goal = (
             "then the data determine the layer"
             if self.complete
             else f"that raises the rank to {self.ranks[-1]}, and more are needed"
         )
-        noun = "sequence" if len(self) == 1 else "sequences"
         return f"Collect {len(self)} more {noun}: {goal}."
 
 
@@ -86,7 +94,8 @@ def next_data(
         raise InvalidInput("next_data needs a built-in domain: real, boolean or one_hot.")
     search = _Search(certificate, domain, certificate.require_evidence("next_data"))
     pool = None if candidates is None else search.read(candidates)
-    most = n_sequences or max(search.deficit, 1)
+    missing = search.deficit
+    most = n_sequences or max(missing, 1)
     chosen: list[NDArray[np.float64]] = []
     indices: list[int] = []
     while len(chosen) < most:
@@ -104,7 +113,7 @@ def next_data(
             break
     return NextData(
         chosen, None if pool is None else indices, search.ranks, search.smallest,
-        complete=search.deficit == 0,
+        complete=search.deficit == 0, needed=missing > 0,
     )  # fmt: skip
 
 
