@@ -136,6 +136,11 @@ def test_automaton_gates_fail_on_doctored_rows(number, column, value, claim):
     assert any(claim in failed for failed in failing(experiment, rows))
 
 
+def test_what_is_said_of_the_transformer_says_how_it_was_trained():
+    said = " ".join(find("yau2024-fig4").findings(automaton_rows()))
+    assert "at most 600 steps with 32 runs each, fewer where 300 steps bring nothing" in said
+
+
 def test_automaton_gates_fail_where_a_learner_is_missing():
     experiment, rows = find("yau2024-fig4"), automaton_rows()
     assert len(failing(experiment, rows[:1])) == 2

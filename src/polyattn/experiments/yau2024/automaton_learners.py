@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from polyattn.experiments.reproduction import Row
 from polyattn.experiments.yau2024.automaton_search import fewest, first_of
+from polyattn.experiments.yau2024.transformer_settings import TransformerSettings
 from polyattn.model import LinearAttention
 from polyattn.programs import Learned, Program, Trace, learn, traces, universal_dfa
 from polyattn.programs.learning.untied import learn_untied
@@ -114,10 +115,7 @@ def tied(sizes: Sizes, seed: int) -> Row:
 
 def transformer(sizes: Sizes, seed: int) -> Row:
     """The first step of the ladder from which the Transformer learns enough, or none."""
-    from polyattn.experiments.yau2024.trace_transformer import (
-        TransformerSettings,
-        train_transformer,
-    )
+    from polyattn.experiments.yau2024.trace_transformer import train_transformer
 
     machines, settings = Machines(sizes, seed), TransformerSettings(seed=seed, enough=ENOUGH)
     best = 0.0

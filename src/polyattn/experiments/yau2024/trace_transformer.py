@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, missing_extra
+from polyattn.experiments.yau2024.transformer_settings import TransformerSettings
 from polyattn.programs import Schema, Trace
 from polyattn.programs.language.attributes import ONE_HOT
 
@@ -28,27 +29,6 @@ except ModuleNotFoundError as error:
 
 # Traces that are judged together.
 JUDGED_TOGETHER = 256
-
-
-@dataclass(frozen=True)
-class TransformerSettings:
-    """Sizes and training; ``n_steps`` bounds the work, so a run repeats itself bit by bit.
-
-    Training ends sooner once ``enough`` of the judged tokens are right, or when the share has
-    not grown for ``patience`` looks, one every ``look`` steps.
-    """
-
-    n_layers: int = 2
-    width: int = 128
-    n_heads: int = 4
-    n_steps: int = 600
-    batch_size: int = 32
-    learning_rate: float = 2e-3
-    warm_up: int = 50
-    look: int = 50
-    patience: int = 6
-    enough: float = 0.99
-    seed: int = 0
 
 
 @dataclass(frozen=True)
