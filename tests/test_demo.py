@@ -34,7 +34,7 @@ def test_the_planted_layer_is_recovered(outcome):
     assert closed["n_heads"] == 1
     assert closed["validation_error"] < 1e-25
     assert closed["distance"] < 1e-9
-    assert 0 < closed["seconds"] < 30
+    assert closed["seconds"] > 0
 
 
 def test_the_data_are_said_to_determine_it(outcome):
@@ -51,7 +51,9 @@ def test_adam_stands_beside_it(outcome):
     adam = figures["adam"]
     assert adam["n_heads"] == 1
     assert adam["n_steps"] > 0
-    assert 0.5 <= adam["seconds"] < 5
+    # The first step beyond the limit is the last, however long a busy machine takes for it.
+    *before, end = adam["curve"]["seconds"]
+    assert max(before) < 0.5 <= end == adam["seconds"]
     assert adam["validation_error"] > figures["closed_form"]["validation_error"]
     assert len(adam["curve"]["seconds"]) == len(adam["curve"]["errors"]) > 1
 
