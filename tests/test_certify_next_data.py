@@ -97,8 +97,8 @@ def test_identifiable_data_are_improved():
     random = pa.certify([*X, *pool[:4]]).lambda_min
     assert chosen.lambda_min[-1] > random
     assert len(chosen) == 4
-    assert advice.sentence.startswith("The data determine the layer already. ")
-    assert f"{advice.lambda_min[-1]:.3g}" in advice.sentence
+    assert built.sentence.startswith("The data determine the layer already. ")
+    assert f"{built.lambda_min[-1]:.3g}" in built.sentence
 
 
 def test_the_unitary_memory_needs_its_deficit_and_random_sequences_more():

@@ -73,7 +73,7 @@ class NextData:
         if not self.needed:
             return (
                 "The data determine the layer already. "
-                f"{len(self)} more {noun} would raise lambda_min to {self.lambda_min[-1]:.3g}."
+                f"With {len(self)} more {noun} lambda_min would be {self.lambda_min[-1]:.3g}."
             )
         goal = (
             "then the data determine the layer"
