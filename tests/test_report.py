@@ -169,6 +169,12 @@ def test_other_data_than_those_of_the_training_certify_nothing_about_it(task):
     assert "The layer found has" not in body(page, BOUNDS)
 
 
+def test_a_bound_for_some_inputs_is_not_said_of_all(task, result, monkeypatch):
+    assert "for half of the inputs, and" in body(make_page(result, task.X), BOUNDS)
+    monkeypatch.setattr("polyattn.report.bounds.MOST_ROWS", 50)
+    assert "for half of the inputs shown, and" in body(make_page(result, task.X), BOUNDS)
+
+
 def test_layers(task, flat):
     assert titles(make_page(task.layer)) == [HEADS, MISSING]
     assert titles(make_page(task.layer, flat)) == [CERTIFICATE, WITNESS, HEADS, MISSING]

@@ -263,6 +263,17 @@ def test_memory_gates_fail(memory_rows, choose, change, claim):
     assert any(claim in one for one in failed(rows))
 
 
+def test_memory_findings_say_what_the_rows_say(memory_rows):
+    stuck = [memory_row("Adam", one, 0.05, n_heads=1, risk=2.0) for one in (0.95, 0.97, 0.99, 1.0)]
+    undecided = [
+        row | {"verdict": "undecided"} if row["unitary"] == 0.99 else row for row in memory_rows
+    ]
+    said = " ".join(MEMORY.findings([*undecided, *stuck]))
+    assert "99%: undecided (288), 100%: not identifiable (248)" in said
+    assert "4 of 4 starts stayed" in said
+    assert "At 100 % no start arrived" in said
+
+
 def test_the_closed_form_on_memory():
     """Two keys: noise moves coefficients as expected; without Gaussian keys a rival appears."""
     task = pa.data.associative_memory(4096, 2, unitary=0.5)

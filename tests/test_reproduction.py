@@ -223,6 +223,8 @@ def test_an_interrupted_run_says_how_to_go_on(register, tmp_path):
     done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path)])
     assert done.exit_code == 1
     assert "1 of 4 cells are finished; the same command goes on from there" in done.stderr
+    done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path), "--fresh"])
+    assert "the same command without --fresh goes on from there" in done.stderr
 
 
 def test_the_output_must_be_a_folder(register, tmp_path):

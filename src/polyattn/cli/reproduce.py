@@ -63,7 +63,7 @@ def _one(name: str, profile: str, out: Path, fresh: bool, jobs: int) -> Reproduc
     except KeyboardInterrupt:
         click.echo(
             f"\n{name}: interrupted, {done} of {total} cells are finished; "
-            "the same command goes on from there.",
+            f"the same command{' without --fresh' if fresh else ''} goes on from there.",
             err=True,
         )
         raise

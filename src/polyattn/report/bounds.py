@@ -55,10 +55,12 @@ def bounds_section(
         (places[i], float(bounds[i]), None if sizes is None else float(sizes[i]))
         for i in order[:MOST_LISTED]
     ]
-    of = "all" if len(bounds) == data.n_rows else f"{len(bounds):,} evenly spaced of"
+    whole = len(bounds) == data.n_rows
+    of = "all" if whole else f"{len(bounds):,} evenly spaced of"
     about = f"Shown: {of} {count(data.n_rows, 'predicted position')}."
-    median = f"The bound is {np.median(bounds):.3g} for half of the inputs, "
-    claim = f"{median}and {bounds.max():.3g} at most. {meaning}"
+    inputs = "inputs" if whole else "inputs shown"
+    median = f"The bound is at most {np.median(bounds):.3g} for half of the {inputs}, "
+    claim = f"{median}and {bounds.max():.3g} for all of them. {meaning}"
     picture = plot(_draw(bounds, sizes), "Bounds for each input", about)
     table = fill("bounds", listed=listed, with_sizes=sizes is not None)
     return statement(TITLE, claim, pictures=[picture, table])

@@ -116,8 +116,8 @@ def findings(rows: list[Row]) -> list[str]:
     adam = [row for row in rows if row["method"] == "adam" and _generic(row)]
     starts, solved = (sum(row[key] for row in control) for key in ("n_starts", "n_solved"))
     sentences.append(
-        f"Chance does as well on random layers: in the learner's time {solved} of {starts} random "
-        f"starts of the same descent end at the planted function. Adam's error there is "
+        f"Chance on the same layers: in the learner's time {solved} of {starts} random starts of "
+        f"the same descent end at the planted function. Adam's error there is "
         f"{median(adam, 'function_error'):.1e} in the middle after {adam[0]['adam_seconds']:g} s."
     )
     mean, ratios = _to_bound(rows)

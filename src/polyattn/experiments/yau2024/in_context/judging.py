@@ -23,12 +23,13 @@ def findings(rows: list[Row]) -> list[str]:
         "folded coefficients over that of the theory's."
     )
     last = [row for _, group in tasks(rows) for row in largest(group)]
+    single, every = rms(last, "one_head_distance"), rms(last, "distance")
     heads = (
-        "The best layer with one head is nearer to the truth than the optimum over all heads, "
-        f"{rms(last, 'one_head_distance'):.2g} against {rms(last, 'distance'):.2g}: it has fewer "
-        "coefficients to fit noise with. Asked for as many heads as the noise calls for, fit "
-        f"takes {_counts(last)} fits. Its rule supposes noise of one size for all sequences; here "
-        "residuals grow with the features, and a second head may look needed where none is."
+        f"The distance of the best layer with one head is {single:.2g}, that of the optimum over "
+        f"all heads {every:.2g}: one head has fewer coefficients to fit noise with. Asked for as "
+        f"many heads as the noise calls for, fit takes {_counts(last)} fits. Its rule supposes "
+        "noise of one size for all sequences; here residuals grow with the features, and a second "
+        "head may look needed where none is."
     )
     return [shape, *(_finding(name, group) for name, group in tasks(rows)), heads]
 
