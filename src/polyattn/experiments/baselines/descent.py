@@ -131,6 +131,13 @@ def descend(
             return Descent(*looks, n_steps, watch.best)
 
 
+def batches_of(n_sequences: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Batches of indices, epoch after epoch, each epoch in a new order."""
+    while True:
+        order = torch.randperm(n_sequences, generator=generator)
+        yield from order.split(size)
+
+
 def as_float32(array: NDArray) -> Tensor:
     """The precision in which baselines are trained."""
     return torch.tensor(array, dtype=torch.float32)
@@ -175,7 +182,7 @@ class _Stepper:
         self.parameters = list(model.parameters())
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=True)
         generator = torch.Generator().manual_seed(settings.seed)
-        self.batches = _batches(len(self.targets), settings.batch_size, generator)
+        self.batches = batches_of(len(self.targets), settings.batch_size, generator)
 
     def step(self) -> None:
         batch = next(self.batches)
@@ -184,10 +191,3 @@ class _Stepper:
         (outputs - self.targets[batch]).square().mean().backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_norm)
         self.optimiser.step()
-
-
-def _batches(n_sequences: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Batches of indices, epoch after epoch, each epoch in a new order."""
-    while True:
-        order = torch.randperm(n_sequences, generator=generator)
-        yield from order.split(size)

@@ -41,7 +41,7 @@ class Transformer(nn.Module):
             torch.manual_seed(seed)
             self.embedding = nn.Linear(n_dims, width)
             self.positions = nn.Parameter(torch.randn(n_tokens, width) / width**0.5)
-            blocks = (_Block(width, n_heads) for _ in range(require_integer("n_layers", n_layers)))
+            blocks = (Block(width, n_heads) for _ in range(require_integer("n_layers", n_layers)))
             self.blocks = nn.Sequential(*blocks)
             self.norm, self.reading = nn.LayerNorm(width), nn.Linear(width, n_outputs)
             nn.init.zeros_(self.reading.weight)
@@ -56,7 +56,9 @@ class Transformer(nn.Module):
         return self.reading(self.norm(self.blocks(embedded))) * self.target_unit
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
+    """Causal attention, then a perceptron, each added to what came in; (B, n, width) both ways."""
+
     def __init__(self, width: int, n_heads: int):
         super().__init__()
         self.n_heads = n_heads

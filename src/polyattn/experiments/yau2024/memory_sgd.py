@@ -9,14 +9,13 @@ batches.  Only the last position is asked for, so a step needs the token Gram an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyattn.experiments.baselines.threads import n_threads
 from polyattn.model import LinearAttention
 
 
@@ -33,18 +32,8 @@ class Training:
     learning_rate: float = 0.01
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Steps are small: more threads would wait for each other most of the time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@one_thread()
+# Steps are small: more threads would wait for each other most of the time.
+@n_threads(1)
 def train(X: NDArray, Y: NDArray, training: Training) -> list[LinearAttention]:
     """One layer of mode ``last`` for each start, from X (N, n, d) and Y (N, e), in float32.
 

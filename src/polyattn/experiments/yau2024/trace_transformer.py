@@ -7,25 +7,21 @@ alone.  A token is predicted attribute by attribute: one of its values, or none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
 
-from polyattn.errors import InvalidInput, missing_extra
+from polyattn.errors import InvalidInput
+from polyattn.experiments.baselines.descent import batches_of
+from polyattn.experiments.baselines.transformer import Block
 from polyattn.experiments.yau2024.transformer_settings import TransformerSettings
 from polyattn.programs import Schema, Trace
 from polyattn.programs.language.attributes import ONE_HOT
-
-try:
-    import torch
-    from torch import Tensor, nn
-    from torch.nn import functional
-except ModuleNotFoundError as error:
-    if error.name != "torch":
-        raise
-    raise missing_extra("torch", "torch") from None
 
 # Traces that are judged together.
 JUDGED_TOGETHER = 256
@@ -55,7 +51,8 @@ def train_transformer(
         torch.manual_seed(chosen.seed)
         model = TraceTransformer(data.tokens.shape[1], data.tokens.shape[2], data.sizes, chosen)
     optimiser = torch.optim.AdamW(model.parameters(), lr=chosen.learning_rate)
-    batches = _batches(len(traces), chosen)
+    order = torch.Generator().manual_seed(chosen.seed)
+    batches = batches_of(len(traces), chosen.batch_size, order)
     best, stale, step = 0.0, 0, 0
     while step < chosen.n_steps and best < chosen.enough and stale < chosen.patience:
         _set_rate(optimiser, chosen, step)
@@ -87,7 +84,7 @@ class TraceTransformer(nn.Module):
         self.sizes = [size + 1 for size in sizes]
         self.embed = nn.Linear(n_dims, width)
         self.place = nn.Parameter(0.02 * torch.randn(n_tokens, width))
-        self.blocks = nn.ModuleList(_Block(width, chosen.n_heads) for _ in range(chosen.n_layers))
+        self.blocks = nn.ModuleList(Block(width, chosen.n_heads) for _ in range(chosen.n_layers))
         self.norm = nn.LayerNorm(width)
         self.read = nn.Linear(width, sum(self.sizes))
 
@@ -97,28 +94,6 @@ class TraceTransformer(nn.Module):
         for block in self.blocks:
             hidden = block(hidden)
         return self.read(self.norm(hidden)).split(self.sizes, dim=-1)
-
-
-class _Block(nn.Module):
-    """Causal attention, then two dense layers, each added to what came in."""
-
-    def __init__(self, width: int, n_heads: int) -> None:
-        super().__init__()
-        self.n_heads = n_heads
-        self.norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.project, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.dense = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(B, n, width) to the same."""
-        n_batch, n_tokens, width = hidden.shape
-        parts = self.project(self.norm(hidden)).view(n_batch, n_tokens, 3, self.n_heads, -1)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
-        read = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        hidden = hidden + self.merge(read.transpose(1, 2).reshape(n_batch, n_tokens, width))
-        return hidden + self.dense(self.second_norm(hidden))
 
 
 @dataclass(frozen=True)
@@ -188,10 +163,3 @@ def _set_rate(optimiser: torch.optim.Optimizer, chosen: TransformerSettings, ste
     rate = min(1.0, (step + 1) / chosen.warm_up) * 0.5 * (1 + np.cos(np.pi * share))
     for group in optimiser.param_groups:
         group["lr"] = chosen.learning_rate * float(rate)
-
-
-def _batches(n_traces: int, chosen: TransformerSettings) -> Iterator[Tensor]:
-    """Batches of trace numbers, epoch after epoch, each in a new order."""
-    generator = torch.Generator().manual_seed(chosen.seed)
-    while True:
-        yield from torch.randperm(n_traces, generator=generator).split(chosen.batch_size)
