@@ -167,6 +167,12 @@ def test_long_runs_are_cut_and_say_so():
     assert len(film["frames"]) == 10
     assert "The run has 30 steps; this page shows the first 10." in body
     assert "rejects" in body
+    # Tokens that are no run are counted without the prompt, with which their film begins.
+    turing = P.compile(P.universal_turing_machine(4, 2, 32))
+    broken = replace(turing, terms=turing.terms[:-6])
+    *_, body, film = made(broken, machines.busy_beaver(4), max_steps=3)
+    assert [frame["state"] for frame in film["frames"]][1:] == ["token 0", "token 1", "token 2"]
+    assert "this page shows the first 3." in body
 
 
 def test_names_cannot_break_out_of_the_page():

@@ -65,6 +65,11 @@ class Film:
         return len(self.frames) == self.n_steps + 1
 
     @property
+    def n_shown(self) -> int:
+        """How many steps of a run that was cut are shown; of tokens the first frame is none."""
+        return len(self.frames) if self.cells else len(self.frames) - 1
+
+    @property
     def attributes(self) -> list[str]:
         """The attributes that some token has, in the order of their first appearance."""
         written = (token.words for frame in self.frames for token in frame.written)
