@@ -83,6 +83,7 @@ def test_gates_hold_on_true_rows_and_findings_speak(name, tables):
     text = " ".join(find(name).findings(tables[name]))
     expected = {NAMES[0]: "40 examples are enough", NAMES[1]: "Parity of 3 of 7 bits (35 hidden"}
     assert expected[name] in text
+    assert name == NAMES[0] or "heads are off by at most 0.001 of their size" in text
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from polyattn.experiments.chen2024.attempts import (
 from polyattn.experiments.chen2024.hardness_figure import draw
 from polyattn.experiments.chen2024.parity import n_parities, parity_task, twin_of_parity
 from polyattn.experiments.chen2024.scoring import (
+    MOST_ERROR,
     PARITY,
     SAME_FUNCTION,
     Truth,
@@ -104,6 +105,10 @@ def findings(rows: list[Row]) -> list[str]:
     """Families, then parities, then what is not determined, then the bound."""
     groups = sorted({_group(row) for row in rows})
     sentences = [_found([row for row in rows if _group(row) == group]) for group in groups]
+    sentences.append(
+        f"Counted are layers whose heads are off by at most {MOST_ERROR:g} of their size, and of "
+        f"parities those whose outputs are; a start counts up to {SAME_FUNCTION:g} in its outputs."
+    )
     twins = [row for row in rows if row["method"] == "twin"]
     apart = min(row["attn_error"] for row in twins)
     alike = max(row["function_error"] for row in twins)
