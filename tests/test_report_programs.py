@@ -186,6 +186,20 @@ def test_names_cannot_break_out_of_the_page():
     assert script.isascii()
 
 
+def test_half_a_character_in_a_name_is_no_reason_for_no_page(tmp_path):
+    named = NamedMachine(machines.parity(), ("\ud800", "odd"), ("0", "1"))
+    P.compile(P.universal_dfa(2, 2, 3)).report(tmp_path / "page.html", named, [1, 0, 1])
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "In state &#55296; it reads 1" in html
+    assert "In state \\ud800 it reads 1" in html[html.index("<script>") :]
+
+
+def test_no_part_of_the_policy_is_left_to_others():
+    policy = re.search(r'Policy" content="([^"]*)"', render_page("A page", "lead", []))[1]
+    parts = {part.split()[0] for part in policy.replace("&#39;", "'").split(";")}
+    assert parts == {"default-src", "style-src", "img-src", "base-uri", "form-action"}
+
+
 def test_a_learned_program_says_what_is_known_of_it():
     program = P.universal_dfa(2, 2, 3, style="one_hot")
     few = P.learn(program.schema, P.traces(program, 5, random_state=0), tied=False)

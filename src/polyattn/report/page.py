@@ -34,7 +34,11 @@ def render_page(
     title: str, lead: str | Markup, sections: Sequence[Section], script: str = ""
 ) -> str:
     """The HTML of a page; ``script`` is the only JavaScript that it will run."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    # The first of them does not speak of the last two.
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
     if script:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy += f"; script-src 'sha256-{digest}'"
@@ -46,7 +50,9 @@ def render_page(
 
 def write_page(path: str | os.PathLike[str], html: str) -> None:
     """Write a page: complete, or not at all."""
-    write_atomically(path, lambda file: file.write(html.encode()))
+    # Names from files may hold half a character, which UTF-8 has no bytes for.
+    content = html.encode(errors="xmlcharrefreplace")
+    write_atomically(path, lambda file: file.write(content))
 
 
 def fill(template: str, /, package: str = "polyattn.report", **content: Any) -> Markup:
