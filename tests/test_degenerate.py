@@ -521,3 +521,20 @@ def task_of(mode, noise):
     truth = pa.data.random_layer(2, 2, 2, mode, random_state=3)
     Y = truth(X)
     return truth, Y + noise * np.random.default_rng(4).standard_normal(Y.shape)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_heads": 1}, {"ridge": "loo"}])
+def test_a_risk_that_float64_cannot_hold_is_refused(options):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((100, 4, 2)), rng.standard_normal((100, 2))
+    assert np.isfinite(pa.fit(X, 1e150 * Y, **options).risk)
+    with pytest.raises(OutOfRange, match="the risk"):
+        pa.fit(X, 1e160 * Y, **options)
+
+
+def test_an_audit_of_outputs_whose_squares_overflow_is_refused():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((100, 4, 2)), rng.standard_normal((100, 2))
+    layer = pa.LinearAttention(*(1e80 * rng.standard_normal((2, 1, 2, 2))))
+    with pytest.raises(OutOfRange, match="the risk"):
+        pa.audit(layer, X, Y)

@@ -11,7 +11,7 @@ from polyattn.errors import InvalidInput, InvalidType, require_choice, require_f
 from polyattn.heads import require_head_count
 from polyattn.limit import limit_heads
 from polyattn.result import FitResult
-from polyattn.scaling import restored
+from polyattn.scaling import as_risk, restored
 from polyattn.sequences import MODES, Sequences
 from polyattn.solve.auto import SOLVERS, plan
 from polyattn.solve.direct import solve_direct, solve_factor
@@ -166,7 +166,7 @@ def _assemble(
     token, target = source.token_exponent or 0, source.target_exponent or 0
     coef = restored(as_coef(solution.theta, source.width), target - 3 * token, "the coefficients")
     coef.setflags(write=False)
-    risk = float(np.ldexp(solution.residual_power / source.total_weight, 2 * target))
+    risk = as_risk(solution.residual_power / source.total_weight, target)
     condition = solution.condition if np.isfinite(solution.condition) else None
     return FitResult(
         coef=coef,

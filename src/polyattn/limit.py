@@ -12,7 +12,7 @@ from polyattn.errors import InvalidInput
 from polyattn.features.pairs import feature_weights, fold_heads
 from polyattn.heads import Compression
 from polyattn.result import FitResult
-from polyattn.scaling import restored, scaled
+from polyattn.scaling import as_risk, restored, scaled
 from polyattn.solve.outcome import Outcome
 from polyattn.solve.primal import residual_pass
 from polyattn.stats import Moments, TriangularFactor
@@ -35,14 +35,14 @@ def limit_heads(
     units = target - 3 * token
     optimum = scaled(result.coef, -units)
     gram, ridge = _scaled_gram(result, source), float(np.ldexp(result.ridge, -6 * token))
-    power = float(np.ldexp(result.risk * source.total_weight, -2 * target))
+    power = float(np.ldexp(result.risk, -2 * target)) * source.total_weight
     found = _search(result, n_heads, optimum, gram, ridge, power, source.n_positive)
     coef = fold_heads(found.attn, found.value)
     if gram is not None:
         power += _excess(coef, optimum, gram, ridge)
     else:
         power = _measured_power(coef, source)
-    risk = float(np.ldexp(power / source.total_weight, 2 * target))
+    risk = as_risk(power / source.total_weight, target)
     coef = restored(coef, units, "the coefficients")
     coef.setflags(write=False)
     return replace(

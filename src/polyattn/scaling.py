@@ -101,3 +101,15 @@ def restored(array: NDArray, exponent: int, what: str) -> NDArray:
             "multiply the inputs or the targets by a constant so that both are of order one."
         )
     return result
+
+
+def as_risk(scaled_risk: float, target_exponent: int) -> float:
+    """A risk in the units of the targets; refused where it overflows."""
+    with np.errstate(over="ignore", under="ignore"):
+        risk = float(np.ldexp(scaled_risk, 2 * target_exponent))
+    if not np.isfinite(risk):
+        raise OutOfRange(
+            f"the risk would be about {scaled_risk:.1e} * 2**{2 * target_exponent}, which float64 "
+            "cannot hold; divide targets and outputs by a constant."
+        )
+    return risk

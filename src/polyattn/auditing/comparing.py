@@ -16,8 +16,9 @@ from polyattn.certify import Certificate, certify
 from polyattn.certify.domains import Domain, as_domain
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.finding import IDENTIFIABLE
-from polyattn.certify.minimiser import Minimiser, as_risk, minimise, rounding_unit
+from polyattn.certify.minimiser import Minimiser, minimise, rounding_unit
 from polyattn.errors import InvalidInput
+from polyattn.scaling import as_risk
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
@@ -81,6 +82,8 @@ class _Measured:
     rounding: float
 
 
+# Outputs far larger than the targets overflow to infinity, which is refused at the end.
+@np.errstate(over="ignore")
 def _measure(subject: Subject, rows: Rows) -> _Measured:
     """The risk of the layer's own outputs, one pass in pieces."""
     target = rows.target_exponent or 0

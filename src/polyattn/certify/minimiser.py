@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack, qr, solve_triangular
 
 from polyattn.certify.verified.rounding import UNIT
-from polyattn.errors import InvalidInput, OutOfRange
+from polyattn.errors import InvalidInput
 from polyattn.features.cubic import correlate
 from polyattn.features.kernel import kernel
 from polyattn.features.pairs import feature_weights, n_pairs, norm_weights
-from polyattn.scaling import restored, scaled
+from polyattn.scaling import as_risk, restored, scaled
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -113,18 +113,6 @@ def excess_risk(coef: NDArray[np.float64], statistics: Moments | TriangularFacto
 def rounding_unit(n_features: int, n_rows: int) -> float:
     """The relative error of an output or residual: eight times what random signs leave."""
     return 8.0 * UNIT * (n_features + float(np.sqrt(n_rows)) + 8.0)
-
-
-def as_risk(scaled_risk: float, target_exponent: int) -> float:
-    """A risk in the units of the targets; refused where it overflows."""
-    with np.errstate(over="ignore", under="ignore"):
-        risk = float(np.ldexp(scaled_risk, 2 * target_exponent))
-    if not np.isfinite(risk):
-        raise OutOfRange(
-            f"the risk would be about {scaled_risk:.1e} * 2**{2 * target_exponent}, which float64 "
-            "cannot hold; divide the targets by a constant."
-        )
-    return risk
 
 
 @dataclass(frozen=True)
