@@ -178,12 +178,13 @@ def test_the_best_point_of_the_grid_is_shown():
 
 
 def test_findings_say_the_numbers():
-    first, *middle, last = EXPERIMENT.findings(invented_rows())
+    first, *middle, training, last = EXPERIMENT.findings(invented_rows())
     assert "at most 1.0e-30 on all 12 data sets" in first
     assert len(middle) == 2
     assert "linear, 16 heads: 1.0e-08" in middle[0]
     assert "Transformer, 1 layer: 1.0e-03" in middle[1]
-    assert "rates 0.01, batches 32" in last
+    assert "rates 0.01, batches 32" in training
+    assert "24 of 24 (heads), 12 of 12 (layers), 12 of 12 (Transformer) runs" in last
 
 
 @needs_plots

@@ -138,6 +138,31 @@ def test_time_of_cells_is_kept_when_they_are_not_run_again(register, tmp_path):
     assert reproduce("squares", tmp_path).seconds == first.seconds > 0
 
 
+def test_date_and_versions_are_those_of_the_cells(register, tmp_path):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    changed = sorted((tmp_path / "squares" / "cells").iterdir())[0]
+    content = json.loads(changed.read_text())
+    content["surroundings"] |= {"date": "2020-02-03", "numpy": "1.0"}
+    changed.write_text(json.dumps(content))
+    made = reproduce("squares", tmp_path)
+    assert made.surroundings["date"].startswith("2020-02-03 to 20")
+    assert made.surroundings["numpy"].startswith("1.0, ")
+    assert made.surroundings["scipy"] == content["surroundings"]["scipy"]
+
+
+def test_the_index_knows_its_own(register, tmp_path):
+    register(experiment())
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "table.json").write_text('{"rows": []}')
+    reproduce("squares", tmp_path)
+    assert "elsewhere" not in (tmp_path / "index.html").read_text()
+    (other / "table.json").write_text("{")
+    with pytest.raises(FileFormatError, match=r"elsewhere.*damaged"):
+        reproduce("squares", tmp_path)
+
+
 def test_a_new_revision_runs_all_cells_again(register, tmp_path):
     register(experiment())
     reproduce("squares", tmp_path)

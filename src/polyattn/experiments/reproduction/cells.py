@@ -20,10 +20,11 @@ from polyattn.files import write_atomically
 
 @dataclass(frozen=True)
 class Finished:
-    """What a finished cell left: its rows, and how long it took."""
+    """What a finished cell left: its rows, how long it took, when and with which versions."""
 
     rows: list[Row]
     seconds: float
+    surroundings: dict[str, str]
 
 
 class FinishedCells:
@@ -45,7 +46,7 @@ class FinishedCells:
             return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return Finished(content["rows"], content["seconds"])
+            return Finished(content["rows"], content["seconds"], content["surroundings"])
         except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
             raise FileFormatError(
                 f"{str(path)!r} is damaged ({error}); remove it, and the cell is run again."

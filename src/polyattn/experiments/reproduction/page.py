@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from polyattn.errors import FileFormatError
 from polyattn.experiments.reproduction.outcome import Reproduction
 from polyattn.report.figures import drawing, inline_svg, save_figure
 from polyattn.report.page import Section, fill, render_page, write_page
@@ -37,7 +38,9 @@ def write_pages(made: Reproduction, folder: Path) -> None:
 
 def write_index(out: Path) -> None:
     """OUT/index.html: every experiment that has a table there."""
-    tables = [read_table(path) for path in sorted(out.glob("*/table.json"))]
+    found = {path.parent.name: read_table(path) for path in sorted(out.glob("*/table.json"))}
+    # Other things may be called so, too.
+    tables = [table for folder, table in found.items() if table.get("name") == folder]
     sections = [Section("Experiments", fill("index", HERE, tables=tables))]
     lead = "Experiments of the papers, run again by polyattn."
     write_page(out / "index.html", render_page("The papers, reproduced", lead, sections))
@@ -45,5 +48,10 @@ def write_index(out: Path) -> None:
 
 def read_table(path: Path) -> dict[str, Any]:
     """The content of a table.json."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise FileFormatError(
+            f"{str(path)!r} is damaged ({error}); run its experiment again, or remove it."
+        ) from None
     return content

@@ -18,7 +18,7 @@ from polyattn.experiments.reproduction.cells import Finished, FinishedCells
 from polyattn.experiments.reproduction.experiment import PROFILES, Experiment, Row, Settings
 from polyattn.experiments.reproduction.outcome import Reproduction
 from polyattn.experiments.reproduction.page import write_pages
-from polyattn.experiments.reproduction.surroundings import surroundings
+from polyattn.experiments.reproduction.surroundings import surroundings, together
 
 #: Called with the number of finished cells, the number of all cells, and what was just done.
 Listener = Callable[[int, int, str], None]
@@ -55,7 +55,7 @@ def reproduce(
     rows = _table(cells, done)
     made = Reproduction(
         experiment, profile, rows, experiment.findings(rows), experiment.gates(rows),
-        sum(cell.seconds for cell in done), surroundings(),
+        sum(cell.seconds for cell in done), together([cell.surroundings for cell in done]),
     )  # fmt: skip
     made.write_table(folder)
     write_pages(made, folder)
@@ -111,7 +111,7 @@ def _run_alone(name: str, settings: Settings) -> Finished:
 def _timed(experiment: Experiment, settings: Settings) -> Finished:
     start = time.perf_counter()
     rows = experiment.run(settings)
-    return Finished(rows, time.perf_counter() - start)
+    return Finished(rows, time.perf_counter() - start, surroundings())
 
 
 def _table(cells: Sequence[Settings], done: Sequence[Finished]) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 
@@ -20,3 +21,13 @@ def surroundings() -> dict[str, str]:
             found[package] = "not installed"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return found | {"machine": f"{platform.machine()}, {cores} cores"}
+
+
+def together(found: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Those of several measurements: what differs is listed, a date as the first and the last."""
+    names = dict.fromkeys(name for one in found for name in one)
+    values = {name: sorted({one[name] for one in found if name in one}) for name in names}
+    return {
+        name: " to ".join(dict.fromkeys((all_[0], all_[-1]))) if name == "date" else ", ".join(all_)
+        for name, all_ in values.items()
+    }

@@ -50,7 +50,7 @@ def run(settings: Settings) -> list[Row]:
     )
     certificate = certify(task.X)
     if settings["learner"] == "closed form":
-        rows = closed_form_rows(task, certificate, settings["repeats"])
+        rows = closed_form_rows(task, certificate, settings["repeats"], settings["seed"])
     else:
         rows = _trained_rows(task, settings)
     known = {
@@ -115,5 +115,5 @@ EXPERIMENT = Experiment(
     gates=gates,
     draw=draw,
     needs_torch=True,
-    revision=2,
+    revision=3,
 )

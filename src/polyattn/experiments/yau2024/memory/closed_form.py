@@ -18,14 +18,14 @@ NOISE = 0.1
 
 
 def closed_form_rows(
-    task: Planted[LinearAttention], certificate: Certificate, n_draws: int
+    task: Planted[LinearAttention], certificate: Certificate, n_draws: int, seed: int
 ) -> list[Row]:
     """Fits to the exact targets and to ``n_draws`` noisy copies, from the moments of all at once.
 
     Where data determine no layer, one row more: a layer that fits as well as the true one.
     """
     Y, truth = np.asarray(task.Y), task.layer.coef
-    rng = np.random.default_rng([certificate.n_sequences, n_draws])
+    rng = np.random.default_rng([seed, 1])
     noisy = [Y + NOISE * rng.standard_normal(Y.shape) for _ in range(n_draws)]
     moments = Moments(task.layer.n_dims, Y.shape[1] * (1 + n_draws))
     moments.update(task.X, np.concatenate([Y, *noisy], axis=1))
