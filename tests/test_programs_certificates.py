@@ -131,7 +131,7 @@ def test_any_span_will_do_and_undecided_rows_are_said():
     ):
         assert (found.verdict, found.n_undecided) == ("undecided", 400)
         assert found.arithmetic == "floating point"
-        assert "Exact arithmetic decides" in found.sentence
+        assert "exact arithmetic decides" in found.sentence
 
 
 def test_certificates_are_plain_data():
