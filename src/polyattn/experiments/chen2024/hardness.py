@@ -268,7 +268,7 @@ EXPERIMENT = Experiment(
         "at all, learns every layer of m heads in time polynomial in m. These are theorems; here "
         "are layers that hide parities, and families that are hard for milder reasons."
     ),
-    reference="Chen and Li, Provably learning a multi-head attention layer, the lower bounds.",
+    reference="Chen and Li (arXiv 2402.04084), the lower bounds.",
     cells=cells,
     run=run,
     findings=findings,

@@ -214,7 +214,7 @@ EXPERIMENT = Experiment(
         "coordinates and k tokens, if the heads are not degenerate. This is a theorem; here its "
         "road is run beside faster ones, beside chance and beside Adam."
     ),
-    reference="Chen and Li, Provably learning a multi-head attention layer, the main theorem.",
+    reference="Chen and Li (arXiv 2402.04084), the main theorem.",
     cells=cells,
     run=run,
     findings=findings,

@@ -108,7 +108,7 @@ EXPERIMENT = Experiment(
         "form and (b) layers of 1, 2, 4, 8 heads trained by stochastic gradients. With orthogonal "
         "keys alone it is zero, and nothing singles out the true layer."
     ),
-    reference="yau2024, section 4.2, figure 2, and Lemma E.1",
+    reference="Yau et al. (arXiv 2410.10101), section 4.2, figure 2, and Lemma E.1.",
     cells=cells,
     run=run,
     findings=findings,

@@ -103,9 +103,9 @@ EXPERIMENT = Experiment(
         "come near to it like N^(-1/2), in every coefficient."
     ),
     reference=(
-        "yau2024, Theorem 2.2, with the one-head theory of Ahn and others (2023), Zhang, Frei and "
-        "Bartlett (2024), Mahankali and others (2024); our derivation for any number of heads: "
-        "docs/derivations/in_context_regression.md"
+        "Yau et al. (arXiv 2410.10101), Theorem 2.2, with the one-head theory of Ahn and others "
+        "(2023), Zhang, Frei and Bartlett (2024), Mahankali and others (2024); for any number of "
+        "heads: docs/derivations/in_context_regression.md."
     ),
     cells=cells,
     run=run,

@@ -187,7 +187,7 @@ EXPERIMENT = Experiment(
         "bounded time on a bounded tape, and enough runs determine it: it can be learned from "
         "them in polynomial time."
     ),
-    reference="[yau2024: Appendix C, Lemma C.5]",
+    reference="Yau et al. (arXiv 2410.10101), Appendix C, Lemma C.5.",
     cells=cells,
     run=run,
     findings=findings,

@@ -69,7 +69,7 @@ EXPERIMENT = Experiment(
         "2048 wide, on such runs; for 2 to 8 states, letters and lengths of the word it needs 10⁴ "
         "to 10⁶ tokens until 99 % of next tokens are right."
     ),
-    reference="[yau2024: figure 4, Appendix G.4, Lemma C.5]",
+    reference="Yau et al. (arXiv 2410.10101), figure 4, Appendix G.4, Lemma C.5.",
     cells=cells,
     run=run,
     findings=findings,

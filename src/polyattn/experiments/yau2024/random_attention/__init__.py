@@ -28,10 +28,7 @@ EXPERIMENT = Experiment(
         "reaches floating-point precision. Trained by gradients, more heads help, up to d² heads "
         "that come close to the regression; more layers, or a full Transformer, help little."
     ),
-    reference=(
-        "Yau et al., Learning Linear Attention in Polynomial Time, arXiv 2410.10101: "
-        "section 4.1, figures 1 and 3, appendix G.1."
-    ),
+    reference="Yau et al. (arXiv 2410.10101), section 4.1, figures 1 and 3, Appendix G.1.",
     cells=cells,
     run=run,
     findings=findings,
