@@ -466,6 +466,13 @@ class TestCards:
         program = programs.universal_dfa(3, 3, 4, style="one_hot")
         learned = programs.learn(program.schema, programs.traces(program, n_traces=10))
         assert str(learned.outcome) in learned._repr_html_()
+        assert "instructions" in program._repr_html_()
+        assert "undecided" in learned.certificate._repr_html_()
+
+    def test_a_program_as_it_was_written_has_a_page(self, tmp_path):
+        program = pa.programs.universal_dfa(3, 3, 4, style="one_hot")
+        program.report(tmp_path / "page.html", pa.programs.machines.divisibility(3), [1, 1, 0])
+        assert "universal DFA" in (tmp_path / "page.html").read_text()
 
     def test_softmax(self):
         task = pa.data.planted_softmax(60, 4, 3, n_heads=1, random_state=0)

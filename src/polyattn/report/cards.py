@@ -10,7 +10,8 @@ from markupsafe import Markup
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate
 from polyattn.model.layer import AttentionLayer
-from polyattn.programs import Compiled, Learned
+from polyattn.programs import Compiled, Learned, Program
+from polyattn.programs.certificates.certificate import SATURATED, ProgramCertificate
 from polyattn.report.page import fill
 from polyattn.report.statement import count
 from polyattn.result import FitResult
@@ -99,10 +100,27 @@ def _queries(found: QueryResult) -> dict[str, Any]:
     }
 
 
+def _program(program: Program) -> dict[str, Any]:
+    facts = {"coordinates": program.schema.n_dims, "instructions": len(program.instructions)}
+    lines = _cut([str(instruction) for instruction in program.instructions], "instructions")
+    return {"sentence": program.name, "facts": facts, "lines": lines}
+
+
+def _program_certificate(certificate: ProgramCertificate) -> dict[str, Any]:
+    return {
+        "sentence": certificate.sentence,
+        "doubt": certificate.verdict != SATURATED,
+        "facts": {
+            "verdict": certificate.verdict.replace("_", " "),
+            "proved": certificate.proved,
+            "arithmetic": certificate.arithmetic,
+            "rank": certificate.rank,
+        },
+    }
+
+
 def _compiled(program: Compiled) -> dict[str, Any]:
-    terms = [str(term) for term in program.terms[:SHOWN_TERMS]]
-    if len(program.terms) > SHOWN_TERMS:
-        terms.append(f"... {len(program.terms) - SHOWN_TERMS:,} terms more")
+    terms = _cut([str(term) for term in program.terms], "terms")
     facts: dict[str, Any] = {"coordinates": program.n_dims, "terms": len(program.terms)}
     # Heads are assembled on first use.
     if "heads" in vars(program):
@@ -120,6 +138,13 @@ def _learned(program: Learned) -> dict[str, Any]:
             "rows": program.n_rows,
         },
     }
+
+
+def _cut(lines: list[str], noun: str) -> list[str]:
+    """The first lines, and how many there are more."""
+    if len(lines) <= SHOWN_TERMS:
+        return lines
+    return [*lines[:SHOWN_TERMS], f"... {len(lines) - SHOWN_TERMS:,} {noun} more"]
 
 
 def _cells(matrix: list[list[float]]) -> list[list[tuple[float, str]]]:
@@ -140,6 +165,8 @@ _CARDS: dict[type, Callable[[Any], dict[str, Any]]] = {
     Audit: _audit,
     LearnedSoftmax: _learned_softmax,
     QueryResult: _queries,
+    Program: _program,
     Compiled: _compiled,
     Learned: _learned,
+    ProgramCertificate: _program_certificate,
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from polyattn.shown import Carded
+
 SATURATED, NOT_SATURATED, UNDECIDED = "saturated", "not_saturated", "undecided"
 
 # Ways to a verdict, from guessing least to knowing all.
@@ -23,7 +25,7 @@ class Leaving:
 
 
 @dataclass(frozen=True)
-class ProgramCertificate:
+class ProgramCertificate(Carded):
     """Whether every row of the domain lies in the span of the training rows.
 
     Inside the span all layers (of the learned kind) that are right on the training rows agree.

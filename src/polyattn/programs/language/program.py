@@ -12,10 +12,11 @@ from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.running.decode import run_encoded
+from polyattn.shown import ShownProgram
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(ShownProgram):
     """What to write after the last token, instruction by instruction.
 
     All instructions act at once; what they write is added up, rounded block by block, and
