@@ -472,7 +472,7 @@ class TestCards:
     def test_a_program_as_it_was_written_has_a_page(self, tmp_path):
         program = pa.programs.universal_dfa(3, 3, 4, style="one_hot")
         program.report(tmp_path / "page.html", pa.programs.machines.divisibility(3), [1, 1, 0])
-        assert "universal DFA" in (tmp_path / "page.html").read_text()
+        assert "Universal DFA" in (tmp_path / "page.html").read_text()
 
     def test_softmax(self):
         task = pa.data.planted_softmax(60, 4, 3, n_heads=1, random_state=0)
