@@ -11,6 +11,9 @@ from polyattn.experiments.chen2024.attempts import Task
 from polyattn.model import SoftmaxAttention
 from polyattn.softmax import parity_layer
 
+#: Coordinates of the layers that hide parities: a marker, and the others, which may be hidden.
+N_DIMS = 8
+
 
 def parity_task(
     n_bits: int, beta: float, n_sequences: int, n_tokens: int, n_dims: int, seed: int
