@@ -159,6 +159,13 @@ def test_findings_say_what_was_not_reached():
     assert "reaches 99 % at 0 of 1 sizes" in said
 
 
+def test_findings_are_about_every_seed_not_the_middle_one():
+    rows = automaton_rows()
+    rows += [rows[1] | {"seed": seed, "rows": n} for seed, n in ((1, 19), (2, 52))]
+    said = " ".join(find("yau2024-fig4").findings(rows))
+    assert "19 to 52 predicted tokens are enough at 1 of 1 sizes" in said
+
+
 def turing_rows():
     known = dict.fromkeys(judging.TRIALS, True)
     row = {"learner": "tied", "traces": 40, "seed": 0, "rows": 664, "terms": 15}
