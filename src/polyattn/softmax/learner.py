@@ -7,7 +7,9 @@ redundant or invisible goes → judge on what was held out → say what was foun
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from numbers import Real
+from time import monotonic
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from polyattn.parallel import single_threaded_blas
 from polyattn.random_state import RandomState, require_generator
 from polyattn.sequences import Sequences
 from polyattn.softmax.counting import find_heads
+from polyattn.softmax.deadline import OutOfTime, until
 from polyattn.softmax.door import admit
 from polyattn.softmax.examples import Units, prepare
 from polyattn.softmax.identifiability.two_valued import ALIKE, interchangeable_pairs
@@ -24,7 +27,7 @@ from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.outcome import describe, stopped
 from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.roads import Found, Search, uniform
-from polyattn.softmax.watch import Callback, OutOfTime, Watch
+from polyattn.softmax.watch import Callback, Watch
 from polyattn.targets import Targets
 
 # Up to so many coordinates one thread is faster than several.
@@ -77,7 +80,7 @@ def learn_softmax(
     """
     data = admit(X, Y, n_heads, method, mode, noise, max_heads)
     rng = require_generator(random_state)
-    watch = Watch(_seconds(max_seconds), callback)
+    end, watch = monotonic() + _seconds(max_seconds), Watch(callback)
     examples, units = prepare(data.batch, data.rows, data.mode, rng)
     held_out, training = examples.split(data.n_held_out)
     scaled_noise = None if data.noise is None else float(np.ldexp(data.noise, -units.of_targets))
@@ -86,8 +89,9 @@ def learn_softmax(
     best, why = uniform(training), ""
     with _fitting_threads(data.batch.n_dims):
         try:
-            watch(best)
-            found = find_heads(search, data.n_heads, data.room, data.most_heads)
+            with until(end):
+                watch(best)
+                found = find_heads(search, data.n_heads, data.room, data.most_heads)
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
             found = search.judged(watch.best or best, watch.last)
@@ -130,9 +134,9 @@ def _fitting_threads(n_dims: int) -> AbstractContextManager[None]:
     return single_threaded_blas() if n_dims <= MOST_SMALL_DIMS else nullcontext()
 
 
-def _seconds(value: object) -> float | None:
+def _seconds(value: object) -> float:
     if value is None:
-        return None
+        return inf
     if isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0:
         return float(value)
     raise InvalidInput(f"max_seconds must be a positive number or None; got {value!r}.")

@@ -15,34 +15,21 @@ from polyattn.softmax.polish.projection import Projection
 Callback = Callable[[str, int, float], None]
 
 
-class OutOfTime(Exception):
-    """The time that the caller gave is over; the best heads so far are kept."""
-
-
 @dataclass
 class Watch:
     """Follows a search from outside: pass it as ``on_step``."""
 
-    max_seconds: float | None = None
     callback: Callback | None = None
     best: Projection | None = None
     phases: list[Phase] = field(default_factory=list)
     present: str = "start"
-    started: float = field(default_factory=monotonic)
 
     def __call__(self, projection: Projection) -> None:
-        """Take note of a better projection; end the search when the time is over."""
+        """Take note of a better projection."""
         if self.best is None or projection.error < self.best.error:
             self.best = projection
         if self.callback is not None:
             self.callback(self.present, len(projection.attn), projection.error)
-        if self.max_seconds is not None and self.seconds > self.max_seconds:
-            raise OutOfTime
-
-    @property
-    def seconds(self) -> float:
-        """Since the beginning."""
-        return monotonic() - self.started
 
     @property
     def last(self) -> str:

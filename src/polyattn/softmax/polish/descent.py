@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from polyattn.softmax.deadline import require_time
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.polish.normal import normal_equations
 from polyattn.softmax.polish.projection import Projection, project
@@ -81,6 +82,7 @@ def polish(
     for _ in range(n_steps):
         if here.error <= ROUNDING or _at_rest(errors, gain):
             break
+        require_time()
         found, damping = _step(examples, here, damping, within)
         if found is None:
             break

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.softmax.deadline import require_time
 from polyattn.softmax.examples import Block
 from polyattn.softmax.sculpting.body import Body
 from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
@@ -131,6 +132,7 @@ def _centre(said: Constraints) -> tuple[Matrix, Matrix, Matrix]:
     wanted = said.rhs / said.deviation
     centre = np.zeros((n_dims, n_dims))
     for revision in range(REVISIONS + 1):
+        require_time()
         weighted = weights[:, None] * scaled
         spectrum, axes = np.linalg.eigh(weighted.T @ scaled / max(weights.sum(), 1.0))
         moment = weighted.T @ wanted / max(weights.sum(), 1.0)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.softmax.deadline import require_time
 from polyattn.softmax.sculpting.solvers import Status
 
 Matrix = NDArray[np.float64]
@@ -43,6 +44,7 @@ def cut(
     kept[first] = True
     while True:
         status, found = program(normals[kept], rhs[kept], slack[kept])
+        require_time()
         if found is None:
             return status, None
         widened = found[n_unknowns] if len(found) > n_unknowns else 0.0

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from polyattn.softmax.deadline import require_time
+
 Matrix = NDArray[np.float64]
 
 # Steps, the duality gap that ends them (relative), and how close to the boundary a step may go.
@@ -39,6 +41,7 @@ def farthest(
     above = np.full(count, np.abs(goal).max() / count + 1e-9)
     below = above.copy()
     for _ in range(MOST_STEPS):
+        require_time()
         left = normals @ a - rhs
         upper, lower = np.maximum(slack - left, floor), np.maximum(slack + left, floor)
         missing = goal - normals.T @ (above - below)

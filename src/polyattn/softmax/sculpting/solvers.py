@@ -1,15 +1,19 @@
 """The three programs over slabs |N a - b| <= s: farthest point, deepest point, least norm.
 
 Slabs are stated once, as N a - t = 0 with b - s <= t <= b + s: half the rows of two inequalities.
+A program that the caller's deadline cuts short is "undecided".
 """
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+
+from polyattn.softmax.deadline import seconds_left
 
 Matrix = NDArray[np.float64]
 Status = Literal["found", "empty", "unbounded", "undecided"]
@@ -50,6 +54,7 @@ def norm_program(normals: Matrix, rhs: Matrix, slack: Matrix) -> tuple[Status, M
     count, n_unknowns = normals.shape
     settings = clarabel.DefaultSettings()
     settings.verbose = False
+    settings.time_limit = seconds_left()
     solver = clarabel.DefaultSolver(
         sparse.csc_matrix(sparse.eye_array(n_unknowns)),
         np.zeros(n_unknowns),
@@ -73,5 +78,7 @@ def _minimise(cost: Matrix, **constraints: Any) -> tuple[Status, Matrix | None]:
     # Slow to import, and only this road needs it.
     from scipy.optimize import linprog
 
-    answer = linprog(cost, method="highs-ds", **constraints)
+    limit = seconds_left()
+    options = {"time_limit": limit} if isfinite(limit) else {}
+    answer = linprog(cost, method="highs-ds", options=options, **constraints)
     return STATUS.get(answer.status, "undecided"), answer.x if answer.status == 0 else None

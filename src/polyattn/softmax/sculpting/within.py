@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 
 from polyattn.model.forward_softmax import softmax
+from polyattn.softmax.deadline import require_time
 from polyattn.softmax.examples import Block
 
 Matrix = NDArray[np.float64]
@@ -100,6 +101,7 @@ def descend(family: Family, G: Matrix) -> Fit:
     here = fit_values(family, G)
     damping = FIRST_DAMPING
     for _ in range(MOST_STEPS):
+        require_time()
         step = _damped_steps(*_normal_equations(family, here))
         for _ in range(MOST_TRIALS):
             trial = fit_values(family, here.G + step(damping).reshape(G.shape))

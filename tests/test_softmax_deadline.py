@@ -1,0 +1,103 @@
+"""max_seconds holds inside the phases too, not only between them."""
+
+from math import inf
+from time import monotonic
+
+import numpy as np
+import pytest
+
+import polyattn as pa
+from polyattn.softmax import deadline
+from polyattn.softmax.deadline import OutOfTime, require_time, seconds_left, until
+from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.moments import initialise
+from polyattn.softmax.polish import polish
+from polyattn.softmax.sculpting.again import sculpt_again
+from polyattn.softmax.sculpting.carve import carve
+from polyattn.softmax.sculpting.crude import crude_sum
+from polyattn.softmax.sculpting.search import search
+from polyattn.softmax.sculpting.sharpen import sharp_sum
+from polyattn.softmax.sculpting.solvers import depth_program, linear_program, norm_program
+from polyattn.softmax.sculpting.span import find_span
+from polyattn.softmax.sculpting.views import views
+
+
+class Walk:
+    """The road as far as each phase needs it, made while there was time."""
+
+    def __init__(self):
+        task = pa.data.planted_softmax(600, 4, 5, n_heads=2, random_state=0)
+        self.rng = np.random.default_rng(0)
+        self.examples = Examples((Block(task.X, task.Y, None),))
+        self.held_out, self.fitting = self.examples.split(60)
+        self.blocks = views(self.fitting)
+        self.S = crude_sum(self.blocks).S
+        self.carved = carve(self.blocks, self.S)
+        self.span = find_span(self.carved, 2, self.rng)
+
+
+@pytest.fixture(scope="module")
+def walk():
+    return Walk()
+
+
+PHASES = {
+    "sculpt": lambda w: carve(w.blocks, w.S),
+    "minimum norm": lambda w: sharp_sum(w.blocks, w.S, w.carved),
+    "sculpt again": lambda w: sculpt_again(w.blocks, w.S, 2),
+    "span": lambda w: find_span(w.carved, 2, w.rng),
+    "search": lambda w: search(w.fitting, w.held_out, w.span, 2, w.rng),
+    "moments": lambda w: initialise(w.examples, 2, w.rng),
+    "polish": lambda w: polish(w.examples, np.zeros((1, 5, 5))),
+}
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_every_long_phase_ends_when_the_time_is_over(walk, name):
+    PHASES[name](walk)
+    with until(monotonic()), pytest.raises(OutOfTime):
+        PHASES[name](walk)
+
+
+@pytest.mark.parametrize("program", [depth_program, norm_program, linear_program])
+def test_a_program_that_is_cut_short_is_undecided(program):
+    rng = np.random.default_rng(0)
+    normals, slack = rng.standard_normal((400, 60)), np.ones(400)
+    arguments = (normals, normals @ rng.standard_normal(60), slack)
+    if program is linear_program:
+        arguments = (rng.standard_normal(60), *arguments)
+    assert program(*arguments)[0] == "found"
+    with until(monotonic()):
+        assert program(*arguments) == ("undecided", None)
+
+
+def test_without_an_end_there_is_all_the_time():
+    assert seconds_left() == inf
+    require_time()
+    with until(monotonic() + 1000):
+        assert 900 < seconds_left() <= 1000
+        require_time()
+    assert seconds_left() == inf
+
+
+def test_an_end_is_forgotten_with_its_block_even_after_an_error():
+    with pytest.raises(OutOfTime), until(monotonic()):
+        require_time()
+    assert seconds_left() == inf
+
+
+@pytest.mark.parametrize("n_looks", [1, 4, 16])
+def test_sculpting_stops_inside_its_phases_and_keeps_a_layer(monkeypatch, n_looks):
+    """The clock jumps to the end after so many looks at it, wherever the road is by then."""
+    task = pa.data.planted_softmax(600, 4, 5, n_heads=2, random_state=0)
+    looks = []
+
+    def jumping():
+        looks.append(None)
+        return 0.0 if len(looks) <= n_looks else inf
+
+    monkeypatch.setattr(deadline, "monotonic", jumping)
+    found = pa.learn_softmax(task.X, task.Y, 2, method="sculpt", max_seconds=1e9)
+    assert len(looks) == n_looks + 1
+    assert found.outcome.name == "out_of_time"
+    assert np.isfinite(found.validation_error)
