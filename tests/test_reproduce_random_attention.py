@@ -178,13 +178,34 @@ def test_the_best_point_of_the_grid_is_shown():
 
 
 def test_findings_say_the_numbers():
-    first, *middle, training, last = EXPERIMENT.findings(invented_rows())
+    first, *middle, heads, training, last = EXPERIMENT.findings(invented_rows())
     assert "at most 1.0e-30 on all 12 data sets" in first
+    assert "at most 0.1 s at d = 2 (N = 2048), 0.1 s at d = 4 (N = 2048)" in first
+    assert "more than a training had" not in first
+    assert "d = 2: 1 after the whole time, 1 after 30 steps, which all reached; d = 4" in heads
     assert len(middle) == 2
     assert "linear, 16 heads: 1.0e-08" in middle[0]
     assert "Transformer, 1 layer: 1.0e-03" in middle[1]
     assert "rates 0.01, batches 32" in training
     assert "24 of 24 (heads), 12 of 12 (layers), 12 of 12 (Transformer) runs" in last
+
+
+def test_findings_say_where_the_closed_form_took_longer_than_a_training():
+    first, *_ = EXPERIMENT.findings(doctored(invented_rows(), CLOSED, seconds=9.0))
+    assert "9 s at d = 2 (N = 512)" in first
+    assert "at d = 2 that is more than a training had (0.35 s)" in first
+
+
+def test_findings_say_which_number_of_heads_was_best():
+    """More heads may be better after the same steps, and worse after the same time."""
+    rows = [
+        row | ({"validation_error": 1e-6, "after_30": 1e-9} if row["n_heads"] == 16 else {})
+        for row in invented_rows()
+    ]
+    assert any(
+        "d = 4: 1 after the whole time, 16 after 30 steps" in sentence
+        for sentence in EXPERIMENT.findings(rows)
+    )
 
 
 @needs_plots

@@ -80,7 +80,7 @@ class Reproduction(SphinxDirective):
         if table is None:
             return [paragraph("This experiment has not been run yet. To run it:"), again(name)]
         return [
-            paragraph(f"{table['reference']}. Run with profile {table['profile']}."),
+            paragraph(f"{table['reference']} Run with profile {table['profile']}."),
             section("What the paper says", paragraph(table["claim"])),
             section("What we found", bullets(table["findings"]), *self.figure(folder, table)),
             section("Gates", gates(table["gates"])),
@@ -126,7 +126,7 @@ def again(name, profile="full"):
 def surroundings(table):
     """Date, versions and machine in one line."""
     around = ", ".join(f"{key} {value}" for key, value in table["surroundings"].items())
-    return paragraph(f"Measured in {table['seconds']:g} s: {around}.")
+    return paragraph(f"All cells together took {table['seconds']:,.0f} s: {around}.")
 
 
 def plain(value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyattn.experiments.reproduction.experiment import Row
-from polyattn.experiments.yau2024.random_attention.cells import TRAINED, TRANSFORMER
+from polyattn.experiments.yau2024.random_attention.cells import HEADS, TRAINED, TRANSFORMER
 from polyattn.experiments.yau2024.random_attention.reading import (
     Summary,
     closed_form,
@@ -20,17 +20,33 @@ def findings(rows: list[Row]) -> list[str]:
     dims = sorted({one.n_dims for one in found})
     largest = [one for one in found if one.n_sequences == most]
     widths = [_of_width([one for one in largest if one.n_dims == n_dims]) for n_dims in dims]
-    return [_closed(rows), *widths, _training(rows), _unfinished(rows)]
+    return [_closed(rows), *widths, _heads(largest), _training(rows), _unfinished(rows)]
 
 
 def _closed(rows: list[Row]) -> str:
     fits = closed_form(rows)
-    worst, slowest = (max(row[name] for row in fits) for name in ("validation_error", "seconds"))
+    worst = max(row["validation_error"] for row in fits)
     smallest = min(row["validation_error"] for row in trained(rows))
+    slowest: dict[int, Row] = {}
+    for row in sorted(fits, key=lambda row: row["seconds"]):
+        slowest[row["n_dims"]] = row
+    times = ", ".join(
+        f"{row['seconds']:.2g} s at d = {n_dims} (N = {row['n_sequences']})"
+        for n_dims, row in sorted(slowest.items())
+    )
     return (
         f"The closed form has a validation error of at most {worst:.1e} on all {len(fits)} data "
-        f"sets, after at most {slowest:.2g} s on one core, heads included. The smallest error of "
-        f"any trained model is {smallest:.1e}."
+        f"sets. On one core, heads included, it took at most {times}{_longer(rows, slowest)}. The "
+        f"smallest error of any trained model is {smallest:.1e}."
+    )
+
+
+def _longer(rows: list[Row], slowest: dict[int, Row]) -> str:
+    """A remark where the closed form was allowed more time than a training."""
+    allowed = min(row["allowed_seconds"] for row in trained(rows))
+    longer = [f"d = {n_dims}" for n_dims, row in slowest.items() if row["seconds"] > allowed]
+    return (
+        f"; at {_list(longer)} that is more than a training had ({allowed:g} s)" if longer else ""
     )
 
 
@@ -40,6 +56,24 @@ def _of_width(found: list[Summary]) -> str:
     return (
         f"d = {size.n_dims}, N = {size.n_sequences}, geometric means over {size.n_seeds} seeds. "
         f"{errors}."
+    )
+
+
+def _heads(found: list[Summary]) -> str:
+    """Whether more heads help, after the same time and after the same number of steps."""
+    best = []
+    for n_dims in sorted({one.n_dims for one in found}):
+        same = [one for one in found if one.n_dims == n_dims and one.method == HEADS]
+        most = min(max(one.curve, default=0) for one in same)
+        by_time = min(same, key=lambda one: one.log_error).n_heads
+        sentence = f"d = {n_dims}: {by_time} after the whole time"
+        if most:
+            by_steps = min(same, key=lambda one: one.curve[most]).n_heads
+            sentence += f", {by_steps} after {most} steps, which all reached"
+        best.append(sentence)
+    return (
+        "The number of heads with the smallest error, single layers at the largest N. "
+        f"{'; '.join(best)}. A step with more heads takes longer."
     )
 
 
@@ -80,5 +114,5 @@ def _still_falling(row: Row) -> bool:
     return bool(row["best_after"] >= 0.9 * row["seconds"])
 
 
-def _list(numbers: list) -> str:
-    return " and ".join(f"{number:g}" for number in numbers)
+def _list(items: list) -> str:
+    return " and ".join(item if isinstance(item, str) else f"{item:g}" for item in items)
