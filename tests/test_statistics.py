@@ -12,9 +12,10 @@ from threadpoolctl import threadpool_limits
 import planted
 import polyattn as pa
 from planted import EPS
+from polyattn.arrays import aligned_empty
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features import summaries
-from polyattn.features.pairs import n_features
+from polyattn.features.pairs import distance_position, n_features, pair_index
 from polyattn.reference import erm, layer
 from polyattn.sequences import MODES
 from polyattn.stats import explicit, moments, paired, triangular
@@ -258,6 +259,52 @@ def test_tile_boundaries(monkeypatch, engine, tile_rows, width):
     monkeypatch.setattr(explicit, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
     monkeypatch.setattr(moments, "make_sums", ENGINES[engine])
     assert_close(pa.Moments(3, 1).update(X, Y).gram, expected)
+
+
+def test_files_hold_paired_sums_in_the_order_of_the_pairs(monkeypatch):
+    """The order in memory is for speed; that of files is part of the format."""
+    monkeypatch.setattr(moments, "make_sums", ENGINES["paired"])
+    X = np.random.default_rng(0).standard_normal((30, 2, 3))
+    stored = pa.Moments(3).update(X).to_record().arrays["gram"]
+    rows, columns = pair_index(3)
+    g = np.einsum("ntj,ntk->njk", X, X)[:, rows, columns]
+    x = np.einsum("nj,nk->njk", X[:, -1], X[:, -1])[:, rows, columns]
+    first, second = pair_index(len(rows))
+    assert_close(stored, x.T @ (g[:, first] * g[:, second]))
+
+
+@pytest.mark.parametrize("n_dims", [1, 2, 3, 7])
+def test_pairs_by_distance(n_dims):
+    table = distance_position(n_dims)
+    pairs = sorted(zip(*map(np.ndarray.tolist, pair_index(n_dims)), strict=True), key=_by_distance)
+    assert [table[j, k] for j, k in pairs] == list(range(len(pairs)))
+    assert np.array_equal(table, table.T)
+
+
+def _by_distance(pair):
+    return pair[1] - pair[0], pair[0]
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 8), (2, 5)])
+def test_aligned_memory_begins_with_a_cache_line(shape):
+    for _ in range(8):
+        memory = aligned_empty(*shape)
+        assert memory.shape == shape
+        assert memory.dtype == np.float64
+        assert memory.ctypes.data % 64 == 0
+        assert memory.flags.c_contiguous
+
+
+@pytest.mark.parametrize("n_columns", [1, 255, 256, 257, 5000, 9316])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_tiles_cover_all_columns_once_and_shrink(n_columns, threads):
+    with threadpool_limits(threads, user_api="blas"):
+        tiles = list(paired._tiles(n_columns))
+    assert [first for first, _ in tiles] == [0, *(stop for _, stop in tiles[:-1])]
+    assert tiles[-1][1] == n_columns
+    heights = [stop - first for first, stop in tiles]
+    assert all(0 < height <= paired.TILE_HEIGHT for height in heights)
+    assert heights == sorted(heights, reverse=True)
 
 
 @pytest.mark.parametrize("make", KINDS)

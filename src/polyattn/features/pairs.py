@@ -45,6 +45,18 @@ def pair_position(n_dims: int) -> NDArray[np.intp]:
 
 
 @lru_cache(maxsize=32)
+def distance_position(n_dims: int) -> NDArray[np.intp]:
+    """Like ``pair_position``, with pairs in the order of k - j, and of j where that is equal."""
+    rows, columns = pair_index(n_dims)
+    table = np.empty((n_dims, n_dims), dtype=np.intp)
+    order = np.lexsort((rows, columns - rows))
+    table[rows[order], columns[order]] = np.arange(len(rows))
+    table[columns[order], rows[order]] = np.arange(len(rows))
+    table.setflags(write=False)
+    return table
+
+
+@lru_cache(maxsize=32)
 def norm_weights(n_dims: int) -> NDArray[np.float64]:
     """s (q,): 1 on the diagonal, sqrt(1/2) off it, so that ||T||_F = ||s * P||_F.
 

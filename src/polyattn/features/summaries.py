@@ -109,14 +109,14 @@ def sequence_grams(tokens: Tokens, first: int, stop: int) -> NDArray[np.float64]
     for i in range(0, stop - first, step):
         j = min(i + step, stop - first)
         block = tokens.read_rows(int(offsets[i]), int(offsets[j]))
-        result[:, i:j] = grams(block.reshape(j - i, length, tokens.n_dims))
+        grams(block.reshape(j - i, length, tokens.n_dims), result[:, i:j])
     return result
 
 
-def pair_products(rows: NDArray, out: NDArray | None = None) -> NDArray[np.float64]:
+def pair_products(rows: NDArray) -> NDArray[np.float64]:
     """All products rows[a] * rows[b], a <= b: from (m, r) to (m(m+1)/2, r)."""
     m, width = rows.shape
-    products = np.empty((n_pairs(m), width)) if out is None else out
+    products = np.empty((n_pairs(m), width))
     start = 0
     for a in range(m):
         np.einsum("r,br->br", rows[a], rows[a:], out=products[start : start + m - a])
@@ -124,20 +124,21 @@ def pair_products(rows: NDArray, out: NDArray | None = None) -> NDArray[np.float
     return products
 
 
-def _short_grams(block: NDArray) -> NDArray[np.float64]:
-    """vech(G) (q, sequences) from tokens (sequences, n, d), one position after the other."""
-    total = pair_products(np.ascontiguousarray(block[:, 0].T))
-    scratch = np.empty_like(total)
-    for t in range(1, block.shape[1]):
-        total += pair_products(np.ascontiguousarray(block[:, t].T), out=scratch)
-    return total
+def _short_grams(block: NDArray, out: NDArray[np.float64]) -> None:
+    """vech(G) (q, sequences) from tokens (sequences, n, d), one coordinate after the other."""
+    m = block.shape[2]
+    tokens = np.ascontiguousarray(block.transpose(1, 2, 0))
+    start = 0
+    for a in range(m):
+        np.einsum("tr,tbr->br", tokens[:, a], tokens[:, a:], out=out[start : start + m - a])
+        start += m - a
 
 
-def _batched_grams(block: NDArray) -> NDArray[np.float64]:
+def _batched_grams(block: NDArray, out: NDArray[np.float64]) -> None:
     """The same by one small matrix product per sequence."""
     grams = block.transpose(0, 2, 1) @ block
     rows, columns = pair_index(block.shape[2])
-    return grams.transpose(1, 2, 0)[rows, columns]
+    out[:] = grams.transpose(1, 2, 0)[rows, columns]
 
 
 def _one_gram(tokens: Tokens, start: int, stop: int) -> NDArray[np.float64]:

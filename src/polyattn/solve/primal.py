@@ -64,6 +64,8 @@ def solve_definite(moments: Moments, rows: Rows | None, ridge: float) -> Solutio
     return Solution(theta, rank, residual_power, condition, ridge)
 
 
+# Even a norm waits for threads that sleep, longer than it takes.
+@single_threaded_blas()
 def _refine(
     theta: NDArray, rows: Rows, factor: NDArray, scale: NDArray, ridge: float
 ) -> tuple[NDArray[np.float64], float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from os import PathLike
 from typing import Self
 
@@ -141,7 +142,7 @@ class Statistics(ABC):
 
     def copy(self) -> Self:
         """An independent copy."""
-        return self.from_record(self.to_record())
+        return deepcopy(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file (safetensors with JSON metadata), atomically."""

@@ -98,7 +98,7 @@ class Moments(Statistics):
         for first in range(0, len(rows.batch), step := default_block_rows(rows.width)):
             stop = min(first + step, len(rows.batch))
             pairs = sequence_grams(rows.tokens, first, stop)
-            sums.add_pairs([pairs], [pairs if weights is None else pairs * weights[first:stop]])
+            sums.add_pairs(pairs, pairs if weights is None else pairs * weights[first:stop])
         if self.n_outputs:
             for blocks in rows.groups():
                 sums.add_targets(blocks)
