@@ -322,9 +322,9 @@ def test_summary_block_boundaries(monkeypatch, make, mode):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("d", [3, 11])
+@pytest.mark.parametrize("d", [3, 12])
 def test_threads_do_not_change_the_sums(monkeypatch, engine, mode, d):
-    """Two workers share the tiles; d = 11 has many, and its engine is the paired one."""
+    """Two workers share the tiles; d = 12 has many, and its engine is the paired one."""
     monkeypatch.setattr(moments, "make_sums", ENGINES[engine])
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3, d))

@@ -16,7 +16,7 @@ from polyattn.stats.rows import Rows
 from polyattn.stats.sums import Sums
 
 # From this width on the paired way wins (benchmarks/moments_update.py prints both).
-PAIRED_FROM_DIMS = 11
+PAIRED_FROM_DIMS = 12
 
 
 class Moments(Statistics):
