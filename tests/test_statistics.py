@@ -273,6 +273,22 @@ def test_files_hold_paired_sums_in_the_order_of_the_pairs(monkeypatch):
     assert_close(stored, x.T @ (g[:, first] * g[:, second]))
 
 
+@pytest.mark.parametrize("written", ENGINES)
+@pytest.mark.parametrize("read", ENGINES)
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_either_engine_reads_what_either_wrote(monkeypatch, tmp_path, written, read, d):
+    X = np.random.default_rng(0).standard_normal((40, 3, d))
+    monkeypatch.setattr(moments, "make_sums", ENGINES[written])
+    stats = pa.Moments(d, d).update(X, X[:, 0])
+    stats.save(tmp_path / "sums.safetensors")
+    monkeypatch.setattr(moments, "make_sums", ENGINES[read])
+    loaded = pa.Moments.load(tmp_path / "sums.safetensors")
+    assert_close(loaded.gram, stats.gram)
+    assert_close(loaded.cross, stats.cross)
+    # And it goes on with them.
+    assert_close(loaded.update(X, X[:, 0]).gram, 2 * stats.gram)
+
+
 @pytest.mark.parametrize("n_dims", [1, 2, 3, 7])
 def test_pairs_by_distance(n_dims):
     table = distance_position(n_dims)

@@ -48,7 +48,7 @@ class ExplicitSums(Sums):
         matrix *= factors[:, None]
         return matrix
 
-    def as_gram(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         return matrix
 
     def _lower_half(self, blocks: list[RowBlock]) -> NDArray[np.float64]:

@@ -119,7 +119,7 @@ class Moments(Statistics):
             if not isinstance(self._sums, kind) and stored.gram.shape == arrays["gram"].shape:
                 stored.restore(arrays)
                 arrays = arrays | {
-                    "gram": self._sums.as_gram(stored.matrix(np.ones(self.n_features)))
+                    "gram": self._sums.as_stored(stored.matrix(np.ones(self.n_features)))
                 }
         self._sums.restore(arrays)
 

@@ -92,15 +92,13 @@ class PairedSums(Sums):
         map_pieces(fill, deal(range(q)))
         return full.reshape(q * d, q * d)
 
-    def as_gram(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         q, d = n_pairs(self.n_dims), self.n_dims
         blocks = matrix.reshape(q, d, q, d)
         rows, columns = pair_index(q)
-        gram = np.empty_like(self.gram)
-        gram[:, _column_of_pair(q)] = [
-            blocks[:, l1, :, l2][rows, columns] for l1, l2 in zip(*pair_index(d), strict=True)
-        ]
-        return gram
+        return np.stack(
+            [blocks[:, l1, :, l2][rows, columns] for l1, l2 in zip(*pair_index(d), strict=True)]
+        )
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         in_order = np.take(self.gram, _column_of_pair(n_pairs(self.n_dims)), axis=1)

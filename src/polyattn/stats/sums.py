@@ -40,8 +40,8 @@ class Sums(ABC):
         """sum psi psi^T as a fresh symmetric matrix (p, p), features times ``factors`` (p,)."""
 
     @abstractmethod
-    def as_gram(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A symmetric matrix (p, p) in the layout of ``gram``."""
+    def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A symmetric matrix (p, p) in the layout in which ``arrays`` gives ``gram``."""
 
     def absorb(self, other: Sums) -> None:
         """Add sums of the same layout."""
