@@ -105,6 +105,24 @@ def test_the_scale_of_tokens_does_not_matter(scale):
     assert witness.training_disagreement < 1e-8
 
 
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_eigenvalues_that_float64_cannot_hold_are_unknown(scale):
+    certificate = pa.certify(scale * gaussian())
+    assert certificate.verdict == "identifiable"
+    assert (certificate.lambda_min, certificate.lambda_max) == (None, None)
+    lowest = pa.certify(np.zeros((30, 2, 2)), method="float")
+    assert (lowest.lambda_min, lowest.lambda_max) == (0.0, 0.0)
+
+
+def test_wide_sums_in_doubt_still_have_a_spectrum():
+    X = np.random.default_rng(0).standard_normal((740, 3, 10))
+    moments = pa.Moments(11).update(np.concatenate([X, X[..., :1]], axis=2))
+    certificate = pa.certify(statistics=moments)
+    assert (certificate.verdict, certificate.method) == ("undecided", "gram")
+    assert certificate.lambda_max == pytest.approx(moments.spectrum()[-1], rel=1e-9)
+    assert 0.0 <= certificate.lambda_min < 1e-12 * certificate.lambda_max
+
+
 def test_coordinates_of_different_scale_are_equilibrated():
     X = gaussian(200) * [1.0, 1e-9, 1e9]
     certificate = pa.certify(X)

@@ -307,6 +307,31 @@ def test_a_direction_must_show_somewhere_in_the_domain(certificates):
         assert any("no effect anywhere" in reason for reason in objections(forged, TWINS))
 
 
+def test_of_fewer_rows_than_dimensions_no_direction_is_needed(certificates):
+    few, flat = (
+        replace(certificates[name], evidence=None, given_direction=None) for name in ("few", "flat")
+    )
+    assert objections(few, CASES["few"][0]) == []
+    assert any("no direction" in reason for reason in objections(flat, FLAT))
+
+
+def test_the_rank_must_be_that_modulo_the_prime_of_the_certificate():
+    """All features are multiples of 7: modulo 7 they prove nothing."""
+    X = 7 * np.random.default_rng(0).integers(-3, 4, (90, 3, 2))
+    certificate = pa.certify(X)
+    assert (certificate.method, objections(certificate, X)) == ("exact", [])
+    (reason,) = objections(replace(certificate, prime=7), X)
+    assert "modulo the prime 7 the rank is 0" in reason
+
+
+@pytest.mark.parametrize("X", [GAUSSIAN, BOOLEAN, TWINS])
+def test_the_verdict_on_real_inputs_is_checked_for_custom_domains(X):
+    certificate = pa.certify(X, domain=SOME_BOOLEAN)
+    for lie in {"identifiable", "not_identifiable"} - {certificate.verdict_on_real_inputs}:
+        forged = replace(certificate, verdict_on_real_inputs=lie)
+        assert any("on real inputs" in reason for reason in objections(forged, X))
+
+
 def test_domains_are_compared(certificates):
     accepted, asked = certificates["Boolean"], certificates["finite"]
     assert verify(accepted, BOOLEAN, "boolean")
