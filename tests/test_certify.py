@@ -105,6 +105,13 @@ def test_the_scale_of_tokens_does_not_matter(scale):
     assert witness.training_disagreement < 1e-8
 
 
+def test_zeros_of_either_sign_are_the_same_data():
+    X = gaussian()
+    X[:, 0] = 0.0
+    assert pa.certify(X).digest == pa.certify(np.where(X == 0.0, -0.0, X)).digest
+    assert pa.certify(X).digest != pa.certify(np.where(X == 0.0, 1e-30, X)).digest
+
+
 @pytest.mark.parametrize("scale", [1e-60, 1e60])
 def test_eigenvalues_that_float64_cannot_hold_are_unknown(scale):
     certificate = pa.certify(scale * gaussian())

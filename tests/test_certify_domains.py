@@ -126,3 +126,46 @@ def test_impossible_lengths_are_refused(lengths):
 def test_lengths_are_integers(lengths):
     with pytest.raises(TypeError, match="lengths must be"):
         domains.Boolean(lengths=lengths)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        (None, "boolean"),
+        (1, "boolean (1 token)"),
+        (3, "boolean (3 tokens)"),
+        ((2, 6), "boolean (2 to 6 tokens)"),
+        ((2, None), "boolean (at least 2 tokens)"),
+    ],
+)
+def test_lengths_are_named(lengths, words):
+    assert str(domains.Boolean(lengths)) == words
+
+
+def test_a_finite_domain_takes_any_iterable_and_nothing_else():
+    X = np.random.default_rng(0).choice([-1, 1], (5, 3, 2))
+    for given in (X, list(X), tuple(X), iter(X)):
+        np.testing.assert_array_equal(domains.Finite(given).batch.values, X.reshape(15, 2))
+    with pytest.raises(pa.errors.InvalidInput, match="the domain's sequences"):
+        _ = domains.Finite(7).batch
+
+
+def test_samples_are_those_of_the_seed():
+    """Certificates name samples by their digest: with another default they would be others."""
+    X = np.random.default_rng(0).standard_normal((4, 2, 3))
+    domain = domains.Sampled(lambda rng: rng.standard_normal((2, 3)), 4)
+    np.testing.assert_array_equal(domain.batch.values, X.reshape(8, 3))
+
+
+def test_contexts_of_both_signs_are_tried():
+    """A constant coordinate tells them apart."""
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((3, 3))
+    form = root + root.T
+    contexts = domains.Real().best_contexts(form, rng, 2.0)
+    for linear in rng.standard_normal((20, 3)):
+        values = np.einsum("cj,jk,ck->c", contexts, form, contexts) + contexts @ linear
+        for vector in np.linalg.eigh(form)[1].T[[0, 2]] * 2.0 * np.sqrt(3):
+            value, slope = vector @ form @ vector, vector @ linear
+            shown = max(abs(value + slope), abs(value - slope))
+            assert np.max(np.abs(values)) >= shown * (1 - 1e-12)

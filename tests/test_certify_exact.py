@@ -456,6 +456,17 @@ def test_both_checks_agree(check):
     assert not verdicts[-len(wrong) :].any()
 
 
+@pytest.mark.parametrize("numbers", [1, 100, 1 << 23])
+def test_vectors_are_checked_in_portions_of_any_size(numbers, monkeypatch):
+    monkeypatch.setattr(integers, "VECTOR_NUMBERS", numbers)
+    rows = FeatureRows(as_batch(np.random.default_rng(18).integers(-5, 6, (4, 3, 2))), bias=True)
+    vectors = null_space(rows, exact_rank(rows))
+    wrong = [[v + (i == 2) for i, v in enumerate(vector)] for vector in vectors]
+    assert integers.annihilated(rows, [*vectors, *wrong]).tolist() == (
+        [True] * len(vectors) + [not any(fraction_products(rows, vector)) for vector in wrong]
+    )
+
+
 @pytest.mark.parametrize("power", [7, 8, 15, 16, 31, 63, 64])
 def test_a_power_of_two_is_not_zero(power):
     # psi = 2: the product has no digit but one beyond the limbs of the vector.

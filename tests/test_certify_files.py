@@ -307,6 +307,15 @@ def test_a_direction_must_show_somewhere_in_the_domain(certificates):
         assert any("no effect anywhere" in reason for reason in objections(forged, TWINS))
 
 
+@pytest.mark.parametrize("length", [2.0**-80, 1.0, 2.0**80])
+def test_a_direction_is_judged_whatever_its_length(length, certificates):
+    flat = certificates["flat"]
+    true = replace(flat, given_direction=length * flat.direction, rounding=length * flat.rounding)
+    assert objections(true, FLAT) == []
+    false = replace(true, given_direction=length * np.ones(18))
+    assert any("rounding explains no more" in reason for reason in objections(false, FLAT))
+
+
 def test_of_fewer_rows_than_dimensions_no_direction_is_needed(certificates):
     few, flat = (
         replace(certificates[name], evidence=None, given_direction=None) for name in ("few", "flat")

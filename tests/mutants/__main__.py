@@ -38,13 +38,13 @@ def main(
 ) -> None:
     """Tries a sample of mutants and fails if one of them lives on unexplained."""
     equivalents = known_equivalents(EQUIVALENT)
-    mutants = sample(ROOT, size, seed, only)
     copy = PrivateCopy(ROOT, results / "copy")
+    mutants = sample(copy.place, size, seed, only)
     covered = CoverageMap()
     for name, traced in trace(copy, results / "coverage", tests):
         covered.add(traced)
         click.echo(f"{len(traced['seconds']):5d} tests of {name}")
-    table = _Table(results / "results.jsonl")
+    table = _Table(results / "results.jsonl", copy.place)
     endings: Counter[str] = Counter()
     for number, mutant in enumerate(mutants, start=1):
         record = table.known(mutant) or _tried(copy, covered, mutant, seconds)
@@ -65,16 +65,16 @@ class _Table:
     any test has changed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.tests = digest(*sorted((ROOT / "tests").glob("*.py")))
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path, self.root = path, root
+        self.tests = digest(*sorted((root / "tests").glob("*.py")))
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         self.records = {tuple(r["mutant"]): r for r in map(json.loads, lines)}
 
     def known(self, mutant: Mutant) -> dict[str, Any] | None:
         """The result of an earlier run that still holds."""
         record = self.records.get(mutant.name)
-        if record is None or record["file"] != digest(ROOT / mutant.file):
+        if record is None or record["file"] != digest(self.root / mutant.file):
             return None
         stays = record["ending"] != "survived" or record["tests"] == self.tests
         return dict(record) if stays else None
@@ -83,7 +83,7 @@ class _Table:
         """Writes a result down, once."""
         known = {
             "mutant": mutant.name,
-            "file": digest(ROOT / mutant.file),
+            "file": digest(self.root / mutant.file),
             "tests": self.tests,
             **record,
         }
@@ -98,7 +98,7 @@ def _tried(
 ) -> dict[str, Any]:
     """How the tests end on a mutant: quick ones first, then all that run its lines."""
     began = time.monotonic()
-    tests = covered.tests_of(mutant, _function_lines(mutant))
+    tests = covered.tests_of(mutant, _function_lines(copy.place, mutant))
     first, rest = _within(covered, tests, FIRST_SECONDS)
     second, left_out = _within(covered, rest, seconds)
     record: dict[str, Any] = {"ending": "survived", "line": mutant.line, "left_out": len(left_out)}
@@ -122,9 +122,9 @@ def _within(covered: CoverageMap, tests: list[str], seconds: float) -> tuple[lis
     return tests, []
 
 
-def _function_lines(mutant: Mutant) -> range:
+def _function_lines(root: Path, mutant: Mutant) -> range:
     """The lines of the innermost function around a mutant."""
-    tree = ast.parse((ROOT / mutant.file).read_text(encoding="utf-8"))
+    tree = ast.parse((root / mutant.file).read_text(encoding="utf-8"))
     around = [
         range(node.lineno, (node.end_lineno or 0) + 1)
         for node in ast.walk(tree)

@@ -116,8 +116,8 @@ def trace(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the files of tests with these names run, made or read, file by file."""
     kept.mkdir(parents=True, exist_ok=True)
-    tests = copy.root / "tests"
-    shared = sorted({*(copy.root / "src").rglob("*.py"), *tests.glob("[!t]*.py")})
+    tests = copy.place / "tests"
+    shared = sorted({*(copy.place / "src").rglob("*.py"), *tests.glob("[!t]*.py")})
     for path in sorted({p for name in names for p in tests.glob(f"test_{name}.py")}):
         name = f"tests/{path.name}"
         written = kept / f"{path.stem}-{digest(*shared, path)}.json"

@@ -78,7 +78,7 @@ class PrivateCopy:
     """A copy of the tree in which files are mutated and tests run; the tree itself stays."""
 
     def __init__(self, root: Path, place: Path) -> None:
-        self.root, self.place = root, place
+        self.place = place
         if "polyattn" in sys.modules:
             raise RuntimeError("polyattn is imported already: children would not see a mutant")
         shutil.rmtree(place, ignore_errors=True)
@@ -90,13 +90,15 @@ class PrivateCopy:
     def mutated(self, file: str, source: str) -> Iterator[None]:
         """The file with another source, and without compiled remains of the old one."""
         path = self.place / file
+        original, times = path.read_bytes(), path.stat()
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
         path.write_text(source, encoding="utf-8")
         try:
             yield
         finally:
-            shutil.copy2(self.root / file, path)
+            path.write_bytes(original)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     def run(self, tests: list[str], cpu_seconds: float) -> Run:
         """The tests in this order, until one fails."""
