@@ -56,6 +56,14 @@ def test_groups_hold_everything_once_and_in_order(mode, threads, request):
 
 
 @pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("mode", ["causal", "full"])
+def test_of_a_sequence_longer_than_a_group_one_block_is_in_memory(mode):
+    groups = list(make_rows(mode).groups())
+    largest = max(sum(block.pairs.shape[1] for block in group) for group in groups)
+    assert largest <= 130 // make_rows(mode)._numbers_per_row < max(LENGTHS)
+
+
+@pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize("mode", MODES)
 def test_progress_is_reported_to_the_end(mode):
     made, heard = make_rows(mode), []
