@@ -139,6 +139,29 @@ def test_work_is_limited():
     assert short.work < 1e8
 
 
+@pytest.mark.parametrize(("fraction", "finished"), [(0.01, False), (0.05, True)])
+def test_the_last_steps_decide_when_to_stop(fraction, finished):
+    """Fast at first, and over the last four steps slower: by 2 percent in all."""
+    history = [*np.logspace(0, -6, 12), 0.995e-6, 0.99e-6, 0.985e-6, 0.98e-6]
+    patience = Patience(window=4, fraction=fraction)
+    assert descent._finished(history, 0.0, patience, fast=False) == finished
+
+
+def test_a_direction_without_curvature_ends_the_step():
+    gradient = np.array([1.0, 2.0])
+    step, left, rounds = descent._conjugate_gradients(np.zeros_like, gradient, np.ones(2), 0.1)
+    np.testing.assert_array_equal(step, 0.0)
+    np.testing.assert_array_equal(left, gradient)
+    assert rounds == 1
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 8, 32])
+def test_random_starts_are_smaller_than_the_tensor_and_not_negligible(n_heads):
+    tensor, rng = np.zeros((3, 4, 4, 5)), np.random.default_rng(n_heads)
+    sizes = [np.linalg.norm(layer_tensor(*random_heads(tensor, n_heads, rng))) for _ in range(20)]
+    assert 0.05 < min(sizes) <= max(sizes) < 0.5
+
+
 # ---------------------------------------------------------------- reduction and coordinates
 
 

@@ -96,8 +96,10 @@ def test_outputs_that_nearly_cancel_are_met(spread):
 # The tolerance ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1e-3, 1e-5, 1e-7])
-def test_a_small_second_head_is_kept(size):
+@pytest.mark.parametrize(
+    ("size", "n_heads"), [(1e-3, 2), (1e-5, 2), (1e-7, 2), (3e-9, 2), (1e-12, 1)]
+)
+def test_a_small_second_head_is_kept(size, n_heads):
     """The tolerance of a well-conditioned fit is far below what a head may weigh."""
     small, large = (pa.data.random_layer(4, mode="last", random_state=seed) for seed in (1, 2))
     layer = pa.LinearAttention(
@@ -105,8 +107,16 @@ def test_a_small_second_head_is_kept(size):
     )
     X, _ = tokens_and_targets(n_dims=4)
     result = pa.fit(X, layer(X))
-    assert result.layer.n_heads == 2
+    assert result.layer.n_heads == n_heads
     assert change(result, X) < 1e-10
+
+
+def test_an_output_of_zeros_is_met():
+    X, _ = tokens_and_targets()
+    coef = np.stack([np.zeros((3, 2)), np.ones((3, 2))])
+    found = compress(coef, data=SampleScale.of(Rows.build(X, None, "last", False)))
+    assert found.output_error <= 1e-10
+    np.testing.assert_allclose(found.value[:, :, 0], 0.0, atol=1e-12)
 
 
 def test_a_head_is_found_in_coefficients_that_the_data_leave_inexact():
