@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
+from polyattn.cholesky import factor_lower
 from polyattn.features.cubic import correlate
 from polyattn.features.kernel import kernel_lower
 from polyattn.features.pairs import n_pairs, norm_weights
@@ -37,8 +38,8 @@ def solve_dual(rows: Rows, ridge: float) -> Solution:
     _mirror(matrix)
     norm = float(lapack.dlange("1", matrix)) + ridge
     matrix[np.diag_indices_from(matrix)] += ridge
-    matrix, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
-    rcond = lapack.dpocon(matrix, norm, uplo="L")[0] if info == 0 else 0.0
+    definite = factor_lower(matrix)
+    rcond = lapack.dpocon(matrix, norm, uplo="L")[0] if definite else 0.0
     if rcond <= SAFE_RCOND and rows.n_rows * rows.n_features <= DIRECT_NUMBERS:
         # The kernel squares the condition number; what it lost is still in the features.
         return solve_direct(rows, ridge)
