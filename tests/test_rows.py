@@ -36,6 +36,7 @@ def small_groups(monkeypatch):
     monkeypatch.setattr(rows, "KEPT_NUMBERS", 0)
     monkeypatch.setattr(rows, "GROUP_NUMBERS", 130)
     monkeypatch.setattr(rows, "SHARE_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_ROWS", 1)
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 4)
 
@@ -77,6 +78,7 @@ def test_kept_rows_are_read_once(mode):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_shares_and_portions_are_parts_in_order(mode, threads, monkeypatch):
     monkeypatch.setattr(rows, "SHARE_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_ROWS", 1)
     made = make_rows(mode)
     with threadpool_limits(threads, user_api="blas"):
         assert len(made.shares()) >= threads

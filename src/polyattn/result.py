@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.computed_once import computed_once
 from polyattn.files import Record
 from polyattn.heads import Compression, compress, factor
 from polyattn.model.forward import coef_forward
@@ -77,7 +77,7 @@ class FitResult(Shown):
         """risk - optimal_risk: what the limit on the number of heads costs."""
         return self.risk - self.optimal_risk
 
-    @cached_property
+    @computed_once
     def heads(self) -> Compression:
         """Heads that compute ``coef``: as few as were found (on first use: a short search).
 
@@ -91,7 +91,7 @@ class FitResult(Shown):
             return factor(self.coef)
         return compress(self.coef, self.head_tolerance, self.random_state)
 
-    @cached_property
+    @computed_once
     def layer(self) -> LinearAttention:
         """The fitted layer."""
         return LinearAttention(self.heads.attn, self.heads.value, self.mode, self.bias)

@@ -13,6 +13,7 @@ from polyattn.heads.descent import Frobenius, Patience
 from polyattn.heads.factor import factor
 from polyattn.heads.reduce import reduce
 from polyattn.heads.search import Trial, descents, fewest, first_within
+from polyattn.parallel import single_threaded_blas
 
 # The reduction to a core may lose a tenth of the tolerance, the descent the rest.
 SHARE = 0.1
@@ -22,6 +23,7 @@ EASE = 1.35
 TOTAL_WORK = 4e10
 
 
+@single_threaded_blas()
 def compress(coef: ArrayLike, tolerance: float = 1e-10, random_state: int = 0) -> Compression:
     """The same function with the fewest heads that were found.
 

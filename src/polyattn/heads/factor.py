@@ -6,8 +6,10 @@ from numpy.typing import ArrayLike
 
 from polyattn.heads.algebra import split_heads
 from polyattn.heads.compression import Compression, Target
+from polyattn.parallel import single_threaded_blas
 
 
+@single_threaded_blas()
 def factor(coef: ArrayLike) -> Compression:
     """Heads that compute ``coef`` (e, q, d) exactly, from the unfolding [(a,j), (k,l)] of S.
 

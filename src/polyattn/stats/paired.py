@@ -32,7 +32,7 @@ TILE_HEIGHT, TILE_WIDTH = 1152, 512
 
 # Towards the end tiles become smaller, down to this, so that the workers end together.  How
 # many workers there are has no part in it: heights decide how BLAS rounds.
-LARGEST_SHARE, LEAST_HEIGHT = 0.125, 256
+LARGEST_SHARE, LEAST_HEIGHT = 0.25, 256
 
 # Some rows of the data: vech(G) and vech(x x^T), both (q, rows) and contiguous.
 Piece = tuple[NDArray, NDArray]

@@ -30,9 +30,9 @@ KEPT_NUMBERS = 1 << 22
 # Of larger data, so many numbers are summarised at a time: enough work for all workers.
 GROUP_NUMBERS = 1 << 21
 
-# The workers share the rows in parts of at least so many numbers, and of at most so many parts,
-# however many workers there are: where a part ends decides how sums are rounded.
-SHARE_NUMBERS, MOST_SHARES = 1 << 14, 16
+# The workers share the rows in at most so many parts, of at least so many numbers and rows each.
+# How many workers there are has no part in it: where a part ends decides how sums are rounded.
+MOST_SHARES, SHARE_NUMBERS, SHARE_ROWS = 8, 1 << 14, 512
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,8 @@ class Rows:
 
     def shares(self) -> list[Rows]:
         """All rows in order, in parts for the workers: few where there is little."""
-        share = max(-(-self.n_rows // MOST_SHARES), -(-SHARE_NUMBERS // self._numbers_per_row))
+        least = max(-(-SHARE_NUMBERS // self._numbers_per_row), SHARE_ROWS)
+        share = max(-(-self.n_rows // MOST_SHARES), least)
         return [self.part(*piece) for piece in ranges_of_rows(self._borders, share)]
 
     @property
