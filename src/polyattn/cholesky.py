@@ -16,7 +16,7 @@ from polyattn.blas import divide_by_triangle, subtract_product, subtract_square
 from polyattn.parallel import map_pieces, single_threaded_blas
 
 # Columns that are factored together, and columns of the rest that a worker updates together.
-PANEL, TILE = 192, 256
+PANEL, TILE = 256, 256
 
 
 @single_threaded_blas()

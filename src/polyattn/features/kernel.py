@@ -13,7 +13,7 @@ from polyattn.features.pairs import norm_weights
 from polyattn.parallel import map_pieces
 
 # Columns of the kernel that are finished together, so that no second N x N array is needed.
-COLUMN_BLOCK = 512
+COLUMN_BLOCK = 256
 
 
 def kernel(
