@@ -26,9 +26,15 @@ def _identifiable(certificate: Certificate) -> str:
 
 
 def _not_identifiable(certificate: Certificate) -> str:
+    about = (
+        "Not identifiable, up to the rounding of the data: they do not determine the layer. Layers "
+        "that fit them equally well, up to rounding, "
+        if certificate.method in ("triangular", "span")
+        else "Not identifiable: the data do not determine the layer. Layers that fit them equally "
+        "well "
+    )
     return (
-        "Not identifiable: the data do not determine the layer. Layers that fit them equally well "
-        f"differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)} "
+        f"{about}differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)} "
         "witness() shows two such layers, next_data() says what to collect."
     )
 
