@@ -75,7 +75,8 @@ def certify(
     "not_identifiable" comes with a direction that the data do not see: exactly for integers and
     for floats that were not rounded; of rounded floats up to their rounding (of too few rows it
     is certain that there is one).  Floats look rounded if some have the last bit of their dtype
-    set and they are not multiples of one power of two, of no more bits than the dtype has.
+    set, and not all numbers of the coordinate are multiples of one power of two, of at most one
+    bit more than the dtype has.
     Whatever rounding leaves open, or a sampler did not draw, is "undecided".
 
     Cost: by floating point one pass of ``Moments`` and 2/3 p^3 flops, two passes more where that

@@ -61,7 +61,13 @@ def _figures(certificate: Certificate) -> str:
     of = certificate.n_features if certificate.dimension is None else certificate.dimension
     ends = {"lambda_min": certificate.lambda_min, "lambda_max": certificate.lambda_max}
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
-    proved = certificate.verdict == IDENTIFIABLE or certificate.method == "exact"
+    found = certificate.verdict == IDENTIFIABLE
+    if found and certificate.lambda_min is None and certificate.lambda_max is not None:
+        spectrum += (
+            "; lambda_min is positive, but below what float64 resolves beside it: no fit in "
+        )
+        spectrum += "float64 will find that layer"
+    proved = found or certificate.method == "exact"
     kind = "rank" if proved else "numerical rank"
     return (
         f"The features of {certificate.n_rows} predicted positions have {kind} {rank} of {of}"

@@ -200,8 +200,8 @@ def rank_modulo(
 def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
     """Which coordinates (d,) hold floats that rounding may have made what they are.
 
-    Not integers; not floats of one grid, multiples of 2^(e - b) below 2^e for the b bits of the
-    dtype; nor floats that leave their last bit unused.
+    Not integers; not floats of one grid, multiples of 2^(e - b - 1) below 2^e for the b bits of
+    the dtype; nor floats that leave their last bit unused.
     """
     values = batch.values
     if values.dtype.kind != "f":
@@ -214,7 +214,7 @@ def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
         numbers = piece.astype(np.float64)
         odd |= np.any(np.ldexp(np.frexp(numbers)[0], bits) % 2 == 1, axis=0)
         # What underflows in here is no integer either.
-        steps = np.ldexp(numbers, np.minimum(bits - tops, 1000))
+        steps = np.ldexp(numbers, np.minimum(bits + 1 - tops, 1000))
         off_grid |= np.any(steps != np.rint(steps), axis=0)
     return odd & off_grid
 

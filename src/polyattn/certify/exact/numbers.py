@@ -73,8 +73,9 @@ def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
     """Which coordinates (d,) look rounded, as the results of floating point do.
 
     Such a coordinate has numbers with the last bit of their dtype set (half of all rounded ones
-    have it), and its numbers are not all multiples of one power of two, of as many bits as the
-    dtype has.  All others are taken as exactly what they are: integers above all.
+    have it), and its numbers are not all multiples of one power of two, of at most one bit more
+    than the dtype has (numbers on both sides of 2^50 are).  All others are taken as exactly what
+    they are: integers above all.
     Cost: one pass over the tokens, of ordinary floats only over the first few sequences.
     """
     if batch.values.dtype.kind != "f":
@@ -83,7 +84,7 @@ def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
     for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
         extents = Extents.of(part)
         widths = np.max([_widths(piece) for piece in pieces(part.values)], axis=0)
-        rounded = (widths == precision) & (extents.highest - extents.lowest > precision)
+        rounded = (widths == precision) & (extents.highest - extents.lowest > precision + 1)
         if rounded.all():
             break
     return np.asarray(rounded)
