@@ -301,6 +301,7 @@ def test_coordinates_are_judged_one_by_one():
 
 BIG = np.array([[[2**60 + 1, 3], [5, 2**53 + 1]], [[1, 2], [3, 4]]])
 SMALL = np.ones((2, 2, 2))
+LABELS = [2**63, 2**63 + 1, -1, -1]  # numpy makes floats of these, and two classes of three
 LAYER = pa.LinearAttention(np.ones((1, 2, 2)), np.ones((1, 2, 1)))
 REFUSED = {
     "fit, tokens": lambda: pa.fit(BIG, np.ones(2)),
@@ -327,6 +328,9 @@ REFUSED = {
     "certify, floating point": lambda: pa.certify(np.repeat(BIG, 9, axis=0), method="float"),
     "beyond 64 bits": lambda: pa.certify([[[2**64, -1]]]),
     "mixed with floats": lambda: pa.certify([[[2**53 + 1, 0.5]]]),
+    "witness": lambda: pa.certify(BIG).witness(),
+    "next data": lambda: pa.certify(BIG).next_data(),
+    "labels": lambda: pa.LinearAttentionClassifier().fit(np.repeat(SMALL, 2, 0), LABELS),
     "signed and unsigned": lambda: pa.certify([BIG[0], BIG[1].astype(np.uint64)]),
 }
 

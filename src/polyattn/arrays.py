@@ -53,7 +53,7 @@ def real_array(values: object, name: str, keep_integers: bool = False) -> NDArra
         raise InvalidType(
             f"{name} has dtype {array.dtype}, of more precision than float64; convert it first."
         )
-    _require_unrounded(values, array, name)
+    require_unrounded(values, array, name)
     if not keep_integers:
         require_float64(array, name)
     return array
@@ -80,6 +80,22 @@ def float64_holds(array: NDArray) -> bool:
     return not any(np.any(_rounded(piece)) for piece in pieces(array))
 
 
+def require_unrounded(values: object, array: NDArray, name: str) -> None:
+    """Refuse large integers that numpy rounded when it made one array of mixed numbers."""
+    if isinstance(values, np.ndarray) or array.dtype != np.float64:
+        return
+    large = np.abs(array) >= EXACT_INTEGER
+    if not np.any(large):
+        return
+    given = np.asarray(values, dtype=object)
+    for item, number in zip(given[large], array[large].tolist(), strict=True):
+        if isinstance(item, int | np.integer) and int(item) != int(number):
+            raise InvalidInput(
+                f"{name} mixes integers beyond 2^53 with other numbers: {item} would be rounded. "
+                "Give an array of one dtype, such as int64, or floats that you rounded yourself."
+            )
+
+
 def require_finite(array: NDArray, name: str) -> None:
     """Refuse NaN and infinity, naming how many there are; looks at one block at a time."""
     if array.dtype.kind != "f":
@@ -96,46 +112,6 @@ def pieces(array: NDArray) -> Iterator[NDArray]:
     """The array in order, some CHECK_BLOCK numbers at a time."""
     step = max(1, CHECK_BLOCK // max(1, array[0:1].size))
     return (array[i : i + step] for i in range(0, len(array), step))
-
-
-def _rounded(integers: NDArray) -> NDArray[np.bool_]:
-    """Which of these 64-bit integers float64 does not hold."""
-    if not integers.size or (integers.max() <= EXACT_INTEGER and integers.min() >= -EXACT_INTEGER):
-        return np.zeros(integers.shape, dtype=bool)
-    # Both halves are exact, and so is what the rounded sum has beyond the larger of them.
-    low = (integers & integers.dtype.type(0xFFFFFFFF)).astype(np.float64)
-    high = (integers >> integers.dtype.type(32)).astype(np.float64) * 2.0**32
-    return np.asarray((high + low) - high != low)
-
-
-def _from_objects(array: NDArray, name: str) -> NDArray:
-    """Python integers as int64 or uint64; other objects as they came."""
-    if not all(isinstance(item, int | np.integer) for item in array.flat):
-        return array
-    least, most = min(array.flat, default=0), max(array.flat, default=0)
-    for dtype in (np.int64, np.uint64):
-        if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
-            return array.astype(dtype)
-    raise InvalidInput(
-        f"{name} must hold integers of one 64-bit type; they run from {least} to {most}. "
-        "Subtract an offset or divide by a common factor first."
-    )
-
-
-def _require_unrounded(values: object, array: NDArray, name: str) -> None:
-    """Refuse large integers that numpy rounded when it made one array of mixed numbers."""
-    if isinstance(values, np.ndarray) or array.dtype != np.float64:
-        return
-    large = np.abs(array) >= EXACT_INTEGER
-    if not np.any(large):
-        return
-    given = np.asarray(values, dtype=object)
-    for item, number in zip(given[large], array[large].tolist(), strict=True):
-        if isinstance(item, int | np.integer) and int(item) != int(number):
-            raise InvalidInput(
-                f"{name} mixes integers beyond 2^53 with other numbers: {item} would be rounded. "
-                "Give an array of one dtype, such as int64, or floats that you rounded yourself."
-            )
 
 
 def aligned_empty(*shape: int) -> NDArray[np.float64]:
@@ -164,3 +140,27 @@ def ranges_of_rows(borders: NDArray[np.int64], n_rows: int) -> Iterator[tuple[in
         stop = max(stop, first + 1)
         yield first, stop
         first = stop
+
+
+def _rounded(integers: NDArray) -> NDArray[np.bool_]:
+    """Which of these 64-bit integers float64 does not hold."""
+    if not integers.size or (integers.max() <= EXACT_INTEGER and integers.min() >= -EXACT_INTEGER):
+        return np.zeros(integers.shape, dtype=bool)
+    # Both halves are exact, and so is what the rounded sum has beyond the larger of them.
+    low = (integers & integers.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    high = (integers >> integers.dtype.type(32)).astype(np.float64) * 2.0**32
+    return np.asarray((high + low) - high != low)
+
+
+def _from_objects(array: NDArray, name: str) -> NDArray:
+    """Python integers as int64 or uint64; other objects as they came."""
+    if not all(isinstance(item, int | np.integer) for item in array.flat):
+        return array
+    least, most = min(array.flat, default=0), max(array.flat, default=0)
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
+            return array.astype(dtype)
+    raise InvalidInput(
+        f"{name} must hold integers of one 64-bit type; they run from {least} to {most}. "
+        "Subtract an offset or divide by a common factor first."
+    )
