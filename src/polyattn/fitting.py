@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
 from polyattn.heads import SampleScale, require_head_count
 from polyattn.limit import limit_heads
+from polyattn.parallel import single_threaded_blas
 from polyattn.result import FitResult
 from polyattn.scaling import as_risk, restored
 from polyattn.sequences import MODES, Sequences
@@ -29,6 +30,7 @@ from polyattn.targets import Targets
 EPS = float(np.finfo(np.float64).eps)
 
 
+@single_threaded_blas()
 def fit(
     X: Sequences | None = None,
     Y: Targets | None = None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.computed_once import computed_once
 from polyattn.files import Record
 from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
 from polyattn.model.forward import coef_forward
@@ -80,7 +80,7 @@ class FitResult(Shown):
         """risk - optimal_risk: what the limit on the number of heads costs."""
         return self.risk - self.optimal_risk
 
-    @cached_property
+    @computed_once
     def heads(self) -> Compression:
         """Heads that compute ``coef``: as few as were found (on first use: a short search).
 
@@ -104,7 +104,7 @@ class FitResult(Shown):
             return GramScale.of(self.statistics)
         return self.sample
 
-    @cached_property
+    @computed_once
     def layer(self) -> LinearAttention:
         """The fitted layer."""
         return LinearAttention(self.heads.attn, self.heads.value, self.mode, self.bias)

@@ -30,6 +30,7 @@ from polyattn.certify.verified.gram import require_room
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.certify.verified.spectrum import extremes, largest, proved_extremes, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.parallel import single_threaded_blas
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -37,6 +38,7 @@ from polyattn.stats.rows import Rows
 METHODS = ("auto", "exact", "float")
 
 
+@single_threaded_blas()
 def certify(
     X: Sequences | None = None,
     mode: str = "last",

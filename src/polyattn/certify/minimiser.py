@@ -24,6 +24,7 @@ from polyattn.errors import InvalidInput
 from polyattn.features.cubic import correlate
 from polyattn.features.kernel import kernel
 from polyattn.features.pairs import feature_weights, n_pairs, norm_weights
+from polyattn.parallel import single_threaded_blas
 from polyattn.scaling import as_risk, restored, scaled
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -66,6 +67,7 @@ class Minimiser:
     rank: int
 
 
+@single_threaded_blas()
 def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
     """The least-squares minimiser of smallest norm, over layers with any number of heads.
 
@@ -95,6 +97,7 @@ def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
     )
 
 
+@single_threaded_blas()
 def excess_risk(coef: NDArray[np.float64], statistics: Moments | TriangularFactor) -> float:
     """The risk of a layer with these coefficients less the least of any layer.
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.features.pairs import n_features
 from polyattn.files import Record, read_record, rebuild, write_record
+from polyattn.parallel import single_threaded_blas
 from polyattn.scaling import join_exponents
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
@@ -95,6 +96,7 @@ class Statistics(ABC):
         """The statistics of rows that are validated already."""
         return cls(rows.n_dims, rows.n_outputs, rows.mode, rows.bias).add_rows(rows)
 
+    @single_threaded_blas()
     def add_rows(self, rows: Rows) -> Self:
         """Add rows that are validated already."""
         self._adopt(
@@ -109,6 +111,7 @@ class Statistics(ABC):
         self.max_length = max(self.max_length, int(rows.batch.lengths.max()))
         return self
 
+    @single_threaded_blas()
     def __add__(self, other: Self) -> Self:
         """The statistics of both data sets together; neither operand changes."""
         if type(other) is not type(self):

@@ -16,6 +16,7 @@ from polyattn.certify.check.elimination import LARGEST_PRIME, is_prime
 from polyattn.certify.check.place import Place
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
+from polyattn.parallel import single_threaded_blas
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ METHODS = {
 }
 
 
+@single_threaded_blas()
 def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None = None) -> bool:
     """Whether everything that the certificate claims about the data X holds.
 
