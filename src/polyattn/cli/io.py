@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import real_array
+from polyattn.atomic_files import write_atomically
 from polyattn.errors import FileFormatError, InvalidInput
-from polyattn.files import write_atomically
 from polyattn.sequences import SequenceBatch, as_batch
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")

@@ -19,12 +19,12 @@ import numpy as np
 import scipy
 
 from polyattn._version import __version__
+from polyattn.atomic_files import write_atomically
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.document.schema import ENTRIES, check_document
 from polyattn.certify.document.stored import domain_from_json
 from polyattn.certify.finding import Direction
 from polyattn.errors import FileFormatError, InvalidType
-from polyattn.files import write_atomically
 
 FORMAT = "polyattn certificate"
 VERSION = 1

@@ -10,13 +10,13 @@ import click
 import numpy as np
 from rich.console import RenderableType
 
+from polyattn.atomic_files import write_atomically
 from polyattn.cli.console import emit, facts, json_option, passes, progress
 from polyattn.cli.io import require_folder
 from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import STYLES, make_program, program_option
 from polyattn.cli.program.showing import lines
 from polyattn.errors import InvalidInput, PolyattnError
-from polyattn.files import write_atomically
 from polyattn.programs import Schema, traces
 from polyattn.storage import save
 

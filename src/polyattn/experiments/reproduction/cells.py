@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from polyattn._version import __version__
+from polyattn.atomic_files import write_atomically
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.experiments.reproduction.experiment import Experiment, Row, Settings
-from polyattn.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from polyattn.atomic_files import write_atomically
 from polyattn.experiments.reproduction.experiment import Experiment, Gate, Row
-from polyattn.files import write_atomically
 
 
 @dataclass(frozen=True)

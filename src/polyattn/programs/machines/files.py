@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from polyattn.atomic_files import write_atomically
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
-from polyattn.files import write_atomically
 from polyattn.programs.machines.dfa import DFA
 from polyattn.programs.machines.format.content import content_of, machine_from
 from polyattn.programs.machines.format.syntax import JSON, YAML, parse
