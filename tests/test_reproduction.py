@@ -26,6 +26,7 @@ from polyattn.experiments.reproduction import (
     reproduce,
     running,
 )
+from polyattn.experiments.reproduction.sealing import sealed
 from polyattn.report.figures import OURS, new_figure
 
 N_CELLS = 4
@@ -144,7 +145,8 @@ def test_date_and_versions_are_those_of_the_cells(register, tmp_path):
     changed = sorted((tmp_path / "squares" / "cells").iterdir())[0]
     content = json.loads(changed.read_text())
     content["surroundings"] |= {"date": "2020-02-03", "numpy": "1.0"}
-    changed.write_text(json.dumps(content))
+    del content["digest"]
+    changed.write_text(json.dumps(sealed(content)))
     made = reproduce("squares", tmp_path)
     assert made.surroundings["date"].startswith("2020-02-03 to 20")
     assert made.surroundings["numpy"].startswith("1.0, ")
@@ -182,7 +184,7 @@ def test_a_damaged_cell_is_named(register, tmp_path):
     reproduce("squares", tmp_path)
     cell = next((tmp_path / "squares" / "cells").iterdir())
     cell.write_text(cell.read_text()[:-20])
-    with pytest.raises(FileFormatError, match=f"{cell.name}.*remove it"):
+    with pytest.raises(FileFormatError, match=f"{cell.name}.*Remove it"):
         reproduce("squares", tmp_path)
 
 
@@ -260,12 +262,18 @@ def test_the_output_must_be_a_folder(register, tmp_path):
     assert "must be a folder" in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused(register, tmp_path, monkeypatch):
-    """Root may write anywhere, so the answer of the system is replaced."""
-    register(experiment())
-    monkeypatch.setattr(os, "access", lambda *_: False)
+def test_a_folder_that_cannot_be_written_to_is_refused(register, monkeypatch):
+    """Root may write anywhere, but not make files among those of the system."""
+
+    def never(_):
+        raise AssertionError
+
+    register(experiment(never))
+    with pytest.raises(InvalidInput, match="cannot be made"):
+        reproduce("squares", "/proc")
+    monkeypatch.setattr("polyattn.experiments.reproduction.cells.Path.mkdir", lambda *_, **__: None)
     with pytest.raises(InvalidInput, match="cannot be written to"):
-        reproduce("squares", tmp_path)
+        reproduce("squares", "/proc")
 
 
 @pytest.mark.parametrize(("package", "extra"), [("matplotlib", "plots"), ("torch", "torch")])

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import emit, facts, json_option, working
-from polyattn.cli.io import read_data, require_folder
+from polyattn.cli.console import emit, facts, json_option, plain, working
+from polyattn.cli.io import read_data, require_output
 from polyattn.cli.options import FILE
 from polyattn.sequences import MODES
 from polyattn.softmax import LearnedSoftmax, learn_softmax
@@ -57,7 +57,7 @@ def learn_softmax_verb(
     keeps the best layer so far.  Exit code 0: recovered, the held-out check passed; 4: a layer
     was found, but it is not the one, or that is open.
     """
-    require_folder(output)
+    require_output(output)
     with working("reading the data"):
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(mode)
@@ -143,7 +143,7 @@ def _phases(learned: LearnedSoftmax) -> Table:
     table.add_column("what it measured", overflow="fold")
     table.add_column("seconds", justify="right")
     for phase in learned.phases:
-        table.add_row(phase.name, phase.sentence, f"{phase.seconds:.2f}")
+        table.add_row(plain(phase.name), plain(phase.sentence), f"{phase.seconds:.2f}")
     return table
 
 

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
+from math import prod
 from typing import Any
 
 from polyattn.errors import InvalidInput
+from polyattn.fields import (
+    Check,
+    entries,
+    integer,
+    listed,
+    nullable,
+    number,
+    one_of,
+    require,
+    text,
+)
 from polyattn.programs.encoding import Encoding
-from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.attributes import INTEGER, ONE_HOT, Attribute
 from polyattn.programs.language.patterns import Argument, Pattern, Variable
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.language.sorts import Sort
+from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
+from polyattn.programs.language.validate import pattern_refusals, term_refusals
 from polyattn.programs.library.dfa_encodings import OneHotEncoding, RegisterEncoding
 from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
 from polyattn.programs.library.memory import MemoryEncoding
 from polyattn.programs.library.turing_encoding import TuringEncoding
+from polyattn.programs.lowering import n_entries
 from polyattn.programs.machines.dfa import DFA
+from polyattn.quoting import shown
 
 # The encodings that files can name.
 ENCODINGS: dict[str, type[Encoding]] = {
@@ -26,6 +42,69 @@ ENCODINGS: dict[str, type[Encoding]] = {
     "register_dfa": RegisterEncoding,
     "turing_machine": TuringEncoding,
 }
+
+# Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
+MOST_COORDINATES, MOST_ENTRIES = 1 << 18, 1 << 20
+
+_SIZE = integer(1, MOST_COORDINATES)
+_NAME = text(1000)
+_DFA_SIZES = {"n_states": _SIZE, "n_letters": _SIZE, "max_length": _SIZE}
+
+
+def _table(value: Any, where: str) -> None:
+    """A list of the transitions and the accepting states of an automaton."""
+    require(isinstance(value, list) and len(value) == 2, where, "transitions and states", value)
+    listed(listed(integer(0, MOST_COORDINATES)))(value[0], f"{where}[0]")
+    listed(integer(0, MOST_COORDINATES))(value[1], f"{where}[1]")
+
+
+def _argument(value: Any, where: str) -> None:
+    """A variable with its step, a number or a name."""
+    if isinstance(value, dict):
+        _VARIABLE(value, where)
+    elif isinstance(value, str):
+        _NAME(value, where)
+    else:
+        integer()(value, where)
+
+
+def _condition(value: Any, where: str) -> None:
+    """Two arguments that differ, or that lie apart."""
+    sides = {"left": _argument, "right": _argument}
+    far = {"steps": integer(0, MOST_COORDINATES), "sort": _NAME}
+    distant = isinstance(value, dict) and "steps" in value
+    entries(sides | far if distant else sides)(value, where)
+
+
+# What files hold of programs.
+SIZES: dict[str, dict[str, Check]] = {
+    "associative_memory": {"n_keys": _SIZE, "n_values": _SIZE},
+    "fixed_dfa": {"dfa": _table, "max_length": _SIZE},
+    "one_hot_dfa": _DFA_SIZES,
+    "register_dfa": _DFA_SIZES,
+    "turing_machine": {"n_states": _SIZE, "n_letters": _SIZE, "n_cells": _SIZE},
+}
+_VARIABLE = entries({
+    "variable": _NAME, "offset": integer(-MOST_COORDINATES, MOST_COORDINATES),
+})  # fmt: skip
+_PATTERN = entries({
+    "attribute": _NAME, "arguments": listed(_argument), "whole": nullable(_NAME),
+})  # fmt: skip
+_SORT = entries({
+    "name": _NAME, "kind": one_of((SYMBOLS, LINE, CIRCLE, NAMES)), "named": listed(_NAME),
+    "size": integer(0, MOST_COORDINATES), "landmarks": integer(0, MOST_COORDINATES),
+})  # fmt: skip
+_ATTRIBUTE = entries({
+    "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME),
+    "rounding": one_of((ONE_HOT, INTEGER)),
+})  # fmt: skip
+SCHEMA = entries({
+    "attributes": listed(_ATTRIBUTE, least=1), "stop": listed(_PATTERN),
+    "stop_without": listed(_NAME),
+})  # fmt: skip
+TERM = entries({
+    "weight": number(), "patterns": listed(_PATTERN, 4, 4), "where": listed(_condition),
+})  # fmt: skip
 
 
 def plain_schema(schema: Schema) -> dict[str, Any]:
@@ -40,15 +119,37 @@ def plain_schema(schema: Schema) -> dict[str, Any]:
 
 
 def schema_from(plain: dict[str, Any]) -> Schema:
-    """The inverse of ``plain_schema``."""
-    if "encoding" in plain:
+    """The inverse of ``plain_schema``; what no schema can be is refused with its place."""
+    if isinstance(plain, dict) and "encoding" in plain:
         return _encoding_from(plain).schema
+    SCHEMA(plain, "schema")
     bare = Schema(tuple(_attribute_from(each) for each in plain["attributes"]))
-    return Schema(
-        bare.attributes,
-        tuple(pattern_from(each, bare) for each in plain["stop"]),
-        tuple(plain["stop_without"]),
-    )
+    _require_coordinates(bare)
+    stop = tuple(pattern_from(each, bare) for each in plain["stop"])
+    for at, pattern in enumerate(stop):
+        _refuse(pattern_refusals(pattern, bare), f"schema.stop[{at}]")
+    return Schema(bare.attributes, stop, tuple(plain["stop_without"]))
+
+
+def terms_from(plain: Any, schema: Schema) -> tuple[Term, ...]:
+    """The inverse of ``plain_term`` for all terms of a program that is not too large to run."""
+    _require_coordinates(schema)
+    listed(TERM)(plain, "terms")
+    terms, size = [], 0
+    for at, each in enumerate(plain):
+        term = _term_from(each, schema)
+        # Counted as they come: looking at many large terms would take as long as making them.
+        size += n_entries(term)
+        _require_entries(size)
+        _refuse(term_refusals(term, schema), f"terms[{at}]")
+        terms.append(term)
+    return tuple(terms)
+
+
+def require_size(schema: Schema, terms: tuple[Term, ...]) -> None:
+    """Refuse a program whose layer would take minutes to make; so no file holds one."""
+    _require_coordinates(schema)
+    _require_entries(sum(n_entries(term) for term in terms))
 
 
 def plain_encoding(encoding: Encoding) -> dict[str, Any]:
@@ -71,14 +172,6 @@ def plain_term(term: Term) -> dict[str, Any]:
     }
 
 
-def term_from(plain: dict[str, Any], schema: Schema) -> Term:
-    """The inverse of ``plain_term``."""
-    patterns = [pattern_from(each, schema) for each in plain["patterns"]]
-    write, read, match, query = patterns
-    where = tuple(_condition_from(each, schema) for each in plain["where"])
-    return Term(write, read, match, query, plain["weight"], where)
-
-
 def plain_pattern(pattern: Pattern) -> dict[str, Any]:
     """A pattern as plain data."""
     return {
@@ -90,8 +183,44 @@ def plain_pattern(pattern: Pattern) -> dict[str, Any]:
 
 def pattern_from(plain: dict[str, Any], schema: Schema) -> Pattern:
     """The inverse of ``plain_pattern``."""
+    attributes = {each.name: each for each in schema.attributes}
+    name = plain["attribute"]
+    if name not in attributes:
+        raise InvalidInput(f"the schema has no attribute {shown(name)}.")
     arguments = tuple(_argument_from(each) for each in plain["arguments"])
-    return Pattern(getattr(schema, plain["attribute"]), arguments, plain["whole"])
+    return Pattern(attributes[name], arguments, plain["whole"])
+
+
+def _term_from(plain: dict[str, Any], schema: Schema) -> Term:
+    write, read, match, query = (pattern_from(each, schema) for each in plain["patterns"])
+    conditions = tuple(_condition_from(each, schema) for each in plain["where"])
+    return Term(write, read, match, query, plain["weight"], conditions)
+
+
+def _refuse(reasons: Iterator[str], where: str) -> None:
+    for reason in reasons:
+        raise InvalidInput(f"{where}: {reason}.")
+
+
+def _require_entries(size: int) -> None:
+    if size > MOST_ENTRIES:
+        raise InvalidInput(
+            f"the heads of the program have up to {size} entries; files hold programs with at most "
+            f"{MOST_ENTRIES}. Choose smaller sizes."
+        )
+
+
+def _require_coordinates(schema: Schema) -> None:
+    """Refuse tokens of too many coordinates, counted without writing them down."""
+    count = sum(
+        prod(sort.size + len(sort.named) for sort in each.sorts) + len(each.whole)
+        for each in schema.attributes
+    )
+    if count > MOST_COORDINATES:
+        raise InvalidInput(
+            f"tokens of the program have {count} coordinates; files hold programs with at most "
+            f"{MOST_COORDINATES}. Choose smaller sizes."
+        )
 
 
 def _plain_argument(argument: Argument) -> Any:
@@ -119,6 +248,8 @@ def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
         return Unequal(left, right)
     if not isinstance(left, Variable) or not isinstance(right, Variable):
         raise InvalidInput("a distance is between two variables.")
+    if plain["sort"] not in schema.sorts:
+        raise InvalidInput(f"the schema has no sort {shown(plain['sort'])}.")
     return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
 
 
@@ -144,10 +275,12 @@ def _plain_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encoding_from(plain: dict[str, Any]) -> Encoding:
-    if plain["encoding"] not in ENCODINGS:
-        raise InvalidInput(f"the encoding {plain['encoding']!r} is not known to this release.")
+    name = plain["encoding"]
+    if not isinstance(name, str) or name not in ENCODINGS:
+        raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
+    entries({"encoding": text(), "sizes": entries(SIZES[name])})(plain, "schema")
     sizes = {
         name: DFA(*size) if isinstance(size, list) else size
         for name, size in plain["sizes"].items()
     }
-    return ENCODINGS[plain["encoding"]](**sizes)
+    return ENCODINGS[name](**sizes)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.machines.format.names import Names, name_of, shown
+from polyattn.programs.machines.format.names import Names, name_of
 from polyattn.programs.machines.named import end_name
 from polyattn.programs.machines.turing import HALT
+from polyattn.quoting import shown
 
 MOVES = {
     "L": -1, "S": 0, "R": 1, "left": -1, "stay": 0, "right": 1, "l": -1, "s": 0, "r": 1,

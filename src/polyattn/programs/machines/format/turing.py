@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.errors import InvalidInput, require_choice
-from polyattn.programs.machines.format.names import Names, name_of, names_from, several, shown
+from polyattn.programs.machines.format.names import Names, name_of, names_from, several
 from polyattn.programs.machines.format.rules import Action, RuleReader
 from polyattn.programs.machines.format.tables import (
     entries,
@@ -25,6 +25,7 @@ from polyattn.programs.machines.named import (
     short_names,
 )
 from polyattn.programs.machines.turing import HALT, TuringMachine
+from polyattn.quoting import shown
 
 KEYS = (
     "kind", "name", "states", "letters", "blank", "start", "halt", "rules", "missing",
