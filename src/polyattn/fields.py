@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from math import inf
 from sys import float_info
 from typing import Any, TypeAlias
 
@@ -122,12 +123,12 @@ def plain_value(value: Any, where: str) -> None:
 
 
 def array(
-    *shapes: tuple[int | None, ...], least: float | None = None, finite: bool = True
+    *shapes: tuple[int | None, ...], least: float = -inf, most: float = inf, finite: bool = True
 ) -> Check:
     """A float64 array of one of these shapes (None: any length), without NaN.
 
     finite : whether infinity is refused, too
-    least : what no number may be below
+    least, most : what no number may be below or above
     """
     wanted = "a float64 array of shape " + " or ".join(map(_shape, shapes))
 
@@ -136,7 +137,7 @@ def array(
         came = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else value
         fits = fits and any(_fits(value.shape, shape) for shape in shapes)
         require(fits, where, wanted, came)
-        _require_numbers(value, where, least, finite)
+        _require_numbers(value, where, least, most, finite)
 
     return checked
 
@@ -154,7 +155,7 @@ digest = check_that(
 )
 
 
-def _require_numbers(value: NDArray, where: str, least: float | None, finite: bool) -> None:
+def _require_numbers(value: NDArray, where: str, least: float, most: float, finite: bool) -> None:
     """The least and the largest number are NaN if any is, so that no array of flags is made."""
     if value.size == 0:
         return
@@ -162,8 +163,8 @@ def _require_numbers(value: NDArray, where: str, least: float | None, finite: bo
     require(not np.isnan(low), where, "an array without NaN", low)
     if finite:
         require(bool(np.isfinite([low, high]).all()), where, "an array of finite numbers", high)
-    if least is not None:
-        require(low >= least, where, f"an array of numbers >= {least:g}", low)
+    require(low >= least, where, f"an array of numbers >= {least:g}", low)
+    require(high <= most, where, f"an array of numbers <= {most:g}", high)
 
 
 def _shape(shape: tuple[int | None, ...]) -> str:

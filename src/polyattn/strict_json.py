@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def parse_json(text: str) -> Any:
         raise InvalidInput(f"it is no JSON that can be read ({error}).") from None
     except RecursionError:
         raise InvalidInput("it is nested too deeply.") from None
-    _require_shallow(content)
+    _require_plain(content)
     return content
 
 
@@ -72,9 +73,12 @@ def _no_number(name: str) -> Any:
     raise InvalidInput(f"{name} is no number of JSON.")
 
 
-def _require_shallow(content: Any) -> None:
+def _require_plain(content: Any) -> None:
+    """Refuse what JSON can write and nothing should hold: bottomless lists, endless numbers."""
     level = [content]
     for _ in range(MOST_DEPTH):
+        if any(isinstance(each, float) and isinf(each) for each in level):
+            raise InvalidInput("it holds a number beyond 1.8e308, which float64 cannot hold.")
         level = [
             inner
             for each in level

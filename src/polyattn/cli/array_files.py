@@ -31,6 +31,7 @@ FREE_BYTES, MOST_EXPANSION = 1 << 28, 100
 
 # Numbers and text: what the verbs read, and what they refuse by name.
 _TYPE = re.compile(r"[<>|=]?(?:[biuf?][0-9]{0,2}|c(?:8|16|32)|[SU][0-9]{1,6})")
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MOST_HEADER = 10_000
 _CHUNK = 1 << 20
 
@@ -105,6 +106,8 @@ def _require_sizes(members: list[zipfile.ZipInfo], size: int) -> None:
     names = [each.filename.removesuffix(".npy") for each in members]
     if len(set(names)) < len(names):
         raise _Unreadable("it holds two arrays of one name")
+    if any(each.compress_type not in _PACKINGS for each in members):
+        raise _Unreadable("it is packed in a way that numpy does not write")
     total = sum(each.file_size for each in members)
     if total > max(FREE_BYTES, MOST_EXPANSION * size):
         raise _Unreadable(

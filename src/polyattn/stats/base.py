@@ -33,6 +33,9 @@ COUNTS = (
 # No float64 is further from one than by this power of two.
 LARGEST_EXPONENT = 1100
 
+# Scaled tokens and targets are below 2**41, and sums of sixth degree in tokens (see scaling.py).
+LARGEST_POWER = 250
+
 FIELDS = entries({
     "n_dims": integer(1), "n_outputs": integer(0), "mode": one_of(MODES), "bias": flag,
     "n_rows": integer(0), "n_positive": integer(0), "n_sequences": integer(0),
@@ -180,7 +183,8 @@ class Statistics(ABC):
         require(n_sequences <= n_rows, "metadata.n_sequences", "at most n_rows", n_sequences)
         # Sizes are held against the arrays before anything of these sizes is made.
         width = held["n_dims"] + held["bias"]
-        entries(cls._stored(width, held["n_outputs"]))(record.arrays, "arrays")
+        largest = held["total_weight"] * float(held["max_length"]) ** 2 * 2.0**LARGEST_POWER
+        entries(cls._stored(width, held["n_outputs"], largest))(record.arrays, "arrays")
         made = cls(**{key: record.metadata[key] for key in SHAPE})
         for key in COUNTS:
             setattr(made, key, record.metadata[key])
@@ -212,8 +216,11 @@ class Statistics(ABC):
 
     @classmethod
     @abstractmethod
-    def _stored(cls, width: int, n_outputs: int) -> dict[str, Check]:
-        """The checks of the arrays in a file, for tokens of ``width`` coordinates."""
+    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
+        """The checks of the arrays in a file, for tokens of ``width`` coordinates.
+
+        largest : what no sum of squares can exceed
+        """
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[np.float64]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -112,12 +114,13 @@ class Moments(Statistics):
         self._sums.rescale(tokens, targets)
 
     @classmethod
-    def _stored(cls, width: int, n_outputs: int) -> dict[str, Check]:
+    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
         p, q = n_features(width), n_pairs(width)
+        sums = partial(array, least=-largest, most=largest)
         return {
-            "gram": array((p, p), (q, n_pairs(q))),
-            "cross": array((q, width, n_outputs)),
-            "targets": array((n_outputs, n_outputs)),
+            "gram": sums((p, p), (q, n_pairs(q))),
+            "cross": sums((q, width, n_outputs)),
+            "targets": sums((n_outputs, n_outputs)),
         }
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
@@ -72,8 +74,9 @@ class TriangularFactor(Statistics):
         self._factor[:, p:] = np.ldexp(self._factor[:, p:], targets)
 
     @classmethod
-    def _stored(cls, width: int, n_outputs: int) -> dict[str, Check]:
-        return {"factor": array((None, n_features(width) + n_outputs))}
+    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
+        root, columns = sqrt(largest), n_features(width) + n_outputs
+        return {"factor": array((None, columns), least=-root, most=root)}
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
         return {"factor": self._factor}
