@@ -341,15 +341,15 @@ def test_arrays_in_either_order_and_empty_ones_are_read(tmp_path):
 # Machines ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [3, 10, 30])
-def test_a_bomb_of_aliases_is_refused_at_once(depth, tmp_path):
+@pytest.mark.parametrize("depth", [3, 6, 10, 30])
+@pytest.mark.parametrize("place", ["rules: {{A: {{0: [A, 0, {}]}}}}", "transitions: {}", "{}"])
+def test_a_bomb_of_aliases_is_refused_at_once(place, depth, tmp_path):
     path = tmp_path / "bomb.yaml"
-    lines = ['a0: &a0 ["lol"]'] + [
-        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, depth)
-    ]
-    path.write_text("\n".join(lines))
+    lists = ["&a0 [lol]"]
+    lists += [f"&a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, depth)]
+    path.write_text(place.format(f"[{', '.join(lists)}]"))
     start = time.perf_counter()
-    with pytest.raises(FileFormatError, match="alias") as refusal:
+    with pytest.raises(FileFormatError, match="the alias 'a0'") as refusal:
         load_machine(path)
     assert time.perf_counter() - start < 1
     assert len(str(refusal.value)) < 500

@@ -408,7 +408,7 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(result, tmp_p
     monkeypatch.setattr("polyattn.report.writing.make_page", pytest.fail)
     with pytest.raises(InvalidInput, match="is a folder; name a file in it"):
         result.report(tmp_path)
-    with pytest.raises(InvalidInput, match=r"path: the folder '.*gone' does not exist"):
+    with pytest.raises(InvalidInput, match=r"'.*gone' of path does not exist"):
         result.report(tmp_path / "gone" / "page.html")
     # Where even root can make no file.
     with pytest.raises(InvalidInput, match="cannot be written to"):

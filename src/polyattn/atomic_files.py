@@ -56,11 +56,11 @@ def require_writable(path: str | os.PathLike[str], name: str = "path") -> Path:
             f"{name} {str(path)!r} is a folder; name a file in it, such as "
             f"{str(Path(path) / 'report.html')!r}."
         )
-    try:
-        _require_place(target)
-        require_writable_folder(target.parent, name, target.name)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{name}: {error}") from None
+    folder = target.parent
+    if not folder.is_dir():
+        raise InvalidInput(f"the folder {str(folder)!r} of {name} does not exist; make it first.")
+    _require_place(target)
+    require_writable_folder(folder, name, target.name)
     return Path(path)
 
 
