@@ -8,14 +8,18 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fuzz_targets
+from polyattn.cli.main import cli
 
 HERE = Path(__file__).parent
 NAMES = (
@@ -103,3 +107,27 @@ def test_any_content_is_read_or_refused(name, targets, tmp_path_factory, data):
     path = tmp_path_factory.mktemp("fuzz") / f"file{target.suffix}"
     outcome, trace, _ = fuzz_targets.attempt(target, data.draw(contents), path)
     assert outcome != "unexpected", trace
+
+
+VERBS = {
+    "saved": (["show"], ["show", "--json"], ["fit"], ["certify"]),
+    "certificate": (["show"], ["certify", "X.npy", "--check"]),
+    "machine.json": (["program", "show"], ["program", "run", "--max-steps", "9"]),
+    "machine.yaml": (["program", "show"], ["program", "compile", "fixed-dfa", "--machine"]),
+    "npy": (["fit"], ["certify"]),
+    "npz": (["fit"], ["certify"], ["learn-softmax", "--max-seconds", "0.1"]),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_no_verb_ends_in_a_traceback(name, targets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", fuzz_targets.X)
+    path = Path(f"file{targets[name].suffix}")
+    for number in range(40):
+        path.write_bytes(targets[name].mutant(np.random.default_rng([1, number])))
+        verb = VERBS[name][number % len(VERBS[name])]
+        with warnings.catch_warnings(action="ignore"):
+            done = CliRunner().invoke(cli, [*verb, str(path)])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+        assert "Traceback" not in done.stderr
