@@ -222,11 +222,6 @@ def shown(content, text):
 
 def _things():
     P = pa.programs
-    time_, node = P.line("time", 5, landmarks=1), P.symbols("node", 3).plus("END")
-    here = P.Attribute("here", (node,), whole=("NOWHERE",))
-    schema = P.Schema((P.Attribute("at", (time_, node)), here), stop=(here("END"),))
-    t, i = P.variables("t i")
-    copy = P.Copy(schema.at(t + 1, i) << here(i), schema.at(t, i), schema.at(t, i))
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
     return [
         pa.data.random_layer(3, 2),
@@ -241,8 +236,19 @@ def _things():
         P.compile(P.universal_dfa(2, 3, 4)),
         P.compile(P.universal_turing_machine(2, 2, 4)),
         P.compile(P.fixed_dfa(P.machines.parity(), 3)),
-        P.compile(P.Program(schema, [copy], "own")),
+        own_program(),
     ]
+
+
+def own_program():
+    """A compiled program that is not of the library."""
+    P = pa.programs
+    time, node = P.line("time", 5, landmarks=1), P.symbols("node", 3).plus("END")
+    here = P.Attribute("here", (node,), whole=("NOWHERE",))
+    schema = P.Schema((P.Attribute("at", (time, node)), here), stop=(here("END"),))
+    t, i = P.variables("t i")
+    copy = P.Copy(schema.at(t + 1, i) << here(i), schema.at(t, i), schema.at(t, i))
+    return P.compile(P.Program(schema, [copy], "own"))
 
 
 def _certificates():

@@ -364,6 +364,25 @@ def test_a_long_list_is_read_or_refused_within_a_second_or_two(tmp_path):
     assert time.perf_counter() - start < 8
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"rules": {"A": {"0": "L" * 900_000}}},
+        {"rules": {f"s{i}": {"0": "0RH"} for i in range(20_000)},
+         "halt": [f"h{i}" for i in range(25_000)]},
+        {"rules": "1RB1LB_" * 100_000},
+    ],
+    ids=["a long rule", "many halting states", "a long table"],
+)  # fmt: skip
+def test_large_machines_that_are_wrong_are_refused_soon(content, tmp_path):
+    path = tmp_path / "machine.json"
+    path.write_text(json.dumps(content))
+    start = time.perf_counter()
+    with pytest.raises(FileFormatError):
+        load_machine(path)
+    assert time.perf_counter() - start < 8
+
+
 def test_what_a_message_quotes_is_cut(tmp_path):
     path = tmp_path / "machine.json"
     for content in ({"transitions": "a" * 500_000}, {"k" * 500_000: 1}, {"kind": ["x"] * 90_000}):
@@ -374,6 +393,14 @@ def test_what_a_message_quotes_is_cut(tmp_path):
     with pytest.raises(PolyattnError) as refusal:
         pa.fit(X, Y, mode="m" * 10**6)
     assert len(str(refusal.value)) < 500
+
+
+def test_infinite_error_bars_are_null_in_json(records, tmp_path):
+    record = records["learned"]
+    arrays = record.arrays | {"attn_std": np.full_like(record.arrays["attn_std"], np.inf)}
+    write_forged(tmp_path / "wide.safetensors", record.kind, arrays, record.metadata)
+    done = CliRunner().invoke(cli, ["show", str(tmp_path / "wide.safetensors"), "--json"])
+    assert json.loads(done.stdout)["attn_std"][0][0][0] is None
 
 
 # The screen --------------------------------------------------------------------------------------

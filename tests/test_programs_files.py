@@ -16,6 +16,7 @@ from polyattn.programs.machines import (
     load_machine,
     save_machine,
 )
+from polyattn.programs.machines.format import yaml_syntax
 from polyattn.programs.machines.format.content import content_of, machine_from
 from polyattn.programs.machines.format.tables import MOST_ENTRIES
 
@@ -348,6 +349,22 @@ def test_what_is_wrong_in_yaml_is_named(text, words, load):
     with pytest.raises(FileFormatError) as refused:
         load(text, ".yaml")
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: {b: [1, -2, 0.5, 01, on, ~, 'x', \"y\", true]}\nc: |\n  two\n  lines\n", "[]", "{}",
+        "- a\n- {b: , c: null}\n- [[[]]]\n", "&x [1]", "word", "3", "# nothing", "--- 5\n...\n",
+    ],
+)  # fmt: skip
+def test_both_parsers_of_yaml_read_the_same(text, monkeypatch):
+    """The one in C, and the one in Python where that is missing."""
+    import yaml
+
+    fast = yaml_syntax.parse_yaml(text)
+    monkeypatch.setattr(yaml_syntax, "_PARSER", yaml.SafeLoader)
+    assert yaml_syntax.parse_yaml(text) == fast
 
 
 def test_aliases_that_grow_without_end_are_refused_at_once(load):

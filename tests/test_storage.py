@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import polyattn as pa
+from fuzz_targets import own_program
 from polyattn import files, storage
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, PolyattnError
 from polyattn.files import Record, read_record, write_record
@@ -30,16 +31,6 @@ def random_layer(n_heads, d, e, mode="last", bias=False):
     return pa.LinearAttention(
         rng.standard_normal((n_heads, d, d)), rng.standard_normal((n_heads, d, e)), mode, bias
     )
-
-
-def own_program():
-    P = pa.programs
-    time, node = P.line("time", 5, landmarks=1), P.symbols("node", 3).plus("END")
-    here = P.Attribute("here", (node,), whole=("NOWHERE",))
-    schema = P.Schema((P.Attribute("at", (time, node)), here), stop=(here("END"),))
-    t, i = P.variables("t i")
-    copy = P.Copy(schema.at(t + 1, i) << here(i), schema.at(t, i), schema.at(t, i))
-    return P.compile(P.Program(schema, [copy], "own"))
 
 
 def learned_softmax() -> pa.LearnedSoftmax:

@@ -95,8 +95,8 @@ def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
         "n_held_out": learned.n_held_out,
         "attn": learned.layer.attn.tolist(),
         "value": learned.layer.value.tolist(),
-        "attn_std": learned.attn_std.tolist(),
-        "value_std": learned.value_std.tolist(),
+        "attn_std": _finite(learned.attn_std),
+        "value_std": _finite(learned.value_std),
         "attn_error": _finite(learned.attn_error),
         "value_error": _finite(learned.value_error),
         "phases": [phase.to_json() for phase in learned.phases],
@@ -118,9 +118,9 @@ def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
 
 
-def _finite(errors: NDArray[np.float64]) -> list[float | None]:
-    """Numbers for JSON, which knows no infinity."""
-    return [float(error) if np.isfinite(error) else None for error in errors]
+def _finite(errors: NDArray[np.float64]) -> Any:
+    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
+    return np.where(np.isfinite(errors), errors, None).tolist()
 
 
 def _heads(learned: LearnedSoftmax) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.machines.format.names import Names, name_of
+from polyattn.programs.machines.format.names import LONGEST, Names, name_of
 from polyattn.programs.machines.named import end_name
 from polyattn.programs.machines.turing import HALT
 from polyattn.quoting import shown
@@ -82,6 +82,9 @@ class RuleReader:
         if text in ("---", *self.halting):
             ends = (*self.halting, end_name(self.states.names))
             return Action(HALT, letter, 0, ends[0] if text == "---" else text)
+        # A letter, a move and a state, with some spaces: what is longer is not split at all.
+        if len(text) > 4 * LONGEST:
+            raise InvalidInput(f"{here}: {shown(text)} is no rule; {_HELP}.")
         after = {*self.states.names, *self.halting}
         splits = [
             (text[:at], sign, text[at + 1 :])

@@ -32,6 +32,9 @@ KEYS = (
     "tape", "position", "max_steps",
 )  # fmt: skip
 
+# Every rule is compared with all halting states.
+MOST_HALTING = 1000
+
 
 def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
     """The machine that a file describes, start state and blank renumbered to 0."""
@@ -107,6 +110,8 @@ def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
         halting = tuple(name_of(each, "halt") for each in several(content["halt"]))
     else:
         halting = tuple(name for name in ENDS if name not in with_rules)
+    if len(halting) > MOST_HALTING:
+        raise InvalidInput(f"halt names {len(halting)} states; {MOST_HALTING} are the most.")
     if isinstance(table, list) and "states" not in content:
         return Names("state", short_names(len(table))), halting
     listed_states = state_names(content, "rules")
