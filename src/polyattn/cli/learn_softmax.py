@@ -120,7 +120,9 @@ def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
 
 def _finite(errors: NDArray[np.float64]) -> Any:
     """Numbers in lists for JSON, which knows no infinity: null stands for it."""
-    return np.where(np.isfinite(errors), errors, None).tolist()
+    numbers = errors.astype(object)
+    numbers[~np.isfinite(errors)] = None
+    return numbers.tolist()
 
 
 def _heads(learned: LearnedSoftmax) -> Table:
