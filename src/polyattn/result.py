@@ -23,7 +23,7 @@ from polyattn.fields import (
     text,
 )
 from polyattn.files import Record
-from polyattn.heads import Compression, compress, factor
+from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
 from polyattn.model.forward import coef_forward
 from polyattn.model.layer import shape_rows, single_or_batch
 from polyattn.model.linear import LinearAttention
@@ -55,9 +55,10 @@ FIELDS = entries(
         "n_features": integer(1), "condition": nullable(number(0)), "solver": text(100),
         "head_tolerance": number(0), "random_state": integer(0, None),
         "outcome": outcome_fields(OUTCOMES),
-        "heads": entries({
-            "lost": number(0), "risk_gap": nullable(number()), "sentence": text(),
-        }),
+        "heads": entries(
+            {"lost": number(0), "risk_gap": nullable(number()), "sentence": text()},
+            {"output_error": nullable(number(0))},
+        ),
     },
     {
         "ridge_path": one_of(RULES),
@@ -90,6 +91,8 @@ class FitResult(Shown):
         The sums behind the fit, where the road made them; they merge, save and refit.
     ridge_path : RidgePath | None
         Errors over the grid, when the ridge was chosen by the data.
+    sample : SampleScale | None
+        Summaries of some of the training positions, by which heads are judged.
     """
 
     coef: NDArray[np.float64]
@@ -109,6 +112,7 @@ class FitResult(Shown):
     statistics: Moments | TriangularFactor | None = field(default=None, repr=False)
     ridge_path: RidgePath | None = field(default=None, repr=False)
     known_heads: Compression | None = field(default=None, repr=False)
+    sample: SampleScale | None = field(default=None, repr=False)
 
     @property
     def gap(self) -> float:
@@ -119,6 +123,9 @@ class FitResult(Shown):
     def heads(self) -> Compression:
         """Heads that compute ``coef``: as few as were found (on first use: a short search).
 
+        They are looked for in units in which the data are of size one; ``heads.output_error``
+        is what they change in the outputs on the data, beside each output.
+
         Large coefficients that the data leave open are factored without a search: the minimum
         norm spreads over all heads, and looking for few would be in vain.
         """
@@ -126,8 +133,15 @@ class FitResult(Shown):
             return self.known_heads
         left_open = self.rank is not None and self.rank < self.n_features
         if left_open and self.coef.size > SEARCHED_COEFFICIENTS:
-            return factor(self.coef)
-        return compress(self.coef, self.head_tolerance, self.random_state)
+            return factor(self.coef, self._data_scale)
+        return compress(self.coef, self.head_tolerance, self.random_state, self._data_scale)
+
+    @property
+    def _data_scale(self) -> DataScale | None:
+        """What is known of the data: a sample of the rows, or else their sums."""
+        if self.sample is None and self.statistics is not None:
+            return GramScale.of(self.statistics)
+        return self.sample
 
     @cached_property
     def layer(self) -> LinearAttention:
@@ -157,7 +171,7 @@ class FitResult(Shown):
         metadata["outcome"] = self.outcome.to_json()
         metadata["heads"] = {
             "lost": self.heads.lost, "risk_gap": self.heads.risk_gap,
-            "sentence": self.heads.sentence,
+            "sentence": self.heads.sentence, "output_error": self.heads.output_error,
         }  # fmt: skip
         if self.ridge_path is not None:
             arrays |= {"ridges": self.ridge_path.ridges, "errors": self.ridge_path.errors}

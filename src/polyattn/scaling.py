@@ -20,6 +20,9 @@ ORDINARY_EXPONENT = 40
 # Coordinates may differ in size by this power of two: its sixth power is still above 2**-1000.
 COMPARABLE_EXPONENT = 160
 
+# Sixth powers of tokens times the largest weight lie within this power of two.
+WEIGHTED_EXPONENT = 1010
+
 # numpy finds the maxima of many short columns slowly, those of fewer and longer rows fast.
 WIDE_ROW = 512
 
@@ -81,21 +84,35 @@ def require_comparable(sizes: NDArray[np.float64]) -> None:
         )
 
 
+def require_weighable(largest_weight: float, token_size: float) -> None:
+    """Refuse weights that take sums of sixth-degree products of tokens out of float64."""
+    if largest_weight == 0.0 or token_size == 0.0:
+        return
+    exponent = np.log2(largest_weight) + 6.0 * np.log2(token_size)
+    if abs(exponent) > WEIGHTED_EXPONENT:
+        raise OutOfRange(
+            f"sums of sixth-degree products of tokens of size {token_size:.1e} times a "
+            f"sample_weight of {largest_weight:.3g} do not fit float64. Multiply all weights by a "
+            "constant so that the largest is of order one."
+        )
+
+
 def scaled(array: NDArray, exponent: int) -> NDArray:
     """``array * 2**exponent``; the very array when the exponent is 0."""
     return array if exponent == 0 else np.ldexp(array, exponent)
 
 
-def restored(array: NDArray, exponent: int, what: str) -> NDArray:
+def restored(array: NDArray, exponent: int | NDArray[np.intp], what: str) -> NDArray:
     """``array * 2**exponent``, refused when the answer leaves the range of float64."""
-    if exponent == 0:
+    if not np.any(exponent):
         return array
     with np.errstate(over="ignore", under="ignore"):
         result = np.ldexp(array, exponent)
-    largest = largest_magnitude([array])
-    lost = largest > 0.0 and not np.any(np.abs(result) >= np.finfo(np.float64).tiny)
+    nonzero = array != 0.0
+    lost = np.any(nonzero) and not np.any(np.abs(result) >= np.finfo(np.float64).tiny)
     if lost or not np.all(np.isfinite(result)):
-        decimal = (np.log2(largest) + exponent) * np.log10(2.0)
+        exponents = np.broadcast_to(exponent, array.shape)[nonzero]
+        decimal = np.max(np.log2(np.abs(array[nonzero])) + exponents) * np.log10(2.0)
         raise OutOfRange(
             f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; "
             "multiply the inputs or the targets by a constant so that both are of order one."

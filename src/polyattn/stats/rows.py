@@ -20,6 +20,7 @@ from polyattn.scaling import (
     exponent_for,
     largest_magnitude,
     require_comparable,
+    require_weighable,
 )
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
@@ -73,13 +74,15 @@ class Rows:
         sample_weight: ArrayLike | None = None,
         n_dims: int | None = None,
         n_outputs: int | None = None,
+        keep_integers: bool = False,
     ) -> Rows:
         """Validate everything once; ``n_dims`` and ``n_outputs`` are required sizes, if known.
 
         ``Y=None`` gives rows of zero outputs, for statistics of the inputs alone.
+        ``keep_integers``: the caller does not rely on float64 where it cannot hold the tokens.
         """
         bias = require_flag("bias", bias)
-        batch = as_batch(X, n_dims=n_dims)
+        batch = as_batch(X, n_dims=n_dims, keep_integers=keep_integers)
         if Y is None:
             targets = np.empty((batch.n_rows(mode), 0))
         else:
@@ -87,14 +90,17 @@ class Rows:
         weights = as_weights(sample_weight, batch)
         sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
         require_comparable(np.append(sizes, 1.0) if bias else sizes)
-        largest = float(sizes.max())
+        largest = max(float(sizes.max()), 1.0) if bias else float(sizes.max())
+        exponent = exponent_for(largest)
+        if weights is not None:
+            require_weighable(float(weights.max()), float(np.ldexp(largest, -(exponent or 0))))
         return cls(
             batch,
             targets,
             weights,
             mode,
             bias,
-            exponent_for(max(largest, 1.0) if bias else largest),
+            exponent,
             exponent_for(largest_magnitude(pieces(targets))),
         )
 

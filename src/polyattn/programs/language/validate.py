@@ -58,6 +58,11 @@ def term_refusals(term: Term, schema: Schema) -> Iterator[str]:
     yield from _conditions(term)
     if not isfinite(term.weight) or term.weight == 0.0:
         yield f"its weight must be a finite number other than 0; got {term.weight!r}"
+    elif float(term.weight) != term.weight:
+        yield (
+            f"its weight must be a number that float64 holds, as layers do; {term.weight!r} "
+            f"would be rounded to {float(term.weight):.17g}"
+        )
 
 
 def pattern_refusals(pattern: Pattern, schema: Schema) -> Iterator[str]:
