@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import TypeAlias
 
 from polyattn.programs.language.exact import Exact, exact
@@ -48,7 +49,7 @@ class Head:
 
 def lower(term: Term, schema: Schema) -> Iterator[Head]:
     """The heads of a term, one for each value of the variables that both sides share."""
-    shared = _shared(term)
+    shared = shared_variables(term)
     for known in _choices({name: term.variables[name] for name in shared}, term.where, {}):
         value = _entries(term, term.read, term.write, known, schema, exact(term.weight))
         attn = _entries(term, term.query, term.match, known, schema, 1)
@@ -56,7 +57,16 @@ def lower(term: Term, schema: Schema) -> Iterator[Head]:
             yield Head(value, attn)
 
 
-def _shared(term: Term) -> set[str]:
+def n_entries(term: Term) -> int:
+    """How many entries the heads of a term have at most: what lowering it costs."""
+    shared = shared_variables(term)
+    written = {*term.write.variables, *term.read.variables} - shared
+    asked = {*term.match.variables, *term.query.variables} - shared
+    of_head = sum(prod(len(term.variables[name].parts) for name in own) for own in (written, asked))
+    return prod(len(term.variables[name].parts) for name in shared) * of_head
+
+
+def shared_variables(term: Term) -> set[str]:
     """The variables s: those on both sides, and those that a condition ties to the other side."""
     written = {*term.write.variables, *term.read.variables}
     asked = {*term.match.variables, *term.query.variables}
