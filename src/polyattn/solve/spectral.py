@@ -36,13 +36,16 @@ def solve_root(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Soluti
         return _wide_ridge(root, rhs, ridge, rank_tolerance(root.shape[1], n_rows))
     if ridge > 0:
         return _tall_ridge(root, rhs, ridge, n_rows)
-    scale = column_scale(np.sqrt(np.einsum("mp,mp->p", root, root)))
+    norms = np.sqrt(np.einsum("mp,mp->p", root, root))
+    scale = column_scale(norms)
     tolerance = rank_tolerance(root.shape[1], n_rows)
     rcond = _triangular_rcond(root, scale)
     if rcond > tolerance:
         theta = solve_triangular(root, rhs)
         return Solution(theta, root.shape[1], _power(rhs - root @ theta), 1.0 / rcond, 0.0)
     left, sigma, right = np.linalg.svd(root / scale, full_matrices=False)
+    # Rounding in the place of a zero column would be magnified: no other scale is comparable.
+    right[:, norms == 0] = 0.0
     rank = int(np.count_nonzero(sigma > tolerance * max(sigma[0], 1.0)))
     projected = left[:, :rank].T @ rhs
     theta = minimum_norm(right[:rank].T, sigma[:rank], projected, scale)
@@ -63,6 +66,7 @@ def solve_gram(
     equilibrated = gram / scale / scale[:, None]
     equilibrated[np.diag_indices_from(equilibrated)] += ridge / scale**2
     eigenvalues, vectors = np.linalg.eigh(equilibrated)
+    vectors[equilibrated.diagonal() == 0] = 0.0  # as in solve_root
     kept = eigenvalues > EPS * 10.0 * p * max(float(eigenvalues[-1]), 1.0)
     rank, sigma = int(np.count_nonzero(kept)), np.sqrt(eigenvalues[kept])
     projected = vectors[:, kept].T @ (cross / scale[:, None]) / sigma[:, None]
