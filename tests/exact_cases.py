@@ -1,8 +1,4 @@
-"""Small least-squares problems of every kind and scale, and the judge of a fit to them.
-
-A case is drawn from its number.  The truth is rational (``exact_least_squares``); a fit may be
-away from it by a modest multiple of eps times the condition number that it states.
-"""
+"""Small least-squares problems of every kind and scale, each drawn from its number."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,22 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import polyattn as pa
-from exact_least_squares import ExactProblem, design, nearest, numbers
-from planted import EPS
-from polyattn.reference.features import norm_weights
+from exact_least_squares import ExactProblem, design, numbers
 from polyattn.sequences import MODES
 
 #: Every way to a solution: the solvers by name, and the two statistics.
 SOLVERS = ("auto", "primal", "dual", "direct", "iterative", "moments", "factor")
-
-#: Ways that see the features only through sums of their squares, or through a kernel.
-SQUARING = ("dual", "moments")
-
-#: Errors in units of eps * p * condition; the largest of 35,000 fits was 14.
-MODEST = 60.0
-
-#: What the iterative solver promises of its gradient, in place of eps.
-GRADIENT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -44,11 +29,17 @@ class Case:
     units: bool  # whether coordinates differ in size
 
     @property
-    def Y(self) -> NDArray | list[NDArray]:
+    def targets(self) -> NDArray | list[NDArray]:
         """The targets in the form that the mode asks for."""
         if self.mode == "last":
             return self.rows
         return np.split(self.rows, np.cumsum([len(x) for x in self.X])[:-1])
+
+    @property
+    def row_weights(self) -> NDArray[np.float64]:
+        """The weight of each row, (rows,)."""
+        given = np.ones(len(self.X)) if self.weights is None else self.weights
+        return np.repeat(given, [1 if self.mode == "last" else len(x) for x in self.X])
 
     @cached_property
     def exact(self) -> ExactProblem:
@@ -60,10 +51,15 @@ class Case:
         if solver in ("moments", "factor"):
             make = pa.Moments if solver == "moments" else pa.TriangularFactor
             statistics = make(self.X[0].shape[1], self.rows.shape[1], **options)
-            statistics.update(self.X, self.Y, self.weights)
+            statistics.update(self.X, self.targets, self.weights)
             return pa.fit(statistics=statistics, ridge=self.ridge)
         return pa.fit(
-            self.X, self.Y, ridge=self.ridge, sample_weight=self.weights, solver=solver, **options
+            self.X,
+            self.targets,
+            ridge=self.ridge,
+            sample_weight=self.weights,
+            solver=solver,
+            **options,
         )
 
 
@@ -150,154 +146,3 @@ def _ridge(
         return 0.0
     psi = numbers(design(X, mode, bias))
     return share * float(np.mean(psi**2)) * (1.0 if weights is None else float(weights.max()))
-
-
-# The judge ----------------------------------------------------------------------------------
-
-
-class Judge:
-    """How far a fit is from the truth, in units of what rounding explains."""
-
-    def __init__(self, case: Case) -> None:
-        exact = case.exact
-        self.case, self.rank = case, exact.rank
-        self.s = norm_weights(exact.width)
-        lengths = [1 if case.mode == "last" else len(x) for x in case.X]
-        given = np.ones(len(case.X)) if case.weights is None else case.weights
-        self.root = np.sqrt(np.repeat(given, lengths))[:, None]
-        self.phi = self.root * numbers(exact.psi) / self.s
-        self.targets = self.root * case.rows
-        self.predicted = self.root * numbers(exact.predicted)
-        self.theta = numbers(exact.coef) * self.s[:, None]
-        self.power, self.total = nearest(exact.residual_power), float(np.sum(self.root**2))
-        stacked = np.concatenate([self.phi, np.sqrt(case.ridge) * np.eye(len(self.s))])
-        norms = np.linalg.norm(stacked, axis=0)
-        self.columns = np.where(norms > 0, norms, 1.0)
-        kept = len(self.s) if case.ridge else self.rank
-        self.plain_condition = _condition(stacked, kept)
-        self.condition = _condition(stacked / self.columns, kept)
-        # A kernel of more rows than its rank has eigenvalues of zero, and then the ridge alone.
-        surplus = len(self.phi) > self.rank and case.ridge > 0
-        smallest = np.sqrt(case.ridge) / np.linalg.norm(stacked, 2) if surplus else 1.0
-        self.kernel_condition = max(self.plain_condition, 1.0 / smallest)
-
-    @property
-    def is_unique(self) -> bool:
-        """Whether coefficients may be compared one by one."""
-        return self.case.ridge > 0 or self.rank == len(self.s)
-
-    def complaints(self, result: pa.FitResult, solver: str) -> list[str]:
-        """All that is wrong with a fit; empty if nothing is."""
-        level = self.level(result, solver)
-        if isinstance(level, str):
-            return [level] if level else []
-        said = str(result.outcome)
-        if solver == "moments" and "second moments" in said:
-            return self._own_risk(result)
-        found = [
-            self._predictions(result, level),
-            self._coefficients(result, solver, level),
-            self._risk(result, solver, level),
-            self._fresh(result, solver, level),
-            *self._rank(result, solver),
-        ]
-        return [text for text in found if text]
-
-    def level(self, result: pa.FitResult, solver: str) -> float | str:
-        """The relative error of predictions that rounding explains; or a complaint, or ""."""
-        if solver == "iterative":
-            if "approximation" in str(result.outcome):
-                return "".join(self._own_risk(result))
-            return MODEST * GRADIENT * self.condition
-        stated = result.condition
-        if stated is None:
-            return f"no condition number; true {self.condition:.1e}"
-        by_kernel = solver == "dual" or len(self.phi) < len(self.s)
-        true = max(self.condition, self.kernel_condition if by_kernel else 0.0)
-        if stated > 100 * len(self.s) * true:
-            return f"states condition {stated:.1e}, true {true:.1e}"
-        squared = solver in SQUARING and result.solver != "direct"
-        return MODEST * EPS * len(self.s) * stated ** (2 if squared else 1)
-
-    def _theta(self, result: pa.FitResult) -> NDArray:
-        return result.coef.reshape(len(result.coef), -1).T * self.s[:, None]
-
-    def _outputs(self, result: pa.FitResult) -> NDArray:
-        outputs = result.predict(self.case.X)
-        return self.root * (outputs if self.case.mode == "last" else np.concatenate(outputs))
-
-    def _predictions(self, result: pa.FitResult, level: float) -> str:
-        error = _length(self._outputs(result) - self.predicted)
-        return _compare("predictions", error, level * _length(self.targets))
-
-    def coefficient_limit(self, solver: str, level: float) -> float:
-        """eps kappa (||D theta|| + kappa ||r||), as for least squares; or by normal equations."""
-        own = self.columns if self.is_unique else np.full(len(self.s), self.columns.max())
-        size = _length(own[:, None] * self.theta)
-        residual = np.sqrt(self.power + self.case.ridge * _length(self.theta) ** 2)
-        kappa = self.condition
-        if solver == "iterative":
-            return level * kappa * (size + _length(self.targets))
-        if solver in SQUARING:
-            return level * (size + _length(self.targets))
-        return level * (size + kappa * residual)
-
-    def _coefficients(self, result: pa.FitResult, solver: str, level: float) -> str:
-        if not self.is_unique and self.case.units:
-            return ""  # of least norm only as far as residuals allow it
-        own = self.columns if self.is_unique else np.full(len(self.s), self.columns.max())
-        error = _length(own[:, None] * (self._theta(result) - self.theta))
-        return _compare("coefficients", error, self.coefficient_limit(solver, level))
-
-    def _fresh(self, result: pa.FitResult, solver: str, level: float) -> str:
-        if not self.is_unique and self.case.units:
-            return ""
-        case = self.case
-        psi = design(case.fresh, case.mode, case.bias)
-        outputs = result.predict(case.fresh)
-        outputs = outputs if case.mode == "last" else np.concatenate(outputs)
-        own = self.columns if self.is_unique else np.full(len(self.s), self.columns.max())
-        reach = np.linalg.norm(numbers(psi) / self.s / own, axis=1)
-        limit = reach * self.coefficient_limit(solver, level)
-        error = np.linalg.norm(outputs - numbers(psi * case.exact.coef), axis=1)
-        worst = int(np.argmax(error - limit))
-        return _compare("fresh outputs", float(error[worst]), float(limit[worst]))
-
-    def _risk(self, result: pa.FitResult, solver: str, level: float) -> str:
-        error = abs(result.risk * self.total - self.power)
-        size = _length(self.targets)
-        # Squared errors are flat at the optimum; sums of squares cancel to eps ||y||^2.
-        limit = (level * size) ** 2 + 2 * level * size * np.sqrt(self.power)
-        if solver in SQUARING:
-            limit += level * size**2
-        return _compare("risk", error, limit + MODEST * EPS * self.power)
-
-    def _rank(self, result: pa.FitResult, solver: str) -> list[str]:
-        if self.case.ridge or solver == "iterative" or self.condition > 1e9:
-            return []
-        return [] if result.rank == self.rank else [f"rank {result.rank}, true {self.rank}"]
-
-    def _own_risk(self, result: pa.FitResult) -> list[str]:
-        """An approximation states the risk that it has."""
-        power = _length(self.targets - self._outputs(result)) ** 2
-        slack = (
-            _length(self.columns[:, None] * self._theta(result)) ** 2 + _length(self.targets) ** 2
-        )
-        error = abs(result.risk * self.total - power)
-        text = _compare("own risk", error, MODEST * EPS * len(self.s) * slack)
-        return [text] if text else []
-
-
-def _condition(matrix: NDArray, rank: int) -> float:
-    sigma = np.linalg.svd(matrix, compute_uv=False)
-    smallest = max(sigma[rank - 1], EPS * sigma[0]) if rank else 0.0
-    return float(sigma[0] / smallest) if smallest else 1.0
-
-
-def _length(array: NDArray) -> float:
-    return float(np.linalg.norm(array))
-
-
-def _compare(what: str, error: float, limit: float) -> str:
-    limit = max(limit, float(np.finfo(np.float64).tiny))
-    return "" if error <= limit else f"{what}: off by {error:.1e}, allowed {limit:.1e}"

@@ -11,7 +11,8 @@ import pytest
 
 import planted
 import polyattn as pa
-from exact_cases import SOLVERS, Case, Judge, draw
+from exact_cases import SOLVERS, Case, draw
+from exact_judge import Answer, Judge
 from exact_least_squares import ExactProblem, nearest, numbers, squared_norm_weights
 from polyattn.reference import erm, features
 from polyattn.sequences import MODES
@@ -26,7 +27,7 @@ def complaints_of(first: int, stop: int) -> list[str]:
         case = draw(number)
         judge = Judge(case)
         for solver in SOLVERS:
-            wrong = judge.complaints(case.fit(solver), solver)
+            wrong = judge.complaints(Answer.of(case.fit(solver), case), solver)
             found += [f"case {number}, {solver}: {text}" for text in wrong]
     return found
 
@@ -48,9 +49,10 @@ def test_the_judge_sees_what_is_wrong():
     cases = [case for case in map(draw, range(60)) if 1e-3 < _share(case) < 1e3]
     assert len(cases) > 10
     for case in cases:
-        judge, good = Judge(case), case.fit("direct")
+        judge, good = Judge(case), Answer.of(case.fit("direct"), case)
         assert judge.complaints(good, "direct") == []
-        assert judge.complaints(replace(case, ridge=2 * case.ridge).fit("direct"), "direct")
+        other = Answer.of(replace(case, ridge=2 * case.ridge).fit("direct"), case)
+        assert judge.complaints(other, "direct")
         size = np.linalg.norm(judge.columns[:, None] * judge.theta)
         allowed = judge.coefficient_limit("direct", judge.level(good, "direct")) / size
         wrong = replace(good, coef=good.coef * (1 + 3 * allowed))
@@ -61,7 +63,7 @@ def test_the_judge_sees_what_is_wrong():
 
 def test_the_judge_sees_a_wrong_rank():
     case = next(c for c in map(draw, range(60)) if c.ridge == 0)
-    good = case.fit("direct")
+    good = Answer.of(case.fit("direct"), case)
     wrong = replace(good, rank=good.rank + 1)
     assert any("rank" in text for text in Judge(case).complaints(wrong, "direct"))
 
@@ -114,10 +116,10 @@ def test_the_iterative_solver_sees_small_features_beside_large_ones(size, ridge)
     X, rows = rng.standard_normal((60, 4, 3)), rng.standard_normal((60, 1))
     X[..., 2] *= size
     case = Case(0, list(X), rows, "last", False, ridge, None, list(X[:3]), True)
-    result = case.fit("iterative")
-    assert Judge(case).complaints(result, "iterative") == []
-    assert "approximation" not in str(result.outcome)
-    assert ("equal size" in str(result.outcome)) == (ridge == 0)
+    answer = Answer.of(case.fit("iterative"), case)
+    assert Judge(case).complaints(answer, "iterative") == []
+    assert "approximation" not in answer.said
+    assert ("equal size" in answer.said) == (ridge == 0)
 
 
 def _share(case: Case) -> float:
