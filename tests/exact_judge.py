@@ -113,7 +113,20 @@ class Judge:
 
     def _predictions(self, answer: Answer, level: float) -> str:
         error = _length(self.root * answer.outputs - self.predicted)
-        return _compare("predictions", error, level * _length(self.targets))
+        return _compare("predictions", error, self._output_limit(answer, level))
+
+    def _output_limit(self, answer: Answer, level: float) -> float:
+        size = _length(self.targets)
+        limit = level * size
+        if self.is_comparable or answer.coef is None:
+            return limit
+        # The norm is smallest in true units, of which large features magnify the rounding.
+        return min(limit + 2 * EPS * len(self.s) * self._size(answer), max(limit, 1e-6 * size))
+
+    def _size(self, answer: Answer) -> float:
+        """What is added up in the outputs of coefficients: ||D theta||."""
+        found = answer.coef.reshape(len(answer.coef), -1).T * self.s[:, None]
+        return _length(self.columns[:, None] * found)
 
     def coefficient_limit(self, solver: str, level: float) -> float:
         """eps kappa (||D theta|| + kappa ||r||), as for least squares; or by normal equations."""
@@ -146,11 +159,11 @@ class Judge:
 
     def _risk(self, answer: Answer, solver: str, level: float) -> str:
         error = abs(answer.risk * self.total - self.power)
-        size = _length(self.targets)
-        # Squared errors are flat at the optimum; sums of squares cancel to eps ||y||^2.
-        limit = (level * size) ** 2 + 2 * level * size * np.sqrt(self.power)
+        outputs = self._output_limit(answer, level)
+        limit = outputs**2 + 2 * outputs * np.sqrt(self.power)
         if solver in SQUARING:
-            limit += level * size**2
+            # Sums of squares cancel.
+            limit += level * _length(self.targets) ** 2
         return _compare("risk", error, limit + MODEST * EPS * self.power)
 
     def _rank(self, answer: Answer, solver: str) -> list[str]:
@@ -163,8 +176,7 @@ class Judge:
         outputs = self.root * answer.outputs
         slack = _length(outputs) ** 2 + _length(self.targets) ** 2
         if answer.coef is not None:
-            found = answer.coef.reshape(len(answer.coef), -1).T * self.s[:, None]
-            slack += _length(self.columns[:, None] * found) ** 2
+            slack += self._size(answer) ** 2
         error = abs(answer.risk * self.total - _length(self.targets - outputs) ** 2)
         text = _compare("own risk", error, MODEST * EPS * len(self.s) * slack)
         return [text] if text else []

@@ -122,6 +122,27 @@ def test_the_iterative_solver_sees_small_features_beside_large_ones(size, ridge)
     assert ("equal size" in answer.said) == (ridge == 0)
 
 
+def test_the_smallest_norm_is_reached_where_features_differ_moderately():
+    """A column of 2446 beside one of 5, a constant and a zero coordinate: rank 5 of 18."""
+    case = draw(3395)
+    judge = Judge(case)
+    for solver in ("direct", "factor", "primal"):
+        result = case.fit(solver)
+        assert judge.complaints(Answer.of(result, case), solver) == []
+        size = np.linalg.norm(result.coef.reshape(len(result.coef), -1) * judge.s)
+        assert size == pytest.approx(np.linalg.norm(judge.theta), rel=1e-9)
+        assert "would cost more than rounding" not in str(result.outcome)
+
+
+def test_where_the_smallest_norm_would_cost_residuals_the_outcome_says_so():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((40, 4, 3))
+    X[..., 2] = 1e6 * (X[..., 0] + X[..., 1])
+    result = pa.fit(X, rng.standard_normal(40), solver="direct")
+    assert result.outcome.name == "minimum_norm"
+    assert "would cost more than rounding" in str(result.outcome)
+
+
 def _share(case: Case) -> float:
     """The ridge beside the mean power of the features."""
     weights = 1.0 if case.weights is None else float(case.weights.max())

@@ -17,6 +17,11 @@ from polyattn.solve.outcome import Solution
 
 EPS = float(np.finfo(np.float64).eps)
 
+NORM_NOT_REACHED = (
+    " Its norm was reduced only as far as the errors stay the same: the features differ so much in "
+    "size that the smallest norm would cost more than rounding."
+)
+
 # Refinements of the minimum norm; they end sooner when the residual stops falling.
 MAX_REFINEMENTS = 8
 
@@ -48,10 +53,13 @@ def solve_root(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Soluti
     right[:, norms == 0] = 0.0
     rank = int(np.count_nonzero(sigma > tolerance * max(sigma[0], 1.0)))
     projected = left[:, :rank].T @ rhs
-    theta = minimum_norm(right[:rank].T, sigma[:rank], projected, scale)
-    theta = _at_no_cost(theta, right, sigma, projected, scale, tolerance * _length(rhs))
     condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
-    return Solution(theta, rank, _power(rhs - root @ theta), condition, 0.0)
+    least = minimum_norm(right[:rank].T, sigma[:rank], projected, scale)
+    # Outputs are known up to rounding times the condition number.
+    allowed = tolerance * condition * _length(rhs)
+    theta = _at_no_cost(least, right, sigma, projected, scale, allowed)
+    note = "" if theta is least else NORM_NOT_REACHED
+    return Solution(theta, rank, _power(rhs - root @ theta), condition, 0.0, note)
 
 
 def solve_gram(

@@ -1,0 +1,152 @@
+"""Predictions change with the data exactly as theory says, by every solver and statistic.
+
+The answer to a changed problem is brought back and judged by the rational optimum of the original
+one, to a multiple of eps times the condition number that the fit states.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import polyattn as pa
+from exact_cases import SOLVERS, Case, draw
+from exact_judge import Answer, Judge
+from invariances import (
+    CHANGES,
+    Change,
+    few,
+    in_parts,
+    many,
+    numbers_of_cases,
+    seeds,
+    signed_factors,
+)
+
+
+def check_change(change: Change, number: int, factor: float, seed: int) -> None:
+    case = change.case(number)
+    changed, back = change.make(case, factor, np.random.default_rng(seed))
+    judge = Judge(case)
+    for solver in SOLVERS:
+        answer = back(Answer.of(changed.fit(solver), changed))
+        assert judge.complaints(answer, solver) == [], (change.name, case.number, solver)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+@given(number=numbers_of_cases, factor=signed_factors, seed=seeds)
+@few
+def test_a_changed_problem_has_the_changed_answer(change, number, factor, seed):
+    check_change(change, number, factor, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+@given(number=numbers_of_cases, factor=signed_factors, seed=seeds)
+@many
+def test_many_changed_problems_have_the_changed_answer(change, number, factor, seed):
+    check_change(change, number, factor, seed)
+
+
+def test_a_change_that_is_not_undone_is_seen():
+    """Negative control: each change that moves the answer is noticed if nobody goes back."""
+    rng = np.random.default_rng(0)
+    for change in CHANGES:
+        if change.name in ("tokens x c", "targets x c", "sequences permuted"):
+            case = change.case(3)
+            changed, _ = change.make(case, 3.0, rng)
+            answer = Answer.of(changed.fit("direct"), changed)
+            assert Judge(case).complaints(answer, "direct"), change.name
+
+
+# Powers of two ------------------------------------------------------------------------------
+
+
+def check_powers_of_two(number: int, tokens: int, targets: int, weights: int) -> None:
+    """Multiplication by powers of two commutes with rounding: every bit is the same."""
+    case = next(c for c in map(draw, range(number, number + 100)) if not c.bias)
+    given_weights = np.ones(len(case.X)) if case.weights is None else case.weights
+    case = Case(**vars_of(case) | {"weights": given_weights})
+    scaled = Case(**vars_of(case) | {
+        "X": [np.ldexp(x, tokens) for x in case.X], "rows": np.ldexp(case.rows, targets),
+        "weights": np.ldexp(given_weights, 2 * weights),
+        "ridge": float(np.ldexp(case.ridge, 6 * tokens + 2 * weights)),
+    })  # fmt: skip
+    for solver in SOLVERS:
+        one, other = case.fit(solver), scaled.fit(solver)
+        assert one.outcome.name == other.outcome.name
+        assert (one.rank, one.condition) == (other.rank, other.condition), solver
+        assert np.array_equal(np.ldexp(one.coef, targets - 3 * tokens), other.coef), solver
+        assert np.ldexp(one.risk, 2 * targets) == other.risk, solver
+
+
+powers = st.integers(-60, 60)
+
+
+@given(number=numbers_of_cases, tokens=powers, targets=powers, weights=powers)
+@few
+def test_powers_of_two_change_no_bit(number, tokens, targets, weights):
+    check_powers_of_two(number, tokens, targets, weights)
+
+
+@pytest.mark.slow
+@given(number=numbers_of_cases, tokens=powers, targets=powers, weights=powers)
+@many
+def test_powers_of_two_change_no_bit_of_many(number, tokens, targets, weights):
+    check_powers_of_two(number, tokens, targets, weights)
+
+
+# Batches ------------------------------------------------------------------------------------
+
+cut_lists = st.lists(st.integers(1, 50), max_size=4)
+
+
+def check_parts(number: int, cuts: list[int], merged: bool) -> None:
+    case = draw(number)
+    judge = Judge(case)
+    for make, solver in ((pa.Moments, "moments"), (pa.TriangularFactor, "factor")):
+        statistics = in_parts(case, make, cuts, merged)
+        answer = Answer.of(pa.fit(statistics=statistics, ridge=case.ridge), case)
+        assert judge.complaints(answer, solver) == [], solver
+        assert statistics.n_sequences == len(case.X)
+        assert statistics.n_rows == len(case.rows)
+
+
+@given(number=numbers_of_cases, cuts=cut_lists, merged=st.booleans())
+@few
+def test_parts_add_up(number, cuts, merged):
+    check_parts(number, cuts, merged)
+
+
+@pytest.mark.slow
+@given(number=numbers_of_cases, cuts=cut_lists, merged=st.booleans())
+@many
+def test_many_parts_add_up(number, cuts, merged):
+    check_parts(number, cuts, merged)
+
+
+# Kinds of numbers ---------------------------------------------------------------------------
+
+
+@given(number=numbers_of_cases)
+@few
+def test_float32_is_the_float64_of_the_same_value(number):
+    case = draw(number)
+    short = [x.astype(np.float32) for x in case.X]
+    if not all(np.isfinite(x).all() for x in short):
+        return
+    narrow = Case(**vars_of(case) | {"X": short, "rows": case.rows.astype(np.float32)})
+    wide = Case(**vars_of(case) | {
+        "X": [x.astype(np.float64) for x in short], "rows": narrow.rows.astype(np.float64),
+    })  # fmt: skip
+    for solver in SOLVERS:
+        one, other = narrow.fit(solver), wide.fit(solver)
+        assert np.array_equal(one.coef, other.coef), solver
+        assert one.risk == other.risk
+        for x, y in zip(one.predict(short), other.predict(wide.X), strict=True):
+            assert np.array_equal(x, y)
+
+
+def vars_of(case: Case) -> dict:
+    """The fields of a case, without what was computed of them."""
+    return {name: getattr(case, name) for name in case.__dataclass_fields__}
