@@ -46,7 +46,8 @@ class ExactProblem:
         return cls(design(X, mode, bias), matrix(rows), row_weights, rational(ridge), width)
 
     @cached_property
-    def _gram(self) -> fmpq_mat:
+    def gram(self) -> fmpq_mat:
+        """sum w psi psi^T, (p, p)."""
         return self._weighted.transpose() * self.psi
 
     @cached_property
@@ -58,12 +59,12 @@ class ExactProblem:
     @cached_property
     def rank(self) -> int:
         """The rank of the rows of positive weight."""
-        return int(self._gram.rref()[1])
+        return int(self.gram.rref()[1])
 
     @cached_property
     def coef(self) -> fmpq_mat:
         """The minimiser, (p, e), in the order (pair, query coordinate)."""
-        gram, cross = self._gram, self._weighted.transpose() * self.targets
+        gram, cross = self.gram, self._weighted.transpose() * self.targets
         sizes = squared_norm_weights(self.width)
         if self.ridge > 0:
             penalised = gram + self.ridge * diagonal(sizes)
