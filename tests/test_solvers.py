@@ -229,6 +229,70 @@ def test_ill_conditioned_features_are_solved_to_kappa_eps(road, mode, bits):
     assert task.condition / 100 < result.condition < task.condition * 100
 
 
+@pytest.mark.parametrize("bits", [6, 10, 14])
+def test_a_kernel_is_refined_to_kappa_eps(bits):
+    """Two sequences almost the same: the kernel alone would leave an error of kappa^2 eps."""
+    task = exact_task(f"nearly alike {bits}", "last", 0.0, "one output")
+    result = fit_by("dual", task)
+    assert 2**bits < task.condition < 2 ** (bits + 9)
+    # Rows are brought to one size, which may lower the condition number.
+    assert result.condition < 10 * task.condition
+    error = planted.relative_error(result.coef * task.s, task.coef * task.s)
+    assert error < task.tolerance("direct")
+    assert result.risk < (10 * EPS * task.condition) ** 2 * float(np.mean(task.rows**2))
+
+
+@pytest.mark.parametrize("ridge", [0.0, "loo", 1.0])
+@pytest.mark.parametrize("scale", [1e-11, 1e-6, 1e-3, 1e5])
+def test_the_dual_does_not_depend_on_the_size_of_tokens(scale, ridge):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 5, 12)), rng.standard_normal((40, 2))
+    fresh = rng.standard_normal((9, 5, 12))
+    scaled_ridge = ridge if isinstance(ridge, str) else ridge * scale**6
+    expected = pa.fit(X, Y, ridge=ridge, solver="direct")
+    found = pa.fit(scale * X, Y, ridge=scaled_ridge, solver="dual")
+    error = planted.relative_error(found.predict(scale * fresh), expected.predict(fresh))
+    assert error < 1e-12
+    assert found.risk == pytest.approx(expected.risk, rel=1e-9, abs=1e-28)
+
+
+@pytest.mark.parametrize("weights", ["tiny", "huge", "of all sizes"])
+def test_the_dual_does_not_depend_on_the_size_of_weights(weights):
+    """Independent rows are met exactly, whatever they weigh."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 5, 12)), rng.standard_normal((40, 2))
+    sizes = {"tiny": 1e-40, "huge": 1e40, "of all sizes": 10.0 ** rng.uniform(-40, 0, 40)}
+    sample_weight = np.broadcast_to(sizes[weights], 40)
+    found = pa.fit(X, Y, solver="dual", sample_weight=sample_weight)
+    assert planted.relative_error(found.coef, pa.fit(X, Y, solver="direct").coef) < 1e-12
+
+
+def test_sequences_of_zeros_leave_the_dual_as_it_is():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 5, 12)), rng.standard_normal((40, 2))
+    padded = np.concatenate([X, np.zeros((2, 5, 12))])
+    found = pa.fit(padded, np.concatenate([Y, np.ones((2, 2))]), solver="dual")
+    expected = pa.fit(X, Y, solver="dual")
+    np.testing.assert_allclose(found.coef, expected.coef, rtol=1e-12)
+    assert (found.rank, found.solver) == (40, "dual")
+    assert found.risk == pytest.approx(4 / 42)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-28])
+def test_a_singular_kernel_too_wide_for_its_features(monkeypatch, ridge):
+    """Repeated sequences: without a penalty eigenvalues find the mean of unlike targets."""
+    monkeypatch.setattr(dual, "FEATURE_NUMBERS", 0)
+    rng = np.random.default_rng(0)
+    X = 1e-3 * np.repeat(rng.standard_normal((20, 5, 12)), 2, axis=0)
+    Y = rng.standard_normal((40, 2)) if ridge == 0 else rng.standard_normal((20, 2)).repeat(2, 0)
+    found = pa.fit(X, Y, ridge=ridge, solver="dual")
+    expected = pa.fit(X, Y, ridge=ridge, solver="direct")
+    assert planted.relative_error(found.coef, expected.coef) < 1e-9
+    assert found.risk == pytest.approx(expected.risk, rel=1e-9, abs=1e-20)
+    assert found.rank == expected.rank
+    assert "singular to working precision" in str(found.outcome)
+
+
 @pytest.mark.parametrize("bits", [4, 6, 8, 10])
 def test_moments_alone_are_right_or_say_what_they_cannot_see(bits):
     task = exact_task(f"nearly flat {bits}", "last", 0.0, "one output")
@@ -280,8 +344,8 @@ def test_the_iterative_road_says_how_far_it_came(monkeypatch):
 @pytest.mark.parametrize("n_rows", [1, 6, 7, 8, 14, 15, 40])
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_the_blocks_of_the_dual(monkeypatch, n_rows, ridge):
-    """The kernel is mirrored and finished in blocks, here of 7 columns instead of 512."""
-    monkeypatch.setattr(dual, "MIRROR_BLOCK", 7)
+    """The kernel is finished and added up in blocks, here of 7 columns instead of 512."""
+    monkeypatch.setattr(dual, "COLUMN_BLOCK", 7)
     monkeypatch.setattr(kernel, "COLUMN_BLOCK", 7)
     rng = np.random.default_rng(n_rows)
     X, Y = rng.standard_normal((n_rows, 3, 4)), rng.standard_normal((n_rows, 2))
@@ -531,10 +595,11 @@ def integer_sequences(kind: str, mode: str, d: int, p: int, rng: np.random.Gener
     shape = {
         "wide": (max(1, p // (2 * per_sequence)), 3, d),
         "wide units": (4, 3, d),
+        "nearly alike": (4, 3, d),
         "square": (p // per_sequence, 3, d),
         "one token": (many, 1, d),
         "duplicates": (p // (2 * per_sequence), 3, d),
-    }.get(kind, (many, 3, d))
+    }.get(kind.rstrip(" 0123456789"), (many, 3, d))
     X = rng.integers(-3, 4, size=shape).astype(float)
     if kind == "flat":
         X[..., 1] = -X[..., 0]
@@ -552,6 +617,9 @@ def integer_sequences(kind: str, mode: str, d: int, p: int, rng: np.random.Gener
         scale = 2.0 ** int(kind.rsplit(maxsplit=1)[-1])
         X[..., 0] = scale * rng.integers(-3, 4, size=shape[:2])
         X[..., 1] += X[..., 0]
+    elif kind.startswith("nearly alike"):
+        X *= 2.0 ** int(kind.rsplit(maxsplit=1)[-1])
+        X[1] = X[0] + rng.integers(1, 4, size=X[1].shape)
     elif kind == "ragged":
         return [x[: 1 + i % 3] for i, x in enumerate(X)]
     return list(X)

@@ -20,6 +20,9 @@ ORDINARY_EXPONENT = 40
 # Coordinates may differ in size by this power of two: its sixth power is still above 2**-1000.
 COMPARABLE_EXPONENT = 160
 
+# Sixth powers of tokens times the largest weight lie within this power of two.
+WEIGHTED_EXPONENT = 1010
+
 # numpy finds the maxima of many short columns slowly, those of fewer and longer rows fast.
 WIDE_ROW = 512
 
@@ -78,6 +81,19 @@ def require_comparable(sizes: NDArray[np.float64]) -> None:
             f"the coordinates of X (the constant of bias included) are of sizes from "
             f"{known.min():.1e} to {known.max():.1e}; sums of their sixth-degree products do not "
             "fit float64. Rescale the coordinates so that they are of similar size."
+        )
+
+
+def require_weighable(largest_weight: float, token_size: float) -> None:
+    """Refuse weights that take sums of sixth-degree products of tokens out of float64."""
+    if largest_weight == 0.0 or token_size == 0.0:
+        return
+    exponent = np.log2(largest_weight) + 6.0 * np.log2(token_size)
+    if abs(exponent) > WEIGHTED_EXPONENT:
+        raise OutOfRange(
+            f"sums of sixth-degree products of tokens of size {token_size:.1e} times a "
+            f"sample_weight of {largest_weight:.3g} do not fit float64. Multiply all weights by a "
+            "constant so that the largest is of order one."
         )
 
 

@@ -3,58 +3,44 @@
 Accepts any data; meant for fewer rows than features (wide tokens).  Equals
 ``sklearn.kernel_ridge.KernelRidge(kernel="precomputed")`` with the kernel <G,G'> <x,x'>.
 
-The kernel and its Cholesky factor share one array: the factor below the diagonal, the kernel
-above it, so the residual can be refined without a second N x N array.
+Rows are first brought to size one by powers of two, so that neither the size of the tokens nor
+that of the weights changes a digit.  The kernel squares the condition number; residuals of the
+features themselves, solved for with the same factor, bring the lost digits back.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
-from polyattn.features.cubic import correlate
-from polyattn.features.kernel import kernel_lower
+from polyattn.features.cubic import apply_coef, correlate
+from polyattn.features.kernel import COLUMN_BLOCK, kernel_lower
 from polyattn.features.pairs import n_pairs, norm_weights
 from polyattn.parallel import map_pieces
-from polyattn.solve.auto import DIRECT_NUMBERS
 from polyattn.solve.direct import solve_direct
 from polyattn.solve.outcome import Solution
-from polyattn.solve.spectral import EPS
+from polyattn.solve.primal import as_coef
+from polyattn.solve.spectral import EPS, column_scale
 from polyattn.stats.rows import Rows
 
 # A kernel matrix better conditioned than this is solved by Cholesky and refined.
 SAFE_RCOND = 1e-12
 
-MIRROR_BLOCK = 256
+# Up to so many features (268 MB), a kernel that is singular to rounding is given up for them.
+FEATURE_NUMBERS = 1 << 25
 
 
 def solve_dual(rows: Rows, ridge: float) -> Solution:
     """The minimiser theta = sum_i alpha_i phi_i with (K + ridge) alpha = y."""
     pairs, queries, targets = gather(rows)
-    matrix = kernel_lower(pairs, queries)
-    diagonal = matrix.diagonal().copy()
-    _mirror(matrix)
-    norm = float(lapack.dlange("1", matrix)) + ridge
-    matrix[np.diag_indices_from(matrix)] += ridge
-    matrix, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
-    rcond = lapack.dpocon(matrix, norm, uplo="L")[0] if info == 0 else 0.0
-    if rcond <= SAFE_RCOND and rows.n_rows * rows.n_features <= DIRECT_NUMBERS:
-        # The kernel squares the condition number; what it lost is still in the features.
+    solution = _by_cholesky(pairs, queries, targets, ridge)
+    if solution is not None:
+        return solution
+    if rows.n_rows * rows.n_features <= FEATURE_NUMBERS:
+        # What the kernel lost by squaring is still in the features.
         return solve_direct(rows, ridge)
-    note = ""
-    if rcond > SAFE_RCOND:
-        alpha, residual = _refined(matrix, diagonal, targets, ridge)
-        rank, condition = len(diagonal), float(np.sqrt(1.0 / rcond))
-    else:
-        alpha, residual, rank, condition = _by_eigenvalues(matrix, diagonal, targets, ridge)
-        note = (
-            " The kernel matrix is singular to working precision: what is below 1e-7 of its "
-            "largest features was taken as zero."
-        )
-    theta = combine(pairs, queries, alpha)
-    power = float(np.sum(residual**2))
-    return Solution(theta, rank if ridge == 0 else None, power, condition, ridge, note)
+    return _by_eigenvalues(pairs, queries, targets, ridge)
 
 
 def gather(rows: Rows) -> tuple[NDArray, NDArray, NDArray]:
@@ -93,51 +79,76 @@ def combine(pairs: NDArray, queries: NDArray, alpha: NDArray) -> NDArray[np.floa
     return theta.reshape(q * d, n_outputs)
 
 
-def _refined(
-    matrix: NDArray, diagonal: NDArray, targets: NDArray, ridge: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """alpha after one refinement, and the residual y - K alpha."""
-    alpha, _ = lapack.dpotrs(matrix, np.asfortranarray(targets), lower=1)
-    residual = targets - _kernel_product(matrix, diagonal, alpha)
-    correction, _ = lapack.dpotrs(matrix, np.asfortranarray(residual - ridge * alpha), lower=1)
-    alpha = alpha + correction
-    return alpha, targets - _kernel_product(matrix, diagonal, alpha)
+def _by_cholesky(
+    pairs: NDArray, queries: NDArray, targets: NDArray, ridge: float
+) -> Solution | None:
+    """The minimiser with rows of size one; None unless the kernel is safely definite."""
+    units = _row_units(pairs, queries, ridge)
+    queries, targets = queries * units, targets * units[:, None]
+    matrix = kernel_lower(pairs, queries)
+    shift = (np.sqrt(ridge) * units) ** 2
+    # A row whose features are all zero meets no other: any positive number stands for it.
+    empty = matrix.diagonal() + shift == 0.0
+    shift[empty] = 1.0
+    matrix[np.diag_indices_from(matrix)] += shift
+    norm = _one_norm(matrix)
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+    rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0
+    if rcond <= SAFE_RCOND:
+        return None
+    alpha = lapack.dpotrs(factor, np.asfortranarray(targets), lower=1)[0]
+    theta = combine(pairs, queries, alpha)
+    # The residual is that of the features: its rounding is that of Phi theta, which the condition
+    # number magnifies once, where that of K alpha is magnified twice [Bjorck 1987].
+    missing = _residual(theta, pairs, queries, targets) - shift[:, None] * alpha
+    correction = lapack.dpotrs(factor, np.asfortranarray(missing), lower=1)[0]
+    theta += combine(pairs, queries, correction)
+    residual = _residual(theta, pairs, queries, targets) / units[:, None]
+    rank = None if ridge > 0 else len(units) - int(np.count_nonzero(empty))
+    return Solution(theta, rank, float(np.sum(residual**2)), float(np.sqrt(1 / rcond)), ridge)
 
 
-def _by_eigenvalues(
-    matrix: NDArray, diagonal: NDArray, targets: NDArray, ridge: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], int, float]:
-    """The pseudo-inverse where the kernel is singular: alpha, residual, rank, condition."""
-    kernel = np.triu(matrix, 1)
-    kernel += kernel.T
-    kernel[np.diag_indices_from(kernel)] = diagonal
-    values, vectors = np.linalg.eigh(kernel)
-    floor = EPS * 10.0 * len(values) * values[-1]
-    # Under a penalty smaller than rounding, an eigenvalue of pure rounding means zero.
-    kept = (values > floor) | (ridge > floor)
-    if not np.any(kept):
-        return np.zeros_like(targets), targets, 0, 1.0
+def _row_units(pairs: NDArray, queries: NDArray, ridge: float) -> NDArray[np.float64]:
+    """Powers of two u (N,) with u^2 (||phi||^2 + ridge) about one; 1 for a row of zeros."""
+    token_norms = np.sqrt(norm_weights(len(queries)) ** -2 @ pairs**2)
+    query_norms = np.sqrt(np.einsum("ln,ln->n", queries, queries))
+    return 1.0 / column_scale(np.hypot(token_norms * query_norms, np.sqrt(ridge)))
+
+
+def _by_eigenvalues(pairs: NDArray, queries: NDArray, targets: NDArray, ridge: float) -> Solution:
+    """The pseudo-inverse where the kernel is singular to rounding."""
+    values, vectors = np.linalg.eigh(kernel_lower(pairs, queries), UPLO="L")
+    # An eigenvalue of pure rounding has no features, whatever the penalty.
+    kept = values > EPS * 10.0 * len(values) * values[-1]
     shifted, basis = values[kept] + ridge, vectors[:, kept]
-    alpha = basis @ ((basis.T @ targets) / shifted[:, None])
-    condition = float(np.sqrt(shifted[-1] / shifted[0]))
-    return alpha, targets - kernel @ alpha, len(shifted), condition
+    theta = combine(pairs, queries, basis @ ((basis.T @ targets) / shifted[:, None]))
+    power = float(np.sum(_residual(theta, pairs, queries, targets) ** 2))
+    condition = float(np.sqrt(shifted[-1] / shifted[0])) if len(shifted) else 1.0
+    note = (
+        " The kernel matrix is singular to working precision: what is below 1e-7 of its "
+        "largest features was taken as zero."
+    )
+    return Solution(theta, len(shifted) if ridge == 0 else None, power, condition, ridge, note)
 
 
-def _kernel_product(matrix: NDArray, diagonal: NDArray, alpha: NDArray) -> NDArray[np.float64]:
-    """K alpha from the kernel above the diagonal of the shared array."""
-    product = blas.dsymm(1.0, matrix, np.asfortranarray(alpha), lower=0)
-    return product + (diagonal - matrix.diagonal())[:, None] * alpha
+def _residual(
+    theta: NDArray, pairs: NDArray, queries: NDArray, targets: NDArray
+) -> NDArray[np.float64]:
+    """y - Phi theta, shape (N, e)."""
+    return targets - apply_coef(as_coef(theta, len(queries)), pairs, queries).T
 
 
-def _mirror(matrix: NDArray) -> None:
-    """Copy the lower triangle to the upper one, block by block, in place."""
+def _one_norm(lower: NDArray) -> float:
+    """The largest column sum of |K| of a symmetric matrix, of which the lower half is given."""
 
-    def copy(start: int) -> None:
-        stop = min(start + MIRROR_BLOCK, len(matrix))
-        corner = np.tril(matrix[start:stop, start:stop])
-        matrix[start:stop, start:stop] = corner + np.tril(corner, -1).T
-        for below in range(stop, len(matrix), MIRROR_BLOCK):
-            rows = slice(below, below + MIRROR_BLOCK)
-            matrix[start:stop, rows] = matrix[rows, start:stop].T
+    def add_up(start: int) -> NDArray[np.float64]:
+        stop = min(start + COLUMN_BLOCK, len(lower))
+        part = np.abs(lower[start:, start:stop])
+        corner = np.tril(part[: stop - start])
+        part[: stop - start] = corner
+        sums = np.zeros(len(lower))
+        sums[start:] = part.sum(axis=1)
+        sums[start:stop] += part.sum(axis=0) - corner.diagonal()
+        return sums
 
-    map_pieces(copy, range(0, len(matrix), MIRROR_BLOCK))
+    return float(np.max(sum(map_pieces(add_up, range(0, len(lower), COLUMN_BLOCK)))))

@@ -38,7 +38,7 @@ def solve_root(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Soluti
     the result counts only what is inside the root.
     """
     if ridge > 0 and len(root) < root.shape[1]:
-        return _wide_ridge(root, rhs, ridge, rank_tolerance(root.shape[1], n_rows))
+        return _wide_ridge(root, rhs, ridge)
     if ridge > 0:
         return _tall_ridge(root, rhs, ridge, n_rows)
     norms = np.sqrt(np.einsum("mp,mp->p", root, root))
@@ -138,15 +138,20 @@ def _tall_ridge(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Solut
     return replace(solution, rank=None, residual_power=power, ridge=ridge)
 
 
-def _wide_ridge(root: NDArray, rhs: NDArray, ridge: float, tolerance: float) -> Solution:
-    """theta = V diag(sigma / (sigma^2 + ridge)) U^T rhs: no square of the condition number."""
-    left, sigma, right = np.linalg.svd(root, full_matrices=False)
-    floor = tolerance * sigma[0]
-    # Under a penalty smaller than rounding, a singular value of pure rounding means zero.
-    kept = (sigma > floor) | (ridge >= floor**2)
-    filtered = np.where(kept, sigma / (sigma**2 + ridge), 0.0)
-    theta = right.T @ (filtered[:, None] * (left.T @ rhs))
-    condition = float(np.sqrt((sigma[0] ** 2 + ridge) / (sigma[-1] ** 2 + ridge)))
+def _wide_ridge(root: NDArray, rhs: NDArray, ridge: float) -> Solution:
+    """Ridge as the least ||theta||^2 + ||z||^2 with root theta + sqrt(ridge) z = rhs.
+
+    The rows of (root, sqrt(ridge) I) are independent, so their QR factors solve it: row-wise
+    backward stable [Demmel, Higham 1993], and nothing has to be called zero.
+    """
+    n_rows, p = root.shape
+    augmented = np.concatenate([root.T, np.sqrt(ridge) * np.eye(n_rows)])
+    basis, triangle = qr(augmented, mode="economic", overwrite_a=True, check_finite=False)
+    inside = solve_triangular(triangle, rhs, trans="T", check_finite=False)
+    theta = basis[:p] @ inside
+    # Rows may differ in size by their weights: that is not a matter of condition.
+    scale = column_scale(np.linalg.norm(triangle, axis=0))
+    condition = 1.0 / _triangular_rcond(triangle, scale)
     return Solution(theta, None, _power(rhs - root @ theta), condition, ridge)
 
 

@@ -20,6 +20,7 @@ from polyattn.scaling import (
     exponent_for,
     largest_magnitude,
     require_comparable,
+    require_weighable,
 )
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
@@ -87,14 +88,17 @@ class Rows:
         weights = as_weights(sample_weight, batch)
         sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
         require_comparable(np.append(sizes, 1.0) if bias else sizes)
-        largest = float(sizes.max())
+        largest = max(float(sizes.max()), 1.0) if bias else float(sizes.max())
+        exponent = exponent_for(largest)
+        if weights is not None:
+            require_weighable(float(weights.max()), float(np.ldexp(largest, -(exponent or 0))))
         return cls(
             batch,
             targets,
             weights,
             mode,
             bias,
-            exponent_for(max(largest, 1.0) if bias else largest),
+            exponent,
             exponent_for(largest_magnitude(pieces(targets))),
         )
 
