@@ -5,7 +5,7 @@ says of the original one.  So the answer to any change of a problem is judged by
 of the problem itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -200,13 +200,18 @@ CHANGES = (
 )
 
 
-def in_parts(case: Case, make: type, cuts: list[int], merged: bool):
-    """Statistics of the case from consecutive parts: by updates, or by adding statistics."""
+def parts_of(case: Case, cuts: list[int]) -> Iterator[tuple]:
+    """Consecutive parts of a case as (X, targets, weights), none of them empty."""
     borders = [0, *sorted({cut % len(case.X) for cut in cuts} - {0}), len(case.X)]
-    new = partial(make, case.X[0].shape[1], case.rows.shape[1], case.mode, case.bias)
-    targets, total = case.targets, new()
     for first, stop in pairwise(borders):
         weights = None if case.weights is None else case.weights[first:stop]
-        part = (case.X[first:stop], targets[first:stop], weights)
+        yield case.X[first:stop], case.targets[first:stop], weights
+
+
+def in_parts(case: Case, make: type, cuts: list[int], merged: bool):
+    """Statistics of the case from consecutive parts: by updates, or by adding statistics."""
+    new = partial(make, case.X[0].shape[1], case.rows.shape[1], case.mode, case.bias)
+    total = new()
+    for part in parts_of(case, cuts):
         total = total + new().update(*part) if merged else total.update(*part)
     return total
