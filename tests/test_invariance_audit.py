@@ -57,6 +57,12 @@ def test_many_least_risks_are_rational_ones(number):
     check_minimiser(number)
 
 
+@pytest.mark.parametrize("number", [853, 1703, 2056, 2083, 3340])
+def test_dependent_coordinates_leave_no_doubt_about_the_risk(number):
+    """Rounding in few columns was taken for a small but independent one."""
+    check_minimiser(number)
+
+
 def check_optimal(number: int) -> None:
     case = unpenalised(number)
     for solver in ACCURATE:

@@ -84,7 +84,9 @@ def same_figures(one: pa.Certificate, other: pa.Certificate, power: int = 0) -> 
 
 
 def check_powers(number: int, power: int) -> None:
-    case = next(c for c in map(unweighted, range(number, number + 100)) if not c.bias)
+    case = next(
+        c for c in map(unweighted, range(number, number + 100)) if not c.bias and c.exact.rank
+    )
     X = [np.ldexp(x, power) for x in case.X]
     one, other = certificate(case.X, case), certificate(X, case)
     assert same_figures(one, other, power), (one, other)
