@@ -22,6 +22,7 @@ from invariances import (
     seeds,
     signed_factors,
 )
+from planted import EPS
 
 
 def check_change(change: Change, number: int, factor: float, seed: int) -> None:
@@ -123,6 +124,30 @@ def test_parts_add_up(number, cuts, merged):
 @many
 def test_many_parts_add_up(number, cuts, merged):
     check_parts(number, cuts, merged)
+
+
+# Wide tokens, where the default is the dual ---------------------------------------------------
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-2, "loo", "gcv"])
+@pytest.mark.parametrize(("size", "weight"), [(1e-3, 1.0), (1e-6, 1.0), (1e-9, 1e-40), (1e9, 1e40)])
+def test_wide_tokens_and_weights_of_any_size(size, weight, ridge):
+    """16 coordinates, 60 sequences: an exact fit, or the same ridge in other units."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 5, 16)), rng.standard_normal((60, 2))
+    fresh, weights = rng.standard_normal((5, 5, 16)), rng.uniform(1, 2, 60)
+    unit = size**6 * weight
+    moved = ridge if isinstance(ridge, str) else ridge * 1e6 * unit
+    plain = ridge if isinstance(ridge, str) else ridge * 1e6
+    one = pa.fit(X, Y, ridge=plain, sample_weight=weights, solver="dual")
+    other = pa.fit(X * size, Y, ridge=moved, sample_weight=weights * weight, solver="dual")
+    tolerance = 1e3 * EPS * one.condition * np.abs(Y).max()
+    assert np.abs(other.predict(X * size) - one.predict(X)).max() <= tolerance
+    assert np.abs(other.predict(fresh * size) - one.predict(fresh)).max() <= tolerance
+    assert other.ridge == pytest.approx(one.ridge * unit, rel=1e-9)
+    if ridge == 0.0:
+        assert np.abs(other.predict(X * size) - Y).max() <= tolerance
+        assert other.risk <= tolerance**2
 
 
 # Kinds of numbers ---------------------------------------------------------------------------
