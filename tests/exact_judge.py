@@ -50,6 +50,36 @@ class Answer:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes of the features (p,), and condition numbers: after equilibration, and of the kernel."""
+
+    columns: NDArray
+    condition: float
+    kernel_condition: float
+
+    @classmethod
+    def of(cls, case: Case, phi: NDArray, rank: int) -> "Geometry":
+        """Of the weighted features phi (rows, p), together with the penalty."""
+        n_features = phi.shape[1]
+        stacked = np.concatenate([phi, np.sqrt(case.ridge) * np.eye(n_features)])
+        norms = np.linalg.norm(stacked, axis=0)
+        columns = np.where(norms > 0, norms, 1.0)
+        kept = n_features if case.ridge else rank
+        plain = _condition(stacked, kept)
+        # A kernel of more rows than its rank has eigenvalues of zero, and then the ridge alone.
+        surplus = len(phi) > rank and case.ridge > 0
+        smallest = np.sqrt(case.ridge) / np.linalg.norm(stacked, 2) if surplus else 1.0
+        return cls(columns, _condition(stacked / columns, kept), max(plain, 1.0 / smallest))
+
+    @classmethod
+    def of_case(cls, case: Case, rank: int) -> "Geometry":
+        """The same from a case of known rank."""
+        psi = numbers(design(case.X, case.mode, case.bias))
+        width = case.X[0].shape[1] + case.bias
+        return cls.of(case, np.sqrt(case.row_weights)[:, None] * psi / norm_weights(width), rank)
+
+
 class Judge:
     """How far a fit is from the truth, in units of what rounding explains."""
 
@@ -63,25 +93,22 @@ class Judge:
         self.predicted = self.root * numbers(exact.predicted)
         self.theta = numbers(exact.coef) * self.s[:, None]
         self.power, self.total = nearest(exact.residual_power), float(np.sum(self.root**2))
-        stacked = np.concatenate([self.phi, np.sqrt(case.ridge) * np.eye(len(self.s))])
-        norms = np.linalg.norm(stacked, axis=0)
-        self.columns = np.where(norms > 0, norms, 1.0)
-        kept = len(self.s) if case.ridge else self.rank
-        self.plain_condition = _condition(stacked, kept)
-        self.condition = _condition(stacked / self.columns, kept)
-        # A kernel of more rows than its rank has eigenvalues of zero, and then the ridge alone.
-        surplus = len(self.phi) > self.rank and case.ridge > 0
-        smallest = np.sqrt(case.ridge) / np.linalg.norm(stacked, 2) if surplus else 1.0
-        self.kernel_condition = max(self.plain_condition, 1.0 / smallest)
-
+        geometry = Geometry.of(case, self.phi, self.rank)
+        self.columns, self.condition = geometry.columns, geometry.condition
+        self.geometry = geometry
         is_unique = case.ridge > 0 or self.rank == len(self.s)
         # Of least norm, in units of different size, only as far as residuals allow it.
         self.is_comparable = is_unique or not case.units
         self.units = self.columns if is_unique else np.full_like(self.columns, self.columns.max())
 
-    def complaints(self, answer: Answer, solver: str) -> list[str]:
-        """All that is wrong with a fit; empty if nothing is."""
-        level = self.level(answer, solver)
+    def complaints(
+        self, answer: Answer, solver: str, geometry: "Geometry | None" = None
+    ) -> list[str]:
+        """All that is wrong with a fit; empty if nothing is.
+
+        ``geometry``: of the problem that was solved, if it is not the case itself.
+        """
+        level = self.level(answer, solver, geometry or self.geometry)
         if isinstance(level, str):
             return [level] if level else []
         if solver == "moments" and "second moments" in answer.said:
@@ -95,17 +122,18 @@ class Judge:
         ]
         return [text for text in found if text]
 
-    def level(self, answer: Answer, solver: str) -> float | str:
+    def level(self, answer: Answer, solver: str, geometry: "Geometry | None" = None) -> float | str:
         """The relative error of predictions that rounding explains; or a complaint, or ""."""
+        geometry = geometry or self.geometry
         if solver == "iterative":
             if "approximation" in answer.said:
                 return "".join(self._own_risk(answer))
-            return MODEST * GRADIENT * self.condition
+            return MODEST * GRADIENT * max(self.condition, geometry.condition)
         stated = answer.condition
         if stated is None:
-            return f"no condition number; true {self.condition:.1e}"
-        by_kernel = answer.solver in ("dual", "direct") or len(self.phi) < len(self.s)
-        true = max(self.condition, self.kernel_condition if by_kernel else 0.0)
+            return f"no condition number; true {geometry.condition:.1e}"
+        by_kernel = answer.solver in ("dual", "direct")
+        true = max(geometry.condition, geometry.kernel_condition if by_kernel else 0.0)
         if stated > 100 * len(self.s) * true:
             return f"states condition {stated:.1e}, true {true:.1e}"
         squared = solver in SQUARING and answer.solver != "direct"
@@ -175,8 +203,8 @@ class Judge:
         """An approximation states the risk that it has."""
         outputs = self.root * answer.outputs
         slack = _length(outputs) ** 2 + _length(self.targets) ** 2
-        if answer.coef is not None:
-            slack += self._size(answer) ** 2
+        # Moments know it only as a difference of squares.
+        slack *= (answer.condition or 1.0) ** 2
         error = abs(answer.risk * self.total - _length(self.targets - outputs) ** 2)
         text = _compare("own risk", error, MODEST * EPS * len(self.s) * slack)
         return [text] if text else []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from exact_cases import SOLVERS, Case, draw
-from exact_judge import Answer, Judge
+from exact_judge import Answer, Geometry, Judge
 from invariances import (
     CHANGES,
     Change,
@@ -28,10 +28,11 @@ from planted import EPS
 def check_change(change: Change, number: int, factor: float, seed: int) -> None:
     case = change.case(number)
     changed, back = change.make(case, factor, np.random.default_rng(seed))
-    judge = Judge(case)
+    judge, geometry = Judge(case), Geometry.of_case(changed, case.exact.rank)
     for solver in SOLVERS:
         answer = back(Answer.of(changed.fit(solver), changed))
-        assert judge.complaints(answer, solver) == [], (change.name, case.number, solver)
+        wrong = judge.complaints(answer, solver, geometry)
+        assert wrong == [], (change.name, case.number, solver)
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
