@@ -158,6 +158,17 @@ def test_many_paths_move_with_the_data(rule, name, number, factor, seed):
     check_change(rule, name, number, factor, seed)
 
 
+@pytest.mark.parametrize("power", [-70, 60])
+@pytest.mark.parametrize("rule", ["loo", "gcv"])
+def test_errors_have_the_units_of_the_targets(rule, power):
+    """Targets beyond 2**40 are scaled on the way; their errors were not scaled back."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 4, 2)), rng.standard_normal((30, 1))
+    one, other = (pa.fit(X, y, ridge=rule).ridge_path for y in (Y, np.ldexp(Y, power)))
+    assert np.allclose(np.ldexp(one.errors, 2 * power), other.errors, rtol=1e-12, atol=0)
+    assert np.array_equal(one.ridges, other.ridges)
+
+
 def test_another_ridge_has_another_error():
     """Negative control."""
     case = small_case(0)
