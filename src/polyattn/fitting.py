@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
-from polyattn.heads import require_head_count
+from polyattn.heads import SampleScale, require_head_count
 from polyattn.limit import limit_heads
 from polyattn.result import FitResult
 from polyattn.scaling import as_risk, restored
@@ -195,4 +195,5 @@ def _assemble(
         random_state=random_state,
         statistics=sums,
         ridge_path=path,
+        sample=SampleScale.of(source) if isinstance(source, Rows) else None,
     )

@@ -69,7 +69,7 @@ def _search(
             f"which is done up to {MAX_WEIGHED_FEATURES}; give n_heads as a number."
         )
     if gram is None:
-        return heads.best_heads(optimum, int(n_heads), None, result.random_state)
+        return heads.best_heads(optimum, int(n_heads), None, result.random_state, result.sample)
     penalised = gram.copy()
     penalised[np.diag_indices_from(gram)] += ridge * feature_weights(optimum.shape[2]) ** 2
     if n_heads == "auto":

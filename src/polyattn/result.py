@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.files import Record
-from polyattn.heads import Compression, compress, factor
+from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
 from polyattn.model.forward import coef_forward
 from polyattn.model.layer import shape_rows, single_or_batch
 from polyattn.model.linear import LinearAttention
@@ -52,6 +52,8 @@ class FitResult(Shown):
         The sums behind the fit, where the road made them; they merge, save and refit.
     ridge_path : RidgePath | None
         Errors over the grid, when the ridge was chosen by the data.
+    sample : SampleScale | None
+        Summaries of some of the training positions, by which heads are judged.
     """
 
     coef: NDArray[np.float64]
@@ -71,6 +73,7 @@ class FitResult(Shown):
     statistics: Moments | TriangularFactor | None = field(default=None, repr=False)
     ridge_path: RidgePath | None = field(default=None, repr=False)
     known_heads: Compression | None = field(default=None, repr=False)
+    sample: SampleScale | None = field(default=None, repr=False)
 
     @property
     def gap(self) -> float:
@@ -81,6 +84,9 @@ class FitResult(Shown):
     def heads(self) -> Compression:
         """Heads that compute ``coef``: as few as were found (on first use: a short search).
 
+        They are looked for in units in which the data are of size one; ``heads.output_error``
+        is what they change in the outputs on the data, beside each output.
+
         Large coefficients that the data leave open are factored without a search: the minimum
         norm spreads over all heads, and looking for few would be in vain.
         """
@@ -88,8 +94,15 @@ class FitResult(Shown):
             return self.known_heads
         left_open = self.rank is not None and self.rank < self.n_features
         if left_open and self.coef.size > SEARCHED_COEFFICIENTS:
-            return factor(self.coef)
-        return compress(self.coef, self.head_tolerance, self.random_state)
+            return factor(self.coef, self._data_scale)
+        return compress(self.coef, self.head_tolerance, self.random_state, self._data_scale)
+
+    @property
+    def _data_scale(self) -> DataScale | None:
+        """What is known of the data: a sample of the rows, or else their sums."""
+        if self.sample is None and self.statistics is not None:
+            return GramScale.of(self.statistics)
+        return self.sample
 
     @cached_property
     def layer(self) -> LinearAttention:
@@ -119,7 +132,7 @@ class FitResult(Shown):
         metadata["outcome"] = self.outcome.to_json()
         metadata["heads"] = {
             "lost": self.heads.lost, "risk_gap": self.heads.risk_gap,
-            "sentence": self.heads.sentence,
+            "sentence": self.heads.sentence, "output_error": self.heads.output_error,
         }  # fmt: skip
         if self.ridge_path is not None:
             arrays |= {"ridges": self.ridge_path.ridges, "errors": self.ridge_path.errors}

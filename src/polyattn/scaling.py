@@ -102,16 +102,17 @@ def scaled(array: NDArray, exponent: int) -> NDArray:
     return array if exponent == 0 else np.ldexp(array, exponent)
 
 
-def restored(array: NDArray, exponent: int, what: str) -> NDArray:
+def restored(array: NDArray, exponent: int | NDArray[np.intp], what: str) -> NDArray:
     """``array * 2**exponent``, refused when the answer leaves the range of float64."""
-    if exponent == 0:
+    if not np.any(exponent):
         return array
     with np.errstate(over="ignore", under="ignore"):
         result = np.ldexp(array, exponent)
-    largest = largest_magnitude([array])
-    lost = largest > 0.0 and not np.any(np.abs(result) >= np.finfo(np.float64).tiny)
+    nonzero = array != 0.0
+    lost = np.any(nonzero) and not np.any(np.abs(result) >= np.finfo(np.float64).tiny)
     if lost or not np.all(np.isfinite(result)):
-        decimal = (np.log2(largest) + exponent) * np.log10(2.0)
+        exponents = np.broadcast_to(exponent, array.shape)[nonzero]
+        decimal = np.max(np.log2(np.abs(array[nonzero])) + exponents) * np.log10(2.0)
         raise OutOfRange(
             f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; "
             "multiply the inputs or the targets by a constant so that both are of order one."

@@ -142,6 +142,16 @@ class SequenceBatch:
         object.__setattr__(part, "offsets", self.offsets[first : stop + 1] - start)
         return part
 
+    def chosen(self, which: NDArray[np.intp]) -> SequenceBatch:
+        """The sequences with these numbers as a batch of their own, a copy."""
+        lengths = self.lengths[which]
+        ends = np.cumsum(lengths)
+        tokens = np.arange(ends[-1]) + np.repeat(self.offsets[which] - (ends - lengths), lengths)
+        chosen = object.__new__(SequenceBatch)
+        object.__setattr__(chosen, "values", self.values[tokens])
+        object.__setattr__(chosen, "offsets", np.concatenate([[0], ends]))
+        return chosen
+
     def __iter__(self) -> Iterator[NDArray]:
         return (self[i] for i in range(len(self)))
 

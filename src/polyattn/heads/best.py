@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import n_features
 from polyattn.heads.algebra import layer_tensor, split_heads
-from polyattn.heads.compression import Compression, Target, require_head_count
+from polyattn.heads.compression import Compression, Target, require_coef, require_head_count
+from polyattn.heads.data_scale import DataScale, GramScale, Units
 from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
 from polyattn.heads.metric import excess, require_gram, whiten
 from polyattn.heads.reduce import reduce
@@ -26,7 +27,11 @@ ROUNDING = 1e-15
 
 
 def best_heads(
-    coef: ArrayLike, n_heads: int, gram: ArrayLike | None = None, random_state: int = 0
+    coef: ArrayLike,
+    n_heads: int,
+    gram: ArrayLike | None = None,
+    random_state: int = 0,
+    data: DataScale | None = None,
 ) -> Compression:
     """The best layer with ``n_heads`` heads that was found; heads it does not need are zero.
 
@@ -44,6 +49,8 @@ def best_heads(
         singular.
     random_state : int
         Seed of the starts; the same seed gives the same heads.
+    data : DataScale, optional
+        Without moments: the units in which the norm of coefficients is taken.
 
     Guarantee: a local minimum, never worse than its starts, among them the truncated ``factor``;
     exact when ``n_heads`` >= min(e d, d^2).  That it is global is not claimed: the problem is
@@ -53,23 +60,32 @@ def best_heads(
     count = require_head_count(n_heads)
     if not isinstance(count, int):
         raise InvalidInput(f"n_heads must be an integer >= 1 here; got {n_heads!r}.")
-    target = Target.of(coef)
     rng = np.random.default_rng(random_state)
     if gram is not None:
-        return least_risk(target, count, require_gram(gram, n_features(target.n_dims)), rng)
+        return least_risk(*weighed(coef, gram), count, rng)
+    target = Target.on(coef, data)
     if target.is_zero:
-        return target.nothing(count)
+        return target.nothing(count, data=data)
     core = reduce(target.tensor, ROUNDING)
     found = best_descent(core.tensor, count, Frobenius(), rng)
     return target.finish(
         *core.expand(found.value, found.key),
-        "The nearest layer with {heads} that was found misses {lost} of the coefficients.",
+        "The nearest layer with {heads} that was found does not meet all coefficients ({lost}).",
         n_heads=count,
+        data=data,
     )
 
 
+def weighed(coef: ArrayLike, gram: ArrayLike) -> tuple[Target, NDArray[np.float64]]:
+    """Coefficients and moments, both in units in which the features are of size one."""
+    array = require_coef(coef)
+    moments = require_gram(gram, n_features(array.shape[2]))
+    units = Units.of_inputs(GramScale(moments, array.shape[2]), len(array))
+    return Target.of(array, units), units.moments(moments)
+
+
 def least_risk(
-    target: Target, n_heads: int, gram: NDArray, rng: np.random.Generator
+    target: Target, gram: NDArray, n_heads: int, rng: np.random.Generator
 ) -> Compression:
     """``best_heads`` in the norm of the moments."""
     whitened = whiten(target.tensor, gram)

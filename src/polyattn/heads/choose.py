@@ -12,14 +12,14 @@ from scipy.linalg import LinAlgError, cholesky
 from scipy.special import fdtri
 
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import n_features
 from polyattn.heads.algebra import layer_tensor
-from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted
+from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted, weighed
 from polyattn.heads.bounds import generic_heads, layer_dimension
 from polyattn.heads.compress import compress
-from polyattn.heads.compression import Compression, Target, count_heads
+from polyattn.heads.compression import Compression, count_heads
+from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import Descent, descend
-from polyattn.heads.metric import Whitened, excess, require_gram, whiten
+from polyattn.heads.metric import Whitened, excess, whiten
 from polyattn.heads.search import Trial, fewest
 
 # How often noise alone may refuse the true number of heads.
@@ -66,8 +66,7 @@ def choose_heads(
     """
     if not (np.isfinite(residual_power) and residual_power >= 0):
         raise InvalidInput(f"residual_power must be a number >= 0; got {residual_power!r}.")
-    target = Target.of(coef)
-    moments = require_gram(gram, n_features(target.n_dims))
+    target, moments = weighed(coef, gram)
     whitened = whiten(target.tensor, moments)
     if whitened.power <= 0.0:
         return target.nothing(risk_gap=0.0)
@@ -75,13 +74,13 @@ def choose_heads(
     spare = len(target.tensor) * (n_rows - rank)
     if spare <= 0:
         note = f"{n_rows} positions for {rank} features leave no estimate of the noise. "
-        return _kept(coef, target, moments, random_state, note)
+        return _kept(coef, gram, random_state, note)
     power = target.in_true_units(excess(target.tensor, moments))
     allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
     found = _search(whitened, allowed, np.random.default_rng(random_state))
     if found is None:
         note = "Noise explains no number of heads below that of the optimum. "
-        return _kept(coef, target, moments, random_state, note)
+        return _kept(coef, gram, random_state, note)
     chosen = finish_weighted(target, *whitened.restore(found.value, found.key), moments)
     limit = allowed(chosen.n_heads) ** 2 * power
     sentence = (
@@ -153,11 +152,11 @@ def _search(
     return found and descend(tensor, found.value, found.key, metric, CAREFUL)
 
 
-def _kept(
-    coef: ArrayLike, target: Target, gram: NDArray, random_state: int, note: str
-) -> Compression:
+def _kept(coef: ArrayLike, gram: ArrayLike, random_state: int, note: str) -> Compression:
     """The function itself with few heads; its gap is rounding."""
-    kept = compress(coef, random_state=random_state)
+    target, moments = weighed(coef, gram)
+    data = GramScale(np.asarray(gram, dtype=np.float64), target.n_dims)
+    kept = compress(coef, random_state=random_state, data=data)
     scaled = target.scaled_heads(kept)
-    gap = target.in_true_units(excess(target.tensor - layer_tensor(*scaled), gram))
+    gap = target.in_true_units(excess(target.tensor - layer_tensor(*scaled), moments))
     return replace(kept, risk_gap=gap, sentence=note + kept.sentence)

@@ -9,8 +9,9 @@ from polyattn.errors import InvalidInput
 from polyattn.heads.algebra import split_heads
 from polyattn.heads.bounds import generic_heads, least_heads
 from polyattn.heads.compression import Compression, Target
+from polyattn.heads.data_scale import DataScale
 from polyattn.heads.descent import Frobenius, Patience
-from polyattn.heads.factor import factor
+from polyattn.heads.factor import factored
 from polyattn.heads.reduce import reduce
 from polyattn.heads.search import Trial, descents, fewest, first_within
 
@@ -18,11 +19,18 @@ from polyattn.heads.search import Trial, descents, fewest, first_within
 SHARE = 0.1
 # With so many times the heads that parameters count for, any function is found easily.
 EASE = 1.35
+# No search asks for less than a few roundings.
+STRICTEST = 1e-14
 # Multiply-adds after which no further number of heads is tried.
 TOTAL_WORK = 4e10
 
 
-def compress(coef: ArrayLike, tolerance: float = 1e-10, random_state: int = 0) -> Compression:
+def compress(
+    coef: ArrayLike,
+    tolerance: float = 1e-10,
+    random_state: int = 0,
+    data: DataScale | None = None,
+) -> Compression:
     """The same function with the fewest heads that were found.
 
     Looks for V, A with  ||S - sym T||_F <= tolerance ||S||_F,  T = sum_h V_h (x) A_h:  the part
@@ -37,28 +45,44 @@ def compress(coef: ArrayLike, tolerance: float = 1e-10, random_state: int = 0) -
         known to about 1e-12 .. 1e-9.
     random_state : int
         Seed of the starts; the same seed gives the same heads.
+    data : DataScale, optional
+        The data behind the coefficients: S is then taken in units in which they are of size one,
+        and every output on them has to be met to ``tolerance``, too.
 
-    Guarantee: ``lost <= tolerance`` (or rounding), and never more heads than ``factor``.  Where
+    Guarantee: ``lost <= tolerance``, and ``output_error <= tolerance`` where data are given (or
+    rounding, as stated there); never more heads than ``factor``.  Where
     the sentence says that no layer has fewer, that is proved (``bounds.least_heads``); otherwise
     the number is the smallest that the search reached.
     Cost: about 100 rounds of O(H e d^3) for a number of heads that succeeds, up to 8e9
-    multiply-adds for one that fails; after 4e10 no further number is tried.
+    multiply-adds for one that fails; after 4e10 no further number is tried.  Once more where
+    outputs that nearly cancel ask for a smaller tolerance.
     """
     if not (isinstance(tolerance, int | float | np.number) and 0 < tolerance < 1):
         raise InvalidInput(f"tolerance must be a number between 0 and 1; got {tolerance!r}.")
-    target = Target.of(coef)
+    target = Target.on(coef, data)
     if target.is_zero:
-        return target.nothing()
+        return target.nothing(data=data)
+    found = _search(target, tolerance, random_state, data)
+    if found.output_error is not None and found.output_error > tolerance:
+        # The outputs are smaller than the coefficients suggest.
+        stricter = max(STRICTEST, 0.1 * tolerance**2 / found.output_error)
+        found = _search(target, stricter, random_state, data)
+    met = found.lost <= tolerance and (found.output_error or 0.0) <= tolerance
+    return found if met else factored(target, data)
+
+
+def _search(
+    target: Target, tolerance: float, random_state: int, data: DataScale | None
+) -> Compression:
+    """The fewest heads found that lose at most ``tolerance`` of S."""
     rng = np.random.default_rng(random_state)
     core = reduce(target.tensor, SHARE * tolerance)
     least = least_heads(core.tensor, tolerance, rng)
     value, key = core.expand(*_heads_of(core.tensor, least, (1.0 - SHARE) * tolerance, rng))
-    if target.lost_by(value, key) > tolerance:
-        return factor(coef)
-    sentence = "The function was written with {heads} (relative loss {lost})"
+    sentence = "The function was written with {heads} ({lost})"
     if len(value) == least:
         sentence += "; no layer with fewer heads computes it"
-    return target.finish(value, key, sentence + ".")
+    return target.finish(value, key, sentence + ".", data=data)
 
 
 def _heads_of(

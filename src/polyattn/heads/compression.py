@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, OutOfRange
-from polyattn.features.pairs import n_pairs, unfold_coef
+from polyattn.features.pairs import fold_tensor, n_pairs, unfold_coef
 from polyattn.heads.algebra import balanced, layer_tensor
+from polyattn.heads.data_scale import DataScale, Units
 from polyattn.scaling import restored
 
 
@@ -20,9 +21,11 @@ class Compression:
     attn : array (H, d, d)
     value : array (H, d, e)
     lost : ||sym T_H - S||_F / ||S||_F, where S is the symmetric tensor of the coefficients and
-        T_H that of the heads (0.0 when S is zero)
+        T_H that of the heads, in units in which the data are of size one (0.0 when S is zero)
     risk_gap : increase of the sum of squared errors when moments were given, otherwise None
     sentence : what was done and what was lost, for people
+    output_error : the largest change of an output on the data beside that output (both root mean
+        square), or None where no data were given
     """
 
     attn: NDArray[np.float64]
@@ -30,6 +33,7 @@ class Compression:
     lost: float
     risk_gap: float | None
     sentence: str
+    output_error: float | None = None
 
     @property
     def n_heads(self) -> int:
@@ -39,24 +43,39 @@ class Compression:
 
 @dataclass(frozen=True)
 class Target:
-    """Coefficients as a tensor of norm one: S (e, d, d, d) * norm * 2**exponent is the truth.
+    """Coefficients as a tensor of norm one, S (e, d, d, d), in given units.
 
-    A power of two is exact, and even, so that its root can be shared by attn and value.
+    There S * norm * 2**exponent is the truth.  A power of two is exact, and even, so that its
+    root can be shared by attn and value.
     """
 
     tensor: NDArray[np.float64]
     norm: float
     exponent: int
+    units: Units
 
     @classmethod
-    def of(cls, coef: ArrayLike) -> Target:
+    def of(cls, coef: ArrayLike, units: Units | None = None) -> Target:
         """From coefficients (e, q, d) of any size, checked."""
         array = require_coef(coef)
-        exponent = int(np.frexp(np.max(np.abs(array)))[1])
+        units = units or Units.plain(len(array), array.shape[2])
+        shifts = units.features - units.outputs[:, None, None]
+        exponents = (np.frexp(array)[1] + shifts)[array != 0]
+        exponent = int(exponents.max()) if exponents.size else 0
         exponent += exponent % 2
-        tensor = unfold_coef(np.ldexp(array, -exponent))
+        tensor = unfold_coef(np.ldexp(array, shifts - exponent))
         norm = float(np.linalg.norm(tensor))
-        return cls(tensor / norm if norm > 0 else tensor, norm, exponent)
+        return cls(tensor / norm if norm > 0 else tensor, norm, exponent, units)
+
+    @classmethod
+    def on(cls, coef: ArrayLike, data: DataScale | None) -> Target:
+        """The same in the units of data, if they are given."""
+        if data is None:
+            return cls.of(coef)
+        array = require_coef(coef)
+        # Outputs are compared with one another: a common power of two keeps their squares finite.
+        exponent = int(np.frexp(np.max(np.abs(array)))[1])
+        return cls.of(array, Units.of(data, np.ldexp(array, -exponent)))
 
     @property
     def n_dims(self) -> int:
@@ -73,10 +92,19 @@ class Target:
         return float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
 
     def scaled_heads(self, compression: Compression) -> tuple[NDArray, NDArray]:
-        """The (value, key) of the scaled tensor: the inverse of ``finish``."""
+        """The (value, key) of the scaled tensor: the inverse of ``finish``, but for a factor."""
         root, half = np.sqrt(self.norm), self.exponent // 2
-        key = np.ldexp(compression.attn.transpose(0, 2, 1), -half) / root
-        return np.ldexp(compression.value, -half) / root, key
+        key = np.ldexp(compression.attn.transpose(0, 2, 1), -(self.units.key + half)) / root
+        return np.ldexp(compression.value, -(self.units.value + half)) / root, key
+
+    def output_error(self, value: NDArray, key: NDArray, data: DataScale) -> float:
+        """The largest relative change of an output on the data (root mean square)."""
+        shifts = self.units.outputs[:, None, None] - self.units.features
+        tensors = self.tensor, self.tensor - layer_tensor(value, key)
+        whole, change = (
+            np.sqrt(data.output_powers(np.ldexp(fold_tensor(tensor), shifts))) for tensor in tensors
+        )
+        return float(np.max(change / np.where(whole > 0, whole, 1.0)))
 
     def in_true_units(self, squares: float) -> float:
         """A sum of squares of the scaled tensor for the tensor itself."""
@@ -97,33 +125,43 @@ class Target:
         sentence: str,
         risk_gap: float | None = None,
         n_heads: int = 1,
+        data: DataScale | None = None,
     ) -> Compression:
         """Back to true units: balanced heads, padded with zero heads up to ``n_heads``.
 
         ``sentence`` may hold the fields {heads} and {lost}.
         """
-        lost = 0.0 if self.is_zero else self.lost_by(value, key)
         value, key = balanced(value, key)
+        lost = 0.0 if self.is_zero else self.lost_by(value, key)
+        error = None if data is None else self.output_error(value, key, data)
+        said = f"relative loss {lost:.1e}"
+        if error is not None:
+            said = f"outputs on the data change by {error:.1e} of their size"
         padding = ((0, max(0, n_heads - len(value))), (0, 0), (0, 0))
         root, half = np.sqrt(self.norm), self.exponent // 2
+        key, value = np.pad(key, padding) * root, np.pad(value, padding) * root
+        # In true units, too, attn and value are of similar size.
+        more = (int(self.units.key.max()) - int(self.units.value.max())) // 2
+        attn = restored(key, self.units.key + (half - more), "the heads").transpose(0, 2, 1)
         return Compression(
-            attn=restored(np.pad(key.transpose(0, 2, 1), padding) * root, half, "the heads"),
-            value=restored(np.pad(value, padding) * root, half, "the heads"),
+            attn=np.ascontiguousarray(attn),
+            value=restored(value, self.units.value + (half + more), "the heads"),
             lost=lost,
             risk_gap=risk_gap,
-            sentence=sentence.format(
-                heads=count_heads(max(n_heads, len(value))), lost=f"{lost:.1e}"
-            ),
+            sentence=sentence.format(heads=count_heads(len(value)), lost=said),
+            output_error=error,
         )
 
-    def nothing(self, n_heads: int = 1, risk_gap: float | None = None) -> Compression:
+    def nothing(
+        self, n_heads: int = 1, risk_gap: float | None = None, data: DataScale | None = None
+    ) -> Compression:
         """Heads that are zero: for the zero function, or one of which the data see nothing."""
         n_outputs, n_dims = self.tensor.shape[:2]
         value, key = np.zeros((1, n_dims, n_outputs)), np.zeros((1, n_dims, n_dims))
         sentence = "The function is zero; it was written with {heads}."
         if not self.is_zero:
             sentence = "The data see nothing of the function: {heads} of zeros do as well."
-        return self.finish(value, key, sentence, risk_gap, n_heads)
+        return self.finish(value, key, sentence, risk_gap, n_heads, data)
 
 
 def require_coef(coef: ArrayLike) -> NDArray[np.float64]:

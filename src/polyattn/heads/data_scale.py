@@ -1,0 +1,164 @@
+"""The scale of the data: in which units heads are looked for, and what they change in outputs.
+
+Coefficients of coordinates with different units differ by powers of those units, and a loss that
+is small beside the largest coefficient can be all of another.  So heads are looked for in units
+in which every coordinate, query and output is of size one, and judged by the outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.features.cubic import apply_coef
+from polyattn.features.pairs import n_pairs, pair_index
+from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
+# Numbers of summaries that are kept to judge heads by (1 MB), and rows at the least.
+SAMPLE_NUMBERS, SAMPLE_ROWS = 1 << 17, 16
+
+
+class DataScale(Protocol):
+    """What is known of the data behind coefficients (e, q, d)."""
+
+    def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Squares of the sizes of the coordinates of tokens and of queries, (d,) each."""
+        ...
+
+    def output_powers(self, coef: NDArray) -> NDArray[np.float64]:
+        """Sums of squares of the outputs of coefficients (e, q, d), shape (e,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SampleScale:
+    """Summaries of some predicted positions: pairs (q, rows), queries (d, rows)."""
+
+    pairs: NDArray[np.float64]
+    queries: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Rows) -> SampleScale:
+        """Positions spread evenly over the sequences of positive weight.
+
+        Cost: one pass over the sequences chosen; memory of the sample.
+        """
+        most = max(SAMPLE_ROWS, SAMPLE_NUMBERS // (n_pairs(rows.width) + rows.width))
+        weights, batch = rows.sequence_weights, rows.batch
+        chosen = np.arange(len(batch)) if weights is None else np.flatnonzero(weights)
+        sequences = max(1, min(len(chosen), most * len(batch) // rows.n_rows))
+        chosen = chosen[np.linspace(0, len(chosen) - 1, sequences).astype(np.intp)]
+        some = Tokens(batch.chosen(chosen), rows.bias, rows.token_exponent or 0)
+        roots = np.ones(len(chosen)) if weights is None else np.sqrt(weights[chosen])
+        if rows.mode != "last":
+            roots = np.repeat(roots, some.batch.lengths)
+        # One sequence may be longer than the sample: then positions are left out evenly.
+        step = -(-len(roots) // most)
+        parts = [
+            (
+                block.pairs[:, at::step],
+                (block.queries * roots[block.first : block.stop])[:, at::step],
+            )
+            for block in summary_blocks(some, rows.mode)
+            for at in [-block.first % step]
+        ]
+        pairs, queries = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+        return cls(pairs, queries)
+
+    def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        rows, columns = pair_index(len(self.queries))
+        return self.pairs[rows == columns].sum(axis=1), (self.queries**2).sum(axis=1)
+
+    def output_powers(self, coef: NDArray) -> NDArray[np.float64]:
+        outputs = apply_coef(coef, self.pairs, self.queries)
+        return np.einsum("ar,ar->a", outputs, outputs)
+
+
+@dataclass(frozen=True)
+class GramScale:
+    """Moments M = sum psi psi^T (p, p), in the order (pair, l), of tokens of width ``n_dims``."""
+
+    gram: NDArray[np.float64]
+    n_dims: int
+
+    @classmethod
+    def of(cls, statistics: Moments | TriangularFactor) -> GramScale:
+        """From accumulated sums, tokens scaled by their power of two."""
+        if isinstance(statistics, Moments):
+            return cls(statistics.scaled_gram(), statistics.width)
+        factor = statistics.scaled_factor()
+        return cls(factor.T @ factor, statistics.width)
+
+    def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        powers = np.diag(self.gram).reshape(-1, self.n_dims)
+        rows, columns = pair_index(self.n_dims)
+        # The feature G_jj x_l has the fourth power of a token coordinate in its square.
+        return np.sqrt(powers[rows == columns].sum(axis=1)), powers.sum(axis=0)
+
+    def output_powers(self, coef: NDArray) -> NDArray[np.float64]:
+        flat = coef.reshape(len(coef), -1)
+        return np.maximum(np.einsum("ap,ap->a", flat @ self.gram, flat), 0.0)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Powers of two by which token, query and output coordinates are divided (exponents).
+
+    Heads of the divided problem are heads of the true one: V[j,a] gains 2**(outputs_a - tokens_j)
+    and key[k,l] loses 2**(tokens_k + queries_l).
+    """
+
+    tokens: NDArray[np.intp]
+    queries: NDArray[np.intp]
+    outputs: NDArray[np.intp]
+
+    @classmethod
+    def plain(cls, n_outputs: int, n_dims: int) -> Units:
+        """All ones: nothing is known of the data."""
+        zeros = np.zeros(n_dims, dtype=np.intp)
+        return cls(zeros, zeros, np.zeros(n_outputs, dtype=np.intp))
+
+    @classmethod
+    def of_inputs(cls, data: DataScale, n_outputs: int) -> Units:
+        """Tokens and queries of size one."""
+        tokens, queries = data.coordinate_powers()
+        return cls(_exponents(tokens), _exponents(queries), np.zeros(n_outputs, dtype=np.intp))
+
+    @classmethod
+    def of(cls, data: DataScale, coef: NDArray) -> Units:
+        """Tokens, queries and the outputs of ``coef`` (e, q, d) of size one."""
+        outputs = _exponents(data.output_powers(coef))
+        return replace(cls.of_inputs(data, len(coef)), outputs=outputs)
+
+    @property
+    def features(self) -> NDArray[np.intp]:
+        """The exponent of each feature, (q, d)."""
+        rows, columns = pair_index(len(self.tokens))
+        return (self.tokens[rows] + self.tokens[columns])[:, None] + self.queries
+
+    @property
+    def value(self) -> NDArray[np.intp]:
+        """What values (d, e) gain when they are brought back."""
+        return self.outputs - self.tokens[:, None]
+
+    @property
+    def key(self) -> NDArray[np.intp]:
+        """What keys (d, d) gain when they are brought back."""
+        return -(self.tokens[:, None] + self.queries)
+
+    def moments(self, gram: NDArray) -> NDArray[np.float64]:
+        """Moments (p, p) of the divided features."""
+        exponents = self.features.reshape(-1)
+        return np.ldexp(gram, -(exponents + exponents[:, None]))
+
+
+def _exponents(powers: NDArray) -> NDArray[np.intp]:
+    """Exponents of sizes from their squares; what is always zero counts as the largest."""
+    halves = np.frexp(powers)[1].astype(np.intp) // 2
+    largest = int(np.max(halves[powers > 0], initial=0))
+    return np.where(powers > 0, halves, largest) - largest
