@@ -15,10 +15,10 @@ from exact_least_squares import design, nearest, numbers
 from planted import EPS
 from polyattn.reference.features import norm_weights
 
-#: Ways that see the features only through sums of their squares, or through a kernel.
+#: Ways that see the features only through sums of their squares.
 SQUARING = ("moments",)
 
-#: Errors in units of eps * p * condition; the largest of 35,000 fits was 14.
+#: What errors may be in units of eps * p * condition.
 MODEST = 60.0
 
 #: What the iterative solver promises of its gradient, in place of eps.

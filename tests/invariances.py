@@ -11,22 +11,18 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from exact_cases import Case, draw
 from exact_judge import Answer
 
-#: Of a property the fast suite sees a few examples, the slow one many.  Cases are numbered, so
-#: there is nothing to shrink.
-_common = {
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-    "phases": (Phase.explicit, Phase.reuse, Phase.generate),
-}
-few = settings(max_examples=6, **_common)
-many = settings(max_examples=150, **_common)
+#: Of a property the fast suite sees a few examples, the slow one many.
+few_and_many = pytest.mark.parametrize(
+    "examples", [6, pytest.param(150, marks=pytest.mark.slow)], ids=["few", "many"]
+)
 
 numbers_of_cases = st.integers(0, 1_000_000)
 seeds = st.integers(0, 2**32 - 1)
@@ -36,6 +32,23 @@ signed_factors = st.tuples(factors, st.sampled_from([-1.0, 1.0])).map(
 )
 
 Back = Callable[[Answer], Answer]
+
+
+def hold(check: Callable[..., None], examples: int, **drawn: st.SearchStrategy) -> None:
+    """Check a property for so many drawn examples.
+
+    Cases are numbered, so there is nothing to shrink, and nothing to remember.
+    """
+
+    @settings(
+        max_examples=examples, deadline=None, database=None,
+        suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate),
+    )  # fmt: skip
+    @given(**drawn)
+    def holds(**values) -> None:
+        check(**values)
+
+    holds()
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
 from exact_cases import Case, draw
 from exact_judge import Judge
 from exact_least_squares import nearest
-from invariances import few, many, numbers_of_cases, seeds
+from invariances import few_and_many, hold, numbers_of_cases, seeds
 from polyattn.certify.minimiser import minimise
 from polyattn.stats.rows import Rows
 
@@ -44,17 +43,9 @@ def check_minimiser(number: int) -> None:
     assert found.rounding <= 1e-6 * size, case.number
 
 
-@given(number=numbers_of_cases)
-@few
-def test_the_least_risk_is_the_rational_one(number):
-    check_minimiser(number)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases)
-@many
-def test_many_least_risks_are_rational_ones(number):
-    check_minimiser(number)
+@few_and_many
+def test_the_least_risk_is_the_rational_one(examples):
+    hold(check_minimiser, examples, number=numbers_of_cases)
 
 
 @pytest.mark.parametrize("number", [853, 1703, 2056, 2083, 3340])
@@ -71,17 +62,9 @@ def check_optimal(number: int) -> None:
         assert "optimal up to rounding" in found.sentence, (case.number, solver, str(found))
 
 
-@given(number=numbers_of_cases)
-@few
-def test_fits_are_optimal_up_to_rounding(number):
-    check_optimal(number)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases)
-@many
-def test_many_fits_are_optimal_up_to_rounding(number):
-    check_optimal(number)
+@few_and_many
+def test_fits_are_optimal_up_to_rounding(examples):
+    hold(check_optimal, examples, number=numbers_of_cases)
 
 
 def some_layer(case: Case, rng: np.random.Generator) -> pa.LinearAttention:
@@ -122,17 +105,9 @@ def check_scaled(number: int, tokens: int, targets: int, seed: int) -> None:
     assert one.distance == pytest.approx(distance, rel=1e-6), case.number
 
 
-@given(number=numbers_of_cases, tokens=powers, targets=powers, seed=seeds)
-@few
-def test_figures_have_the_units_of_the_data(number, tokens, targets, seed):
-    check_scaled(number, tokens, targets, seed)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases, tokens=powers, targets=powers, seed=seeds)
-@many
-def test_many_figures_have_the_units_of_the_data(number, tokens, targets, seed):
-    check_scaled(number, tokens, targets, seed)
+@few_and_many
+def test_figures_have_the_units_of_the_data(examples):
+    hold(check_scaled, examples, number=numbers_of_cases, tokens=powers, targets=powers, seed=seeds)
 
 
 def test_a_layer_that_is_not_optimal_is_seen():

@@ -4,15 +4,13 @@ Ranks are those of rational arithmetic, at every scale; eigenvalues are of sixth
 """
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import polyattn as pa
 from exact_cases import Case, draw
 from exact_least_squares import numbers
-from invariances import few, in_parts, many, numbers_of_cases, seeds
+from invariances import few_and_many, hold, in_parts, numbers_of_cases, seeds
 from planted import EPS
 from polyattn.reference.features import norm_weights
 
@@ -55,17 +53,9 @@ def check_rank(number: int) -> None:
             assert found.identifiable == (rank == p), (case.number, method)
 
 
-@given(number=numbers_of_cases)
-@few
-def test_verdicts_are_those_of_rational_arithmetic(number):
-    check_rank(number)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases)
-@many
-def test_many_verdicts_are_those_of_rational_arithmetic(number):
-    check_rank(number)
+@few_and_many
+def test_verdicts_are_those_of_rational_arithmetic(examples):
+    hold(check_rank, examples, number=numbers_of_cases)
 
 
 def same_figures(one: pa.Certificate, other: pa.Certificate, power: int = 0) -> bool:
@@ -95,17 +85,9 @@ def check_powers(number: int, power: int) -> None:
     assert not pa.verify(one, X) or power == 0
 
 
-@given(number=numbers_of_cases, power=powers)
-@few
-def test_powers_of_two_scale_the_spectrum(number, power):
-    check_powers(number, power)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases, power=powers)
-@many
-def test_powers_of_two_scale_many_spectra(number, power):
-    check_powers(number, power)
+@few_and_many
+def test_powers_of_two_scale_the_spectrum(examples):
+    hold(check_powers, examples, number=numbers_of_cases, power=powers)
 
 
 def signed_permutation(X: list[NDArray], rng: np.random.Generator) -> list[NDArray]:
@@ -135,17 +117,9 @@ def check_changes(number: int, seed: int) -> None:
     assert pa.verify(twice, case.X * 2)
 
 
-@given(number=numbers_of_cases, seed=seeds)
-@few
-def test_certificates_do_not_know_the_order(number, seed):
-    check_changes(number, seed)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases, seed=seeds)
-@many
-def test_many_certificates_do_not_know_the_order(number, seed):
-    check_changes(number, seed)
+@few_and_many
+def test_certificates_do_not_know_the_order(examples):
+    hold(check_changes, examples, number=numbers_of_cases, seed=seeds)
 
 
 def check_parts(number: int, cuts: list[int]) -> None:
@@ -159,14 +133,11 @@ def check_parts(number: int, cuts: list[int]) -> None:
             assert one.identifiable == (case.exact.rank == one.n_features)
 
 
-@given(number=numbers_of_cases, cuts=st.lists(st.integers(1, 50), max_size=4))
-@few
-def test_statistics_in_parts_have_the_verdict_of_all(number, cuts):
-    check_parts(number, cuts)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases, cuts=st.lists(st.integers(1, 50), max_size=4))
-@many
-def test_many_statistics_in_parts_have_the_verdict_of_all(number, cuts):
-    check_parts(number, cuts)
+@few_and_many
+def test_statistics_in_parts_have_the_verdict_of_all(examples):
+    hold(
+        check_parts,
+        examples,
+        number=numbers_of_cases,
+        cuts=st.lists(st.integers(1, 50), max_size=4),
+    )

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
 from exact_cases import Case, draw
 from exact_judge import Answer, Judge
-from invariances import few, many, numbers_of_cases, parts_of
+from invariances import few_and_many, hold, numbers_of_cases, parts_of
 
 #: Solvers, whether the estimator may stream with them, and as what it is judged.
 FITTED = ("auto", "primal", "dual", "direct", "iterative")
@@ -48,17 +47,9 @@ def check_regressor(number: int, cuts: list[int]) -> None:
             assert complaints == [], (case.number, solver)
 
 
-@given(number=numbers_of_cases, cuts=cut_lists)
-@few
-def test_a_regressor_finds_the_rational_optimum_in_parts_too(number, cuts):
-    check_regressor(number, cuts)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases, cuts=cut_lists)
-@many
-def test_many_regressors_find_the_rational_optimum(number, cuts):
-    check_regressor(number, cuts)
+@few_and_many
+def test_a_regressor_finds_the_rational_optimum_in_parts_too(examples):
+    hold(check_regressor, examples, number=numbers_of_cases, cuts=cut_lists)
 
 
 def classified(case: Case, tokens: int, weights: int):
@@ -86,22 +77,12 @@ def check_classifier(number: int, tokens: int, weights: int) -> None:
     assert other.ridge == np.ldexp(result.ridge, 6 * tokens + 2 * weights)
 
 
-@given(number=numbers_of_cases, tokens=powers, weights=powers)
-@few
-def test_labels_do_not_know_units(number, tokens, weights):
-    check_classifier(number, tokens, weights)
+@few_and_many
+def test_labels_do_not_know_units(examples):
+    hold(check_classifier, examples, number=numbers_of_cases, tokens=powers, weights=powers)
 
 
-@pytest.mark.slow
-@given(number=numbers_of_cases, tokens=powers, weights=powers)
-@many
-def test_many_labels_do_not_know_units(number, tokens, weights):
-    check_classifier(number, tokens, weights)
-
-
-@given(number=numbers_of_cases, tokens=powers, targets=powers)
-@few
-def test_scores_do_not_know_units(number, tokens, targets):
+def check_scores_do_not_know_units(number, tokens, targets) -> None:
     case = next(
         c for c in map(draw, range(number, number + 1000)) if not c.bias and len(c.rows) > 3
     )
@@ -113,3 +94,14 @@ def test_scores_do_not_know_units(number, tokens, targets):
     other = pa.LinearAttentionRegressor(case.mode, ridge).fit(X, Y, case.weights)
     score = one.score(case.X, case.targets, case.weights)
     assert other.score(X, Y, case.weights) == pytest.approx(score, rel=1e-12, abs=1e-12)
+
+
+@few_and_many
+def test_scores_do_not_know_units(examples):
+    hold(
+        check_scores_do_not_know_units,
+        examples,
+        number=numbers_of_cases,
+        tokens=powers,
+        targets=powers,
+    )

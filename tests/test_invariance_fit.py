@@ -4,9 +4,10 @@ The answer to a changed problem is brought back and judged by the rational optim
 one, to a multiple of eps times the condition number that the fit states.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
@@ -15,9 +16,9 @@ from exact_judge import Answer, Geometry, Judge
 from invariances import (
     CHANGES,
     Change,
-    few,
+    few_and_many,
+    hold,
     in_parts,
-    many,
     numbers_of_cases,
     seeds,
     signed_factors,
@@ -35,19 +36,16 @@ def check_change(change: Change, number: int, factor: float, seed: int) -> None:
         assert wrong == [], (change.name, case.number, solver)
 
 
+@few_and_many
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
-@given(number=numbers_of_cases, factor=signed_factors, seed=seeds)
-@few
-def test_a_changed_problem_has_the_changed_answer(change, number, factor, seed):
-    check_change(change, number, factor, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
-@given(number=numbers_of_cases, factor=signed_factors, seed=seeds)
-@many
-def test_many_changed_problems_have_the_changed_answer(change, number, factor, seed):
-    check_change(change, number, factor, seed)
+def test_a_changed_problem_has_the_changed_answer(examples, change):
+    hold(
+        partial(check_change, change=change),
+        examples,
+        number=numbers_of_cases,
+        factor=signed_factors,
+        seed=seeds,
+    )
 
 
 def test_a_change_that_is_not_undone_is_seen():
@@ -85,17 +83,16 @@ def check_powers_of_two(number: int, tokens: int, targets: int, weights: int) ->
 powers = st.integers(-60, 60)
 
 
-@given(number=numbers_of_cases, tokens=powers, targets=powers, weights=powers)
-@few
-def test_powers_of_two_change_no_bit(number, tokens, targets, weights):
-    check_powers_of_two(number, tokens, targets, weights)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases, tokens=powers, targets=powers, weights=powers)
-@many
-def test_powers_of_two_change_no_bit_of_many(number, tokens, targets, weights):
-    check_powers_of_two(number, tokens, targets, weights)
+@few_and_many
+def test_powers_of_two_change_no_bit(examples):
+    hold(
+        check_powers_of_two,
+        examples,
+        number=numbers_of_cases,
+        tokens=powers,
+        targets=powers,
+        weights=powers,
+    )
 
 
 # Batches ------------------------------------------------------------------------------------
@@ -114,17 +111,9 @@ def check_parts(number: int, cuts: list[int], merged: bool) -> None:
         assert statistics.n_rows == len(case.rows)
 
 
-@given(number=numbers_of_cases, cuts=cut_lists, merged=st.booleans())
-@few
-def test_parts_add_up(number, cuts, merged):
-    check_parts(number, cuts, merged)
-
-
-@pytest.mark.slow
-@given(number=numbers_of_cases, cuts=cut_lists, merged=st.booleans())
-@many
-def test_many_parts_add_up(number, cuts, merged):
-    check_parts(number, cuts, merged)
+@few_and_many
+def test_parts_add_up(examples):
+    hold(check_parts, examples, number=numbers_of_cases, cuts=cut_lists, merged=st.booleans())
 
 
 # Wide tokens, where the default is the dual ---------------------------------------------------
@@ -154,9 +143,7 @@ def test_wide_tokens_and_weights_of_any_size(size, weight, ridge):
 # Kinds of numbers ---------------------------------------------------------------------------
 
 
-@given(number=numbers_of_cases)
-@few
-def test_float32_is_the_float64_of_the_same_value(number):
+def check_float32_is_the_float64_of_the_same_value(number) -> None:
     case = draw(number)
     short = [x.astype(np.float32) for x in case.X]
     if not all(np.isfinite(x).all() for x in short):
@@ -171,6 +158,11 @@ def test_float32_is_the_float64_of_the_same_value(number):
         assert one.risk == other.risk
         for x, y in zip(one.predict(short), other.predict(wide.X), strict=True):
             assert np.array_equal(x, y)
+
+
+@few_and_many
+def test_float32_is_the_float64_of_the_same_value(examples):
+    hold(check_float32_is_the_float64_of_the_same_value, examples, number=numbers_of_cases)
 
 
 def vars_of(case: Case) -> dict:

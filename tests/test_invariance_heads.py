@@ -4,15 +4,15 @@
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyattn as pa
 from exact_cases import draw
-from invariances import few, many, numbers_of_cases
+from invariances import few_and_many, hold, numbers_of_cases
 from planted import EPS
 from polyattn.model.compare import coefficient_distance
 
@@ -52,19 +52,12 @@ def check_layer(number: int, n_heads, most_dims: int = 3) -> None:
         assert lost <= 1e-9, (case.number, lost)
 
 
+@few_and_many
 @pytest.mark.parametrize("n_heads", [None, 1])
-@given(number=numbers_of_cases)
-@few
-def test_the_layer_computes_what_the_fit_predicts(n_heads, number):
-    check_layer(number, n_heads, most_dims=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_heads", [None, 1, 2])
-@given(number=numbers_of_cases)
-@settings(many, max_examples=60)
-def test_the_layers_of_many_fits(n_heads, number):
-    check_layer(number, n_heads)
+def test_the_layer_computes_what_the_fit_predicts(examples, n_heads):
+    most_dims = 2 if examples < 10 else 3  # wider tokens need a longer search
+    check = partial(check_layer, n_heads=n_heads, most_dims=most_dims)
+    hold(check, examples, number=numbers_of_cases)
 
 
 @pytest.mark.parametrize("size", [1e-5, 1e-3, 1e3, 1e5])
@@ -93,9 +86,7 @@ def test_limited_heads_fit_the_data_in_any_units(size):
     assert loss == pytest.approx(other.risk, rel=1e-6)
 
 
-@given(power=st.integers(-60, 60), seed=st.integers(0, 1000))
-@few
-def test_heads_scale_with_the_tokens(power, seed):
+def check_heads_scale_with_the_tokens(power, seed) -> None:
     """As many heads for tokens of any size, and the same function."""
     rng = np.random.default_rng(seed)
     truth = pa.data.random_layer(2, n_heads=2, mode="last", random_state=seed)
@@ -108,6 +99,16 @@ def test_heads_scale_with_the_tokens(power, seed):
     )
     assert pa.same_function(one.layer, scaled, 1e-8)
     assert coefficient_distance(one.layer, scaled) <= 1e-8 * np.linalg.norm(one.coef)
+
+
+@few_and_many
+def test_heads_scale_with_the_tokens(examples):
+    hold(
+        check_heads_scale_with_the_tokens,
+        examples,
+        power=st.integers(-60, 60),
+        seed=st.integers(0, 1000),
+    )
 
 
 def test_the_discrepancy_sees_a_wrong_layer():

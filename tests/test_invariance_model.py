@@ -1,12 +1,13 @@
 """Forward passes, comparison of layers and of coefficients, at every scale and in every mode."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
-from invariances import factors, few, many, seeds
+from invariances import factors, few_and_many, hold, seeds
 from planted import EPS
 from polyattn.model.forward import coef_forward
 from polyattn.reference import layer as reference
@@ -54,25 +55,20 @@ def check_forward(seed: int, mode: str, tokens: int, attn: int, value: int) -> N
     assert np.all(np.abs(folded.reshape(outputs.shape) - outputs) <= rounding)
 
 
+@few_and_many
 @pytest.mark.parametrize("mode", MODES)
-@given(seed=seeds, tokens=powers, attn=powers, value=powers)
-@few
-def test_outputs_move_with_tokens_and_heads(mode, seed, tokens, attn, value):
-    check_forward(seed, mode, tokens, attn, value)
+def test_outputs_move_with_tokens_and_heads(examples, mode):
+    hold(
+        partial(check_forward, mode=mode),
+        examples,
+        seed=seeds,
+        tokens=powers,
+        attn=powers,
+        value=powers,
+    )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@given(seed=seeds, tokens=powers, attn=powers, value=powers)
-@many
-def test_many_outputs_move_with_tokens_and_heads(mode, seed, tokens, attn, value):
-    check_forward(seed, mode, tokens, attn, value)
-
-
-@pytest.mark.parametrize("kind", [pa.LinearAttention, pa.SoftmaxAttention])
-@given(seed=seeds)
-@few
-def test_the_modes_agree_where_they_mean_the_same(kind, seed):
+def check_the_modes_agree_where_they_mean_the_same(kind, seed) -> None:
     """A causal output is that of the prefix, and the last of a full one that of ``last``."""
     causal, X = some_layer(seed, "causal", kind)
     last, full = (kind(causal.attn, causal.value, mode=mode) for mode in ("last", "full"))
@@ -84,14 +80,28 @@ def test_the_modes_agree_where_they_mean_the_same(kind, seed):
         assert np.allclose(outputs[:, t - 1], last(X[:, :t]), rtol=0, atol=tolerance)
 
 
-@given(seed=seeds, power=st.integers(-30, 30))
-@few
-def test_softmax_sees_only_products_of_tokens_and_heads(seed, power):
+@few_and_many
+@pytest.mark.parametrize("kind", [pa.LinearAttention, pa.SoftmaxAttention])
+def test_the_modes_agree_where_they_mean_the_same(examples, kind):
+    hold(partial(check_the_modes_agree_where_they_mean_the_same, kind=kind), examples, seed=seeds)
+
+
+def check_softmax_sees_only_products_of_tokens_and_heads(seed, power) -> None:
     layer, X = some_layer(seed, "causal", pa.SoftmaxAttention)
     scaled = pa.SoftmaxAttention(
         np.ldexp(layer.attn, -2 * power), np.ldexp(layer.value, -power), mode="causal"
     )
     assert np.array_equal(scaled(np.ldexp(X, power)), layer(X))
+
+
+@few_and_many
+def test_softmax_sees_only_products_of_tokens_and_heads(examples):
+    hold(
+        check_softmax_sees_only_products_of_tokens_and_heads,
+        examples,
+        seed=seeds,
+        power=st.integers(-30, 30),
+    )
 
 
 def check_same(seed: int, factor: float, kind) -> None:
@@ -116,24 +126,13 @@ def check_same(seed: int, factor: float, kind) -> None:
     assert not pa.same_function(far[0], far[2])
 
 
+@few_and_many
 @pytest.mark.parametrize("kind", [pa.LinearAttention, pa.SoftmaxAttention])
-@given(seed=seeds, factor=factors)
-@few
-def test_the_same_function_is_recognised_in_any_units(kind, seed, factor):
-    check_same(seed, factor, kind)
+def test_the_same_function_is_recognised_in_any_units(examples, kind):
+    hold(partial(check_same, kind=kind), examples, seed=seeds, factor=factors)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [pa.LinearAttention, pa.SoftmaxAttention])
-@given(seed=seeds, factor=factors)
-@many
-def test_many_same_functions_are_recognised(kind, seed, factor):
-    check_same(seed, factor, kind)
-
-
-@given(seed=seeds, power=powers, factor=factors)
-@few
-def test_the_distance_of_coefficients_has_their_units(seed, power, factor):
+def check_the_distance_of_coefficients_has_their_units(seed, power, factor) -> None:
     one, _ = some_layer(seed, "last")
     rng = np.random.default_rng(seed)
     other = pa.LinearAttention(one.attn + rng.standard_normal(one.attn.shape), one.value)
@@ -144,3 +143,14 @@ def test_the_distance_of_coefficients_has_their_units(seed, power, factor):
     assert pa.coefficient_distance(*moved) == pytest.approx(np.ldexp(distance, power), rel=1e-14)
     moved = (pa.LinearAttention(x.attn * factor, x.value) for x in (one, other))
     assert pa.coefficient_distance(*moved) == pytest.approx(factor * distance, rel=1e-9)
+
+
+@few_and_many
+def test_the_distance_of_coefficients_has_their_units(examples):
+    hold(
+        check_the_distance_of_coefficients_has_their_units,
+        examples,
+        seed=seeds,
+        power=powers,
+        factor=factors,
+    )

@@ -5,11 +5,11 @@ cross-validation are rationals too.  Chosen ridges then change with the data as 
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from flint import fmpq
-from hypothesis import given
 
 import polyattn as pa
 from exact_cases import Case, draw
@@ -21,7 +21,7 @@ from exact_least_squares import (
     rational,
     squared_norm_weights,
 )
-from invariances import CHANGES, few, many, numbers_of_cases, seeds, signed_factors
+from invariances import CHANGES, few_and_many, hold, numbers_of_cases, seeds, signed_factors
 from planted import EPS
 from polyattn.reference.features import norm_weights
 
@@ -109,19 +109,10 @@ def check_exact(number: int, rule: str) -> None:
     assert chosen <= min(truth) + rounding_of(case, rule, grid[0]) * (min(truth) + power)
 
 
+@few_and_many
 @pytest.mark.parametrize("rule", ["loo", "gcv"])
-@given(number=numbers_of_cases)
-@few
-def test_errors_are_those_of_rational_arithmetic(rule, number):
-    check_exact(number, rule)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["loo", "gcv"])
-@given(number=numbers_of_cases)
-@many
-def test_many_errors_are_those_of_rational_arithmetic(rule, number):
-    check_exact(number, rule)
+def test_errors_are_those_of_rational_arithmetic(examples, rule):
+    hold(partial(check_exact, rule=rule), examples, number=numbers_of_cases)
 
 
 def check_change(rule: str, name: str, number: int, factor: float, seed: int) -> None:
@@ -141,21 +132,17 @@ def check_change(rule: str, name: str, number: int, factor: float, seed: int) ->
         )
 
 
+@few_and_many
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("rule", ["loo", "gcv"])
-@given(number=numbers_of_cases, factor=signed_factors, seed=seeds)
-@few
-def test_the_path_moves_with_the_data(rule, name, number, factor, seed):
-    check_change(rule, name, number, factor, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KEPT)
-@pytest.mark.parametrize("rule", ["loo", "gcv"])
-@given(number=numbers_of_cases, factor=signed_factors, seed=seeds)
-@many
-def test_many_paths_move_with_the_data(rule, name, number, factor, seed):
-    check_change(rule, name, number, factor, seed)
+def test_the_path_moves_with_the_data(examples, rule, name):
+    hold(
+        partial(check_change, rule=rule, name=name),
+        examples,
+        number=numbers_of_cases,
+        factor=signed_factors,
+        seed=seeds,
+    )
 
 
 @pytest.mark.parametrize("power", [-70, 60])
