@@ -53,7 +53,7 @@ class DataFile:
             return SequenceBatch.from_padded(X, self.arrays["lengths"])
         if "offsets" in self.arrays:
             return SequenceBatch(X, self.arrays["offsets"])
-        return as_batch(X)
+        return as_batch(X, keep_integers=True)
 
     def targets(self, mode: str) -> NDArray | SequenceBatch:
         """Y; one target per token is brought into the form of the sequences."""

@@ -45,7 +45,10 @@ class Compiled(ShownProgram, Runnable):
 
     @cached_property
     def layer(self) -> LinearAttention:
-        """The layer: X (n, d), prompt and what followed, to the next token before rounding."""
+        """The layer: X (n, d), prompt and what followed, to the next token before rounding.
+
+        It computes in float64: counts beyond 2^53 are rounded, which ``run`` never does.
+        """
         return to_layer(self.heads, self.n_dims)
 
     def predictor(self) -> Engine:

@@ -74,13 +74,15 @@ class Rows:
         sample_weight: ArrayLike | None = None,
         n_dims: int | None = None,
         n_outputs: int | None = None,
+        keep_integers: bool = False,
     ) -> Rows:
         """Validate everything once; ``n_dims`` and ``n_outputs`` are required sizes, if known.
 
         ``Y=None`` gives rows of zero outputs, for statistics of the inputs alone.
+        ``keep_integers``: the caller does not rely on float64 where it cannot hold the tokens.
         """
         bias = require_flag("bias", bias)
-        batch = as_batch(X, n_dims=n_dims)
+        batch = as_batch(X, n_dims=n_dims, keep_integers=keep_integers)
         if Y is None:
             targets = np.empty((batch.n_rows(mode), 0))
         else:

@@ -41,9 +41,10 @@ def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None =
     domain : Domain | None
         The domain; needed only for a custom one that was read from a file.
 
-    Guarantee: "identifiable" is proved anew, in exact arithmetic.  "not_identifiable" holds if
-    the direction is of integers: exactly; otherwise up to rounding.  An "undecided" certificate
-    claims only sizes, rank and spectrum to be plausible.
+    Guarantee: "identifiable" is proved anew, in exact arithmetic.  "not_identifiable" holds
+    exactly if the direction is of integers, or if the data are (or floats that were not rounded;
+    then the rank is deficient modulo random primes); of rounded floats it holds up to their
+    rounding.  An "undecided" certificate claims only sizes, rank and spectrum to be plausible.
     Cost: for N rows and p features about 2 N p^2 flops, and p^3; memory p^2 numbers.
     """
     return not objections(certificate, X, domain)
@@ -56,7 +57,7 @@ def objections(
     if hasattr(X, "to_record"):
         kind = type(X).__name__
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]
-    batch = as_batch(X)
+    batch = as_batch(X, keep_integers=True)
     found = [*_about_form(certificate), *_about_data(certificate, batch)]
     place: Place | None = None
     try:

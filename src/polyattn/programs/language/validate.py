@@ -53,6 +53,11 @@ def _refusals(instruction: Instruction, schema: Schema) -> Iterator[str]:
         yield from _conditions(term)
         if not isfinite(term.weight) or term.weight == 0.0:
             yield f"its weight must be a finite number other than 0; got {term.weight!r}"
+        elif float(term.weight) != term.weight:
+            yield (
+                f"its weight must be a number that float64 holds, as layers do; {term.weight!r} "
+                f"would be rounded to {float(term.weight):.17g}"
+            )
 
 
 def _pattern(pattern: Pattern, schema: Schema) -> Iterator[str]:
