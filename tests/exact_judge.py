@@ -19,7 +19,7 @@ from polyattn.reference.features import norm_weights
 SQUARING = ("moments",)
 
 #: What errors may be in units of eps * p * condition.
-MODEST = 60.0
+MODEST = 20.0
 
 #: What the iterative solver promises of its gradient, in place of eps.
 GRADIENT = 1e-12

@@ -106,7 +106,7 @@ def fit(
         path = replace(
             path,
             ridges=restored(path.ridges, 6 * token, "the ridges"),
-            errors=restored(path.errors, 2 * target, "the errors of ridge_path"),
+            errors=np.array([as_risk(float(error), target) for error in path.errors]),
         )
     # A ridge that vanished beside the data was still asked for.
     asked = path.best if path is not None else float(penalty)
