@@ -104,8 +104,12 @@ def fit(
     value, path = chosen_ridge(penalty, ridge_grid, source)
     solution, road, sums = _solve(source, value, solver, try_exact and heads is None)
     if path is not None:
-        token = source.token_exponent or 0
-        path = replace(path, ridges=restored(path.ridges, 6 * token, "the ridges"))
+        token, target = source.token_exponent or 0, source.target_exponent or 0
+        path = replace(
+            path,
+            ridges=restored(path.ridges, 6 * token, "the ridges"),
+            errors=np.array([as_risk(float(error), target) for error in path.errors]),
+        )
     # A ridge that vanished beside the data was still asked for.
     asked = path.best if path is not None else float(penalty)
     result = _assemble(replace(solution, ridge=asked), road, source, sums, path, seed)

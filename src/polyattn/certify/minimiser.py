@@ -38,8 +38,8 @@ FACTORED_NUMBERS = 1 << 26
 # Rounds of the solution of least norm: the first, and those for its rounding.
 REFINEMENTS = 4
 
-# Dependent columns leave less than this share of the rank's threshold.
-DOUBTFUL = 0.02
+# Dependent columns leave less than this share of the rank's threshold, and than a few roundings.
+DOUBTFUL, FEW_ROUNDINGS = 0.02, 16.0 * UNIT
 
 # Squares (Gram and kernel matrices) better conditioned than this lose nothing that matters.
 SAFE_RCOND = 1e-8
@@ -166,7 +166,8 @@ def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
         return _Solved(inner / scale[:, None], n_features, float(np.linalg.norm(inner)))
     basis, triangle, order = qr(root / scale, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(triangle.diagonal())
-    floor *= max(float(sizes.max(initial=0.0)), 1.0)
+    largest = max(float(sizes.max(initial=0.0)), 1.0)
+    floor *= largest
     rank = int(np.count_nonzero(sizes > floor))
     projected = basis.T @ rhs
     missed = projected[rank:] ** 2
@@ -186,7 +187,7 @@ def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
             theta += orthonormal @ solve_triangular(lower, left, trans="T", check_finite=False)
     return _Solved(
         theta, rank, float(np.linalg.norm(scale[:, None] * theta)), float(missed.sum()),
-        float(missed[sizes[rank:] > DOUBTFUL * floor].sum()),
+        float(missed[sizes[rank:] > max(DOUBTFUL * floor, FEW_ROUNDINGS * largest)].sum()),
     )  # fmt: skip
 
 
