@@ -30,6 +30,10 @@ from polyattn.sequences import MODES, SequenceBatch, as_batch
 PRIME = next(primes())
 
 
+def exact_batch(X) -> SequenceBatch:
+    return as_batch(X, keep_integers=True)
+
+
 # The oracle -------------------------------------------------------------------------------------
 
 
@@ -108,8 +112,8 @@ KINDS = (
 def test_every_kind_in_every_mode(kind, mode):
     rng = np.random.default_rng(1)
     n_sequences = 25 if mode == "last" else 9
-    judge(FeatureRows(as_batch(tokens_of(kind, (n_sequences, 3, 2), rng)), mode))
-    few = as_batch(tokens_of(kind, (2, 2, 3), rng))
+    judge(FeatureRows(exact_batch(tokens_of(kind, (n_sequences, 3, 2), rng)), mode))
+    few = exact_batch(tokens_of(kind, (2, 2, 3), rng))
     judge(FeatureRows(few, mode), space=False)
 
 
@@ -118,7 +122,7 @@ def test_every_kind_in_every_mode(kind, mode):
 def test_ragged_with_bias(kind, mode):
     rng = np.random.default_rng(2)
     ragged = [tokens_of(kind, (length, 2), rng) for length in (1, 4, 2, 3, 1, 2, 5)]
-    judge(FeatureRows(as_batch(ragged), mode, bias=True), space=kind != "uint64")
+    judge(FeatureRows(exact_batch(ragged), mode, bias=True), space=kind != "uint64")
 
 
 @settings(max_examples=40, deadline=None)
@@ -132,7 +136,7 @@ def test_ragged_with_bias(kind, mode):
 def test_law(seed, kind, mode, bias, n_sequences):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 5, n_sequences)
-    batch = as_batch([tokens_of(kind, (int(length), 2), rng) for length in lengths])
+    batch = exact_batch([tokens_of(kind, (int(length), 2), rng) for length in lengths])
     p = 18 if bias else 6
     columns = rng.choice(p, rng.integers(1, p + 1), replace=False) if seed % 2 else None
     judge(FeatureRows(batch, mode, bias, columns))
@@ -156,7 +160,7 @@ SIGNS = np.array(list(product([-1, 1], repeat=3)))
     ids=["Boolean", "one-hot", "length one", "integers"],
 )
 def test_known_ranks(tokens, rank):
-    rows = FeatureRows(as_batch(tokens))
+    rows = FeatureRows(exact_batch(tokens))
     found = exact_rank(rows)
     assert found.rank == rank
     assert len(null_space(rows, found)) == 18 - rank
@@ -164,7 +168,7 @@ def test_known_ranks(tokens, rank):
 
 def test_null_vector_is_simple():
     # G_11 = G_22 for Boolean tokens: one difference of two features.
-    rows = FeatureRows(as_batch(every_sequence(SIGNS, 2)))
+    rows = FeatureRows(exact_batch(every_sequence(SIGNS, 2)))
     vector = null_vector(rows, exact_rank(rows))
     assert sorted(map(abs, vector))[-3:] == [0, 1, 1]
 
@@ -173,18 +177,18 @@ def test_memory_map_and_duplicates(tmp_path):
     tokens = np.random.default_rng(3).integers(-2, 3, (20, 3, 2)).astype(np.int16)
     np.save(tmp_path / "tokens.npy", np.concatenate([tokens, tokens]))
     stored = np.load(tmp_path / "tokens.npy", mmap_mode="r")
-    assert judge(FeatureRows(as_batch(stored))) == 6
-    assert judge(FeatureRows(as_batch(np.repeat(tokens[:1], 7, axis=0)))) == 1
+    assert judge(FeatureRows(exact_batch(stored))) == 6
+    assert judge(FeatureRows(exact_batch(np.repeat(tokens[:1], 7, axis=0)))) == 1
 
 
 def test_one_row():
-    assert judge(FeatureRows(as_batch([[[1.0, 2.0]]]))) == 1
-    assert judge(FeatureRows(as_batch([[[0.0]]]))) == 0
+    assert judge(FeatureRows(exact_batch([[[1.0, 2.0]]]))) == 1
+    assert judge(FeatureRows(exact_batch([[[0.0]]]))) == 0
 
 
 def test_units_do_not_make_vectors_long():
     tokens = np.random.default_rng(4).choice([-1.0, 1.0], (40, 3, 3))
-    rows = FeatureRows(as_batch(tokens * 2.0 ** np.array([300, -300, 0])))
+    rows = FeatureRows(exact_batch(tokens * 2.0 ** np.array([300, -300, 0])))
     vectors = null_space(rows, exact_rank(rows))
     # Two entries each, powers of two of at most 900 binary digits apart from small integers.
     assert len(vectors) == 6
@@ -197,7 +201,7 @@ def test_units_do_not_make_vectors_long():
 @pytest.mark.parametrize("mode", MODES)
 def test_residues_are_those_of_the_features(mode):
     rng = np.random.default_rng(5)
-    batch = as_batch([rng.standard_normal((length, 3)) for length in (3, 1, 40, 2, 5)])
+    batch = exact_batch([rng.standard_normal((length, 3)) for length in (3, 1, 40, 2, 5)])
     columns = np.array([17, 3, 4, 3, 11])
     for rows in (FeatureRows(batch, mode), FeatureRows(batch, mode, True, columns)):
         expected = [[residue(value) for value in row] for row in fraction_rows(rows)]
@@ -238,14 +242,16 @@ def test_wide_tokens_with_few_columns():
     symbols = np.random.default_rng(7).integers(0, 20, (3000, 4))
     starts = np.cumsum([0, *range(100, 0, -1)])[:20]
     columns = (starts[:, None] * 100 + np.arange(20)).ravel()
-    rows = FeatureRows(as_batch(np.eye(100, dtype=np.int8)[symbols]), columns=columns)
+    rows = FeatureRows(exact_batch(np.eye(100, dtype=np.int8)[symbols]), columns=columns)
     found = exact_rank(rows)
     assert (found.rank, found.n_columns) == (400, 400)
 
 
 def test_reading_stops_at_the_known_dimension():
     heard = []
-    rows = FeatureRows(as_batch(np.random.default_rng(8).choice([-1, 1], (60000, 3, 3))), "causal")
+    rows = FeatureRows(
+        exact_batch(np.random.default_rng(8).choice([-1, 1], (60000, 3, 3))), "causal"
+    )
     with listening(lambda done, total: heard.append((done, total))):
         assert exact_rank(rows, most=12).rank == 12
     assert heard[-1][0] < heard[-1][1] == 180000
@@ -258,7 +264,7 @@ def test_reading_stops_at_the_known_dimension():
 @pytest.mark.parametrize("columns", [[], [18], [-1], [0.5], [[1]]])
 def test_impossible_columns(columns):
     with pytest.raises(InvalidInput, match="columns must be"):
-        FeatureRows(as_batch(np.ones((1, 1, 3))), columns=np.array(columns))
+        FeatureRows(exact_batch(np.ones((1, 1, 3))), columns=np.array(columns))
 
 
 # Sizes ----------------------------------------------------------------------------------------
@@ -281,7 +287,7 @@ def test_impossible_columns(columns):
     ],
 )
 def test_integer_bits(values, bias, expected):
-    bits = integer_bits(as_batch(np.reshape(values, (1, 2, 1))), bias)
+    bits = integer_bits(exact_batch(np.reshape(values, (1, 2, 1))), bias)
     exponent, size = bits
     assert exponent == expected[0]
     # One bit more than needed may come from numbers that float64 rounds up.
@@ -303,7 +309,7 @@ def test_integer_bits(values, bias, expected):
     ],
 )
 def test_integer_data_are_recognised(values, expected):
-    assert is_integer_data(as_batch([np.array(values)])) is expected
+    assert is_integer_data(exact_batch([np.array(values)])) is expected
 
 
 # Modular arithmetic ---------------------------------------------------------------------------
@@ -424,7 +430,7 @@ def test_lifting(bits):
 @pytest.mark.parametrize("kind", ["Boolean", "units", "uint64", "float", "large"])
 def test_a_vector_off_by_one_is_refused(kind):
     rng = np.random.default_rng(15)
-    rows = FeatureRows(as_batch(tokens_of(kind, (4, 3, 2), rng)))
+    rows = FeatureRows(exact_batch(tokens_of(kind, (4, 3, 2), rng)))
     vector = null_vector(rows, exact_rank(rows))
     assert annihilates(rows, vector)
     for place in range(6):
@@ -438,15 +444,15 @@ def test_a_vector_off_by_one_is_refused(kind):
 def test_one_row_in_a_million_is_seen(mode):
     tokens = np.ones((200_000, 2, 2), dtype=np.int8)
     tokens[123_456] = [[1, 0], [2, 1]]
-    rows = FeatureRows(as_batch(tokens), mode)
+    rows = FeatureRows(exact_batch(tokens), mode)
     assert not annihilates(rows, [0, 1, -1, 0, 0, 0])
-    assert exact_rank(rows).rank > exact_rank(FeatureRows(as_batch(tokens[:9]), mode)).rank
+    assert exact_rank(rows).rank > exact_rank(FeatureRows(exact_batch(tokens[:9]), mode)).rank
 
 
 @pytest.mark.parametrize("check", ["_by_limbs", "_by_primes"])
 def test_both_checks_agree(check):
     rng = np.random.default_rng(16)
-    rows = FeatureRows(as_batch(rng.integers(-5, 6, (4, 3, 2))), bias=True)
+    rows = FeatureRows(exact_batch(rng.integers(-5, 6, (4, 3, 2))), bias=True)
     vectors = null_space(rows, exact_rank(rows))
     long = [[7**200 * v for v in vector] for vector in vectors]
     wrong = [[v + (i == 2) for i, v in enumerate(vector)] for vector in long]
@@ -470,20 +476,20 @@ def test_vectors_are_checked_in_portions_of_any_size(numbers, monkeypatch):
 @pytest.mark.parametrize("power", [7, 8, 15, 16, 31, 63, 64])
 def test_a_power_of_two_is_not_zero(power):
     # psi = 2: the product has no digit but one beyond the limbs of the vector.
-    rows = FeatureRows(as_batch(np.ones((1, 2, 1))))
+    rows = FeatureRows(exact_batch(np.ones((1, 2, 1))))
     assert not annihilates(rows, [2**power])
     assert not annihilates(rows, [-(2**power)])
 
 
 def test_a_multiple_of_the_first_prime_is_no_null_vector():
-    rows = FeatureRows(as_batch(np.random.default_rng(17).integers(1, 4, (9, 2, 2))))
+    rows = FeatureRows(exact_batch(np.random.default_rng(17).integers(1, 4, (9, 2, 2))))
     huge = [v * PRIME for v in (1, 0, 0, 0, 0, 0)]
     assert not annihilates(rows, huge)
     assert not integers._by_primes(rows, [huge])[0]
 
 
 def test_a_wrong_reconstruction_is_refused(monkeypatch):
-    rows = FeatureRows(as_batch(np.random.default_rng(18).choice([-1, 1], (50, 3, 2))))
+    rows = FeatureRows(exact_batch(np.random.default_rng(18).choice([-1, 1], (50, 3, 2))))
     found = exact_rank(rows)
     assert null_vector(rows, found) is not None
 
@@ -498,13 +504,13 @@ def test_a_wrong_reconstruction_is_refused(monkeypatch):
 
 def test_a_prime_that_divides_the_data():
     tokens = np.random.default_rng(19).integers(-9, 10, (40, 3, 2))
-    rows = FeatureRows(as_batch(tokens * PRIME))
+    rows = FeatureRows(exact_batch(tokens * PRIME))
     unlucky = exact_rank(rows, prime=PRIME)
     assert unlucky.rank == 0
     assert null_vector(rows, unlucky) is None
     assert null_space(rows, unlucky) is None
     assert exact_rank(rows).rank == 6
-    one_coordinate = FeatureRows(as_batch(tokens * [1, PRIME]))
+    one_coordinate = FeatureRows(exact_batch(tokens * [1, PRIME]))
     assert exact_rank(one_coordinate, prime=PRIME).rank < 6
     assert null_vector(one_coordinate, exact_rank(one_coordinate, prime=PRIME)) is None
     assert exact_rank(one_coordinate).rank == 6
@@ -513,7 +519,7 @@ def test_a_prime_that_divides_the_data():
 def test_an_unlucky_prime_ends_in_none():
     # Rank 6 that looks like 5 to the prime: what is lifted solves five rows, and not the others.
     tokens = np.random.default_rng(21).integers(-9, 10, (40, 3, 2))
-    rows = FeatureRows(as_batch(tokens))
+    rows = FeatureRows(exact_batch(tokens))
     found = exact_rank(rows, most=5)
     five = replace(found, independent=found.independent[:5], echelon=Echelon(6, PRIME), rank=5)
     five.echelon.absorb(rows.chosen(five.independent, PRIME))
@@ -523,7 +529,7 @@ def test_an_unlucky_prime_ends_in_none():
 
 @pytest.mark.parametrize("n_zeros", [1, 7])
 def test_an_entry_that_vanishes_modulo_the_prime(n_zeros):
-    rows = FeatureRows(as_batch(np.random.default_rng(22).integers(-9, 10, (10, 3, 3))))
+    rows = FeatureRows(exact_batch(np.random.default_rng(22).integers(-9, 10, (10, 3, 3))))
     found = exact_rank(rows)
     found.echelon.coefficients[:n_zeros, 0] = 0.0
     vector = null_vector(rows, found)
@@ -532,7 +538,7 @@ def test_an_entry_that_vanishes_modulo_the_prime(n_zeros):
 
 
 def test_effort_is_limited():
-    rows = FeatureRows(as_batch(np.random.default_rng(20).standard_normal((10, 3, 3))))
+    rows = FeatureRows(exact_batch(np.random.default_rng(20).standard_normal((10, 3, 3))))
     found = exact_rank(rows)
     assert null_vector(rows, found, effort=100) is None
     assert null_vector(rows, found) is not None

@@ -17,6 +17,11 @@ def evidence_of(X):
     return pa.certify(X, method="float").evidence
 
 
+def never():
+    """No rank is deficient."""
+    return False
+
+
 @pytest.fixture
 def generic():
     return evidence_of(np.random.default_rng(0).standard_normal((90, 4, 3)))
@@ -62,16 +67,17 @@ def test_any_preconditioner_is_allowed_and_a_bad_one_proves_nothing(generic, mon
 
 def test_an_unseen_direction_must_be_within_rounding(flat):
     direction = flat.null_basis[:, 0]
-    effect = effect_if_unseen(flat, direction)
+    effect = effect_if_unseen(flat, direction, never)
     assert 0 < effect < 1e-13
     vars(flat)["tolerance"] = effect / 100
-    assert effect_if_unseen(flat, direction) is None
+    assert effect_if_unseen(flat, direction, never) is None
 
 
 def test_a_direction_that_is_seen_is_not_unseen(flat):
     direction = flat.null_basis[:, 0]
     seen = direction + 1e-9 * flat.triangle.scale
-    assert effect_if_unseen(flat, seen / np.linalg.norm(seen / flat.triangle.scale)) is None
+    unit = seen / np.linalg.norm(seen / flat.triangle.scale)
+    assert effect_if_unseen(flat, unit, never) is None
 
 
 def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -347,6 +348,30 @@ def test_bad_models_are_one_clear_line(run, model, task):
         refused(run(*verb, "tampered.safetensors"), "damaged")
     refused(run("show", "data.npz"), "data.npz")
     assert not Path("out.npy").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "data.npz", "-o"], ["predict", "model.safetensors", "data.npz", "-o"],
+        ["certify", "data.npz", "--save"], ["learn-softmax", "data.npz", "-o"],
+        ["report", "model.safetensors", "-o"], ["demo", "--out"],
+        ["program", "compile", "dfa", "-o"], ["program", "compile", "dfa", "--program"],
+        ["program", "learn", "dfa", "-o"], ["program", "learn", "dfa", "--program"],
+        ["reproduce", "yau2024-fig2", "--out"],
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("model")
+def test_places_that_cannot_be_written_are_found_before_the_work(run, arguments):
+    """Nobody, not even root, makes files there; reading and working would take their time."""
+    start = time.perf_counter()
+    refused(run(*arguments, "/proc/out.json" if arguments[0] != "predict" else "/proc/out.npy"))
+    if arguments[0] != "reproduce":
+        refused(
+            run(*arguments, "gone/out.json" if arguments[0] != "predict" else "gone/o.npy"), "gone"
+        )
+    assert time.perf_counter() - start < 6
+    assert run("fit", "missing.npz", "-o", "/proc/x").stderr.startswith("Error: the folder '/proc'")
 
 
 def test_nothing_is_left_behind_by_a_failed_write(run, model, monkeypatch):

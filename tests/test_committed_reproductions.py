@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from polyattn.experiments.reproduction import NAMES, find
+from polyattn.experiments.reproduction.page import read_table
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reproduction"
 
 
 @cache
 def committed(name):
-    return json.loads((FOLDER / name / "table.json").read_text(encoding="utf-8"))
+    table = read_table(FOLDER / name / "table.json")
+    assert table is not None
+    return table
 
 
 @pytest.mark.parametrize("name", NAMES)

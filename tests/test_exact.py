@@ -119,7 +119,8 @@ def test_large_data_are_judged_in_portions(mode, monkeypatch):
     monkeypatch.setattr(exact, "PORTION_NUMBERS", 500)
     monkeypatch.setattr(exact, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(exact, "MIN_ROWS", 3)
-    monkeypatch.setattr(rows, "SHARED_FROM_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_ROWS", 1)
     X, Y = task(mode)
     heard = []
     with listening(lambda done, total: heard.append((done, total))):

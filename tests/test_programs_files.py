@@ -16,6 +16,7 @@ from polyattn.programs.machines import (
     load_machine,
     save_machine,
 )
+from polyattn.programs.machines.format import yaml_syntax
 from polyattn.programs.machines.format.content import content_of, machine_from
 from polyattn.programs.machines.format.tables import MOST_ENTRIES
 
@@ -323,18 +324,21 @@ def test_what_is_wrong_is_named(content, words, load):
 
 
 BAD_YAML = [
-    ("a: [1", "line 1, column"),
+    ("a: [1", "line 1, column 4"),
     ("transitions:\n  a: {0: a}\n  a: {0: a}\n", "line 3, column 3"),
     ("transitions:\n  a: {0: a}\n  a: {0: a}\n", "the key 'a' stands twice"),
     ("transitions: {a: {0: a, '0': a}}", "letter '0' stands twice"),
     ("transitions: {a: {true: a}}", "true is a truth value, not a name; put it in quotes: 'true'"),
     ("transitions: {a: {1.5: a}}", "got 1.5"),
     ("transitions: {a: {0: }}", "no transition for state 'a' and letter '0'"),
-    ("transitions: {[a]: {0: a}}", "unhashable"),
-    ("transitions: !!python/object:os.system {}", "could not determine a constructor"),
+    ("transitions: {[a]: {0: a}}", "the key ['a'] is no text and no number"),
+    ("transitions: !!python/object:os.system {}", "os.system': machines are written without tags"),
     ("a: 1\n---\nb: 2", "single document"),
-    ("a: \x01", "special characters"),
-    ("&a [*a]", "a name is text or a whole number; got ["),
+    ("a: \x01", "control characters"),
+    ("&a [*a]", "line 1, column 5: it is no YAML that can be read (the alias 'a'"),
+    ("- [[0, 1]]\n- !!set {a, b}", "written without tags"),
+    ("[" * 70 + "]" * 70, "nested too deeply"),
+    ("{a: " * 70 + "0" + "}" * 70, "nested too deeply"),
     ("{max_steps: .nan, rules: 0RH}", "max_steps must be"),
     ("# nothing", "got None"),
 ]  # fmt: skip
@@ -347,9 +351,25 @@ def test_what_is_wrong_in_yaml_is_named(text, words, load):
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: {b: [1, -2, 0.5, 01, on, ~, 'x', \"y\", true]}\nc: |\n  two\n  lines\n", "[]", "{}",
+        "- a\n- {b: , c: null}\n- [[[]]]\n", "&x [1]", "word", "3", "# nothing", "--- 5\n...\n",
+    ],
+)  # fmt: skip
+def test_both_parsers_of_yaml_read_the_same(text, monkeypatch):
+    """The one in C, and the one in Python where that is missing."""
+    import yaml
+
+    fast = yaml_syntax.parse_yaml(text)
+    monkeypatch.setattr(yaml_syntax, "_PARSER", yaml.SafeLoader)
+    assert yaml_syntax.parse_yaml(text) == fast
+
+
 def test_aliases_that_grow_without_end_are_refused_at_once(load):
     text = "- &a0 [0]\n" + "".join(f"- &a{i + 1} [*a{i}, *a{i}, *a{i}]\n" for i in range(60))
-    with pytest.raises(FileFormatError, match="entries in a list"):
+    with pytest.raises(FileFormatError, match="the alias 'a0': write out"):
         load(text, ".yaml")
 
 

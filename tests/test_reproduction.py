@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -26,6 +27,8 @@ from polyattn.experiments.reproduction import (
     reproduce,
     running,
 )
+from polyattn.experiments.reproduction.page import write_index
+from polyattn.experiments.reproduction.sealing import sealed
 from polyattn.report.figures import OURS, new_figure
 
 N_CELLS = 4
@@ -144,7 +147,8 @@ def test_date_and_versions_are_those_of_the_cells(register, tmp_path):
     changed = sorted((tmp_path / "squares" / "cells").iterdir())[0]
     content = json.loads(changed.read_text())
     content["surroundings"] |= {"date": "2020-02-03", "numpy": "1.0"}
-    changed.write_text(json.dumps(content))
+    del content["digest"]
+    changed.write_text(json.dumps(sealed(content)))
     made = reproduce("squares", tmp_path)
     assert made.surroundings["date"].startswith("2020-02-03 to 20")
     assert made.surroundings["numpy"].startswith("1.0, ")
@@ -182,8 +186,85 @@ def test_a_damaged_cell_is_named(register, tmp_path):
     reproduce("squares", tmp_path)
     cell = next((tmp_path / "squares" / "cells").iterdir())
     cell.write_text(cell.read_text()[:-20])
-    with pytest.raises(FileFormatError, match=f"{cell.name}.*remove it"):
+    with pytest.raises(FileFormatError, match=f"{cell.name}.*Remove it"):
         reproduce("squares", tmp_path)
+
+
+CHANGES = {
+    "a digit": lambda text: text.replace('"square": 4', '"square": 5'),
+    "a word": lambda text: text.replace('"smoke"', '"small"'),
+    "a date": lambda text: text.replace('"date": "2', '"date": "1'),
+    "the seconds": lambda text: re.sub(r'"seconds": [-+.e0-9]+', '"seconds": 1.0', text),
+    "another name": lambda text: text.replace('"note"', '"memo"'),
+    "the digest": lambda text: re.sub('"digest": ".', '"digest": "x', text),
+    "no digest": lambda text: re.sub(',\n "digest": "[0-9a-f]*"', "", text),
+    "cut": lambda text: text[: len(text) // 2],
+    "nothing": lambda _: "",
+    "a list": lambda _: "[]",
+    "deep": lambda _: "[" * 100_000,
+    "rows of nothing": lambda text: re.sub(r'"rows": \[[^]]*\]', '"rows": null', text),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_edited_cell_is_named_and_not_read(register, tmp_path, name):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    cells = (tmp_path / "squares" / "cells").iterdir()
+    cell = next(path for path in cells if '"square": 4' in path.read_text())
+    good = cell.read_text()
+    changed = CHANGES[name](good)
+    assert changed != good
+    cell.write_text(changed)
+    with pytest.raises(FileFormatError, match=f"{cell.name}.*Remove it"):
+        reproduce("squares", tmp_path)
+    if name == "cut":
+        cell.unlink()
+        assert reproduce("squares", tmp_path).passed
+
+
+def test_the_cell_of_other_settings_is_not_read_in_its_place(register, tmp_path):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    one, other = sorted((tmp_path / "squares" / "cells").iterdir())[:2]
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(FileFormatError, match=f"{one.name}.*other settings"):
+        reproduce("squares", tmp_path)
+
+
+def test_a_sealed_cell_with_other_rows_is_named_by_its_folder(register, tmp_path):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    for cell in (tmp_path / "squares" / "cells").iterdir():
+        content = json.loads(cell.read_text())
+        del content["digest"]
+        content["rows"] = [{"cube": "x"}]
+        cell.write_text(json.dumps(sealed(content)))
+    done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path)])
+    assert isinstance(done.exception, SystemExit), done.exc_info
+    assert "--fresh" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"passed": False}, {"gates": None}, {"surroundings": {}}, {"surroundings": []}, {"rows": 3},
+        {"seconds": "long"}, {"profile": "huge"}, {"title": 3}, {"findings": ["more"]},
+    ],
+)  # fmt: skip
+def test_a_changed_table_is_named(register, tmp_path, change):
+    register(experiment())
+    reproduce("squares", tmp_path)
+    path = tmp_path / "squares" / "table.json"
+    content = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match=r"table\.json.*damaged"):
+        write_index(tmp_path)
+    other = {name: each for name, each in content.items() if name != "digest"}
+    if not isinstance(change.get("passed", change.get("findings")), bool | list):
+        path.write_text(json.dumps(sealed(other)))
+        with pytest.raises(FileFormatError, match=rf"table\.json.*{next(iter(change))}"):
+            write_index(tmp_path)
 
 
 def test_rows_with_other_columns_are_refused(register, tmp_path):
@@ -260,12 +341,18 @@ def test_the_output_must_be_a_folder(register, tmp_path):
     assert "must be a folder" in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused(register, tmp_path, monkeypatch):
-    """Root may write anywhere, so the answer of the system is replaced."""
-    register(experiment())
-    monkeypatch.setattr(os, "access", lambda *_: False)
+def test_a_folder_that_cannot_be_written_to_is_refused(register, monkeypatch):
+    """Root may write anywhere, but not make files among those of the system."""
+
+    def never(_):
+        raise AssertionError
+
+    register(experiment(never))
+    with pytest.raises(InvalidInput, match="cannot be made"):
+        reproduce("squares", "/proc")
+    monkeypatch.setattr("polyattn.experiments.reproduction.cells.Path.mkdir", lambda *_, **__: None)
     with pytest.raises(InvalidInput, match="cannot be written to"):
-        reproduce("squares", tmp_path)
+        reproduce("squares", "/proc")
 
 
 @pytest.mark.parametrize(("package", "extra"), [("matplotlib", "plots"), ("torch", "torch")])

@@ -35,7 +35,8 @@ def small_groups(monkeypatch):
     """Nothing is kept, groups hold some ten rows, and the longest sequence exceeds them."""
     monkeypatch.setattr(rows, "KEPT_NUMBERS", 0)
     monkeypatch.setattr(rows, "GROUP_NUMBERS", 130)
-    monkeypatch.setattr(rows, "SHARED_FROM_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_ROWS", 1)
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 4)
 
@@ -84,7 +85,8 @@ def test_kept_rows_are_read_once(mode):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_shares_and_portions_are_parts_in_order(mode, threads, monkeypatch):
-    monkeypatch.setattr(rows, "SHARED_FROM_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_NUMBERS", 0)
+    monkeypatch.setattr(rows, "SHARE_ROWS", 1)
     made = make_rows(mode)
     with threadpool_limits(threads, user_api="blas"):
         assert len(made.shares()) >= threads

@@ -3,6 +3,9 @@
 import os
 import re
 import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -11,8 +14,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import polyattn as pa
+from fuzz_targets import own_program
 from polyattn import files, storage
-from polyattn.errors import FileFormatError, InvalidType, PolyattnError
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType, PolyattnError
 from polyattn.files import Record, read_record, write_record
 from polyattn.sequences import MODES
 
@@ -27,16 +31,6 @@ def random_layer(n_heads, d, e, mode="last", bias=False):
     return pa.LinearAttention(
         rng.standard_normal((n_heads, d, d)), rng.standard_normal((n_heads, d, e)), mode, bias
     )
-
-
-def own_program():
-    P = pa.programs
-    time, node = P.line("time", 5, landmarks=1), P.symbols("node", 3).plus("END")
-    here = P.Attribute("here", (node,), whole=("NOWHERE",))
-    schema = P.Schema((P.Attribute("at", (time, node)), here), stop=(here("END"),))
-    t, i = P.variables("t i")
-    copy = P.Copy(schema.at(t + 1, i) << here(i), schema.at(t, i), schema.at(t, i))
-    return P.compile(P.Program(schema, [copy], "own"))
 
 
 def learned_softmax() -> pa.LearnedSoftmax:
@@ -172,6 +166,126 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
     pa.save(random_layer(1, 2, 2), tmp_path / "layer")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "layer")]
     assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o777, 0o444])
+def test_a_file_that_is_replaced_keeps_its_permissions(mode, tmp_path):
+    path = tmp_path / "layer"
+    pa.save(random_layer(1, 2, 2), path)
+    path.chmod(mode)
+    pa.save(random_layer(2, 2, 2), path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert pa.load(path).n_heads == 2
+
+
+def test_a_symbolic_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    pa.save(random_layer(1, 2, 2), there / "layer")
+    (tmp_path / "link").symlink_to("there/layer")
+    (tmp_path / "second").symlink_to("link")
+    pa.save(random_layer(2, 2, 2), tmp_path / "second")
+    assert (tmp_path / "second").is_symlink()
+    assert (tmp_path / "link").is_symlink()
+    assert not (there / "layer").is_symlink()
+    assert pa.load(there / "layer").n_heads == 2
+    assert os.listdir(there) == ["layer"]
+    (tmp_path / "dangling").symlink_to("there/new")
+    pa.save(random_layer(3, 2, 2), tmp_path / "dangling")
+    assert pa.load(there / "new").n_heads == 3
+
+
+def test_links_that_lead_nowhere_are_refused(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "a"))):
+        pa.save(random_layer(1, 2, 2), tmp_path / "a")
+    (tmp_path / "gone").symlink_to("no/where")
+    with pytest.raises(FileNotFoundError, match="no"):
+        pa.save(random_layer(1, 2, 2), tmp_path / "gone")
+
+
+def test_what_is_no_ordinary_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="no ordinary file"):
+        pa.save(random_layer(1, 2, 2), tmp_path / "pipe")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_names_as_long_as_the_system_allows(tmp_path):
+    layer = random_layer(1, 2, 2)
+    pa.save(layer, tmp_path / ("n" * 255))
+    assert pa.load(tmp_path / ("n" * 255)) == layer
+    with pytest.raises(OSError, match=r"n{256}"):
+        pa.save(layer, tmp_path / ("n" * 256))
+    assert os.listdir(tmp_path) == ["n" * 255]
+
+
+# Killed runs --------------------------------------------------------------------------------
+
+SAVING = """
+import os, sys, time
+import polyattn as pa
+def wait(*_):
+    print(flush=True)
+    time.sleep(60)
+os.fsync = wait
+pa.save(pa.data.random_layer(2), sys.argv[1])
+"""
+
+
+@pytest.fixture
+def saver(tmp_path):
+    """Begin to save in another process; it waits with its temporary file half written."""
+    begun = []
+
+    def begin():
+        process = subprocess.Popen(
+            [sys.executable, "-c", SAVING, str(tmp_path / "layer")], stdout=subprocess.PIPE
+        )
+        begun.append(process)
+        process.stdout.readline()
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_save(saver, tmp_path):
+    killed, alive = saver(), saver()
+    (tmp_path / "other.tmp").touch()
+    killed.kill()
+    killed.wait()
+    assert len(os.listdir(tmp_path)) == 3
+    pa.save(random_layer(1, 2, 2), tmp_path / "elsewhere")
+    assert len(os.listdir(tmp_path)) == 4
+    layer = random_layer(2, 2, 2)
+    pa.save(layer, tmp_path / "layer")
+    left = set(os.listdir(tmp_path)) - {"layer", "other.tmp", "elsewhere"}
+    # Of the other saver, which is still at work.
+    assert len(left) == 1
+    assert pa.load(tmp_path / "layer") == layer
+    alive.kill()
+    alive.wait()
+    pa.save(layer, tmp_path / "layer")
+    assert set(os.listdir(tmp_path)) == {"layer", "other.tmp", "elsewhere"}
+
+
+def test_many_savers_of_one_file_do_not_disturb_each_other(tmp_path):
+    path = tmp_path / "layer"
+    layers = [random_layer(n, 2, 2) for n in (1, 2, 3, 4)]
+
+    def save_often(layer):
+        for _ in range(25):
+            pa.save(layer, path)
+            assert pa.load(path) in layers
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save_often, layers))
+    assert os.listdir(tmp_path) == ["layer"]
 
 
 # Damage -------------------------------------------------------------------------------------

@@ -14,12 +14,19 @@ from polyattn.errors import InvalidInput, InvalidType
 # How many numbers are looked at together when a whole array is checked.
 CHECK_BLOCK = 1 << 18
 
+# Every integer up to this size is a float64.
+EXACT_INTEGER = 1 << 53
+
 # Bytes that the processor moves together.
 CACHE_LINE = 64
 
 
-def real_array(values: object, name: str) -> NDArray:
-    """``values`` as an array of real numbers, uncopied where possible, or a clear refusal."""
+def real_array(values: object, name: str, keep_integers: bool = False) -> NDArray:
+    """``values`` as an array of real numbers, uncopied where possible, or a clear refusal.
+
+    Nothing is rounded on the way: integers that float64 cannot hold are refused, unless the
+    caller computes with them as they are (``keep_integers``, up to 64 bits).
+    """
     if isinstance(values, np.ma.MaskedArray):
         raise InvalidType(
             f"{name} is a masked array; remove or impute what is masked, or give unequal lengths "
@@ -32,6 +39,8 @@ def real_array(values: object, name: str) -> NDArray:
             f"{name} is not a rectangular array; give sequences of unequal length as a list "
             "of arrays of shape (n_tokens, n_dims)."
         ) from None
+    if array.dtype.kind == "O":
+        array = _from_objects(array, name)
     if array.dtype.kind not in "biuf":
         kind = {"c": "complex numbers", "U": "text", "S": "bytes", "O": "Python objects"}.get(
             array.dtype.kind, str(array.dtype)
@@ -44,7 +53,47 @@ def real_array(values: object, name: str) -> NDArray:
         raise InvalidType(
             f"{name} has dtype {array.dtype}, of more precision than float64; convert it first."
         )
+    require_unrounded(values, array, name)
+    if not keep_integers:
+        require_float64(array, name)
     return array
+
+
+def require_float64(array: NDArray, name: str) -> None:
+    """Refuse integers that float64 cannot hold; integers of up to 53 bits always pass."""
+    numbers = np.atleast_1d(array)
+    if float64_holds(numbers):
+        return
+    some = next(piece[_rounded(piece)] for piece in pieces(numbers) if _rounded(piece).any())
+    raise InvalidInput(
+        f"{name} must hold numbers that float64 can hold; got the integer {some[0]}, which it "
+        "would round. Subtract an offset or divide by a common factor first, or convert it "
+        "yourself with .astype(float) if the last digits do not matter. Only pa.certify takes "
+        "such integers as they are."
+    )
+
+
+def float64_holds(array: NDArray) -> bool:
+    """Whether every number of the array is a float64."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
+        return True
+    return not any(np.any(_rounded(piece)) for piece in pieces(array))
+
+
+def require_unrounded(values: object, array: NDArray, name: str) -> None:
+    """Refuse large integers that numpy rounded when it made one array of mixed numbers."""
+    if isinstance(values, np.ndarray) or array.dtype != np.float64:
+        return
+    large = np.abs(array) >= EXACT_INTEGER
+    if not np.any(large):
+        return
+    given = np.asarray(values, dtype=object)
+    for item, number in zip(given[large], array[large].tolist(), strict=True):
+        if isinstance(item, int | np.integer) and int(item) != int(number):
+            raise InvalidInput(
+                f"{name} mixes integers beyond 2^53 with other numbers: {item} would be rounded. "
+                "Give an array of one dtype, such as int64, or floats that you rounded yourself."
+            )
 
 
 def require_finite(array: NDArray, name: str) -> None:
@@ -91,3 +140,27 @@ def ranges_of_rows(borders: NDArray[np.int64], n_rows: int) -> Iterator[tuple[in
         stop = max(stop, first + 1)
         yield first, stop
         first = stop
+
+
+def _rounded(integers: NDArray) -> NDArray[np.bool_]:
+    """Which of these 64-bit integers float64 does not hold."""
+    if not integers.size or (integers.max() <= EXACT_INTEGER and integers.min() >= -EXACT_INTEGER):
+        return np.zeros(integers.shape, dtype=bool)
+    # Both halves are exact, and so is what the rounded sum has beyond the larger of them.
+    low = (integers & integers.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    high = (integers >> integers.dtype.type(32)).astype(np.float64) * 2.0**32
+    return np.asarray((high + low) - high != low)
+
+
+def _from_objects(array: NDArray, name: str) -> NDArray:
+    """Python integers as int64 or uint64; other objects as they came."""
+    if not all(isinstance(item, int | np.integer) for item in array.flat):
+        return array
+    least, most = min(array.flat, default=0), max(array.flat, default=0)
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
+            return array.astype(dtype)
+    raise InvalidInput(
+        f"{name} must hold integers of one 64-bit type; they run from {least} to {most}. "
+        "Subtract an offset or divide by a common factor first."
+    )

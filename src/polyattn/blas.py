@@ -1,4 +1,4 @@
-"""Products added in place, while other threads run.
+"""Products added in place, and triangles divided by, while other threads run.
 
 numpy's ``matmul`` cannot add to its result, and scipy's BLAS wrappers keep the interpreter
 locked.  SciPy also exports its BLAS for compiled extensions (``scipy.linalg.cython_blas``); the
@@ -36,6 +36,35 @@ def add_square(total: Matrix, rows: Matrix) -> None:
     _DSYRK(b"U", b"T", *sizes, _ONE, *_operand(rows), _ONE, *_operand(total))
 
 
+def subtract_product(total: Matrix, left: Matrix, right: Matrix) -> None:
+    """total -= left.T @ right, for float64 matrices whose rows are contiguous."""
+    (inner, n_rows), n_columns = left.shape, right.shape[1]
+    if len(right) != inner or total.shape != (n_rows, n_columns):
+        raise ValueError(f"shapes do not fit: {total.shape} -= {left.shape}.T @ {right.shape}")
+    sizes = (_integer(n_columns), _integer(n_rows), _integer(inner))
+    _DGEMM(
+        b"N", b"T", *sizes, _MINUS_ONE, *_operand(right), *_operand(left), _ONE, *_operand(total)
+    )
+
+
+def subtract_square(total: Matrix, rows: Matrix) -> None:
+    """total -= rows.T @ rows on and above the diagonal only; rows of both are contiguous."""
+    inner, size = rows.shape
+    if total.shape != (size, size):
+        raise ValueError(f"shapes do not fit: {total.shape} -= its transpose @ {rows.shape}")
+    sizes = (_integer(size), _integer(inner))
+    _DSYRK(b"L", b"N", *sizes, _MINUS_ONE, *_operand(rows), _ONE, *_operand(total))
+
+
+def divide_by_triangle(rows: Matrix, triangle: Matrix) -> None:
+    """rows = inverse(triangle.T) @ rows in place, of an upper triangle; rows are contiguous."""
+    size, n_columns = rows.shape
+    if triangle.shape != (size, size):
+        raise ValueError(f"shapes do not fit: {rows.shape} / {triangle.shape}")
+    sizes = (_integer(n_columns), _integer(size))
+    _DTRSM(b"R", b"L", b"T", b"N", *sizes, _ONE, *_operand(triangle), *_operand(rows))
+
+
 def _operand(matrix: Matrix) -> tuple[ctypes.c_void_p, ctypes._Pointer]:
     """Address and row length of a matrix as BLAS takes them."""
     rows, columns = matrix.shape
@@ -58,6 +87,7 @@ def _integer(value: int) -> ctypes._Pointer:
 _Long = ctypes.c_int64.__ctype_le__
 _FLAG, _INT, _REAL = ctypes.c_char_p, ctypes.POINTER(_Long), ctypes.POINTER(ctypes.c_double)
 _ONE = ctypes.pointer(ctypes.c_double(1.0))
+_MINUS_ONE = ctypes.pointer(ctypes.c_double(-1.0))
 _ARRAY = (ctypes.c_void_p, _INT)
 
 
@@ -75,3 +105,4 @@ def _entry(name: str, *arguments: type) -> Callable[..., None]:
 
 _DGEMM = _entry("dgemm", _FLAG, _FLAG, _INT, _INT, _INT, _REAL, *_ARRAY, *_ARRAY, _REAL, *_ARRAY)
 _DSYRK = _entry("dsyrk", _FLAG, _FLAG, _INT, _INT, _REAL, *_ARRAY, _REAL, *_ARRAY)
+_DTRSM = _entry("dtrsm", _FLAG, _FLAG, _FLAG, _FLAG, _INT, _INT, _REAL, *_ARRAY, *_ARRAY)

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from polyattn.quoting import printable, shortened, shown
+
 
 class PolyattnError(Exception):
-    """Common base of everything that polyattn raises on purpose."""
+    """Common base of everything that polyattn raises on purpose.
+
+    Messages can quote names and files: their text is cut where it is long, and what a terminal
+    would obey is escaped.
+    """
+
+    def __str__(self) -> str:
+        return shortened(printable(super().__str__()))
 
 
 class InvalidInput(PolyattnError, ValueError):
@@ -38,21 +47,21 @@ def require_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     allowed = ", ".join(repr(choice) for choice in choices)
-    raise InvalidInput(f"{name} must be one of {allowed}; got {value!r}.")
+    raise InvalidInput(f"{name} must be one of {allowed}; got {shown(value)}.")
 
 
 def require_flag(name: str, value: object) -> bool:
     """Return ``value`` as a bool if it is one (numpy's included)."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise InvalidType(f"{name} must be True or False; got {value!r}.")
+    raise InvalidType(f"{name} must be True or False; got {shown(value)}.")
 
 
 def require_integer(name: str, value: object, least: int = 1) -> int:
     """Return ``value`` as an int if it is an integer (numpy's included) of at least ``least``."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
         return int(value)
-    raise InvalidInput(f"{name} must be an integer of at least {least}; got {value!r}.")
+    raise InvalidInput(f"{name} must be an integer of at least {least}; got {shown(value)}.")
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:

@@ -9,19 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import FileFormatError
+from polyattn.atomic_files import write_atomically
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType, OutOfRange
+from polyattn.fields import any_object, entries, text
+from polyattn.quoting import shown
+from polyattn.strict_json import parse_json
 
 FORMAT = "polyattn"
 FORMAT_VERSION = 1
+
+# The types of safetensors that records hold.
+TYPES = ("F64", "I64")
+
+DESCRIPTION = entries({"kind": text(100), "metadata": any_object})
 
 
 @dataclass(frozen=True)
@@ -51,25 +58,6 @@ def write_record(record: Record, path: str | os.PathLike[str]) -> None:
     write_atomically(path, lambda file: file.write(content))
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Let ``write`` fill a new file that takes its place complete, or not at all."""
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist; make it first.")
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes private files; this one gets the rights of any new file.
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def read_record(path: str | os.PathLike[str], kind: str | None = None) -> Record:
     """Read and check a file; ``kind`` is what must be in it, if that is known."""
     from safetensors import SafetensorError, safe_open
@@ -85,7 +73,7 @@ def read_record(path: str | os.PathLike[str], kind: str | None = None) -> Record
                     f"{str(source)!r} is a safetensors file, but not one that polyattn wrote."
                 )
             _check_version(header.get("version", ""), source)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: _array(file, name, source) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise FileFormatError(
             f"{str(source)!r} is not a polyattn file, or it is truncated ({error})."
@@ -96,7 +84,7 @@ def read_record(path: str | os.PathLike[str], kind: str | None = None) -> Record
             f"{str(source)!r} is damaged or was changed after it was written: its digest does "
             "not match its content. Write it again from the source."
         )
-    content = json.loads(description)
+    content = _described(description, source)
     if kind is not None and content["kind"] != kind:
         raise FileFormatError(f"{str(source)!r} holds a {content['kind']!r}, not a {kind!r}.")
     return Record(content["kind"], arrays, content["metadata"])
@@ -106,10 +94,31 @@ def rebuild(kind: Any, record: Record, path: str | os.PathLike[str]) -> Any:
     """``kind.from_record(record)``, where an incomplete or forged record is a file's fault."""
     try:
         return kind.from_record(record)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (FileFormatError, InvalidInput, InvalidType, OutOfRange) as error:
         raise FileFormatError(
-            f"{str(path)!r} does not hold a complete {record.kind!r} ({error})."
+            f"{str(path)!r} does not hold a complete {record.kind!r}: {error}"
         ) from error
+
+
+def _array(file: Any, name: str, source: Path) -> NDArray:
+    """One array of a safetensors file, if it is of a type that records have."""
+    kind = file.get_slice(name).get_dtype()
+    if kind not in TYPES:
+        raise FileFormatError(
+            f"{str(source)!r} holds an array {shown(name)} of type {kind}; polyattn writes "
+            f"{' and '.join(TYPES)}."
+        )
+    return np.asarray(file.get_tensor(name))
+
+
+def _described(description: str, source: Path) -> dict[str, Any]:
+    """The kind and the metadata of a record, from the text that describes it."""
+    try:
+        content = parse_json(description)
+        DESCRIPTION(content, "the description")
+    except (InvalidInput, FileFormatError) as error:
+        raise FileFormatError(f"{str(source)!r}: {error}") from None
+    return dict(content)
 
 
 def _check_version(version: str, source: Path) -> None:
@@ -128,9 +137,3 @@ def _digest(arrays: dict[str, NDArray], version: str, description: str) -> str:
         digest.update(f"{name}:{array.dtype.str}:{array.shape}".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

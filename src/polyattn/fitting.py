@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
 from polyattn.heads import SampleScale, require_head_count
 from polyattn.limit import limit_heads
+from polyattn.parallel import single_threaded_blas
 from polyattn.result import FitResult
 from polyattn.scaling import as_risk, restored
 from polyattn.sequences import MODES, Sequences
@@ -29,6 +30,7 @@ from polyattn.targets import Targets
 EPS = float(np.finfo(np.float64).eps)
 
 
+@single_threaded_blas()
 def fit(
     X: Sequences | None = None,
     Y: Targets | None = None,
@@ -102,8 +104,12 @@ def fit(
     value, path = chosen_ridge(penalty, ridge_grid, source)
     solution, road, sums = _solve(source, value, solver, try_exact and heads is None)
     if path is not None:
-        token = source.token_exponent or 0
-        path = replace(path, ridges=restored(path.ridges, 6 * token, "the ridges"))
+        token, target = source.token_exponent or 0, source.target_exponent or 0
+        path = replace(
+            path,
+            ridges=restored(path.ridges, 6 * token, "the ridges"),
+            errors=np.array([as_risk(float(error), target) for error in path.errors]),
+        )
     # A ridge that vanished beside the data was still asked for.
     asked = path.best if path is not None else float(penalty)
     result = _assemble(replace(solution, ridge=asked), road, source, sums, path, seed)

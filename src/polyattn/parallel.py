@@ -3,89 +3,187 @@
 Forming products is memory work that BLAS does not spread over cores; whole pieces (products and
 multiplication together) are.  The number of workers is what BLAS was allowed to use, so limits
 set by the caller (threadpoolctl, joblib, environment variables) are honoured.
+
+BLAS on several threads rounds in another order than on one.  Here it always runs on one, and
+what is a piece depends on the data alone: the number of workers changes no result.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
-from threading import Lock
-from typing import Any, TypeVar
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
+# Pieces whose sums are added up are dealt into so many hands, however many workers there are.
+HANDS = 8
+
 
 def n_workers() -> int:
-    """How many threads the caller lets BLAS use."""
-    return _limit.allowed or _allowed_by_blas()
+    """How many threads the caller lets BLAS use; one inside a worker."""
+    if _own.is_worker:
+        return 1
+    return max(1, _process.allowed(), _own.limit.allowed())
 
 
 def map_pieces(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
-    """``[function(piece) for piece in pieces]``, on as many threads as BLAS may use."""
-    workers = min(n_workers(), len(pieces))
-    if workers <= 1:
-        return [function(piece) for piece in pieces]
+    """``[function(piece) for piece in pieces]``, on as many threads as BLAS may use.
+
+    When a piece fails, or the caller is interrupted, no piece is still running afterwards.
+    """
     with single_threaded_blas():
-        return list(_pool(workers).map(function, pieces))
+        workers = min(n_workers(), len(pieces))
+        if workers <= 1:
+            return [function(piece) for piece in pieces]
+        pool = _pool(workers)
+        futures = [pool.submit(function, piece) for piece in pieces]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
 
 
 def deal(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces dealt to the workers like cards: always the same ones to the same worker."""
-    hands = [list(pieces[i :: n_workers()]) for i in range(n_workers())]
+    """The pieces dealt into at most ``HANDS`` hands like cards: always the same ones together."""
+    hands = [list(pieces[i::HANDS]) for i in range(HANDS)]
     return [hand for hand in hands if hand]
-
-
-class _Limit:
-    """BLAS limits are global: the first thread to come sets them, the last to go restores."""
-
-    lock = Lock()
-    users = 0
-    allowed = 0  # what BLAS could use before; 0 while nobody limits it
-    limiter: Any = None
-
-
-_limit = _Limit()
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Within the block BLAS uses one thread: many small products only wait for each other."""
-    with _limit.lock:
-        if _limit.users == 0:
-            _limit.allowed = _allowed_by_blas()
-            _limit.limiter = _blas().limit(limits=1)
-        _limit.users += 1
+    """Within the block BLAS uses one thread, in whichever thread the block runs.
+
+    Many small products on several threads only wait for each other.  Blocks may be nested, and
+    several threads may be inside at once; the last one to leave restores what was before.
+    """
+    lock = _process.lock
+    with lock:
+        _process.enter()
+    _own.limit.enter()
     try:
         yield
     finally:
-        with _limit.lock:
-            _limit.users -= 1
-            if _limit.users == 0:
-                _limit.limiter.restore_original_limits()
-                _limit.allowed = 0
+        # In a process forked within the block there is nothing left to leave.
+        if lock is _process.lock:
+            _own.limit.leave()
+            with lock:
+                _process.leave()
 
 
-def _allowed_by_blas() -> int:
-    return max((library["num_threads"] for library in _blas().info()), default=1)
+class _Library(NamedTuple):
+    """A BLAS library: how to read and write its number of threads, and for whom that counts."""
+
+    read: Callable[[], int]
+    write: Callable[[int], object]
+    per_thread: bool
 
 
-@lru_cache(maxsize=1)
-def _blas() -> ThreadpoolController:
-    # Looking the libraries up costs milliseconds; asking a known one costs microseconds.
-    return ThreadpoolController().select(user_api="blas")
+class _Limit:
+    """Libraries on one thread while there are users, and the numbers to restore afterwards."""
+
+    def __init__(self, per_thread: bool) -> None:
+        self.per_thread = per_thread
+        self.lock = threading.Lock()
+        self.users = 0
+        self.numbers: list[int] = []
+
+    def enter(self) -> None:
+        libraries = _libraries(self.per_thread)
+        found = [library.read() for library in libraries]
+        if self.users == 0:
+            self.numbers = found
+        for i, library in enumerate(libraries):
+            if found[i] != 1:
+                # Whoever set another number within the block wants that one back.
+                self.numbers[i] = found[i]
+                library.write(1)
+        self.users += 1
+
+    def leave(self) -> None:
+        self.users -= 1
+        if self.users == 0:
+            for library, number in zip(_libraries(self.per_thread), self.numbers, strict=True):
+                if number != 1:
+                    library.write(number)
+
+    def allowed(self) -> int:
+        """The largest number of threads outside of all blocks; 0 without libraries."""
+        if self.users:
+            return max(self.numbers, default=0)
+        return max((library.read() for library in _libraries(self.per_thread)), default=0)
+
+
+class _Own(threading.local):
+    """What belongs to each thread."""
+
+    is_worker = False
+
+    def __init__(self) -> None:
+        self.limit = _Limit(per_thread=True)
+
+
+_process, _own = _Limit(per_thread=False), _Own()
+
+
+@lru_cache(maxsize=2)
+def _libraries(per_thread: bool) -> tuple[_Library, ...]:
+    """Those loaded at the first call: looking for them takes milliseconds, asking them does not."""
+    controllers = ThreadpoolController().select(user_api="blas").lib_controllers
+    found = [_library(controller) for controller in controllers]
+    return tuple(library for library in found if library.per_thread == per_thread)
+
+
+def _library(controller: Any) -> _Library:
+    """The library behind a controller of threadpoolctl.
+
+    threadpoolctl lets only one thread at a time set the number of OpenBLAS, and ignores all
+    others without a word: that library is set by its own function.
+    """
+    layer, symbols = getattr(controller, "threading_layer", ""), controller.dynlib
+    if controller.internal_api == "openblas" and layer != "openmp":
+        for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
+            read = getattr(symbols, f"{prefix}openblas_get_num_threads{suffix}", None)
+            write = getattr(symbols, f"{prefix}openblas_set_num_threads{suffix}", None)
+            if read is not None and write is not None:
+                return _Library(read, write, per_thread=False)
+    if controller.internal_api == "mkl":
+        write = symbols.MKL_Set_Num_Threads_Local
+        return _Library(controller.get_num_threads, write, per_thread=True)
+    read, write = controller.get_num_threads, controller.set_num_threads
+    return _Library(read, write, per_thread=layer == "openmp")
 
 
 @lru_cache(maxsize=4)
 def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="polyattn")
+    return ThreadPoolExecutor(workers, "polyattn", initializer=_begin_worker)
+
+
+def _begin_worker() -> None:
+    """Mark this thread as a worker, whose BLAS has one thread for good."""
+    _own.is_worker = True
+    _own.limit.enter()
+
+
+def _begin_anew() -> None:
+    """Neither threads nor locks survive a fork: a child starts its own."""
+    _pool.cache_clear()
+    for limit in (_process, _own.limit):
+        limit.lock = threading.Lock()
+        if limit.users:
+            limit.users = 1
+            limit.leave()
 
 
 if hasattr(os, "register_at_fork"):
-    # Threads do not survive a fork: a child starts its own.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.computed_once import computed_once
+from polyattn.features.pairs import n_features, n_pairs
+from polyattn.fields import (
+    any_object,
+    array,
+    entries,
+    flag,
+    integer,
+    nullable,
+    number,
+    one_of,
+    require,
+    text,
+)
 from polyattn.files import Record
 from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
 from polyattn.model.forward import coef_forward
 from polyattn.model.layer import shape_rows, single_or_batch
 from polyattn.model.linear import LinearAttention
 from polyattn.scaling import exponent_for, largest_magnitude, scaled
-from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sequences import MODES, SequenceBatch, Sequences
 from polyattn.shown import Shown
-from polyattn.solve.outcome import Outcome
+from polyattn.solve.outcome import Outcome, outcome_fields
+from polyattn.solve.penalty import RULES
 from polyattn.solve.ridge_path import RidgePath
 from polyattn.stats import Moments, TriangularFactor
 
@@ -27,6 +41,31 @@ SEARCHED_COEFFICIENTS = 1 << 15
 PLAIN = (
     "mode", "bias", "n_dims", "risk", "optimal_risk", "ridge", "rank", "n_features",
     "condition", "solver", "head_tolerance", "random_state",
+)  # fmt: skip
+
+# The names that the outcome of a fit can have.
+OUTCOMES = ("unique", "minimum_norm", "regularised", "iterative", "limited_heads")
+
+STATISTICS = {kind.kind: kind for kind in (Moments, TriangularFactor)}
+
+FIELDS = entries(
+    {
+        "mode": one_of(MODES), "bias": flag, "n_dims": integer(1), "risk": number(),
+        "optimal_risk": number(), "ridge": number(0), "rank": nullable(integer(0)),
+        "n_features": integer(1), "condition": nullable(number(0)), "solver": text(100),
+        "head_tolerance": number(0), "random_state": integer(0, None),
+        "outcome": outcome_fields(OUTCOMES),
+        "heads": entries(
+            {"lost": number(0), "risk_gap": nullable(number()), "sentence": text()},
+            {"output_error": nullable(number(0))},
+        ),
+    },
+    {
+        "ridge_path": one_of(RULES),
+        "statistics": entries({
+            "kind": one_of(tuple(STATISTICS)), "metadata": any_object,
+        }),
+    },
 )  # fmt: skip
 
 
@@ -80,7 +119,7 @@ class FitResult(Shown):
         """risk - optimal_risk: what the limit on the number of heads costs."""
         return self.risk - self.optimal_risk
 
-    @cached_property
+    @computed_once
     def heads(self) -> Compression:
         """Heads that compute ``coef``: as few as were found (on first use: a short search).
 
@@ -104,7 +143,7 @@ class FitResult(Shown):
             return GramScale.of(self.statistics)
         return self.sample
 
-    @cached_property
+    @computed_once
     def layer(self) -> LinearAttention:
         """The fitted layer."""
         return LinearAttention(self.heads.attn, self.heads.value, self.mode, self.bias)
@@ -147,16 +186,15 @@ class FitResult(Shown):
     def from_record(cls, record: Record) -> FitResult:
         """The inverse of ``to_record``."""
         arrays, metadata = record.arrays, record.metadata
+        FIELDS(metadata, "metadata")
+        prefix = "statistics."
+        inner = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+        own = {name: each for name, each in arrays.items() if not name.startswith(prefix)}
+        _check_arrays(own, metadata)
+        statistics = _statistics(inner, metadata)
         path = None
         if "ridge_path" in metadata:
             path = RidgePath(arrays["ridges"], arrays["errors"], metadata["ridge_path"])
-        statistics: Moments | TriangularFactor | None = None
-        if "statistics" in metadata:
-            kind = metadata["statistics"]["kind"]
-            prefix = "statistics."
-            inner = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-            made = Moments if kind == Moments.kind else TriangularFactor
-            statistics = made.from_record(Record(kind, inner, metadata["statistics"]["metadata"]))
         arrays["coef"].setflags(write=False)
         return cls(
             coef=arrays["coef"],
@@ -166,3 +204,44 @@ class FitResult(Shown):
             known_heads=Compression(arrays["attn"], arrays["value"], **metadata["heads"]),
             **{name: metadata[name] for name in PLAIN},
         )
+
+
+def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any]) -> None:
+    """Refuse arrays of a file that do not have the sizes that its metadata name."""
+    d = metadata["n_dims"] + metadata["bias"]
+    p, rank = metadata["n_features"], metadata["rank"]
+    require(p == n_features(d), "metadata.n_features", f"{n_features(d)}, as n_dims says", p)
+    require(rank is None or rank <= p, "metadata.rank", f"at most {p}", rank)
+    checks = {
+        "coef": array((None, n_pairs(d), d)),
+        "attn": array((None, d, d)),
+        "value": array((None, d, None)),
+    }
+    if "ridge_path" in metadata:
+        checks["ridges"] = checks["errors"] = array((None,), least=0.0, finite=False)
+    entries(checks)(arrays, "arrays")
+    sizes = {name: each.shape for name, each in arrays.items()}
+    heads, outputs = sizes["attn"][0], sizes["coef"][0]
+    wanted = f"of shape ({heads}, {d}, {outputs}), like attn and coef, and not empty"
+    fits = sizes["value"] == (heads, d, outputs) and heads > 0 and outputs > 0
+    require(fits, "arrays.value", wanted, sizes["value"])
+    if "ridge_path" in metadata:
+        fits = sizes["ridges"] == sizes["errors"] != (0,)
+        require(fits, "arrays.errors", "as many as ridges, at least one", sizes["errors"])
+
+
+def _statistics(
+    arrays: dict[str, NDArray], metadata: dict[str, Any]
+) -> Moments | TriangularFactor | None:
+    """The statistics in the file of a fit, if there are any: those of the same layer."""
+    if "statistics" not in metadata:
+        require(not arrays, "arrays", "those of the fit alone", list(arrays))
+        return None
+    stored = metadata["statistics"]
+    made = STATISTICS[stored["kind"]].from_record(
+        Record(stored["kind"], arrays, stored["metadata"])
+    )
+    for name in ("n_dims", "mode", "bias"):
+        own, wanted = getattr(made, name), metadata[name]
+        require(own == wanted, f"metadata.statistics.{name}", f"that of the fit, {wanted}", own)
+    return made

@@ -9,7 +9,7 @@ from typing import SupportsIndex, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import real_array, require_finite
+from polyattn.arrays import real_array, require_finite, require_float64
 from polyattn.errors import InvalidInput, InvalidType
 
 MODES = ("last", "causal", "full")
@@ -23,7 +23,8 @@ class SequenceBatch:
     ----------
     values : array (n_tokens_total, n_dims)
         Any real dtype, any memory order, memory maps included; kept as it is, never written to.
-        Blocks are converted to float64 as they are used.
+        Blocks are converted to float64 as they are used; integers that float64 cannot hold are
+        kept for ``certify`` and ``verify``, and refused by everything else.
     offsets : integer array (n_sequences + 1,)
         Starts at 0, increases strictly (no empty sequences), ends at ``len(values)``.
 
@@ -35,7 +36,7 @@ class SequenceBatch:
     offsets: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        values = real_array(self.values, "values")
+        values = real_array(self.values, "values", keep_integers=True)
         if values.ndim != 2:
             raise InvalidInput(
                 f"values must have shape (n_tokens_total, n_dims); got shape {values.shape}."
@@ -51,7 +52,7 @@ class SequenceBatch:
         """From a list of arrays (n_i, n_dims) of any lengths and one common width."""
         if len(sequences) == 0:
             raise InvalidInput(f"{name} is empty: at least one sequence is needed.")
-        arrays = [real_array(item, f"{name}[{i}]") for i, item in enumerate(sequences)]
+        arrays = [real_array(item, f"{name}[{i}]", True) for i, item in enumerate(sequences)]
         for i, array in enumerate(arrays):
             if array.ndim != 2:
                 raise InvalidInput(
@@ -63,12 +64,15 @@ class SequenceBatch:
                     f"{arrays[0].shape[1]}, {name}[{i}] has {array.shape[1]}."
                 )
         offsets = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
+        if np.result_type(*{array.dtype for array in arrays}).kind == "f":
+            for i, array in enumerate(arrays):
+                require_float64(array, f"{name}[{i}], beside sequences of another dtype,")
         return cls(np.concatenate(arrays), offsets)
 
     @classmethod
     def from_array(cls, array: ArrayLike, name: str = "X") -> SequenceBatch:
         """From one array (n_sequences, n_tokens, n_dims); a view where the memory allows it."""
-        data = real_array(array, name)
+        data = real_array(array, name, keep_integers=True)
         if data.ndim != 3:
             raise InvalidInput(
                 f"{name} must have shape (n_sequences, n_tokens, n_dims) or be a list of arrays "
@@ -88,7 +92,7 @@ class SequenceBatch:
 
         What stands behind the length (zeros, NaN) is ignored.
         """
-        data = real_array(array, name)
+        data = real_array(array, name, keep_integers=True)
         sizes = np.asarray(lengths)
         if data.ndim != 3:
             raise InvalidInput(
@@ -191,10 +195,14 @@ class SequenceBatch:
 Sequences: TypeAlias = SequenceBatch | ArrayLike | Sequence[NDArray]
 
 
-def as_batch(X: Sequences, name: str = "X", n_dims: int | None = None) -> SequenceBatch:
+def as_batch(
+    X: Sequences, name: str = "X", n_dims: int | None = None, keep_integers: bool = False
+) -> SequenceBatch:
     """The door for sequences: whatever was given becomes a validated SequenceBatch.
 
-    ``n_dims`` is the required width, when a layer or statistics already fix it.
+    ``n_dims`` is the required width, when a layer or statistics already fix it.  Integers that
+    float64 cannot hold are refused, unless the caller computes with them as they are
+    (``keep_integers``).
     """
     if isinstance(X, SequenceBatch):
         batch = X
@@ -204,6 +212,8 @@ def as_batch(X: Sequences, name: str = "X", n_dims: int | None = None) -> Sequen
         batch = SequenceBatch.from_array(X, name)
     if n_dims is not None and batch.n_dims != n_dims:
         raise InvalidInput(f"{name} must have tokens of {n_dims} coordinates; got {batch.n_dims}.")
+    if not keep_integers:
+        require_float64(batch.values, name)
     return batch
 
 

@@ -77,7 +77,7 @@ def _last_targets(Y: Targets, batch: SequenceBatch) -> NDArray:
 def _token_targets(Y: Targets, batch: SequenceBatch) -> NDArray:
     if isinstance(Y, SequenceBatch):
         _require_lengths(Y.lengths, batch)
-        return Y.values
+        return real_array(Y.values, "Y")
     if isinstance(Y, list | tuple):
         return _ragged_targets(Y, batch)
     array = real_array(Y, "Y")

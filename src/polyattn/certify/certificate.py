@@ -16,6 +16,7 @@ from polyattn.certify.roads.counting import unseen_direction
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention
+from polyattn.parallel import single_threaded_blas
 from polyattn.sequences import Sequences
 from polyattn.shown import Shown
 
@@ -88,6 +89,7 @@ class Certificate(Shown):
 
         return sentence(self)
 
+    @single_threaded_blas()
     def witness(self, layer: LinearAttention | None = None) -> Witness:
         """Two layers of equal training loss, and a short input of the domain where they differ.
 
@@ -102,6 +104,7 @@ class Certificate(Shown):
             )
         return find_witness(self, self.direction, layer)
 
+    @single_threaded_blas()
     def bound(
         self, X: Sequences, risk: float, optimal_risk: float = 0.0, form: str = "leverage"
     ) -> Any:
@@ -125,6 +128,7 @@ class Certificate(Shown):
         """
         return disagreement_bound(self, X, risk, optimal_risk, form)
 
+    @single_threaded_blas()
     def next_data(
         self, candidates: Sequences | None = None, n_sequences: int | None = None
     ) -> NextData:

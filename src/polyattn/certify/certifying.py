@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from polyattn.arrays import require_float64
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.digest import digest_sequences, digest_statistics
 from polyattn.certify.domains import Domain, as_domain
@@ -26,8 +27,10 @@ from polyattn.certify.roads.floating import by_floating
 from polyattn.certify.roads.premise import premise_of_sums
 from polyattn.certify.roads.span import by_span
 from polyattn.certify.verified.gram import require_room
+from polyattn.certify.verified.rounding import UNIT
 from polyattn.certify.verified.spectrum import extremes, largest, proved_extremes, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.parallel import single_threaded_blas
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -35,6 +38,7 @@ from polyattn.stats.rows import Rows
 METHODS = ("auto", "exact", "float")
 
 
+@single_threaded_blas()
 def certify(
     X: Sequences | None = None,
     mode: str = "last",
@@ -57,8 +61,9 @@ def certify(
     bias : bool
         The layer appends a constant 1 to each token; statistics know theirs.
     method : "auto" | "exact" | "float"
-        Exact arithmetic for integer data, otherwise floating point with proved rounding bounds;
-        "exact" takes any numbers as the exact rationals they are.
+        "auto" decides integers of any size (up to 64 bits), and floats that were not rounded,
+        in exact arithmetic where floating point with proved rounding bounds does not; "exact"
+        takes any numbers as the exact rationals they are.
     statistics : Moments or TriangularFactor, in place of X
 
     Returns
@@ -69,9 +74,12 @@ def certify(
     Guarantee: "identifiable" is a theorem about the numbers given: every minimiser of the
     empirical risk (over layers with enough heads; with fewer if the data come from such a
     layer) is the same function on the domain [yau2024: Lemmas 2.3, A.3-A.8].
-    "not_identifiable" comes with a direction that the data do not see: exactly for integers,
-    otherwise up to rounding (of too few rows it is certain that there is one).  Whatever rounding
-    leaves open, or a sampler did not draw, is "undecided".
+    "not_identifiable" comes with a direction that the data do not see: exactly for integers and
+    for floats that were not rounded; of rounded floats up to their rounding (of too few rows it
+    is certain that there is one).  Floats look rounded if some have the last bit of their dtype
+    set, and not all numbers of the coordinate are multiples of one power of two, of at most one
+    bit more than the dtype has.
+    Whatever rounding leaves open, or a sampler did not draw, is "undecided".
 
     Cost: by floating point one pass of ``Moments`` and 2/3 p^3 flops, two passes more where that
     leaves doubt; exact about 2 p^3 flops.  Memory p^2 numbers, whatever the number of sequences.
@@ -99,10 +107,18 @@ def decide(evidence: Evidence, method: str) -> Finding:
         return few
     require_room(evidence.space)
     rows = evidence.rows
-    if method == "float" or rows is None:
+    if rows is None:
         return by_floating(evidence)
-    if method == "exact" or is_integer_data(rows.batch):
+    if method == "float":
+        require_float64(rows.batch.values, "X, for method='float',")
+        return by_floating(evidence)
+    if method == "exact" or not evidence.in_float64 or is_integer_data(rows.batch):
         return _exactly(evidence, rows)
+    # Rounding bounds first: they are cheaper, and a proof by them is about the numbers as given.
+    if evidence.definite is None and not evidence.rounded.any():
+        found = _exactly(evidence, rows)
+        if found.verdict != UNDECIDED:
+            return found
     return by_floating(evidence)
 
 
@@ -162,6 +178,8 @@ def _spectrum(evidence: Evidence, found: Finding) -> tuple[float | None, float |
         smallest, top = (end / evidence.gram.total_weight for end in ends)
     else:
         smallest, top = extremes(second_moment(evidence.gram, evidence.space))
+    if found.verdict == IDENTIFIABLE and smallest <= evidence.space.dimension * UNIT * top:
+        return None, _in_units(evidence, top)  # it is positive, and below rounding
     # Lambda_D has no negative eigenvalues; rounding may show one.
     return _in_units(evidence, max(smallest, 0.0)), _in_units(evidence, top)
 
@@ -191,7 +209,8 @@ def _source(
     if statistics is None:
         if X is None:
             raise InvalidInput("certify needs sequences X, or statistics=...")
-        return Rows.build(X, None, require_choice("mode", mode, MODES), bias)
+        mode = require_choice("mode", mode, MODES)
+        return Rows.build(X, None, mode, bias, keep_integers=True)
     if X is not None:
         raise InvalidInput("give either X or statistics, not both.")
     if not isinstance(statistics, Moments | TriangularFactor):

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from polyattn.arrays import pieces
+from polyattn.arrays import float64_holds, pieces
 from polyattn.sequences import SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 
@@ -19,10 +19,11 @@ def digest_sequences(batch: SequenceBatch) -> str:
     digest = hashlib.sha256(f"polyattn sequences {batch.n_dims} ".encode())
     digest.update(np.ascontiguousarray(batch.offsets, dtype="<i8").data)
     for piece in pieces(batch.values):
-        as_float = np.ascontiguousarray(piece, dtype="<f8")
-        lossless = piece.dtype.kind == "f" or np.array_equal(as_float.astype(piece.dtype), piece)
-        # Adding zero turns -0.0 into 0.0: the two are equal.
-        kept = as_float + 0.0 if lossless else np.ascontiguousarray(piece)
+        if float64_holds(piece):
+            # Adding zero turns -0.0 into 0.0: the two are equal.
+            kept = np.ascontiguousarray(piece, dtype="<f8") + 0.0
+        else:
+            kept = np.ascontiguousarray(piece, dtype=piece.dtype.newbyteorder("<"))
         digest.update(kept.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 

@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import pieces
+from polyattn.arrays import float64_holds, pieces
 from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.verified.definite import Definite, prove_definite
 from polyattn.certify.verified.gram import Gram, gram_of_rows, gram_of_statistics
 from polyattn.certify.verified.rounding import feature_depth, gamma
@@ -35,6 +36,18 @@ class Evidence:
     def rows(self) -> Rows | None:
         """The sequences, unless only their sums are known."""
         return self.source if isinstance(self.source, Rows) else None
+
+    @cached_property
+    def in_float64(self) -> bool:
+        """Whether float64 holds every token; integers beyond 2^53 it may not."""
+        return self.rows is None or float64_holds(self.rows.batch.values)
+
+    @cached_property
+    def rounded(self) -> NDArray[np.bool_]:
+        """Which coordinates of the tokens (d,) look rounded; others are exactly what they are."""
+        if self.rows is None:
+            return np.ones(self.source.n_dims, dtype=bool)
+        return rounded_coordinates(self.rows.batch)
 
     @property
     def token_exponent(self) -> int:
@@ -69,7 +82,9 @@ class Evidence:
     def definite(self) -> Definite | None:
         """The proof of definiteness from the Gram, if there is one."""
         # The bound is about sums of products; a Gram made from a triangular factor is none.
-        return None if isinstance(self.source, TriangularFactor) else prove_definite(self.gram)
+        if isinstance(self.source, TriangularFactor) or not self.in_float64:
+            return None
+        return prove_definite(self.gram)
 
     @cached_property
     def triangle(self) -> Triangle | None:

@@ -24,6 +24,7 @@ from polyattn.errors import InvalidInput
 from polyattn.features.cubic import correlate
 from polyattn.features.kernel import kernel
 from polyattn.features.pairs import feature_weights, n_pairs, norm_weights
+from polyattn.parallel import single_threaded_blas
 from polyattn.scaling import as_risk, restored, scaled
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -37,8 +38,8 @@ FACTORED_NUMBERS = 1 << 26
 # Rounds of the solution of least norm: the first, and those for its rounding.
 REFINEMENTS = 4
 
-# Dependent columns leave less than this share of the rank's threshold.
-DOUBTFUL = 0.02
+# Dependent columns leave less than this share of the rank's threshold, and than a few roundings.
+DOUBTFUL, FEW_ROUNDINGS = 0.02, 16.0 * UNIT
 
 # Squares (Gram and kernel matrices) better conditioned than this lose nothing that matters.
 SAFE_RCOND = 1e-8
@@ -66,6 +67,7 @@ class Minimiser:
     rank: int
 
 
+@single_threaded_blas()
 def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
     """The least-squares minimiser of smallest norm, over layers with any number of heads.
 
@@ -95,6 +97,7 @@ def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
     )
 
 
+@single_threaded_blas()
 def excess_risk(coef: NDArray[np.float64], statistics: Moments | TriangularFactor) -> float:
     """The risk of a layer with these coefficients less the least of any layer.
 
@@ -163,7 +166,8 @@ def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
         return _Solved(inner / scale[:, None], n_features, float(np.linalg.norm(inner)))
     basis, triangle, order = qr(root / scale, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(triangle.diagonal())
-    floor *= max(float(sizes.max(initial=0.0)), 1.0)
+    largest = max(float(sizes.max(initial=0.0)), 1.0)
+    floor *= largest
     rank = int(np.count_nonzero(sizes > floor))
     projected = basis.T @ rhs
     missed = projected[rank:] ** 2
@@ -183,7 +187,7 @@ def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
             theta += orthonormal @ solve_triangular(lower, left, trans="T", check_finite=False)
     return _Solved(
         theta, rank, float(np.linalg.norm(scale[:, None] * theta)), float(missed.sum()),
-        float(missed[sizes[rank:] > DOUBTFUL * floor].sum()),
+        float(missed[sizes[rank:] > max(DOUBTFUL * floor, FEW_ROUNDINGS * largest)].sum()),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
+from polyattn.arrays import require_float64
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE
@@ -92,7 +93,10 @@ def next_data(
     domain = certificate.domain
     if not isinstance(domain, TokenDomain):
         raise InvalidInput("next_data needs a built-in domain: real, boolean or one_hot.")
-    search = _Search(certificate, domain, certificate.require_evidence("next_data"))
+    evidence = certificate.require_evidence("next_data")
+    if evidence.rows is not None:
+        require_float64(evidence.rows.batch.values, "next_data computes in float64; X")
+    search = _Search(certificate, domain, evidence)
     pool = None if candidates is None else search.read(candidates)
     missing = search.deficit
     most = n_sequences or max(missing, 1)
@@ -209,7 +213,8 @@ class _Search:
 
     def _smallest(self, gram: NDArray, weight: float) -> float:
         """lambda_min of Lambda_D on the representatives, tokens as they are."""
-        smallest = float(np.linalg.eigvalsh(gram / weight)[0])
+        # Rounding may show one below zero.
+        smallest = max(0.0, float(np.linalg.eigvalsh(gram / weight)[0]))
         return float(np.ldexp(smallest, 6 * self.evidence.token_exponent))
 
 

@@ -26,9 +26,15 @@ def _identifiable(certificate: Certificate) -> str:
 
 
 def _not_identifiable(certificate: Certificate) -> str:
+    about = (
+        "Not identifiable, up to the rounding of the data: they do not determine the layer. Layers "
+        "that fit them equally well, up to rounding, "
+        if certificate.method in ("triangular", "span")
+        else "Not identifiable: the data do not determine the layer. Layers that fit them equally "
+        "well "
+    )
     return (
-        "Not identifiable: the data do not determine the layer. Layers that fit them equally well "
-        f"differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)} "
+        f"{about}differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)} "
         "witness() shows two such layers, next_data() says what to collect."
     )
 
@@ -55,7 +61,13 @@ def _figures(certificate: Certificate) -> str:
     of = certificate.n_features if certificate.dimension is None else certificate.dimension
     ends = {"lambda_min": certificate.lambda_min, "lambda_max": certificate.lambda_max}
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
-    proved = certificate.verdict == IDENTIFIABLE or certificate.method == "exact"
+    found = certificate.verdict == IDENTIFIABLE
+    if found and certificate.lambda_min is None and certificate.lambda_max is not None:
+        spectrum += (
+            "; lambda_min is positive, but below what float64 resolves beside it: no fit in "
+        )
+        spectrum += "float64 will find that layer"
+    proved = found or certificate.method == "exact"
     kind = "rank" if proved else "numerical rank"
     return (
         f"The features of {certificate.n_rows} predicted positions have {kind} {rank} of {of}"

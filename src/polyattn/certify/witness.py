@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import ranges_of_rows
+from polyattn.arrays import ranges_of_rows, require_float64
 from polyattn.certify.domains.custom import CustomDomain
 from polyattn.certify.finding import Direction
 from polyattn.certify.separate import separating_sequence
@@ -73,6 +73,8 @@ def find_witness(
 ) -> Witness:
     """The witness along a direction of coefficients (p,) that the training data do not see."""
     evidence = certificate.evidence
+    if evidence is not None and evidence.rows is not None:
+        require_float64(evidence.rows.batch.values, "the layers of a witness are float64; X")
     exponent = 0 if evidence is None else evidence.token_exponent
     size = 1.0 if evidence is None else evidence.token_size
     vector = as_floats(direction)

@@ -15,7 +15,7 @@ from polyattn.certify.certifying import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.document import load_certificate, to_document
 from polyattn.cli.console import emit, facts, json_option, passes, working
-from polyattn.cli.io import read_data, require_folder
+from polyattn.cli.io import read_data, require_output
 from polyattn.cli.options import FILE
 from polyattn.cli.show import certificate_facts, layer_json
 from polyattn.errors import InvalidInput
@@ -78,7 +78,7 @@ def certify(
             names = ", ".join(f"--{name}" for name in asked)
             raise InvalidInput(f"--check takes everything from the certificate; leave {names} out.")
         ctx.exit(_check(data, check, as_json))
-    require_folder(output)
+    require_output(output)
     with working("reading the data"):
         source = _source(data, chosen)
     with passes("certifying"):

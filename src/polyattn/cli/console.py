@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polyattn.progress import listening
+from polyattn.quoting import printable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,7 +36,7 @@ def emit(content: dict[str, Any], text: list[RenderableType], as_json: bool) -> 
     for part in text:
         # Sentences wrap in the terminal, not here, so that a pipe gets whole lines.
         if isinstance(part, str):
-            console.print(Text(part), soft_wrap=True)
+            console.print(plain(part), soft_wrap=True)
         else:
             console.print(part)
 
@@ -46,8 +47,13 @@ def facts(title: str, rows: dict[str, object]) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, entry in rows.items():
-        table.add_row(Text(name), Text(str(entry)))
+        table.add_row(plain(name), plain(entry))
     return table
+
+
+def plain(entry: object) -> Text:
+    """Anything as text of the console: no markup, and what a terminal would obey is escaped."""
+    return Text(printable(str(entry)))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from polyattn.cli.console import emit, json_option, progress, working
 from polyattn.cli.demo_page import demo_page
+from polyattn.cli.io import require_output
 from polyattn.cli.options import FILE
 from polyattn.errors import MissingExtra
 from polyattn.experiments.recovery import (
@@ -22,7 +23,6 @@ from polyattn.experiments.recovery import (
     recover,
 )
 from polyattn.model import coefficient_distance
-from polyattn.report.writing import require_file
 
 if TYPE_CHECKING:
     from polyattn.experiments.adam import AdamRun
@@ -53,7 +53,7 @@ def demo(seconds: float, no_adam: bool, seed: int, out: Path, as_json: bool) -> 
     causal, one head), fits in closed form, says whether the data determine the layer, trains
     the same by Adam for a while, and writes one self-contained HTML page.
     """
-    require_file(out)
+    require_output(out)
     settings = RecoverySettings(seed=seed)
     with working("making the data"):
         task = make_task(settings)

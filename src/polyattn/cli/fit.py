@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from polyattn.cli.console import emit, facts, json_option, passes, working
-from polyattn.cli.io import read_data, require_folder
+from polyattn.cli.io import read_data, require_output
 from polyattn.cli.options import FILE, NumberOr
 from polyattn.cli.show import result_facts, result_json
 from polyattn.errors import InvalidInput
@@ -57,7 +57,7 @@ def fit(
     without padding); or X as a .npy with --targets; or statistics that were saved
     (.safetensors).
     """
-    require_folder(output)
+    require_output(output)
     with working("reading the data"):
         if data.suffix == ".safetensors":
             source: dict[str, Any] = {"statistics": _statistics(data, targets, mode, bias)}

@@ -11,7 +11,6 @@ with Y in the same form where there is one target per token.  A ``.npy`` holds o
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.arrays import real_array
+from polyattn.atomic_files import require_writable, write_atomically
+from polyattn.cli.array_files import read_arrays
 from polyattn.errors import FileFormatError, InvalidInput
-from polyattn.files import write_atomically
+from polyattn.quoting import shown
 from polyattn.sequences import SequenceBatch, as_batch
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")
-
-# How a .npz begins: it is a zip archive.
-ARCHIVE = b"PK"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +51,7 @@ class DataFile:
             return SequenceBatch.from_padded(X, self.arrays["lengths"])
         if "offsets" in self.arrays:
             return SequenceBatch(X, self.arrays["offsets"])
-        return as_batch(X)
+        return as_batch(X, keep_integers=True)
 
     def targets(self, mode: str) -> NDArray | SequenceBatch:
         """Y; one target per token is brought into the form of the sequences."""
@@ -77,7 +75,7 @@ class DataFile:
 
 def read_data(path: Path, targets: Path | None = None) -> DataFile:
     """Read a ``.npz`` of named arrays, or X from a ``.npy``; Y may come from a second file."""
-    content = _load(path)
+    content = read_arrays(path)
     arrays = content if isinstance(content, dict) else {"X": content}
     unknown = sorted(set(arrays) - set(KEYS))
     if unknown:
@@ -88,9 +86,11 @@ def read_data(path: Path, targets: Path | None = None) -> DataFile:
     if targets is not None:
         if "Y" in arrays:
             raise InvalidInput(f"{str(path)!r} already holds 'Y'; leave --targets out.")
-        given = _load(targets)
+        given = read_arrays(targets)
         if isinstance(given, dict):
-            raise FileFormatError(f"--targets must be a .npy file of one array; got {targets}.")
+            raise FileFormatError(
+                f"--targets must be a .npy file of one array; got {str(targets)!r}."
+            )
         arrays = arrays | {"Y": given}
     return DataFile(path, arrays)
 
@@ -114,31 +114,12 @@ def require_suffix(path: Path, ragged: bool = False) -> None:
         )
 
 
-def require_folder(output: Path | None) -> None:
-    """Refuse before the work, not after it."""
-    if output is not None and not output.parent.is_dir():
-        raise InvalidInput(f"the folder {str(output.parent)!r} of the output does not exist.")
-
-
-def _load(path: Path) -> NDArray | dict[str, NDArray]:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}.")
-    if path.suffix not in (".npy", ".npz"):
-        raise FileFormatError(f"data are read from .npz and .npy files; got {str(path)!r}.")
-    try:
-        with path.open("rb") as file:
-            if file.read(len(ARCHIVE)) == ARCHIVE:
-                file.seek(0)
-                with np.load(file, allow_pickle=False) as archive:
-                    return {name: archive[name] for name in archive.files}
-        # A large .npy is mapped, not read: blocks are converted as they are used.
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise FileFormatError(
-            f"{str(path)!r} is no readable {path.suffix} file of plain numbers: it is truncated, "
-            f"of another format, or holds Python objects ({' '.join(str(error).split())})."
-        ) from None
+def require_output(*outputs: Path | None) -> None:
+    """Refuse files that could not be written before the work, not after it."""
+    for output in outputs:
+        if output is not None:
+            require_writable(output, "the output")
 
 
 def _names(arrays: Any) -> str:
-    return ", ".join(repr(name) for name in arrays) or "nothing"
+    return ", ".join(shown(name) for name in list(arrays)[:12]) or "nothing"

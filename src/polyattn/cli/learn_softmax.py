@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import emit, facts, json_option, working
-from polyattn.cli.io import read_data, require_folder
+from polyattn.cli.console import emit, facts, json_option, plain, working
+from polyattn.cli.io import read_data, require_output
 from polyattn.cli.options import FILE
 from polyattn.sequences import MODES
 from polyattn.softmax import LearnedSoftmax, learn_softmax
@@ -57,7 +57,7 @@ def learn_softmax_verb(
     keeps the best layer so far.  Exit code 0: recovered, the held-out check passed; 4: a layer
     was found, but it is not the one, or that is open.
     """
-    require_folder(output)
+    require_output(output)
     with working("reading the data"):
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(mode)
@@ -95,8 +95,8 @@ def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
         "n_held_out": learned.n_held_out,
         "attn": learned.layer.attn.tolist(),
         "value": learned.layer.value.tolist(),
-        "attn_std": learned.attn_std.tolist(),
-        "value_std": learned.value_std.tolist(),
+        "attn_std": _finite(learned.attn_std),
+        "value_std": _finite(learned.value_std),
         "attn_error": _finite(learned.attn_error),
         "value_error": _finite(learned.value_error),
         "phases": [phase.to_json() for phase in learned.phases],
@@ -118,9 +118,11 @@ def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
 
 
-def _finite(errors: NDArray[np.float64]) -> list[float | None]:
-    """Numbers for JSON, which knows no infinity."""
-    return [float(error) if np.isfinite(error) else None for error in errors]
+def _finite(errors: NDArray[np.float64]) -> Any:
+    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
+    numbers = errors.astype(object)
+    numbers[~np.isfinite(errors)] = None
+    return numbers.tolist()
 
 
 def _heads(learned: LearnedSoftmax) -> Table:
@@ -143,7 +145,7 @@ def _phases(learned: LearnedSoftmax) -> Table:
     table.add_column("what it measured", overflow="fold")
     table.add_column("seconds", justify="right")
     for phase in learned.phases:
-        table.add_row(phase.name, phase.sentence, f"{phase.seconds:.2f}")
+        table.add_row(plain(phase.name), plain(phase.sentence), f"{phase.seconds:.2f}")
     return table
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -20,15 +22,22 @@ from polyattn.cli.report import report
 from polyattn.cli.reproduce import reproduce
 from polyattn.cli.show import show
 from polyattn.errors import PolyattnError
+from polyattn.quoting import printable, shortened
 
 
 class Verbs(click.Group):
     """A group whose verbs turn expected errors into one line on stderr and exit code 1."""
 
+    def make_context(self, *given: Any, **options: Any) -> click.Context:
+        """The context of a command line, or what is wrong with it."""
+        with _escaped():
+            return super().make_context(*given, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; only mistakes in the program itself end in a traceback."""
         try:
-            return super().invoke(ctx)
+            with _escaped():
+                return super().invoke(ctx)
         except (PolyattnError, OSError, MemoryError) as error:
             # A reader that went away (`polyattn ... | head`) is no error; click knows it.
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -69,12 +78,27 @@ def main() -> None:
     cli(prog_name="polyattn")
 
 
+@contextmanager
+def _escaped() -> Iterator[None]:
+    """Messages about arguments quote them: what a terminal would obey is escaped."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = shortened(printable(error.message))
+        raise
+
+
 def _one_line(error: BaseException) -> str:
+    """The message on one line, cut where it is long, what a terminal would obey escaped."""
+    return shortened(printable(" ".join(_message(error).split())))
+
+
+def _message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory; polyattn fit --explain says what was needed."
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}."
-    return " ".join(str(error).split())
+    return str(error)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from polyattn.cli.console import emit, json_option, passes
-from polyattn.cli.io import read_data, require_suffix, write_arrays
+from polyattn.cli.io import read_data, require_output, require_suffix, write_arrays
 from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention, SoftmaxAttention
@@ -33,6 +33,7 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
     offsets: sequence i has values[offsets[i]:offsets[i+1]].
     """
     require_suffix(output)
+    require_output(output)
     mode, function = _function(model)
     batch = read_data(data).sequences()
     ragged = mode != "last" and batch.common_length is None

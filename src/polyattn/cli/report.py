@@ -8,13 +8,12 @@ from typing import Any
 import click
 
 from polyattn.cli.console import emit, json_option, passes, working
-from polyattn.cli.io import DataFile, read_data
+from polyattn.cli.io import DataFile, read_data, require_output
 from polyattn.cli.options import FILE
 from polyattn.cli.program.machines import find_machine
 from polyattn.errors import InvalidInput
 from polyattn.programs import Compiled
 from polyattn.report import Page, write_program_report, write_report
-from polyattn.report.writing import require_file
 from polyattn.softmax import LearnedSoftmax
 from polyattn.storage import load
 
@@ -43,7 +42,7 @@ def report(
 
     The page is one file that asks for nothing from anywhere.
     """
-    require_file(output)
+    require_output(output)
     with working("reading"):
         loaded = load(model)
     if isinstance(loaded, Compiled):

@@ -9,7 +9,7 @@ import click
 from rich.console import RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import emit, json_option, progress
+from polyattn.cli.console import emit, json_option, plain, progress
 from polyattn.cli.options import FILE
 from polyattn.errors import PolyattnError
 from polyattn.experiments.reproduction import NAMES, Reproduction, find
@@ -79,5 +79,5 @@ def _table(made: Reproduction) -> RenderableType:
     for heading in ("gate", "seen", ""):
         table.add_column(heading)
     for gate in made.gates:
-        table.add_row(gate.claim, gate.seen, "holds" if gate.passed else "FAILS")
+        table.add_row(plain(gate.claim), plain(gate.seen), "holds" if gate.passed else "FAILS")
     return table

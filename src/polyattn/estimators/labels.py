@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import require_finite
+from polyattn.arrays import require_finite, require_unrounded
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.sequences import MODES
 
@@ -100,6 +100,7 @@ def _one_array(y: object, name: str, n_axes: int, shape: str) -> NDArray:
             "mode='causal' or mode='full'."
         )
     if array.dtype.kind == "f":
+        require_unrounded(y, array, name)
         require_finite(array, name)
         if np.any(array != np.round(array)):
             raise InvalidInput(

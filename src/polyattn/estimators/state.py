@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from polyattn.certify import Certificate
 from polyattn.certify.minimiser import excess_risk
+from polyattn.computed_once import computed_once
 from polyattn.estimators.certificates import Counts, Evidence, certificate_of
 from polyattn.fitting import fit
 from polyattn.result import FitResult
@@ -29,17 +29,17 @@ class FittedState:
     given: FitResult | None = None
     beside: Evidence | None = None  # for the certificate, where the fit made no sums
 
-    @cached_property
+    @computed_once
     def result(self) -> FitResult:
         """The result; on first use after ``partial_fit`` this solves."""
         return self.given or fit(statistics=self.statistics, **self.options)
 
-    @cached_property
+    @computed_once
     def certificate(self) -> Certificate:
         """Whether the data seen so far determine the layer, computed on first use."""
         return certificate_of(self._evidence)
 
-    @cached_property
+    @computed_once
     def excess(self) -> float:
         """By how much the training risk exceeds the least of any layer (ridge, few heads)."""
         evidence = self._evidence

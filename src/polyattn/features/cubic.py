@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.blas import add_product
+from polyattn.parallel import map_pieces
 
 # Products that are made together: they stay in the cache of a core.
 BLOCK_NUMBERS, MIN_WIDTH = 1 << 16, 64
@@ -32,16 +33,19 @@ def cubic_features(
 def apply_coef(coef: NDArray, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
     """Predictions y (e, rows) = sum P[a, (jk), l] G[jk] x[l].
 
-    Cost: 2 e p flops per row, memory of the result and one block.
+    Cost: 2 e p flops per row on all workers, memory of the result and a block for each.
     """
     n_outputs, n_pairs, n_dims = coef.shape
     by_query = coef.transpose(0, 2, 1).reshape(n_outputs * n_dims, n_pairs)
     outputs = np.empty((n_outputs, pairs.shape[1]))
     width = max(MIN_WIDTH, BLOCK_NUMBERS // len(by_query))
-    for start in range(0, pairs.shape[1], width):
+
+    def fill(start: int) -> None:
         some = slice(start, start + width)
         products = (by_query @ pairs[:, some]).reshape(n_outputs, n_dims, -1)
         np.einsum("alr,lr->ar", products, queries[:, some], out=outputs[:, some])
+
+    map_pieces(fill, range(0, pairs.shape[1], width))
     return outputs
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 
 from polyattn.features.pairs import norm_weights
 from polyattn.parallel import map_pieces
 
 # Columns of the kernel that are finished together, so that no second N x N array is needed.
-COLUMN_BLOCK = 512
+COLUMN_BLOCK = 256
 
 
 def kernel(
@@ -29,16 +28,18 @@ def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
     """The lower triangle of the kernel of one set with itself, Fortran order.
 
     Only the lower triangle (diagonal included) has meaning.
-    Cost: N^2 q flops by a symmetric rank-k update; memory one N x N array.
+    Cost: N^2 q flops on all workers, and some N q above the diagonal; memory one N x N array.
     """
     weighted = pairs / norm_weights(len(queries))[:, None]
-    # A C-ordered (q, N) is the Fortran-ordered (N, q) that BLAS wants, transposed.
-    result = blas.dsyrk(1.0, weighted.T, lower=1)
+    size = pairs.shape[1]
+    result = np.empty((size, size), order="F")
 
     def finish(start: int) -> None:
-        stop = min(start + COLUMN_BLOCK, len(result))
-        # Transposed, the product has the column order of the result: both are walked alike.
-        result[start:, start:stop] *= (queries[:, start:stop].T @ queries[:, start:]).T
+        stop = min(start + COLUMN_BLOCK, size)
+        # Transposed, the columns of the result are contiguous rows: all are walked alike.
+        columns = result.T[start:stop, start:]
+        np.matmul(weighted[:, start:stop].T, weighted[:, start:], out=columns)
+        columns *= queries[:, start:stop].T @ queries[:, start:]
 
-    map_pieces(finish, range(0, len(result), COLUMN_BLOCK))
+    map_pieces(finish, range(0, size, COLUMN_BLOCK))
     return result

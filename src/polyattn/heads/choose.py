@@ -21,6 +21,7 @@ from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import Descent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
 from polyattn.heads.search import Trial, fewest
+from polyattn.parallel import single_threaded_blas
 
 # How often noise alone may refuse the true number of heads.
 REFUSED = 1e-4
@@ -35,6 +36,7 @@ TOTAL_WORK = 8e10
 SINGULAR = 1e-14
 
 
+@single_threaded_blas()
 def choose_heads(
     coef: ArrayLike, gram: ArrayLike, residual_power: float, n_rows: int, random_state: int = 0
 ) -> Compression:

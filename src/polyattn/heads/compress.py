@@ -14,6 +14,7 @@ from polyattn.heads.descent import Frobenius, Patience
 from polyattn.heads.factor import factored
 from polyattn.heads.reduce import reduce
 from polyattn.heads.search import Trial, descents, fewest, first_within
+from polyattn.parallel import single_threaded_blas
 
 # The reduction to a core may lose a tenth of the tolerance, the descent the rest.
 SHARE = 0.1
@@ -25,6 +26,7 @@ STRICTEST = 1e-14
 TOTAL_WORK = 4e10
 
 
+@single_threaded_blas()
 def compress(
     coef: ArrayLike,
     tolerance: float = 1e-10,

@@ -158,7 +158,15 @@ class Units:
 
 
 def _exponents(powers: NDArray) -> NDArray[np.intp]:
-    """Exponents of sizes from their squares; what is always zero counts as the largest."""
-    halves = np.frexp(powers)[1].astype(np.intp) // 2
-    largest = int(np.max(halves[powers > 0], initial=0))
-    return np.where(powers > 0, halves, largest) - largest
+    """Exponents of sizes from their squares, 0 for the largest and for what is always zero.
+
+    They are counted from the first: neither a common factor nor a power of two in one coordinate
+    changes how the others are rounded.
+    """
+    exponents = np.zeros(len(powers), dtype=np.intp)
+    known = powers > 0
+    if np.any(known):
+        logarithms = np.log2(powers[known])
+        halves = np.round(0.5 * (logarithms - logarithms[0])).astype(np.intp)
+        exponents[known] = halves - halves.max()
+    return exponents

@@ -7,8 +7,10 @@ from numpy.typing import ArrayLike
 from polyattn.heads.algebra import split_heads
 from polyattn.heads.compression import Compression, Target
 from polyattn.heads.data_scale import DataScale
+from polyattn.parallel import single_threaded_blas
 
 
+@single_threaded_blas()
 def factor(coef: ArrayLike, data: DataScale | None = None) -> Compression:
     """Heads that compute ``coef`` (e, q, d) exactly, from the unfolding [(a,j), (k,l)] of S.
 

@@ -14,11 +14,13 @@ from polyattn.model.layer import AttentionLayer
 from polyattn.model.linear import LinearAttention
 from polyattn.model.matching import merged_values, require_alike, visible_attn
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.parallel import single_threaded_blas
 
 # What two layers must share to be comparable.
 SHARED = ("n_dims", "n_outputs", "mode", "bias")
 
 
+@single_threaded_blas()
 def coefficient_distance(layer_a: LinearAttention, layer_b: LinearAttention) -> float:
     """The Frobenius norm of the difference of the folded coefficients [yau2024: eq. 15].
 

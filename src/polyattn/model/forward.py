@@ -15,6 +15,7 @@ from polyattn.features.cubic import apply_coef
 from polyattn.features.pairs import fold_heads, n_features
 from polyattn.features.summaries import summary_blocks
 from polyattn.model.blocks import equal_blocks, ordinary_tokens
+from polyattn.parallel import single_threaded_blas
 from polyattn.progress import report
 from polyattn.scaling import restored
 from polyattn.sequences import SequenceBatch
@@ -23,6 +24,7 @@ from polyattn.sequences import SequenceBatch
 CHUNK = 32
 
 
+@single_threaded_blas()
 def forward(
     batch: SequenceBatch,
     attn: NDArray,
@@ -41,6 +43,7 @@ def forward(
     return coef_forward(batch, fold_heads(attn, value), mode, bias, exponent)
 
 
+@single_threaded_blas()
 def coef_forward(
     batch: SequenceBatch, coef: NDArray, mode: str, bias: bool, exponent: int = 0
 ) -> NDArray[np.float64]:
@@ -53,6 +56,7 @@ def coef_forward(
     return restored(outputs, 3 * tokens.exponent + exponent, "outputs")
 
 
+@single_threaded_blas()
 def head_forward(
     batch: SequenceBatch,
     attn: NDArray,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from polyattn.arrays import even_ranges
 from polyattn.model.blocks import equal_blocks, ordinary_tokens
+from polyattn.parallel import single_threaded_blas
 from polyattn.progress import report
 from polyattn.scaling import restored
 from polyattn.sequences import SequenceBatch
@@ -20,6 +21,7 @@ from polyattn.sequences import SequenceBatch
 BLOCK_LOGITS = 1 << 20
 
 
+@single_threaded_blas()
 def forward(
     batch: SequenceBatch,
     attn: NDArray,

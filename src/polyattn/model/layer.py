@@ -11,10 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.arrays import real_array, require_finite
 from polyattn.errors import InvalidInput, require_choice, require_flag
+from polyattn.fields import array, entries, flag, one_of
 from polyattn.files import Record
 from polyattn.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 from polyattn.shown import Shown
+
+# What files hold of a layer; that the arrays agree is checked where a layer is made.
+ARRAYS = entries({"attn": array((None, None, None)), "value": array((None, None, None))})
+FIELDS = entries({"mode": one_of(MODES), "bias": flag})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,6 +109,8 @@ class AttentionLayer(Shown):
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """The inverse of ``to_record``."""
+        ARRAYS(record.arrays, "arrays")
+        FIELDS(record.metadata, "metadata")
         return cls(record.arrays["attn"], record.arrays["value"], **record.metadata)
 
     def _rows(self, batch: SequenceBatch) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from scipy.linalg import norm
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.parallel import single_threaded_blas
 
 # Heads are equal, or idle, up to this part of the largest head.
 TOLERANCE = 1e-12
@@ -74,6 +75,7 @@ class HeadMatch:
         return self.sentence
 
 
+@single_threaded_blas()
 def match_heads(found: SoftmaxAttention, planted: SoftmaxAttention) -> HeadMatch:
     """Match the heads of two layers so that the sum of their relative errors is least.
 
@@ -102,6 +104,7 @@ def match_heads(found: SoftmaxAttention, planted: SoftmaxAttention) -> HeadMatch
     return HeadMatch(order, attn_errors, value_errors, tuple(extra))
 
 
+@single_threaded_blas()
 def canonical(layer: SoftmaxAttention, tolerance: float = TOLERANCE) -> SoftmaxAttention:
     """The same function with the fewest heads, written in one way.
 

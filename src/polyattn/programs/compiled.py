@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from polyattn.fields import any_object, entries, listed, text
 from polyattn.files import Record
 from polyattn.model import LinearAttention
 from polyattn.programs.assembly import assemble, to_layer
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.lowering import Head, lower
-from polyattn.programs.plain import plain_schema, plain_term, schema_from, term_from
+from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
 from polyattn.programs.running.batch import decode_batch
 from polyattn.programs.running.decode import tasks_of
 from polyattn.programs.running.engine import Engine
 from polyattn.programs.running.runnable import Runnable
 from polyattn.shown import ShownProgram
+
+# What is in the schema and in the terms is checked where they are read.
+FIELDS = entries({"name": text(1000), "schema": any_object, "terms": listed(any_object)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,10 @@ class Compiled(ShownProgram, Runnable):
 
     @cached_property
     def layer(self) -> LinearAttention:
-        """The layer: X (n, d), prompt and what followed, to the next token before rounding."""
+        """The layer: X (n, d), prompt and what followed, to the next token before rounding.
+
+        It computes in float64: counts beyond 2^53 are rounded, which ``run`` never does.
+        """
         return to_layer(self.heads, self.n_dims)
 
     def predictor(self) -> Engine:
@@ -63,7 +70,8 @@ class Compiled(ShownProgram, Runnable):
         return Engine(self.schema, self.heads)
 
     def to_record(self) -> Record:
-        """The content as plain data."""
+        """The content as plain data; InvalidInput if no file can hold so large a program."""
+        require_size(self.schema, self.terms)
         content = {
             "name": self.name,
             "schema": plain_schema(self.schema),
@@ -74,9 +82,10 @@ class Compiled(ShownProgram, Runnable):
     @classmethod
     def from_record(cls, record: Record) -> Compiled:
         """The inverse of ``to_record``."""
+        entries({})(record.arrays, "arrays")
+        FIELDS(record.metadata, "metadata")
         schema = schema_from(record.metadata["schema"])
-        terms = tuple(term_from(each, schema) for each in record.metadata["terms"])
-        return cls(schema, terms, record.metadata["name"])
+        return cls(schema, terms_from(record.metadata["terms"], schema), record.metadata["name"])
 
     def __repr__(self) -> str:
         return f"Compiled({self.name}, {self.n_heads} heads, {self.n_dims} coordinates)"

@@ -23,10 +23,12 @@ def compile(program: Program) -> Compiled:  # noqa: A001 - programs are compiled
 
     Raises ProgramRefused with every reason if one layer cannot compute the program.
 
-    Guarantee: before rounding, the layer's output is exactly the sum of what the terms of all
-    instructions write: weights are those of the program, and no arithmetic rounds as long as
-    they are small dyadic numbers.  Under the assumptions that instructions state, and that the
-    interpreter checks, that is what the program means.
+    Guarantee: ``run``, ``run_batch`` and ``decode`` give the tokens that exact sums of what the
+    terms write give: counts and weights of any size, none is rounded (a token holds at most
+    2^63 - 1; beyond that OutOfRange).  ``layer`` computes in float64: its outputs are exact while
+    u w n m^3 <= 2^53, for n tokens that hold at most m, weights that add up to at most w for an
+    output, and their common denominator u.  Under the assumptions that instructions state, and
+    that the interpreter checks, that is what the program means.
     Cost: the number of nonzero entries of the heads.
     """
     if not isinstance(program, Program):

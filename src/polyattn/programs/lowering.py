@@ -26,15 +26,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import TypeAlias
 
+from polyattn.programs.language.exact import Exact, exact
 from polyattn.programs.language.patterns import Bindings, Pattern, Variable
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
 
-# Coordinates (from, to) and weight: the nonzero entries of a matrix.
-Entries: TypeAlias = Mapping[tuple[int, int], float]
+# Coordinates (from, to) and weight: the nonzero entries of a matrix, exactly.
+Entries: TypeAlias = Mapping[tuple[int, int], Exact]
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,24 @@ class Head:
 
 def lower(term: Term, schema: Schema) -> Iterator[Head]:
     """The heads of a term, one for each value of the variables that both sides share."""
-    shared = _shared(term)
+    shared = shared_variables(term)
     for known in _choices({name: term.variables[name] for name in shared}, term.where, {}):
-        value = _entries(term, term.read, term.write, known, schema, term.weight)
-        attn = _entries(term, term.query, term.match, known, schema, 1.0)
+        value = _entries(term, term.read, term.write, known, schema, exact(term.weight))
+        attn = _entries(term, term.query, term.match, known, schema, 1)
         if value and attn:
             yield Head(value, attn)
 
 
-def _shared(term: Term) -> set[str]:
+def n_entries(term: Term) -> int:
+    """How many entries the heads of a term have at most: what lowering it costs."""
+    shared = shared_variables(term)
+    written = {*term.write.variables, *term.read.variables} - shared
+    asked = {*term.match.variables, *term.query.variables} - shared
+    of_head = sum(prod(len(term.variables[name].parts) for name in own) for own in (written, asked))
+    return prod(len(term.variables[name].parts) for name in shared) * of_head
+
+
+def shared_variables(term: Term) -> set[str]:
     """The variables s: those on both sides, and those that a condition ties to the other side."""
     written = {*term.write.variables, *term.read.variables}
     asked = {*term.match.variables, *term.query.variables}
@@ -68,11 +79,11 @@ def _shared(term: Term) -> set[str]:
 
 
 def _entries(
-    term: Term, start: Pattern, end: Pattern, known: Bindings, schema: Schema, weight: float
-) -> dict[tuple[int, int], float]:
+    term: Term, start: Pattern, end: Pattern, known: Bindings, schema: Schema, weight: Exact
+) -> dict[tuple[int, int], Exact]:
     """The entries (start, end) for the known variables and all others of these two patterns."""
     names = (start.variables.keys() | end.variables.keys()) - known.keys()
-    found: dict[tuple[int, int], float] = {}
+    found: dict[tuple[int, int], Exact] = {}
     for bindings in _choices({name: term.variables[name] for name in names}, term.where, known):
         at, to = start.fill(bindings), end.fill(bindings)
         if at is not None and to is not None:
@@ -80,7 +91,7 @@ def _entries(
                 schema.coordinates[start.attribute.name, at],
                 schema.coordinates[end.attribute.name, to],
             )
-            found[place] = found.get(place, 0.0) + weight
+            found[place] = found.get(place, 0) + weight
     return found
 
 

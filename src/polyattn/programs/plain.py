@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
+from math import prod
 from typing import Any
 
 from polyattn.errors import InvalidInput
+from polyattn.fields import entries, listed, text
 from polyattn.programs.encoding import Encoding
 from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.patterns import Argument, Pattern, Variable
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
+from polyattn.programs.language.validate import pattern_refusals, term_refusals
 from polyattn.programs.library.dfa_encodings import OneHotEncoding, RegisterEncoding
 from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
 from polyattn.programs.library.memory import MemoryEncoding
 from polyattn.programs.library.turing_encoding import TuringEncoding
+from polyattn.programs.lowering import n_entries
 from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.plain_fields import (
+    MOST_COORDINATES,
+    MOST_ENTRIES,
+    SCHEMA,
+    SIZES,
+    TERM,
+)
+from polyattn.quoting import shown
 
 # The encodings that files can name.
 ENCODINGS: dict[str, type[Encoding]] = {
@@ -40,15 +53,37 @@ def plain_schema(schema: Schema) -> dict[str, Any]:
 
 
 def schema_from(plain: dict[str, Any]) -> Schema:
-    """The inverse of ``plain_schema``."""
-    if "encoding" in plain:
+    """The inverse of ``plain_schema``; what no schema can be is refused with its place."""
+    if isinstance(plain, dict) and "encoding" in plain:
         return _encoding_from(plain).schema
+    SCHEMA(plain, "schema")
     bare = Schema(tuple(_attribute_from(each) for each in plain["attributes"]))
-    return Schema(
-        bare.attributes,
-        tuple(pattern_from(each, bare) for each in plain["stop"]),
-        tuple(plain["stop_without"]),
-    )
+    _require_coordinates(bare)
+    stop = tuple(pattern_from(each, bare) for each in plain["stop"])
+    for at, pattern in enumerate(stop):
+        _refuse(pattern_refusals(pattern, bare), f"schema.stop[{at}]")
+    return Schema(bare.attributes, stop, tuple(plain["stop_without"]))
+
+
+def terms_from(plain: Any, schema: Schema) -> tuple[Term, ...]:
+    """The inverse of ``plain_term`` for all terms of a program that is not too large to run."""
+    _require_coordinates(schema)
+    listed(TERM)(plain, "terms")
+    terms, size = [], 0
+    for at, each in enumerate(plain):
+        term = _term_from(each, schema)
+        # Counted as they come: looking at many large terms would take as long as making them.
+        size += n_entries(term)
+        _require_entries(size)
+        _refuse(term_refusals(term, schema), f"terms[{at}]")
+        terms.append(term)
+    return tuple(terms)
+
+
+def require_size(schema: Schema, terms: tuple[Term, ...]) -> None:
+    """Refuse a program whose layer would take minutes to make; so no file holds one."""
+    _require_coordinates(schema)
+    _require_entries(sum(n_entries(term) for term in terms))
 
 
 def plain_encoding(encoding: Encoding) -> dict[str, Any]:
@@ -71,14 +106,6 @@ def plain_term(term: Term) -> dict[str, Any]:
     }
 
 
-def term_from(plain: dict[str, Any], schema: Schema) -> Term:
-    """The inverse of ``plain_term``."""
-    patterns = [pattern_from(each, schema) for each in plain["patterns"]]
-    write, read, match, query = patterns
-    where = tuple(_condition_from(each, schema) for each in plain["where"])
-    return Term(write, read, match, query, plain["weight"], where)
-
-
 def plain_pattern(pattern: Pattern) -> dict[str, Any]:
     """A pattern as plain data."""
     return {
@@ -90,8 +117,44 @@ def plain_pattern(pattern: Pattern) -> dict[str, Any]:
 
 def pattern_from(plain: dict[str, Any], schema: Schema) -> Pattern:
     """The inverse of ``plain_pattern``."""
+    attributes = {each.name: each for each in schema.attributes}
+    name = plain["attribute"]
+    if name not in attributes:
+        raise InvalidInput(f"the schema has no attribute {shown(name)}.")
     arguments = tuple(_argument_from(each) for each in plain["arguments"])
-    return Pattern(getattr(schema, plain["attribute"]), arguments, plain["whole"])
+    return Pattern(attributes[name], arguments, plain["whole"])
+
+
+def _term_from(plain: dict[str, Any], schema: Schema) -> Term:
+    write, read, match, query = (pattern_from(each, schema) for each in plain["patterns"])
+    conditions = tuple(_condition_from(each, schema) for each in plain["where"])
+    return Term(write, read, match, query, plain["weight"], conditions)
+
+
+def _refuse(reasons: Iterator[str], where: str) -> None:
+    for reason in reasons:
+        raise InvalidInput(f"{where}: {reason}.")
+
+
+def _require_entries(size: int) -> None:
+    if size > MOST_ENTRIES:
+        raise InvalidInput(
+            f"the heads of the program have up to {size} entries; files hold programs with at most "
+            f"{MOST_ENTRIES}. Choose smaller sizes."
+        )
+
+
+def _require_coordinates(schema: Schema) -> None:
+    """Refuse tokens of too many coordinates, counted without writing them down."""
+    count = sum(
+        prod(sort.size + len(sort.named) for sort in each.sorts) + len(each.whole)
+        for each in schema.attributes
+    )
+    if count > MOST_COORDINATES:
+        raise InvalidInput(
+            f"tokens of the program have {count} coordinates; files hold programs with at most "
+            f"{MOST_COORDINATES}. Choose smaller sizes."
+        )
 
 
 def _plain_argument(argument: Argument) -> Any:
@@ -119,6 +182,8 @@ def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
         return Unequal(left, right)
     if not isinstance(left, Variable) or not isinstance(right, Variable):
         raise InvalidInput("a distance is between two variables.")
+    if plain["sort"] not in schema.sorts:
+        raise InvalidInput(f"the schema has no sort {shown(plain['sort'])}.")
     return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
 
 
@@ -144,10 +209,12 @@ def _plain_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encoding_from(plain: dict[str, Any]) -> Encoding:
-    if plain["encoding"] not in ENCODINGS:
-        raise InvalidInput(f"the encoding {plain['encoding']!r} is not known to this release.")
+    name = plain["encoding"]
+    if not isinstance(name, str) or name not in ENCODINGS:
+        raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
+    entries({"encoding": text(), "sizes": entries(SIZES[name])})(plain, "schema")
     sizes = {
         name: DFA(*size) if isinstance(size, list) else size
         for name, size in plain["sizes"].items()
     }
-    return ENCODINGS[plain["encoding"]](**sizes)
+    return ENCODINGS[name](**sizes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from polyattn.atomic_files import require_writable
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate, certify
 from polyattn.errors import InvalidInput, InvalidType
@@ -68,7 +68,7 @@ def write_report(
 
     Cost: a few seconds; of tokens with 16 coordinates mostly the spectrum.  Less than 1 MB.
     """
-    require_file(path)
+    require_writable(path)
     require_matplotlib()
     page = make_page(thing, X, Y)
     if notes:
@@ -86,7 +86,7 @@ def write_program_report(
     """Write the page of a program and of a run to click through."""
     from polyattn.report.programs import program_sections
 
-    require_file(path)
+    require_writable(path)
     sections, script = program_sections(program, machine, inputs)
     page = Page("A program as a layer of attention", program_lead(program), sections, script)
     page.write(path)
@@ -113,22 +113,6 @@ def make_page(thing: Any, X: Sequences | None = None, Y: Targets | None = None) 
     if Y is not None:
         raise InvalidInput(f"Y says nothing about a {type(thing).__name__}; leave it out.")
     return _of_inputs(thing, X)
-
-
-def require_file(path: str | os.PathLike[str]) -> Path:
-    """Refuse a place that cannot be written to before the work, not after it."""
-    target = Path(path)
-    if target.is_dir():
-        raise InvalidInput(
-            f"path {str(target)!r} is a folder; name a file in it, such as "
-            f"{str(target / 'report.html')!r}."
-        )
-    folder = target.parent
-    if not folder.is_dir():
-        raise InvalidInput(f"the folder {str(folder)!r} of path does not exist; make it first.")
-    if not os.access(folder, os.W_OK):
-        raise InvalidInput(f"the folder {str(folder)!r} of path may not be written to.")
-    return target
 
 
 def _of_inputs(thing: Any, X: Sequences | None) -> Page:

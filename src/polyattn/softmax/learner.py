@@ -6,7 +6,6 @@ redundant or invisible goes → judge on what was held out → say what was foun
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from numbers import Real
 from time import monotonic
@@ -29,9 +28,6 @@ from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.roads import Found, Search, uniform
 from polyattn.softmax.watch import Callback, Watch
 from polyattn.targets import Targets
-
-# Up to so many coordinates one thread is faster than several.
-MOST_SMALL_DIMS = 16
 
 
 def learn_softmax(
@@ -87,7 +83,7 @@ def learn_softmax(
     judge = Judge(training, held_out, data.rounding, scaled_noise)
     search = Search(judge, watch, rng, data.method)
     best, why = uniform(training), ""
-    with _fitting_threads(data.batch.n_dims):
+    with single_threaded_blas():
         try:
             with until(end):
                 watch(best)
@@ -127,11 +123,6 @@ def _result(
         value_error=bars.value_error,
         phases=tuple(search.watch.phases),
     )
-
-
-def _fitting_threads(n_dims: int) -> AbstractContextManager[None]:
-    """Small products only wait for each other on several threads."""
-    return single_threaded_blas() if n_dims <= MOST_SMALL_DIMS else nullcontext()
 
 
 def _seconds(value: object) -> float:

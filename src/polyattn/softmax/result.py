@@ -8,14 +8,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.fields import (
+    any_object,
+    array,
+    entries,
+    integer,
+    listed,
+    number,
+    one_of,
+    plain_value,
+    text,
+)
 from polyattn.files import Record
 from polyattn.model import SoftmaxAttention
+from polyattn.sequences import MODES
 from polyattn.shown import Shown
 from polyattn.softmax.phases import Phase
-from polyattn.solve.outcome import Outcome
+from polyattn.solve.outcome import Outcome, outcome_fields
 
 ARRAYS = ("attn_std", "value_std", "attn_error", "value_error")
 PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")
+
+# The names that the outcome of learning from examples can have.
+OUTCOMES = (
+    "recovered", "ambiguous", "ill_determined", "overfitted", "not_recovered", "interrupted",
+    "out_of_time",
+)  # fmt: skip
+
+FIELDS = entries({
+    "validation_error": number(0), "training_error": number(0), "noise": number(0),
+    "method": text(100), "n_training": integer(0), "n_held_out": integer(0),
+    "mode": one_of(MODES), "outcome": outcome_fields(OUTCOMES),
+    "phases": listed(entries({
+        "name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0),
+    })),
+})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +114,10 @@ class LearnedSoftmax(Shown):
     def from_record(cls, record: Record) -> LearnedSoftmax:
         """The inverse of ``to_record``."""
         arrays, metadata = record.arrays, record.metadata
+        FIELDS(metadata, "metadata")
+        for at, phase in enumerate(metadata["phases"]):
+            plain_value(phase["figures"], f"metadata.phases[{at}].figures")
+        _check_arrays(arrays)
         fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         fields |= {name: metadata[name] for name in PLAIN}
         return cls(
@@ -95,3 +126,13 @@ class LearnedSoftmax(Shown):
             phases=tuple(Phase(**phase) for phase in metadata["phases"]),
             **fields,
         )
+
+
+def _check_arrays(arrays: dict[str, NDArray]) -> None:
+    """Refuse arrays of a file that do not belong together; an error bar may be infinite."""
+    checks = {"attn": array((None, None, None)), "value": array((None, None, None))}
+    for name in ("attn", "value"):
+        shape = arrays[name].shape if name in arrays else ()
+        checks[f"{name}_std"] = array(shape, least=0.0, finite=False)
+        checks[f"{name}_error"] = array(shape[:1], least=0.0, finite=False)
+    entries(checks)(arrays, "arrays")

@@ -29,7 +29,7 @@ def solve_direct(rows: Rows, ridge: float) -> Solution:
         features[block.first : block.stop] = cubic_features(block.pairs, block.queries).T
         targets[block.first : block.stop] = block.targets.T
     features /= feature_weights(rows.width)
-    return solve_root(features, targets, ridge, rows.n_rows)
+    return solve_root(features, targets, ridge, rows.n_rows, exact_rows=True)
 
 
 def solve_factor(factor: TriangularFactor, ridge: float) -> Solution:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from polyattn.cholesky import factor_lower
 from polyattn.features.cubic import apply_coef, correlate
 from polyattn.features.kernel import COLUMN_BLOCK, kernel_lower
 from polyattn.features.pairs import n_pairs, norm_weights
@@ -92,16 +93,16 @@ def _by_cholesky(
     shift[empty] = 1.0
     matrix[np.diag_indices_from(matrix)] += shift
     norm = _one_norm(matrix)
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
-    rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0
+    definite = factor_lower(matrix)
+    rcond = float(lapack.dpocon(matrix, norm, uplo="L")[0]) if definite else 0.0
     if rcond <= SAFE_RCOND:
         return None
-    alpha = lapack.dpotrs(factor, np.asfortranarray(targets), lower=1)[0]
+    alpha = lapack.dpotrs(matrix, np.asfortranarray(targets), lower=1)[0]
     theta = combine(pairs, queries, alpha)
     # The residual is that of the features: its rounding is that of Phi theta, which the condition
     # number magnifies once, where that of K alpha is magnified twice [Bjorck 1987].
     missing = _residual(theta, pairs, queries, targets) - shift[:, None] * alpha
-    correction = lapack.dpotrs(factor, np.asfortranarray(missing), lower=1)[0]
+    correction = lapack.dpotrs(matrix, np.asfortranarray(missing), lower=1)[0]
     theta += combine(pairs, queries, correction)
     residual = _residual(theta, pairs, queries, targets) / units[:, None]
     rank = None if ridge > 0 else len(units) - int(np.count_nonzero(empty))

@@ -2,8 +2,10 @@
 
 For problems where neither p x p nor N x N numbers fit.  Every pass reads the data once and
 needs memory for a few sets of coefficients only.  Started from zero the iterates stay in the row
-space, so with ridge = 0 they converge to the minimiser of smallest norm.  There is no
-preconditioner: it would change which minimiser "smallest norm" means.
+space, so with ridge = 0 they converge to the minimiser of smallest norm.  A preconditioner (powers
+of two near the sizes of the features) changes which minimiser "smallest norm" means, and spreads
+the eigenvalues that a ridge makes equal: it is used only where sizes differ so much that nothing
+else converges, and the outcome says so.
 """
 
 from __future__ import annotations
@@ -12,46 +14,78 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef, correlate
-from polyattn.features.pairs import feature_weights
+from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.solve.outcome import Solution
 from polyattn.solve.primal import as_coef, residual_pass
+from polyattn.solve.spectral import column_scale
 from polyattn.stats.rows import Rows
 
 # Stop when the gradient has fallen by this factor, or after so many passes.
 GRADIENT_REDUCTION, MAX_PASSES = 1e-12, 500
 
+# Features whose sizes differ by more than this are brought to similar size first.
+COMPARABLE_SIZES = 1e6
+
 
 def solve_iterative(rows: Rows, ridge: float) -> Solution:
-    """The minimiser by CGLS, all outputs side by side; says so when it has not converged."""
+    """The minimiser by CGLS, all outputs side by side; says so when it has not converged.
+
+    The gradient is judged with all features at equal size: the largest would hide all others.
+    """
     theta = np.zeros((rows.n_features, rows.n_outputs))
     gradient, _ = residual_pass(theta, rows)
+    sizes, scale, note = _sizes(rows, ridge)
     # The whole problem is multiplied by a power of two, so that squares neither vanish nor burst.
+    gradient = gradient / scale
     unit = -(exponent_for(largest_magnitude([gradient])) or 0)
     gradient = scaled(gradient, unit)
     direction = gradient
-    power = first_power = np.sum(gradient**2, axis=0)
-    active = power > 0
+    power = np.sum(gradient**2, axis=0)
+    judged = first = np.sum((gradient * (scale / sizes)) ** 2, axis=0)
+    active = first > 0
     passes = 0
     while np.any(active) and passes < MAX_PASSES:
-        curvature = scaled(_gram_product(direction, rows) + ridge * direction, unit)
+        step = direction / scale
+        curvature = scaled((_gram_product(step, rows) + ridge * step) / scale, unit)
         length = _ratio(power, np.sum(direction * curvature, axis=0), active)
-        theta = theta + length * direction
+        theta = theta + length * step
         gradient = gradient - length * curvature
         new_power = np.sum(gradient**2, axis=0)
         direction = gradient + _ratio(new_power, power, active) * direction
         power, passes = new_power, passes + 1
-        active = power > GRADIENT_REDUCTION**2 * first_power
+        judged = np.sum((gradient * (scale / sizes)) ** 2, axis=0)
+        active = judged > GRADIENT_REDUCTION**2 * first
     _, residual_power = residual_pass(theta, rows)
-    note = f" It took {passes} passes over the data."
     if np.any(active):
-        reached = float(np.sqrt(np.max(power[active] / first_power[active])))
-        note = (
+        reached = float(np.sqrt(np.max(judged[active] / first[active])))
+        note += (
             f" The iteration stopped after {passes} passes with the gradient reduced to "
             f"{reached:.1e} of its start: this is an approximation. A positive ridge or tokens "
             "of similar scale would speed it up."
         )
+    else:
+        note += f" It took {passes} passes over the data."
     return Solution(theta, None, residual_power, float("nan"), ridge, note)
+
+
+def _sizes(rows: Rows, ridge: float) -> tuple[NDArray[np.float64], NDArray[np.float64], str]:
+    """Sizes of the features (p, 1), powers of two to divide them by, and what that changes."""
+    powers = np.zeros((n_pairs(rows.width), rows.width, 1))
+    for block in rows.blocks():
+        powers += correlate(block.pairs**2, block.queries**2, np.ones((1, len(block.pairs.T))))
+    norms = np.sqrt(powers.reshape(-1, 1)) / feature_weights(rows.width)[:, None]
+    norms = np.hypot(norms, np.sqrt(ridge))
+    sizes = column_scale(norms)
+    positive = norms[norms > 0]
+    spread = positive.max() / positive.min() if len(positive) else 1.0
+    if spread <= COMPARABLE_SIZES:
+        return sizes, np.ones_like(sizes), ""
+    note = (
+        f" The features differ in size by a factor of {spread:.0e}, so they were brought to equal "
+        "size first: the norm that is smallest is that of the coefficients times these sizes."
+    )
+    return sizes, sizes, "" if ridge > 0 else note
 
 
 def _gram_product(theta: NDArray, rows: Rows) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.fields import Check, entries, one_of, text
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -23,6 +25,11 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; ``Outcome(**...)`` is the inverse."""
         return {"name": self.name, "sentence": self.sentence, "next_step": self.next_step}
+
+
+def outcome_fields(names: tuple[str, ...]) -> Check:
+    """The check of an outcome in a file, for the names that its kind of result can have."""
+    return entries({"name": one_of(names), "sentence": text(), "next_step": text()})
 
 
 @dataclass(frozen=True)

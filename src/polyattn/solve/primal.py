@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from polyattn.cholesky import factor_lower
 from polyattn.features.cubic import add_correlation, apply_coef
 from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.parallel import deal, map_pieces, single_threaded_blas
@@ -123,10 +124,11 @@ def _cholesky(
     matrix[np.diag_indices_from(matrix)] += ridge / scale**2
     norm = lapack.dlange("1", matrix.T)
     # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
-    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
-    # What follows waits for memory: one thread is as fast, and leaves none spinning behind.
+    factor = matrix.T
+    definite = factor_lower(factor)
+    # This waits for memory: one thread is as fast, and leaves none spinning behind.
     with single_threaded_blas():
-        rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if info == 0 else 0.0
+        rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if definite else 0.0
     return (factor if rcond > SAFE_RCOND else None), rcond
 
 

@@ -17,6 +17,11 @@ from polyattn.solve.outcome import Solution
 
 EPS = float(np.finfo(np.float64).eps)
 
+NORM_NOT_REACHED = (
+    " Its norm was reduced only as far as the errors stay the same: the features differ so much in "
+    "size that the smallest norm would cost more than rounding."
+)
+
 # Refinements of the minimum norm; they end sooner when the residual stops falling.
 MAX_REFINEMENTS = 8
 
@@ -26,29 +31,38 @@ def rank_tolerance(n_features: int, n_rows: int) -> float:
     return 4.0 * EPS * max(float(n_features), float(np.sqrt(n_rows)))
 
 
-def solve_root(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Solution:
+def solve_root(
+    root: NDArray, rhs: NDArray, ridge: float, n_rows: int, exact_rows: bool = False
+) -> Solution:
     """Least squares from a root: root^T root = sum phi phi^T and root^T rhs = sum phi y^T.
 
     ``root`` (m, p) is a triangular factor or the features themselves; ``residual_power`` of
-    the result counts only what is inside the root.
+    the result counts only what is inside the root.  ``exact_rows``: each row is known relative
+    to itself, as features are, and not only relative to the largest.
     """
     if ridge > 0 and len(root) < root.shape[1]:
-        return _wide_ridge(root, rhs, ridge)
+        return _wide_ridge(root, rhs, ridge, exact_rows)
     if ridge > 0:
         return _tall_ridge(root, rhs, ridge, n_rows)
-    scale = column_scale(np.sqrt(np.einsum("mp,mp->p", root, root)))
+    norms = np.sqrt(np.einsum("mp,mp->p", root, root))
+    scale = column_scale(norms)
     tolerance = rank_tolerance(root.shape[1], n_rows)
     rcond = _triangular_rcond(root, scale)
     if rcond > tolerance:
         theta = solve_triangular(root, rhs)
         return Solution(theta, root.shape[1], _power(rhs - root @ theta), 1.0 / rcond, 0.0)
     left, sigma, right = np.linalg.svd(root / scale, full_matrices=False)
+    # Rounding in the place of a zero column would be magnified: no other scale is comparable.
+    right[:, norms == 0] = 0.0
     rank = int(np.count_nonzero(sigma > tolerance * max(sigma[0], 1.0)))
     projected = left[:, :rank].T @ rhs
-    theta = minimum_norm(right[:rank].T, sigma[:rank], projected, scale)
-    theta = _at_no_cost(theta, right, sigma, projected, scale, tolerance * _length(rhs))
     condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
-    return Solution(theta, rank, _power(rhs - root @ theta), condition, 0.0)
+    least = minimum_norm(right[:rank].T, sigma[:rank], projected, scale)
+    # Outputs are known up to rounding times the condition number.
+    allowed = tolerance * condition * _length(rhs)
+    theta = _at_no_cost(least, right, sigma, projected, scale, allowed)
+    note = "" if theta is least else NORM_NOT_REACHED
+    return Solution(theta, rank, _power(rhs - root @ theta), condition, 0.0, note)
 
 
 def solve_gram(
@@ -62,17 +76,22 @@ def solve_gram(
     p = len(gram)
     equilibrated = gram / scale / scale[:, None]
     equilibrated[np.diag_indices_from(equilibrated)] += ridge / scale**2
-    eigenvalues, vectors = np.linalg.eigh(equilibrated)
-    kept = eigenvalues > EPS * 10.0 * p * max(float(eigenvalues[-1]), 1.0)
-    rank, sigma = int(np.count_nonzero(kept)), np.sqrt(eigenvalues[kept])
-    projected = vectors[:, kept].T @ (cross / scale[:, None]) / sigma[:, None]
-    theta = minimum_norm(vectors[:, kept], sigma, projected, scale)
-    condition = float(sigma[-1] / sigma[0]) if rank else 1.0
+    eigenvalues, vectors = (array[..., ::-1] for array in np.linalg.eigh(equilibrated))
+    vectors[equilibrated.diagonal() == 0] = 0.0  # as in solve_root
+    largest = max(float(eigenvalues[0]), 1.0)
+    rank = int(np.count_nonzero(eigenvalues > EPS * 10.0 * p * largest))
+    # What counts as zero is unknown up to rounding, and may have an effect of that size.
+    sigma = np.sqrt(np.maximum(eigenvalues, EPS * largest))
+    projected = vectors[:, :rank].T @ (cross / scale[:, None]) / sigma[:rank, None]
+    condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
+    least = minimum_norm(vectors[:, :rank], sigma[:rank], projected, scale)
+    allowed = np.sqrt(EPS * 10.0 * p) * condition * np.sqrt(target_power)
+    theta = _at_no_cost(least, vectors.T, sigma, projected, scale, allowed)
     residual = target_power - float(np.sum(theta * (2 * cross - gram @ theta)))
     note = (
         " The rank was judged from second moments, which cannot see singular values below 1e-7 "
         "of the largest; a TriangularFactor can."
-    )
+    ) + ("" if theta is least else NORM_NOT_REACHED)
     return Solution(
         theta,
         rank if ridge == 0 else None,
@@ -109,10 +128,9 @@ def minimum_norm(
 
 def column_scale(norms: NDArray) -> NDArray[np.float64]:
     """Powers of two near the column norms (1 for a zero column): dividing by them is exact."""
-    scale = np.ones_like(norms)
-    positive = norms > 0
-    scale[positive] = np.exp2(np.round(np.log2(norms[positive])))
-    return scale
+    # By frexp, not by a logarithm: powers of two in the data must not change how others round.
+    exponents = np.frexp(norms * np.sqrt(2.0))[1] - 1
+    return np.where(norms > 0, np.ldexp(1.0, exponents), 1.0)
 
 
 def _tall_ridge(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Solution:
@@ -126,7 +144,7 @@ def _tall_ridge(root: NDArray, rhs: NDArray, ridge: float, n_rows: int) -> Solut
     return replace(solution, rank=None, residual_power=power, ridge=ridge)
 
 
-def _wide_ridge(root: NDArray, rhs: NDArray, ridge: float) -> Solution:
+def _wide_ridge(root: NDArray, rhs: NDArray, ridge: float, exact_rows: bool) -> Solution:
     """Ridge as the least ||theta||^2 + ||z||^2 with root theta + sqrt(ridge) z = rhs.
 
     The rows of (root, sqrt(ridge) I) are independent, so their QR factors solve it: row-wise
@@ -137,8 +155,10 @@ def _wide_ridge(root: NDArray, rhs: NDArray, ridge: float) -> Solution:
     basis, triangle = qr(augmented, mode="economic", overwrite_a=True, check_finite=False)
     inside = solve_triangular(triangle, rhs, trans="T", check_finite=False)
     theta = basis[:p] @ inside
-    # Rows may differ in size by their weights: that is not a matter of condition.
-    scale = column_scale(np.linalg.norm(triangle, axis=0))
+    # Rows may differ in size by their weights: that is not a matter of condition, unless they are
+    # those of a triangular factor, which err relative to the largest.
+    norms = np.linalg.norm(triangle, axis=0)
+    scale = column_scale(norms) if exact_rows else np.ones_like(norms)
     condition = 1.0 / _triangular_rcond(triangle, scale)
     return Solution(theta, None, _power(rhs - root @ theta), condition, ridge)
 

@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.features.pairs import n_features
+from polyattn.fields import Check, entries, flag, integer, nullable, number, one_of, require
 from polyattn.files import Record, read_record, rebuild, write_record
+from polyattn.parallel import single_threaded_blas
 from polyattn.scaling import join_exponents
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
@@ -28,6 +30,20 @@ COUNTS = (
     "token_exponent",
     "target_exponent",
 )
+
+# No float64 is further from one than by this power of two.
+LARGEST_EXPONENT = 1100
+
+# Scaled tokens and targets are below 2**41, and sums of sixth degree in tokens (see scaling.py).
+LARGEST_POWER = 250
+
+FIELDS = entries({
+    "n_dims": integer(1), "n_outputs": integer(0), "mode": one_of(MODES), "bias": flag,
+    "n_rows": integer(0), "n_positive": integer(0), "n_sequences": integer(0),
+    "total_weight": number(0), "max_length": integer(0),
+    "token_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
+    "target_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
+})  # fmt: skip
 
 
 class Statistics(ABC):
@@ -95,6 +111,7 @@ class Statistics(ABC):
         """The statistics of rows that are validated already."""
         return cls(rows.n_dims, rows.n_outputs, rows.mode, rows.bias).add_rows(rows)
 
+    @single_threaded_blas()
     def add_rows(self, rows: Rows) -> Self:
         """Add rows that are validated already."""
         self._adopt(
@@ -109,6 +126,7 @@ class Statistics(ABC):
         self.max_length = max(self.max_length, int(rows.batch.lengths.max()))
         return self
 
+    @single_threaded_blas()
     def __add__(self, other: Self) -> Self:
         """The statistics of both data sets together; neither operand changes."""
         if type(other) is not type(self):
@@ -161,6 +179,15 @@ class Statistics(ABC):
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """The inverse of ``to_record``; the arrays are copied."""
+        held = record.metadata
+        FIELDS(held, "metadata")
+        n_rows, n_sequences = held["n_rows"], held["n_sequences"]
+        require(held["n_positive"] <= n_rows, "metadata.n_positive", "at most n_rows", n_rows)
+        require(n_sequences <= n_rows, "metadata.n_sequences", "at most n_rows", n_sequences)
+        # Sizes are held against the arrays before anything of these sizes is made.
+        width = held["n_dims"] + held["bias"]
+        largest = held["total_weight"] * float(held["max_length"]) ** 2 * 2.0**LARGEST_POWER
+        entries(cls._stored(width, held["n_outputs"], largest))(record.arrays, "arrays")
         made = cls(**{key: record.metadata[key] for key in SHAPE})
         for key in COUNTS:
             setattr(made, key, record.metadata[key])
@@ -189,6 +216,14 @@ class Statistics(ABC):
     @abstractmethod
     def _rescale(self, tokens: int, targets: int) -> None:
         """Multiply the tokens seen so far by 2**tokens and the targets by 2**targets."""
+
+    @classmethod
+    @abstractmethod
+    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
+        """The checks of the arrays in a file, for tokens of ``width`` coordinates.
+
+        largest : what no sum of squares can exceed
+        """
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[np.float64]]:

@@ -33,11 +33,13 @@ class ExplicitSums(Sums):
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
         p = len(self.gram)
-        for lower in map_pieces(self._lower_half, deal(blocks)):
-            total = np.tril(lower) + np.tril(lower, -1).T
-            self.gram += total[:p, :p]
-            self.cross += total[:p, p:].reshape(self.cross.shape)
-            self.targets += total[p:, p:]
+        lower, *others = map_pieces(self._lower_half, deal(blocks))
+        for other in others:
+            lower += other
+        total = np.tril(lower) + np.tril(lower, -1).T
+        self.gram += total[:p, :p]
+        self.cross += total[:p, p:].reshape(self.cross.shape)
+        self.targets += total[p:, p:]
 
     def diagonal(self) -> NDArray[np.float64]:
         return self.gram.diagonal()

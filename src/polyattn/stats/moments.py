@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
+from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import default_block_rows, sequence_grams
+from polyattn.fields import Check, array, require
 from polyattn.parallel import single_threaded_blas
 from polyattn.scaling import restored
 from polyattn.stats.base import Statistics
@@ -109,6 +113,16 @@ class Moments(Statistics):
     def _rescale(self, tokens: int, targets: int) -> None:
         self._sums.rescale(tokens, targets)
 
+    @classmethod
+    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
+        p, q = n_features(width), n_pairs(width)
+        sums = partial(array, least=-largest, most=largest)
+        return {
+            "gram": sums((p, p), (q, n_pairs(q))),
+            "cross": sums((q, width, n_outputs)),
+            "targets": sums((n_outputs, n_outputs)),
+        }
+
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
         return self._sums.arrays()
 
@@ -122,6 +136,11 @@ class Moments(Statistics):
                     "gram": self._sums.as_stored(stored.matrix(np.ones(self.n_features)))
                 }
         self._sums.restore(arrays)
+        for name, squares in (
+            ("gram", self.scaled_feature_powers()), ("targets", self._sums.targets.diagonal()),
+        ):  # fmt: skip
+            least = float(squares.min(initial=0.0))
+            require(least >= 0.0, f"arrays.{name}", "sums of squares that are >= 0", least)
 
 
 def make_sums(n_dims: int, n_outputs: int, mode: str) -> Sums:

@@ -30,8 +30,9 @@ from polyattn.stats.sums import Sums
 # Pair products that are made and multiplied together, and for how many rows of the data.
 TILE_HEIGHT, TILE_WIDTH = 1152, 512
 
-# Towards the end tiles become smaller, down to this, so that the workers end together.
-LEAST_HEIGHT = 256
+# Towards the end tiles become smaller, down to this, so that the workers end together.  How
+# many workers there are has no part in it: heights decide how BLAS rounds.
+LARGEST_SHARE, LEAST_HEIGHT = 0.25, 256
 
 # Some rows of the data: vech(G) and vech(x x^T), both (q, rows) and contiguous.
 Piece = tuple[NDArray, NDArray]
@@ -137,10 +138,10 @@ class PairedSums(Sums):
 
 
 def _tiles(n_columns: int) -> Iterator[tuple[int, int]]:
-    """Ranges of up to TILE_HEIGHT columns; of what is left, no worker takes more than half his."""
+    """Ranges of up to TILE_HEIGHT columns, each at most LARGEST_SHARE of what is left."""
     first = 0
     while first < n_columns:
-        share = (n_columns - first) // (2 * n_workers())
+        share = int(LARGEST_SHARE * (n_columns - first))
         stop = min(first + min(max(share, LEAST_HEIGHT), TILE_HEIGHT), n_columns)
         yield first, stop
         first = stop

@@ -13,7 +13,7 @@ from polyattn.arrays import pieces, ranges_of_rows
 from polyattn.errors import require_flag
 from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import Tokens, summary_blocks
-from polyattn.parallel import map_pieces, n_workers
+from polyattn.parallel import map_pieces
 from polyattn.progress import report
 from polyattn.scaling import (
     column_magnitudes,
@@ -31,8 +31,9 @@ KEPT_NUMBERS = 1 << 22
 # Of larger data, so many numbers are summarised at a time: enough work for all workers.
 GROUP_NUMBERS = 1 << 21
 
-# Fewer numbers than this are summarised by one worker.
-SHARED_FROM_NUMBERS = 1 << 15
+# The workers share the rows in at most so many parts, of at least so many numbers and rows each.
+# How many workers there are has no part in it: where a part ends decides how sums are rounded.
+MOST_SHARES, SHARE_NUMBERS, SHARE_ROWS = 8, 1 << 14, 512
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,15 @@ class Rows:
         sample_weight: ArrayLike | None = None,
         n_dims: int | None = None,
         n_outputs: int | None = None,
+        keep_integers: bool = False,
     ) -> Rows:
         """Validate everything once; ``n_dims`` and ``n_outputs`` are required sizes, if known.
 
         ``Y=None`` gives rows of zero outputs, for statistics of the inputs alone.
+        ``keep_integers``: the caller does not rely on float64 where it cannot hold the tokens.
         """
         bias = require_flag("bias", bias)
-        batch = as_batch(X, n_dims=n_dims)
+        batch = as_batch(X, n_dims=n_dims, keep_integers=keep_integers)
         if Y is None:
             targets = np.empty((batch.n_rows(mode), 0))
         else:
@@ -186,7 +189,8 @@ class Rows:
         """All rows in order, as lists of blocks; the workers read the blocks of a list together."""
         if self.n_rows * self._numbers_per_row <= KEPT_NUMBERS:
             if not self._kept:
-                self._kept.extend(self._read_together())
+                # Two threads may read at once, and must not add their blocks to each other's.
+                self._kept[:] = self._read_together()
             yield self._kept
             report(self.n_rows, self.n_rows)
             return
@@ -207,9 +211,9 @@ class Rows:
             report(int(borders[stop]), self.n_rows)
 
     def shares(self) -> list[Rows]:
-        """All rows in order: one part for each worker, or a single one where there is little."""
-        shared = self.n_rows * self._numbers_per_row >= SHARED_FROM_NUMBERS
-        share = -(-self.n_rows // n_workers()) if shared else self.n_rows
+        """All rows in order, in parts for the workers: few where there is little."""
+        least = max(-(-SHARE_NUMBERS // self._numbers_per_row), SHARE_ROWS)
+        share = max(-(-self.n_rows // MOST_SHARES), least)
         return [self.part(*piece) for piece in ranges_of_rows(self._borders, share)]
 
     @property

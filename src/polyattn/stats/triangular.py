@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from polyattn.features.cubic import cubic_features
+from polyattn.features.pairs import n_features
+from polyattn.fields import Check, array, require
 from polyattn.stats.base import Statistics
 from polyattn.stats.rows import Rows
 from polyattn.stats.sums import shaped_like
@@ -69,10 +73,17 @@ class TriangularFactor(Statistics):
         self._factor[:, :p] = np.ldexp(self._factor[:, :p], 3 * tokens)
         self._factor[:, p:] = np.ldexp(self._factor[:, p:], targets)
 
+    @classmethod
+    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
+        root, columns = sqrt(largest), n_features(width) + n_outputs
+        return {"factor": array((None, columns), least=-root, most=root)}
+
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
         return {"factor": self._factor}
 
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
         factor = arrays["factor"]
         rows = min(len(factor), self._factor.shape[1])
+        below = int(np.count_nonzero(np.tril(factor, -1)))
+        require(below == 0, "arrays.factor", "zero below its diagonal", f"{below} numbers there")
         self._factor = shaped_like(np.zeros((rows, self._factor.shape[1])), factor)

@@ -16,6 +16,7 @@ from polyattn.certify.check.elimination import LARGEST_PRIME, is_prime
 from polyattn.certify.check.place import Place
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
+from polyattn.parallel import single_threaded_blas
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ METHODS = {
 }
 
 
+@single_threaded_blas()
 def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None = None) -> bool:
     """Whether everything that the certificate claims about the data X holds.
 
@@ -41,9 +43,10 @@ def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None =
     domain : Domain | None
         The domain; needed only for a custom one that was read from a file.
 
-    Guarantee: "identifiable" is proved anew, in exact arithmetic.  "not_identifiable" holds if
-    the direction is of integers: exactly; otherwise up to rounding.  An "undecided" certificate
-    claims only sizes, rank and spectrum to be plausible.
+    Guarantee: "identifiable" is proved anew, in exact arithmetic.  "not_identifiable" holds
+    exactly if the direction is of integers, or if the data are (or floats that were not rounded;
+    then the rank is deficient modulo random primes); of rounded floats it holds up to their
+    rounding.  An "undecided" certificate claims only sizes, rank and spectrum to be plausible.
     Cost: for N rows and p features about 2 N p^2 flops, and p^3; memory p^2 numbers.
     """
     return not objections(certificate, X, domain)
@@ -56,7 +59,7 @@ def objections(
     if hasattr(X, "to_record"):
         kind = type(X).__name__
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]
-    batch = as_batch(X)
+    batch = as_batch(X, keep_integers=True)
     found = [*_about_form(certificate), *_about_data(certificate, batch)]
     place: Place | None = None
     try:

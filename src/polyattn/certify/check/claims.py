@@ -14,7 +14,13 @@ from polyattn.arrays import pieces
 from polyattn.certify.check.elimination import random_prime
 from polyattn.certify.check.measure import UNIT, Measured
 from polyattn.certify.check.place import Place
-from polyattn.certify.check.recompute import Floats, Modulo, Table, rank_modulo
+from polyattn.certify.check.recompute import (
+    Floats,
+    Modulo,
+    Table,
+    rank_modulo,
+    rounded_coordinates,
+)
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
@@ -26,6 +32,12 @@ EIGENVALUE_TOLERANCE, SPECTRUM_TOLERANCE = 1e-6, 1e-10
 # Products are zero for certain once they vanish modulo primes of so many bits as they have; of
 # longer ones this many random primes say so.
 MOST_PRIMES = 48
+
+# Of the rows so many must be explained by rounding, where exact numbers say the opposite.
+EXPLAINED_SHARE = 0.85
+
+# Random primes that must all find the rank deficient.
+RANKS = 2
 
 # A direction shows if so much of it is left after cancellation.
 LEAST_SHARE = 1e-8
@@ -166,6 +178,7 @@ class Claims:
                 f"the direction has an effect of {effect:.1e} on the data, and rounding explains "
                 f"no more than {allowed:.1e}."
             )
+        yield from self._rounding_explains(chosen)
         rounding = self.certificate.rounding
         if self.certificate.method != "count" and not 0.5 * effect <= rounding <= allowed:
             yield (
@@ -176,6 +189,28 @@ class Claims:
         if not elsewhere.share(chosen) > LEAST_SHARE:
             yield "the direction has no effect anywhere in the domain."
 
+    def _rounding_explains(self, direction: NDArray[np.float64]) -> Iterator[str]:
+        """A direction of floats is unseen by exact numbers, or by rounding of rounded ones."""
+        few = self.certificate.n_rows < self.dimension and self.certificate.method == "count"
+        moving = rounded_coordinates(self.batch)
+        if few or (moving.any() and self.measured.explained(direction, moving) >= EXPLAINED_SHARE):
+            return
+        if not any(self._is_full() for _ in range(RANKS)):
+            return
+        yield (
+            "the numbers as they are determine the layer, in exact arithmetic, and no rounding of "
+            "theirs explains the direction."
+        )
+
+    def _is_full(self) -> bool:
+        """Whether nothing of the domain is beyond the data, modulo a random prime."""
+        prime = random_prime(self.rng)
+        rank = self._rank_modulo(prime)
+        if self.place.batch is None or rank == self.dimension:
+            return rank == self.dimension
+        both = [self.table, self._table_of(self.place.batch)]
+        return rank_modulo(both, prime, self.dimension, self.rng) == rank
+
     def _on_real_inputs(self) -> Iterator[str]:
         """For a custom domain; for others it follows from the verdict."""
         claimed = self.certificate.verdict_on_real_inputs
@@ -184,7 +219,8 @@ class Claims:
         if (claimed == "identifiable") != (self.rank == self.dimension):
             # Exact numbers may be of full rank where rounding hides it.
             least, _ = self.measured.rank_range()
-            if claimed == "identifiable" or least == self.dimension:
+            hidden = least < self.dimension and rounded_coordinates(self.batch).any()
+            if claimed == "identifiable" or not hidden:
                 yield f"on real inputs the data are not {claimed}: the rank is {self.rank}."
 
     def _spectrum(self) -> Iterator[str]:

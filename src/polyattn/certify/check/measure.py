@@ -23,6 +23,9 @@ ROUNDING_FACTOR = 16.0
 # Singular values within this factor of the limit of rounding may count as zero or not.
 DOUBT_FACTOR = 4.0
 
+# What rounding may have done to a coordinate, twice what provers allow themselves.
+INPUT_ROUNDING = 2.0**-45
+
 # No singular value below this share of the largest is known to be there.
 NEGLIGIBLE = 2.0**-48
 
@@ -116,6 +119,34 @@ class Measured:
         allowed = ROUNDING_FACTOR * self.limit * float(np.linalg.norm(roots * direction))
         return float(np.sqrt(power)), allowed
 
+    def explained(self, direction: NDArray[np.float64], moving: NDArray[np.bool_]) -> float:
+        """The share of rows whose <direction, psi> rounding of some coordinates could have made.
+
+        ``moving`` (d,): the coordinates.  The form z -> <direction, psi> of a row with Gram G and
+        query x has the slopes <direction, G (x) e_l> by the query alone, and 2 sum_j y_j M_jk by
+        a token y attended to, M = sum_l direction[(j<=k), l] x_l, halves off the diagonal.
+        """
+        table, width = direction.reshape(-1, self.table.width), self.table.width
+        which = np.flatnonzero(moving)
+        rows = good = 0
+        for grams, queries in self._rows_of_size_one():
+            whole, forms = (_square(part, self.table.pairs, width) for part in
+                            (grams, queries @ table.T))  # fmt: skip
+            forms = (forms + np.einsum("rjj->rj", forms)[:, :, None] * np.eye(width)) / 2.0
+            by_query = (grams @ table)[:, which] * queries[:, which]
+            moved = np.abs(by_query + 2.0 * np.einsum("rjk,rk->rj", forms, queries)[:, which]
+                           * queries[:, which])  # fmt: skip
+            rest = whole - queries[:, :, None] * queries[:, None, :]
+            squares = np.einsum("rij,rjk,rki->ri", forms, rest, forms, optimize=True)
+            powers = np.einsum("rjj->rj", rest)
+            moved = moved + 2.0 * np.sqrt(np.maximum(squares * powers, 0.0))[:, which]
+            values = np.abs(np.sum(grams @ table * queries, axis=1))
+            noise = UNIT * np.sum(np.abs(grams) @ np.abs(table) * np.abs(queries), axis=1)
+            allowed = INPUT_ROUNDING * moved.sum(axis=1)
+            good += int(np.count_nonzero(np.maximum(values, noise) <= allowed))
+            rows += len(queries)
+        return good / rows
+
     def share(self, direction: NDArray[np.float64]) -> float:
         """The largest |<direction, psi>| of a row, of what it would be without cancellation."""
         largest = 0.0
@@ -128,6 +159,14 @@ class Measured:
     def _rows_of_size_one(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         for grams, queries in self.table.summaries(Floats(self.table.exponent)):
             yield _of_size_one(grams), _of_size_one(queries)
+
+
+def _square(rows: NDArray[np.float64], pairs: list[tuple[int, int]], width: int) -> NDArray:
+    """Entries (rows, pairs) as symmetric matrices (rows, width, width); others are zero."""
+    first, second = np.array(pairs).T
+    matrices = np.zeros((len(rows), width, width))
+    matrices[:, first, second] = matrices[:, second, first] = rows
+    return matrices
 
 
 def _features(grams: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -197,6 +197,28 @@ def rank_modulo(
     return rank_of(combined, prime)
 
 
+def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
+    """Which coordinates (d,) hold floats that rounding may have made what they are.
+
+    Not integers; not floats of one grid, multiples of 2^(e - b - 1) below 2^e for the b bits of
+    the dtype; nor floats that leave their last bit unused.
+    """
+    values = batch.values
+    if values.dtype.kind != "f":
+        return np.zeros(batch.n_dims, dtype=bool)
+    bits = np.finfo(values.dtype).nmant + 1
+    sizes = np.max([np.abs(piece).max(axis=0) for piece in pieces(values)], axis=0)
+    tops = np.frexp(sizes.astype(np.float64))[1]
+    odd, off_grid = np.zeros((2, batch.n_dims), dtype=bool)
+    for piece in pieces(values):
+        numbers = piece.astype(np.float64)
+        odd |= np.any(np.ldexp(np.frexp(numbers)[0], bits) % 2 == 1, axis=0)
+        # What underflows in here is no integer either.
+        steps = np.ldexp(numbers, np.minimum(bits + 1 - tops, 1000))
+        off_grid |= np.any(steps != np.rint(steps), axis=0)
+    return odd & off_grid
+
+
 def _share(table: Table, n_rows: int) -> Table:
     """Evenly spread sequences with about so many rows, or the table itself if it has no more."""
     step = table.batch.n_rows(table.mode) // n_rows

@@ -6,7 +6,6 @@ read.  Whoever changes a claim and seals it again is found by ``verify``, which 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -19,12 +18,14 @@ import numpy as np
 import scipy
 
 from polyattn._version import __version__
+from polyattn.atomic_files import write_atomically
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.document.schema import ENTRIES, check_document
 from polyattn.certify.document.stored import domain_from_json
 from polyattn.certify.finding import Direction
-from polyattn.errors import FileFormatError, InvalidType
-from polyattn.files import write_atomically
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType
+from polyattn.quoting import shown
+from polyattn.strict_json import json_digest, parse_json, read_text
 
 FORMAT = "polyattn certificate"
 VERSION = 1
@@ -43,13 +44,11 @@ def save_certificate(certificate: Certificate, path: str | os.PathLike[str]) -> 
 def load_certificate(path: str | os.PathLike[str]) -> Certificate:
     """Read what ``save_certificate`` wrote; the claims are checked by ``verify``, not here."""
     source = Path(path)
-    if not source.is_file():
-        raise FileNotFoundError(f"there is no file {str(source)!r}.")
     try:
-        document = json.loads(source.read_bytes(), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(read_text(source))
+    except (InvalidInput, FileFormatError) as error:
         raise FileFormatError(
-            f"{str(source)!r} is not a certificate, or it is truncated ({error})."
+            f"{str(source)!r} is not a certificate, or it is truncated: {error}"
         ) from None
     try:
         return from_document(document)
@@ -91,7 +90,7 @@ def from_document(document: object) -> Certificate:
     version = document.get("version")
     if version != VERSION:
         raise FileFormatError(
-            f"the certificate has format version {version!r}; this release reads version "
+            f"the certificate has format version {shown(version)}; this release reads version "
             f"{VERSION}. Upgrade polyattn to read it."
         )
     check_document(document)
@@ -114,8 +113,7 @@ def from_document(document: object) -> Certificate:
 def seal(document: dict[str, Any]) -> str:
     """SHA-256 over everything but the seal, as JSON with sorted keys and no spaces."""
     content = {name: entry for name, entry in document.items() if name != "seal"}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_digest(content)
 
 
 def _certificate(document: dict[str, Any]) -> Certificate:
@@ -152,7 +150,3 @@ def _direction_from_json(direction: dict[str, list[str]] | None) -> Direction | 
     floats = np.array([float.fromhex(text) for text in direction["floats"]])
     floats.setflags(write=False)
     return floats
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"it holds {name}, which is no number of JSON")

@@ -1,99 +1,75 @@
-"""The essentials of ``certificate.schema.json``, checked by hand: names, types, ranges."""
+"""What a certificate must hold: the essentials of ``certificate.schema.json``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.finding import VERDICTS
 from polyattn.errors import FileFormatError
+from polyattn.features.pairs import n_features
+from polyattn.fields import (
+    Check,
+    check_that,
+    digest,
+    entries,
+    flag,
+    integer,
+    nullable,
+    number,
+    one_of,
+    require,
+    text,
+)
 from polyattn.sequences import MODES
 
 METHODS = ("count", "exact", "gram", "triangular", "span")
 
-SHA256 = re.compile(r"[0-9a-f]{64}")
 INTEGER = re.compile(r"-?([0-9]+|0x[0-9a-f]+)")
 FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]+p[+-][0-9]+")
 
 # Python reads no longer decimal numbers.
 MOST_DIGITS = 4000
 
-Check = Callable[[Any], bool]
-
 
 def check_document(document: dict[str, Any]) -> None:
     """Refuse a document that does not fit the schema, naming what is wrong with it."""
-    missing = sorted(set(ENTRIES) - set(document))
-    unknown = sorted(set(document) - set(ENTRIES))
-    if missing or unknown:
-        raise FileFormatError(
-            f"the certificate lacks {missing or 'nothing'} and holds {unknown or 'nothing'} beyond "
-            "what its format knows."
-        )
-    for name, (wanted, fits) in ENTRIES.items():
-        if not fits(document[name]):
-            raise FileFormatError(
-                f"{name} of the certificate must be {wanted}; got {document[name]!r:.60}."
-            )
+    entries(ENTRIES)(document, "the certificate")
+    wanted = n_features(document["n_dims"] + document["bias"])
+    claimed = document["n_features"]
+    require(claimed == wanted, "the certificate.n_features", f"{wanted}, as n_dims says", claimed)
     direction = document["direction"]
     if direction is not None:
-        (entries,) = direction.values()
-        if len(entries) != document["n_features"]:
+        (numbers,) = direction.values()
+        if len(numbers) != document["n_features"]:
             raise FileFormatError(
                 f"the direction must have {document['n_features']} entries, one per feature; got "
-                f"{len(entries)}."
+                f"{len(numbers)}."
             )
 
 
-def _integer(least: int) -> Check:
-    return lambda entry: type(entry) is int and entry >= least
+def _versions(value: Any, where: str) -> None:
+    require(isinstance(value, dict), where, "the versions of packages", value)
+    known = dict.fromkeys(("polyattn", "numpy", "scipy", "python"), text(100))
+    entries(known, dict.fromkeys(value, text(100)))(value, where)
 
 
-def _one_of(choices: tuple[str, ...]) -> Check:
-    return lambda entry: isinstance(entry, str) and entry in choices
+def _domain(value: Any, where: str) -> None:
+    """A built-in domain with its lengths, or a custom one by its digest."""
+    if isinstance(value, dict) and "lengths" in value:
+        entries({"name": one_of(tuple(BUILT_IN)), "lengths": _RANGE})(value, where)
+        return
+    entries({
+        "name": text(), "exhaustive": flag, "n_sequences": integer(1), "digest": digest,
+    })(value, where)  # fmt: skip
 
 
-def _or_null(fits: Check) -> Check:
-    return lambda entry: entry is None or fits(entry)
-
-
-def _is_text(entry: Any) -> bool:
-    return isinstance(entry, str)
-
-
-def _is_size(entry: Any) -> bool:
-    """A number that float64 holds, at least zero."""
-    return type(entry) in (int, float) and 0 <= entry <= 1.8e308
-
-
-def _is_digest(entry: Any) -> bool:
-    return isinstance(entry, str) and SHA256.fullmatch(entry) is not None
-
-
-def _are_versions(entry: Any) -> bool:
-    known = isinstance(entry, dict) and {"polyattn", "numpy", "scipy", "python"} <= set(entry)
-    return known and all(map(_is_text, entry.values()))
-
-
-def _is_domain(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not _is_text(entry.get("name")):
+def _is_range(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2 or type(value[0]) is not int:
         return False
-    if set(entry) == {"name", "lengths"}:
-        lengths = entry["lengths"]
-        pair = isinstance(lengths, list) and len(lengths) == 2
-        return pair and entry["name"] in BUILT_IN and _is_range(*lengths)
-    return (
-        set(entry) == {"name", "exhaustive", "n_sequences", "digest"}
-        and type(entry["exhaustive"]) is bool
-        and _integer(1)(entry["n_sequences"])
-        and _is_digest(entry["digest"])
-    )
-
-
-def _is_range(least: Any, most: Any) -> bool:
-    return _integer(1)(least) and (most is None or _integer(least)(most))
+    least, most = value
+    return least >= 1 and (most is None or (type(most) is int and most >= least))
 
 
 def _is_direction(entry: Any) -> bool:
@@ -119,36 +95,35 @@ def _fits(text: str) -> bool:
     return True
 
 
-VERDICT = ("one of " + ", ".join(VERDICTS), _one_of(VERDICTS))
-COUNT = ("an integer >= 1", _integer(1))
-SIZE = ("a number >= 0, or null", _or_null(_is_size))
-DIGEST = ("64 hexadecimal digits", _is_digest)
-TEXT = ("text", _is_text)
+_RANGE = check_that(_is_range, "the least and the largest number of tokens, or null")
+_SIZE = nullable(number(0))
 
-ENTRIES: dict[str, tuple[str, Check]] = {
-    "format": TEXT,
-    "version": ("an integer", _integer(1)),
-    "schema": TEXT,
-    "versions": ("the versions of polyattn, numpy, scipy and python", _are_versions),
-    "verdict": VERDICT,
-    "verdict_on_real_inputs": VERDICT,
-    "domain": ("a built-in domain with its lengths, or a custom one", _is_domain),
-    "mode": ("one of " + ", ".join(MODES), _one_of(MODES)),
-    "bias": ("true or false", lambda entry: type(entry) is bool),
-    "n_dims": COUNT,
-    "n_sequences": COUNT,
-    "n_rows": COUNT,
-    "n_features": COUNT,
-    "dimension": ("an integer >= 1, or null", _or_null(_integer(1))),
-    "rank": ("an integer >= 0, or null", _or_null(_integer(0))),
-    "lambda_min": SIZE,
-    "lambda_max": SIZE,
-    "method": ("one of " + ", ".join(METHODS), _one_of(METHODS)),
-    "rounding": SIZE,
-    "digest": DIGEST,
-    "note": TEXT,
-    "prime": ("an integer >= 2, or null", _or_null(_integer(2))),
-    "direction": ("null, or a list of integers or floats as text", _or_null(_is_direction)),
-    "sentence": TEXT,
-    "seal": DIGEST,
+ENTRIES: dict[str, Check] = {
+    "format": text(),
+    "version": integer(1),
+    "schema": text(),
+    "versions": _versions,
+    "verdict": one_of(VERDICTS),
+    "verdict_on_real_inputs": one_of(VERDICTS),
+    "domain": _domain,
+    "mode": one_of(MODES),
+    "bias": flag,
+    "n_dims": integer(1),
+    "n_sequences": integer(1),
+    "n_rows": integer(1),
+    "n_features": integer(1, None),
+    "dimension": nullable(integer(1, None)),
+    "rank": nullable(integer(0, None)),
+    "lambda_min": _SIZE,
+    "lambda_max": _SIZE,
+    "method": one_of(METHODS),
+    "rounding": _SIZE,
+    "digest": digest,
+    "note": text(),
+    "prime": nullable(integer(2)),
+    "direction": nullable(
+        check_that(_is_direction, "null, or a list of integers or floats as text")
+    ),
+    "sentence": text(),
+    "seal": digest,
 }

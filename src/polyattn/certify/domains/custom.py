@@ -74,7 +74,7 @@ class Finite(CustomDomain):
         given = self.sequences
         if isinstance(given, Iterable) and not isinstance(given, SequenceBatch | list | np.ndarray):
             given = [np.asarray(sequence) for sequence in given]
-        return as_batch(given, "the domain's sequences")
+        return as_batch(given, "the domain's sequences", keep_integers=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class Sampled(CustomDomain):
         """The samples, drawn on first use."""
         rng = np.random.default_rng(self.random_state)
         drawn = [np.asarray(self.draw(rng)) for _ in range(self.n_samples)]
-        return as_batch(drawn, "the samples of the domain")
+        return as_batch(drawn, "the samples of the domain", keep_integers=True)
 
     def covered(self, confidence: float = 0.99) -> float:
         """The share of the sampler's sequences that are like all samples, with this confidence.

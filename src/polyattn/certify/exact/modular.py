@@ -117,12 +117,17 @@ class Echelon:
             self._rows = np.broadcast_to(0.0, (stop, stop))
 
 
-def primes() -> Iterator[int]:
-    """All primes below LARGEST, the largest first; there are some 290,000."""
+def primes(below: int = LARGEST) -> Iterator[int]:
+    """All odd primes below a number, the largest first; below LARGEST there are some 290,000."""
     divisors = np.arange(3, 2049, 2)
-    for number in range(LARGEST - 1, 2048, -2):
-        if np.all(number % divisors):
+    for number in range((below - 1) | 1, 2048, -2):
+        if number < below and np.all(number % divisors):
             yield number
+
+
+def random_prime(rng: np.random.Generator) -> int:
+    """A prime between 2^21 and 2^22, of which there are some 140,000."""
+    return next(primes(int(rng.integers(1 << 21, LARGEST))))
 
 
 def centre(values: Residues, prime: int) -> None:

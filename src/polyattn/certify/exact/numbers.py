@@ -69,6 +69,27 @@ def is_integer_data(batch: SequenceBatch) -> bool:
     return True
 
 
+def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
+    """Which coordinates (d,) look rounded, as the results of floating point do.
+
+    Such a coordinate has numbers with the last bit of their dtype set (half of all rounded ones
+    have it), and its numbers are not all multiples of one power of two, of at most one bit more
+    than the dtype has (numbers on both sides of 2^50 are).  All others are taken as exactly what
+    they are: integers above all.
+    Cost: one pass over the tokens, of ordinary floats only over the first few sequences.
+    """
+    if batch.values.dtype.kind != "f":
+        return np.zeros(batch.n_dims, dtype=bool)
+    precision = np.finfo(batch.values.dtype).nmant + 1
+    for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
+        extents = Extents.of(part)
+        widths = np.max([_widths(piece) for piece in pieces(part.values)], axis=0)
+        rounded = (widths == precision) & (extents.highest - extents.lowest > precision + 1)
+        if rounded.all():
+            break
+    return np.asarray(rounded)
+
+
 def number_residues(values: NDArray, prime: int) -> Residues:
     """Real numbers of any dtype modulo the prime; values m 2^e by the inverse powers of two."""
     if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
@@ -111,11 +132,22 @@ def _mantissas(fractions: NDArray) -> NDArray[np.int64]:
 def _lowest_of_floats(piece: NDArray) -> NDArray[np.int64]:
     """The exponent of the last bit that is set in any number of a column."""
     fractions, exponents = np.frexp(piece.astype(np.float64))
+    last = _last_bits(fractions) + exponents - MANTISSA
+    far = np.iinfo(np.int64).max
+    return np.where(fractions == 0, far, last.astype(np.int64)).min(axis=0)
+
+
+def _widths(piece: NDArray) -> NDArray[np.int64]:
+    """The most bits from the first to the last that is set, in any number of a column."""
+    fractions, _ = np.frexp(piece.astype(np.float64))
+    return np.where(fractions == 0, 0, MANTISSA - _last_bits(fractions)).max(axis=0)
+
+
+def _last_bits(fractions: NDArray) -> NDArray[np.int64]:
+    """The place of the last bit that is set in the mantissas; -1 of zero."""
     integers = _mantissas(fractions)
     # A single bit is a power of two, and frexp counts from one half.
-    last = np.frexp((integers & -integers).astype(np.float64))[1] - 1 + exponents - MANTISSA
-    far = np.iinfo(np.int64).max
-    return np.where(integers == 0, far, last.astype(np.int64)).min(axis=0)
+    return np.frexp((integers & -integers).astype(np.float64))[1].astype(np.int64) - 1
 
 
 def _lowest_of_integers(piece: NDArray) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from scipy.linalg import qr
 
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import NOT_IDENTIFIABLE, Finding
+from polyattn.errors import InvalidInput
 from polyattn.stats.rows import RowBlock
 
 # Up to this many features the rank of few rows is worth a singular value decomposition.
@@ -21,7 +22,13 @@ def by_count(evidence: Evidence) -> Finding | None:
     G_01 x_0 = G_00 x_1: that difference of features is always zero.
     """
     size = evidence.space.dimension
-    if evidence.source.n_positive < size:
+    n_positive = evidence.source.n_positive
+    if n_positive < size:
+        if size <= RANKED_COLUMNS and evidence.null_basis.shape[1] == 0:
+            raise InvalidInput(
+                f"the statistics contradict themselves: their sums have rank {size}, their count "
+                f"says that they are of {n_positive} positions. Make them again from the data."
+            )
         rank = size - evidence.null_basis.shape[1] if size <= RANKED_COLUMNS else None
         return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0)
     if evidence.max_length == 1 and evidence.space.is_whole and evidence.space.width > 1:

@@ -6,7 +6,7 @@ import numpy as np
 
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
-from polyattn.certify.roads.unseen import effect_if_unseen
+from polyattn.certify.roads.unseen import effect_if_unseen, is_deficient
 from polyattn.certify.verified.orthogonal import prove_by_factor, prove_independent
 from polyattn.stats import TriangularFactor
 
@@ -40,7 +40,7 @@ def _by_triangle(evidence: Evidence) -> Finding:
     if basis.shape[1]:
         weights = np.random.default_rng(0).standard_normal(basis.shape[1])
         direction = basis @ (weights / np.linalg.norm(weights))
-        disagreement = effect_if_unseen(evidence, direction)
+        disagreement = effect_if_unseen(evidence, direction, lambda: is_deficient(evidence))
         if disagreement is not None:
             rank = size - basis.shape[1]
             return Finding(NOT_IDENTIFIABLE, "triangular", rank, disagreement, direction)

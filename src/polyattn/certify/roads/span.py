@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from polyattn.arrays import float64_holds, require_float64
 from polyattn.certify.domains.custom import CustomDomain, Sampled
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.exact.integers import annihilated
+from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.exact.rank import exact_rank, null_space
-from polyattn.certify.exact.residues import FeatureRows, is_integer_data
+from polyattn.certify.exact.residues import FeatureRows
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
-from polyattn.certify.roads.unseen import effect_if_unseen
+from polyattn.certify.roads.unseen import effect_if_unseen, is_outside
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
 
@@ -33,11 +36,21 @@ def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: 
     rows = evidence.rows
     if rows is None:
         raise InvalidInput("a custom domain needs the sequences: certify(X, ...), not statistics.")
-    integers = method == "auto" and is_integer_data(rows.batch) and is_integer_data(domain.batch)
-    if method == "exact" or integers:
+    in_float64 = evidence.in_float64 and float64_holds(domain.batch.values)
+    if method == "float":
+        for batch, name in ((rows.batch, "X"), (domain.batch, "the domain")):
+            require_float64(batch.values, f"{name}, for method='float',")
+    elif (
+        method == "exact"
+        or not in_float64
+        or not (evidence.rounded.any() or rounded_coordinates(domain.batch).any())
+    ):
         found = _exactly(evidence, domain)
         if found is not None:
             return found
+    if not in_float64:
+        note = "The directions that the data do not see could not all be confirmed in integers."
+        return Finding(UNDECIDED, "span", on_real.rank, 0.0, note=note)
     return _in_floating_point(evidence, domain)
 
 
@@ -79,7 +92,8 @@ def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
         "data's, but floating point cannot prove that they lie in it."
     )
     if best > OUTSIDE_SHARE:
-        disagreement = effect_if_unseen(evidence, direction)
+        hidden = partial(is_outside, evidence, domain.batch)
+        disagreement = effect_if_unseen(evidence, direction, hidden)
         if disagreement is not None:
             return Finding(NOT_IDENTIFIABLE, "span", rank, disagreement, direction)
         note = (

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.digest import digest_sequences
 from polyattn.certify.evidence import Evidence
+from polyattn.certify.exact.modular import random_prime
+from polyattn.certify.exact.rank import exact_rank
+from polyattn.certify.exact.residues import FeatureRows
 from polyattn.certify.verified.rounding import SLACK, UNIT, feature_depth, gamma
 from polyattn.certify.verified.triangle import normalised_pieces
 from polyattn.features.pairs import pair_position, unfold_coef
+from polyattn.sequences import SequenceBatch
 
 # A direction is unseen if the proved bound of its effect stays within so many tolerances ...
 PROVED_FACTOR = 8.0
@@ -19,15 +27,22 @@ INPUT_ROUNDING = 2.0**-46
 # In a few rows the output may hardly depend on the inputs by chance.
 UNEXPLAINED_SHARE = 0.1
 
+# Ranks are compared modulo so many random primes: each is misled less often than once in fifty.
+PRIMES = 4
 
-def effect_if_unseen(evidence: Evidence, direction: NDArray[np.float64]) -> float | None:
+
+def effect_if_unseen(
+    evidence: Evidence, direction: NDArray[np.float64], is_hidden: Callable[[], bool]
+) -> float | None:
     """A bound of ||Phi direction|| over all rows, if that is nothing but rounding; else None.
 
     ``direction`` (m,) is D v with ||v|| = 1, rows are normalised.  Two conditions: outputs on the
     data move by no more than rounding (proved, the errors of evaluation included), and inputs
     within a few roundings of the given ones would not move them at all (to first order).
     Without the second, a layer that shows only in the cube of a small deviation would be called
-    unseen, and exact arithmetic could prove the opposite.
+    unseen, and exact arithmetic could prove the opposite.  Only coordinates that look rounded
+    may move; where that does not explain the outputs, ``is_hidden`` is asked whether the numbers
+    as they are leave something undetermined.
     """
     rows, space = evidence.rows, evidence.space
     if rows is None:
@@ -40,19 +55,59 @@ def effect_if_unseen(evidence: Evidence, direction: NDArray[np.float64]) -> floa
         doubts = per_feature * space.magnitudes(pairs, queries) + per_product * np.abs(phi)
         values = direction @ phi
         bounded += float(np.sum((np.abs(values) + np.abs(direction) @ doubts) ** 2))
-        possible = INPUT_ROUNDING * _movements(forms, pairs, queries, rows.n_dims)
+        possible = INPUT_ROUNDING * _movements(forms, pairs, queries, evidence.rounded)
         # A value below the noise of its own evaluation, even zero, is as good as that noise.
         noise = UNIT * (np.abs(direction) @ np.abs(phi))
         unexplained += int(np.count_nonzero(np.maximum(np.abs(values), noise) > possible))
     bound = SLACK * float(np.sqrt(bounded))
-    explained = unexplained <= UNEXPLAINED_SHARE * rows.n_rows
-    return bound if explained and bound <= PROVED_FACTOR * evidence.tolerance else None
+    if bound > PROVED_FACTOR * evidence.tolerance:
+        return None
+    explained = evidence.rounded.any() and unexplained <= UNEXPLAINED_SHARE * rows.n_rows
+    return bound if explained or is_hidden() else None
+
+
+def is_deficient(evidence: Evidence) -> bool:
+    """Whether the rank is below the dimension modulo random primes: then it is, but for luck."""
+    size = evidence.space.dimension
+    columns = None if evidence.space.is_whole else evidence.space.columns
+    return all(
+        exact_rank(rows, size, prime).rank < size
+        for rows, prime in _modulo_random_primes(evidence, columns)
+    )
+
+
+def is_outside(evidence: Evidence, sequences: SequenceBatch) -> bool:
+    """Whether features of some sequences are outside the span of the data's, in the same sense."""
+    rows = evidence.rows
+    assert rows is not None  # noqa: S101 - of sums nothing is asked
+    return all(
+        exact_rank(features, prime=prime).rank
+        < exact_rank(replace(features, batch=_joined(rows.batch, sequences)), prime=prime).rank
+        for features, prime in _modulo_random_primes(evidence, None)
+    )
+
+
+def _modulo_random_primes(
+    evidence: Evidence, columns: NDArray[np.intp] | None
+) -> Iterator[tuple[FeatureRows, int]]:
+    rows = evidence.rows
+    assert rows is not None  # noqa: S101 - of sums nothing is asked
+    features = FeatureRows(rows.batch, rows.mode, rows.bias, columns)
+    # The same data give the same primes, and nobody makes data for them.
+    rng = np.random.default_rng(int(digest_sequences(rows.batch)[:16], 16))
+    return ((features, random_prime(rng)) for _ in range(PRIMES))
+
+
+def _joined(first: SequenceBatch, second: SequenceBatch) -> SequenceBatch:
+    return SequenceBatch.from_sequences([*first, *second])
 
 
 def _movements(
-    forms: NDArray, pairs: NDArray, queries: NDArray, n_dims: int
+    forms: NDArray, pairs: NDArray, queries: NDArray, moving: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """How far outputs (rows,) move at most, to first order, per relative change of the inputs.
+
+    ``moving`` (d,): the coordinates that change.
 
     The output is sum_t y_t M y_t, M = sum_l x_l forms[.., l], and the query x is one of the y_t.
     Its derivative by x is 2 M x + <G, forms[.., l]>; by another token y it is 2 M y, and
@@ -67,4 +122,5 @@ def _movements(
     powers = np.einsum("rjk,rkj->rj", forms_of_rows @ others, forms_of_rows)
     sizes = np.einsum("rjj->rj", others)
     through_others = 2.0 * np.sqrt(np.maximum(powers, 0.0) * np.maximum(sizes, 0.0))
-    return np.sum((np.abs(slopes * x) + through_others)[:, :n_dims], axis=1)
+    movements = np.abs(slopes * x) + through_others
+    return np.sum(movements[:, : len(moving)][:, moving], axis=1)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from polyattn.cli.console import emit, facts, json_option, working
-from polyattn.cli.io import require_folder
+from polyattn.cli.io import require_output
 from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import (
     PROGRAMS,
@@ -35,8 +35,7 @@ def compile_program(
     name: str, output: Path | None, kept: Path | None, as_json: bool, **sizes: Any
 ) -> None:
     """Compile the program NAME to one layer of linear attention, and save it."""
-    require_folder(output)
-    require_folder(kept)
+    require_output(output, kept)
     program = make_program(name, sizes)
     with working("compiling"):
         compiled = compile_layer(program)

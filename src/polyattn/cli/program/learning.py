@@ -10,13 +10,13 @@ import click
 import numpy as np
 from rich.console import RenderableType
 
+from polyattn.atomic_files import write_atomically
 from polyattn.cli.console import emit, facts, json_option, passes, progress
-from polyattn.cli.io import require_folder
+from polyattn.cli.io import require_output
 from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import STYLES, make_program, program_option
 from polyattn.cli.program.showing import lines
 from polyattn.errors import InvalidInput, PolyattnError
-from polyattn.files import write_atomically
 from polyattn.programs import Schema, traces
 from polyattn.storage import save
 
@@ -92,7 +92,7 @@ def learn(
     from polyattn.programs import learn as learn_program
 
     _require_output(output)
-    require_folder(kept)
+    require_output(kept)
     if kept is not None and not tied:
         raise click.UsageError("only tied programs are kept as programs; leave --program out.")
     sizes = {name: given[name] or size for name, size in SIZES[kind].items()}
@@ -186,7 +186,7 @@ def _write(learned: Any, content: dict[str, Any], output: Path) -> None:
 
 
 def _require_output(output: Path | None) -> None:
-    require_folder(output)
+    require_output(output)
     if output is not None and output.suffix not in (".safetensors", ".json"):
         raise InvalidInput(
             f"the output must be a .safetensors file (the layer) or a .json file (the program in "

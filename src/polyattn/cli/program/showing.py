@@ -7,9 +7,8 @@ from typing import Any
 import click
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
-from polyattn.cli.console import emit, facts, json_option, working
+from polyattn.cli.console import emit, facts, json_option, plain, working
 from polyattn.cli.program.machines import find_machine
 from polyattn.cli.program.programs import PROGRAMS, make_program, program_facts, size_options
 from polyattn.programs import DFA, Program
@@ -66,7 +65,7 @@ def _program_text(program: Program, content: dict[str, Any]) -> list[RenderableT
         table.add_column(heading)
     for each in program.schema.attributes:
         values = "; ".join([*map(str, each.sorts), *each.whole]) or "holds or not"
-        table.add_row(*map(Text, (str(each), values, str(len(each.values)), each.rounding)))
+        table.add_row(*map(plain, (str(each), values, str(len(each.values)), each.rounding)))
     return [
         f"{program.name} ({sizes})",
         table,
@@ -91,12 +90,12 @@ def machine_text(named: NamedMachine) -> list[RenderableType]:
     table = Table()
     table.add_column("state")
     for letter in named.letters:
-        table.add_column(Text(letter))
+        table.add_column(plain(letter))
     content = content_of(named)
     rows = content.get("transitions") or content["rules"]
     for number, (state, row) in enumerate(rows.items()):
         entries = [each if isinstance(each, str) else _rule(each) for each in row.values()]
-        table.add_row(*map(Text, (_state(named, number, state), *entries)))
+        table.add_row(*map(plain, (_state(named, number, state), *entries)))
     rest = {
         "start": content["start"],
         "accepting": ", ".join(content.get("accepting", [])) if named.decides else None,

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from polyattn.atomic_files import write_atomically
 from polyattn.experiments.reproduction.experiment import Experiment, Gate, Row
-from polyattn.files import write_atomically
+from polyattn.experiments.reproduction.sealing import sealed
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Reproduction:
         }
 
     def write_table(self, folder: Path) -> None:
-        """table.json with everything, table.csv with the rows."""
-        text = json.dumps(self.to_json(), indent=1, allow_nan=False)
+        """table.json with everything and its digest, table.csv with the rows."""
+        text = json.dumps(sealed(self.to_json()), indent=1, allow_nan=False)
         table = io.StringIO()
         writer = csv.DictWriter(table, fieldnames=list(self.rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from polyattn.errors import FileFormatError
+from polyattn.experiments.reproduction.experiment import PROFILES
 from polyattn.experiments.reproduction.outcome import Reproduction
+from polyattn.experiments.reproduction.sealing import (
+    ROWS,
+    SURROUNDINGS,
+    read_object,
+    require_sealed,
+)
+from polyattn.fields import digest, entries, flag, listed, number, one_of, text
 from polyattn.report.figures import drawing, inline_svg, save_figure
 from polyattn.report.page import Section, fill, render_page, write_page
 
 HERE = "polyattn.experiments.reproduction"
+
+TABLE = entries({
+    "name": text(1000), "title": text(), "reference": text(), "claim": text(),
+    "findings": listed(text()),
+    "gates": listed(entries({"claim": text(), "passed": flag, "seen": text()})),
+    "passed": flag, "profile": one_of(PROFILES), "seconds": number(0),
+    "surroundings": SURROUNDINGS, "rows": ROWS, "digest": digest,
+})  # fmt: skip
 
 # A longer table stands behind a click.
 SHORT_TABLE = 12
@@ -38,20 +52,21 @@ def write_pages(made: Reproduction, folder: Path) -> None:
 
 def write_index(out: Path) -> None:
     """OUT/index.html: every experiment that has a table there."""
-    found = {path.parent.name: read_table(path) for path in sorted(out.glob("*/table.json"))}
-    # Other things may be called so, too.
-    tables = [table for folder, table in found.items() if table.get("name") == folder]
-    sections = [Section("Experiments", fill("index", HERE, tables=tables))]
+    found = (read_table(path) for path in sorted(out.glob("*/table.json")))
+    sections = [
+        Section("Experiments", fill("index", HERE, tables=[each for each in found if each])),
+    ]
     lead = "Experiments of the papers, run again by polyattn."
     write_page(out / "index.html", render_page("The papers, reproduced", lead, sections))
 
 
-def read_table(path: Path) -> dict[str, Any]:
-    """The content of a table.json."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise FileFormatError(
-            f"{str(path)!r} is damaged ({error}); run its experiment again, or remove it."
-        ) from None
-    return content
+def read_table(path: Path) -> dict[str, Any] | None:
+    """The content of the table.json of an experiment, which has the name of its folder.
+
+    Other things may be called so, too: None for the table of anything else.
+    """
+    remedy = "run its experiment again, or remove it"
+    content = read_object(path, remedy)
+    if content.get("name") != path.parent.name:
+        return None
+    return require_sealed(content, path, TABLE, remedy)

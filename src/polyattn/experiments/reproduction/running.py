@@ -6,13 +6,22 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from polyattn.errors import InvalidInput, missing_extra, require_choice, require_integer
+from polyattn.atomic_files import require_writable
+from polyattn.errors import (
+    FileFormatError,
+    InvalidInput,
+    PolyattnError,
+    missing_extra,
+    require_choice,
+    require_integer,
+)
 from polyattn.experiments.reproduction.catalogue import find
 from polyattn.experiments.reproduction.cells import Finished, FinishedCells
 from polyattn.experiments.reproduction.experiment import PROFILES, Experiment, Row, Settings
@@ -43,6 +52,8 @@ def reproduce(
     _require_extras(experiment)
     folder = Path(out) / name
     finished = FinishedCells(experiment, folder / "cells")
+    for written in (folder / "table.json", folder.parent / "index.html"):
+        require_writable(written, "the output")
     cells = list(experiment.cells(profile))
     missing = [settings for settings in cells if fresh or finished.read(settings) is None]
     n_known = len(cells) - len(missing)
@@ -52,19 +63,36 @@ def reproduce(
         if on_cell is not None:
             on_cell(n_known + number, len(cells), describe(settings))
     done = [cell for settings in cells if (cell := finished.read(settings)) is not None]
-    rows = _table(cells, done)
-    made = Reproduction(
-        experiment, profile, rows, experiment.findings(rows), experiment.gates(rows),
-        sum(cell.seconds for cell in done), together([cell.surroundings for cell in done]),
-    )  # fmt: skip
-    made.write_table(folder)
-    write_pages(made, folder)
+    with _blaming_cells(finished.folder, n_known):
+        rows = _table(cells, done)
+        made = Reproduction(
+            experiment, profile, rows, experiment.findings(rows), experiment.gates(rows),
+            sum(cell.seconds for cell in done), together([cell.surroundings for cell in done]),
+        )  # fmt: skip
+        made.write_table(folder)
+        write_pages(made, folder)
     return made
 
 
 def describe(settings: Settings) -> str:
     """Settings on one line."""
     return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+@contextmanager
+def _blaming_cells(folder: Path, n_known: int) -> Iterator[None]:
+    """Rows that cannot be used are the fault of the cells that were there already, if any were."""
+    try:
+        yield
+    except PolyattnError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if n_known == 0:
+            raise
+        raise FileFormatError(
+            f"a finished cell in {str(folder)!r} does not hold the rows that its experiment writes "
+            f"({type(error).__name__}: {error}); run all again with fresh=True (--fresh)."
+        ) from error
 
 
 def _run(

@@ -110,7 +110,7 @@ def _first_shown(
     """The first row that is not orthogonal to a null vector."""
     for number, trace in enumerate(traces):
         for row in range(trace.n_rows):
-            one = as_batch([_prefix(trace, row)])
+            one = as_batch([_prefix(trace, row)], keep_integers=True)
             if not annihilated(FeatureRows(one, columns=columns), vectors).all():
                 return Leaving(first + number, row)
     raise AssertionError("a vector that some row is not orthogonal to")
@@ -118,7 +118,8 @@ def _first_shown(
 
 def _prefixes(traces: Sequence[Trace]) -> SequenceBatch:
     """What stands before each predicted token, one sequence per row."""
-    return as_batch([_prefix(trace, row) for trace in traces for row in range(trace.n_rows)])
+    prefixes = [_prefix(trace, row) for trace in traces for row in range(trace.n_rows)]
+    return as_batch(prefixes, keep_integers=True)
 
 
 def _prefix(trace: Trace, row: int) -> NDArray:

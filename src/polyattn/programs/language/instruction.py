@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from numbers import Real
 from typing import TypeAlias
 
+from polyattn.programs.language.exact import Exact
 from polyattn.programs.language.memory import Memory
 from polyattn.programs.language.patterns import Bindings, Field, Pattern
 from polyattn.programs.language.schema import Atom
 from polyattn.programs.language.terms import Beyond, Term, Unequal
 
 # What an instruction writes: how much of which atom.
-Writing: TypeAlias = Iterator[tuple[Atom, float]]
+Writing: TypeAlias = Iterator[tuple[Atom, Exact]]
 Fields: TypeAlias = Field | Sequence[Field]
 
 

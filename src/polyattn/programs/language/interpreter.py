@@ -6,8 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from polyattn.programs.language.attributes import ONE_HOT
+from polyattn.programs.language.exact import Exact
 from polyattn.programs.language.memory import Memory
-from polyattn.programs.language.schema import Atom, Schema, Token
+from polyattn.programs.language.schema import Atom, Schema, Token, require_count
 
 if TYPE_CHECKING:
     from polyattn.programs.language.program import Program
@@ -26,7 +27,7 @@ class Interpreter:
 
     def next_token(self) -> Token:
         """What all instructions write after the last token, rounded; it becomes the last."""
-        written: dict[Atom, float] = defaultdict(float)
+        written: dict[Atom, Exact] = defaultdict(int)
         for instruction in self.program.instructions:
             for atom, amount in instruction.act(self._memory):
                 written[atom] += amount
@@ -35,7 +36,7 @@ class Interpreter:
         return token
 
 
-def rounded(schema: Schema, written: dict[Atom, float]) -> Token:
+def rounded(schema: Schema, written: dict[Atom, Exact]) -> Token:
     """The nearest token, block by block; ``Schema.round`` says the same of arrays."""
     token: Token = {}
     for attribute in schema.attributes:
@@ -45,5 +46,5 @@ def rounded(schema: Schema, written: dict[Atom, float]) -> Token:
             ranked = sorted(block, key=lambda atom: (-block[atom], schema.coordinates[atom]))
             token |= {atom: 1 for atom in ranked[:1] if block[atom] > 0.5}
         else:
-            token |= {atom: round(x) for atom, x in block.items() if round(x)}
+            token |= {atom: require_count(atom, round(x)) for atom, x in block.items() if round(x)}
     return token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from polyattn.programs.language.exact import exact
 from polyattn.programs.language.instruction import (
     Fields,
     Instruction,
@@ -122,10 +123,11 @@ class Register(Instruction):
 
 def _written(term: Term, held: Token, known: Bindings, times: int) -> Writing:
     """What a term writes for what a token, or a register, holds."""
+    weight = exact(term.weight)
     for bindings, count in Memory.parts(held, term.read, known):
         value = term.write.fill(bindings) if term.allows(bindings) else None
         if value is not None:
-            yield (term.write.attribute.name, value), times * count * term.weight
+            yield (term.write.attribute.name, value), times * count * weight
 
 
 def _ordered(pattern: Pattern) -> set[str]:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.errors import InvalidInput, InvalidType, OutOfRange, require_integer
 from polyattn.programs.language.attributes import ONE_HOT, Attribute, Value
 from polyattn.programs.language.patterns import Pattern
 from polyattn.programs.language.sorts import Sort
 
 if TYPE_CHECKING:
     from polyattn.programs.encoding import Encoding
+
+# Tokens as rows of numbers are int64, so no token holds more.
+LARGEST_COUNT = (1 << 63) - 1
 
 # One thing that a token says: this attribute holds this value.
 Atom: TypeAlias = tuple[str, Value]
@@ -121,7 +124,7 @@ class Schema:
             for atom, times in token.items():
                 if atom not in self.coordinates:
                     raise InvalidInput(f"{atom!r} is no attribute and value of this schema.")
-                row[self.coordinates[atom]] = times
+                row[self.coordinates[atom]] = require_count(atom, times)
         return rows
 
     def decode(self, row: NDArray) -> Token:
@@ -197,6 +200,17 @@ class Schema:
         if name not in self.blocks:
             raise InvalidInput(f"the schema has no attribute {name!r}; it has {[*self.blocks]}.")
         return getattr(self, name)
+
+
+def require_count(atom: Atom, times: int) -> int:
+    """How often a token holds an atom, refused beyond 64 bits."""
+    if abs(times) > LARGEST_COUNT:
+        raise OutOfRange(
+            "a token holds a value at most 2^63 - 1 times, as 64-bit integers do; "
+            f"{_said(*atom, 1)} would be held about 2^{abs(times).bit_length()} times. Use smaller "
+            "counts or weights, or fewer steps."
+        )
+    return times
 
 
 def _said(name: str, value: Value, times: int) -> str:

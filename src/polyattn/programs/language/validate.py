@@ -29,7 +29,7 @@ def validate(program: Program) -> None:
     if not program.instructions:
         reasons.append("it has no instructions")
     for pattern in program.schema.stop:
-        reasons += [f"stop rule: {reason}" for reason in _pattern(pattern, program.schema)]
+        reasons += [f"stop rule: {reason}" for reason in pattern_refusals(pattern, program.schema)]
     for number, instruction in enumerate(program.instructions, start=1):
         if isinstance(instruction, Instruction):
             found = [*_refusals(instruction, program.schema)]
@@ -47,15 +47,26 @@ def _refusals(instruction: Instruction, schema: Schema) -> Iterator[str]:
         return
     yield from instruction.refusals()
     for term in instruction.terms():
-        for pattern in term.patterns:
-            yield from _pattern(pattern, schema)
-        yield from _variables(term)
-        yield from _conditions(term)
-        if not isfinite(term.weight) or term.weight == 0.0:
-            yield f"its weight must be a finite number other than 0; got {term.weight!r}"
+        yield from term_refusals(term, schema)
 
 
-def _pattern(pattern: Pattern, schema: Schema) -> Iterator[str]:
+def term_refusals(term: Term, schema: Schema) -> Iterator[str]:
+    """What is wrong with a term of a program with this schema."""
+    for pattern in term.patterns:
+        yield from pattern_refusals(pattern, schema)
+    yield from _variables(term)
+    yield from _conditions(term)
+    if not isfinite(term.weight) or term.weight == 0.0:
+        yield f"its weight must be a finite number other than 0; got {term.weight!r}"
+    elif float(term.weight) != term.weight:
+        yield (
+            f"its weight must be a number that float64 holds, as layers do; {term.weight!r} "
+            f"would be rounded to {float(term.weight):.17g}"
+        )
+
+
+def pattern_refusals(pattern: Pattern, schema: Schema) -> Iterator[str]:
+    """What is wrong with a pattern of a program with this schema."""
     name = pattern.attribute.name
     if name not in schema.blocks:
         yield f"the schema has no attribute {name!r}; it has {', '.join(schema.blocks)}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from polyattn.arrays import EXACT_INTEGER
 from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.traces import Trace
@@ -69,6 +70,7 @@ def _require_trace(name: str, trace: Trace, schema: Schema, any_size: bool) -> N
         )
     for part in ("prompt", "completion"):
         _require_tokens(f"{name}.{part}", getattr(trace, part), own.n_dims)
+    _require_small_counts(name, trace)
     if trace.labels is not None:
         _require_labels(f"{name}.labels", trace.labels, trace.completion.shape)
 
@@ -86,6 +88,19 @@ def _require_tokens(name: str, tokens: Any, n_dims: int) -> None:
         )
     if not np.all(np.isfinite(tokens) & (tokens == np.rint(tokens))):
         raise InvalidInput(f"{name} must hold whole numbers; got others.")
+
+
+def _require_small_counts(name: str, trace: Trace) -> None:
+    """Refuse counts whose products G[j, k] x[l], of at most n m^3, float64 could not hold."""
+    tokens = (trace.prompt, trace.completion)
+    n_tokens = sum(map(len, tokens))
+    most = max(int(abs(end)) for part in tokens for end in (part.min(), part.max()))
+    if n_tokens * most**3 > EXACT_INTEGER:
+        raise InvalidInput(
+            f"{name} has {n_tokens} tokens that hold values up to {most} times; learning sums "
+            f"products of three such numbers, and {n_tokens} * {most}^3 must not exceed 2^53. Use "
+            "traces of smaller counts."
+        )
 
 
 def _require_labels(name: str, labels: Any, shape: tuple[int, ...]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.learning.history import float_tokens
 from polyattn.programs.learning.untied.layer import ActiveLayer
 
 
@@ -23,7 +24,7 @@ class DensePredictor:
 
     def start(self, prompt: list[Token]) -> None:
         """Begin with the tokens of a prompt."""
-        tokens = self._schema.encode(prompt).astype(np.float64)
+        tokens = float_tokens(self._schema, prompt)
         active = self._layer.active
         self._entries = np.sum(tokens[:, active.first] * tokens[:, active.second], axis=0)
         self._last = tokens[-1]

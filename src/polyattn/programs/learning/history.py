@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.arrays import require_float64
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.learning.rows import Rows
 
@@ -19,7 +20,7 @@ class History:
 
     def start(self, prompt: list[Token]) -> None:
         """Begin with the tokens of a prompt."""
-        tokens = self._schema.encode(prompt).astype(np.float64)
+        tokens = float_tokens(self._schema, prompt)
         self._gram, self.last = tokens.T @ tokens, tokens[-1]
 
     @property
@@ -33,3 +34,10 @@ class History:
         self.last = rounded.astype(np.float64)
         self._gram += np.outer(self.last, self.last)
         return self._schema.decode(rounded)
+
+
+def float_tokens(schema: Schema, prompt: list[Token]) -> NDArray[np.float64]:
+    """A prompt as rows (n, d) of float64; counts that it cannot hold are refused."""
+    tokens = schema.encode(prompt)
+    require_float64(tokens, "the prompt of a learned layer")
+    return tokens.astype(np.float64)

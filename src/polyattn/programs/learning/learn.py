@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType, require_flag
+from polyattn.parallel import single_threaded_blas
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.checking import require_options, require_traces
 from polyattn.programs.learning.learned import Learned
@@ -18,6 +19,7 @@ from polyattn.programs.learning.untied.learner import learn_untied
 from polyattn.programs.traces import Trace
 
 
+@single_threaded_blas()
 def learn(
     schema: Schema,
     traces: Iterable[Trace],

@@ -9,6 +9,7 @@ from typing import Any
 
 from polyattn.errors import InvalidInput, require_flag
 from polyattn.model import LinearAttention
+from polyattn.parallel import single_threaded_blas
 from polyattn.programs.certificates import (
     ProgramCertificate,
     RowSpan,
@@ -81,10 +82,12 @@ class Learned(ShownProgram, Runnable):
         return self.outcome.name in ("learned", "fitted")
 
     @cached_property
+    @single_threaded_blas()
     def certificate(self) -> ProgramCertificate:
         """What the training traces say by themselves; ``certify`` can say more."""
         return certify_training(self.span, self.n_rows, self.n_traces, self._n_innovative())
 
+    @single_threaded_blas()
     def certify(
         self,
         fresh: Iterable[Trace] | None = None,

@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from polyattn.atomic_files import write_atomically
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
-from polyattn.files import write_atomically
 from polyattn.programs.machines.dfa import DFA
 from polyattn.programs.machines.format.content import content_of, machine_from
 from polyattn.programs.machines.format.syntax import JSON, YAML, parse
 from polyattn.programs.machines.named import NamedMachine
 from polyattn.programs.machines.turing import TuringMachine
+from polyattn.strict_json import read_text
 
 # Far more than any machine that can be run.
 MOST_BYTES = 1_000_000
@@ -28,19 +29,7 @@ def load_machine(path: str | os.PathLike[str]) -> NamedMachine:
     """
     source = Path(path)
     suffix = _suffix(source)
-    if not source.is_file():
-        raise FileNotFoundError(f"there is no file {str(source)!r}.")
-    size = source.stat().st_size
-    if size > MOST_BYTES:
-        raise FileFormatError(
-            f"{str(source)!r} has {size} bytes; a machine file has at most {MOST_BYTES}."
-        )
-    try:
-        text = source.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f"{str(source)!r} is no text in UTF-8 (byte {error.start}); JSON and YAML are."
-        ) from None
+    text = read_text(source, MOST_BYTES)
     try:
         return machine_from(parse(text, suffix))
     except (InvalidInput, InvalidType) as error:

@@ -1,4 +1,16 @@
-"""Many histories at once: the engine's steps on arrays, one row for each history."""
+"""Many histories at once: the engine's steps on arrays, one row for each history.
+
+Arrays are float64, and integers beyond 2^53 would be rounded.  With n tokens of entries up to m
+(1 in one-hot attributes) and w the most that the weights |attn value| of one output add up to,
+
+    |G[j, k]| <= n m^2,        |output| <= w n m^3,
+
+and so is every partial sum.  In units of the common denominator u of the weights all are
+integers, exact while u w n m^3 <= 2^53.  Beyond that (1/3 alone has u = 2^54) an output is a sum
+of products that errs by at most EPSILON w n m^3 for each, and is rounded to the right token if it
+is farther from every border.  Histories for which neither holds are run by ``Engine``, which is
+exact for all.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +23,12 @@ from scipy import sparse
 from polyattn.programs.language.attributes import ONE_HOT
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.lowering import Head
-from polyattn.programs.running.decode import Decoded
+from polyattn.programs.running.decode import Decoded, decode
+from polyattn.programs.running.engine import Engine, common_denominator
+
+# Half of 2^53, since the bounds themselves are computed in float64; and what one product of an
+# output may lose to rounding.
+EXACT, EPSILON = 2.0**52, 2.0**-50
 
 
 class BatchEngine:
@@ -40,9 +57,18 @@ class BatchEngine:
         query = np.array([each[0] for each in found], dtype=np.int64)
         self.entry = np.array([each[1] for each in found], dtype=np.int64)
         self.write = np.array([each[2] for each in found], dtype=np.int64)
-        weights = np.array([each[3] for each in found])
+        weights = np.array([float(each[3]) for each in found])
         shape = (schema.n_dims, len(found))
         self.products = sparse.csr_array((weights, (query, np.arange(len(found)))), shape=shape)
+        self._weight = float(
+            np.bincount(self.write, np.abs(weights), minlength=schema.n_dims).max(initial=0.0)
+        )
+        # A power of two, as weights are floats; that of tiny ones would not fit float64.
+        self._unit = float(min(common_denominator(each[3] for each in found), 1 << 1000))
+        kinds = [(schema.blocks[each.name], each.rounding) for each in schema.attributes]
+        self._blocks = [block for block, rounding in kinds if rounding == ONE_HOT]
+        counting = [range(schema.n_dims)[block] for block, rounding in kinds if rounding != ONE_HOT]
+        self._counting = np.array([at for block in counting for at in block], dtype=np.int64)
 
     def gram(self, tokens: NDArray) -> NDArray[np.float64]:
         """The entries that are read, of the Gram matrix of tokens (n, d)."""
@@ -62,32 +88,76 @@ class BatchEngine:
         flat = np.bincount(place, weights=amounts, minlength=last.size)
         return np.asarray(flat, dtype=np.float64).reshape(last.shape)
 
+    def largest(self, tokens: NDArray) -> NDArray[np.float64]:
+        """m of each token (B, d): the size of its largest entry, at least 1."""
+        if tokens.max(initial=0) <= 1 and tokens.min(initial=0) >= -1:
+            return np.ones(len(tokens))
+        return np.maximum(np.abs(tokens.astype(np.float64)).max(axis=1), 1.0)
+
+    def are_certain(
+        self, outputs: NDArray[np.float64], powers: NDArray[np.float64], largest: NDArray
+    ) -> NDArray[np.bool_]:
+        """Which outputs (B, d) are rounded to the token that exact arithmetic gives.
+
+        ``powers`` (B,): sums of m^2 over the tokens; ``largest`` (B,): m of the last one.
+        """
+        most = powers * largest * self._weight
+        certain = np.asarray((self._unit * most <= EXACT) & (self._unit * powers <= EXACT))
+        if certain.all():
+            return certain
+        error = EPSILON * (most + 1.0) * (len(self.entry) + 1.0)
+        integers = outputs[:, self._counting]
+        left = np.abs(integers - np.floor(integers) - 0.5).min(axis=1, initial=np.inf)
+        for block in self._blocks:
+            best = np.sort(outputs[:, block], axis=1)[:, ::-1][:, :2]
+            left = np.minimum(left, np.abs(best[:, 0] - 0.5))
+            if best.shape[1] > 1:
+                clear = (best[:, 0] - best[:, 1]) / 2.0
+                left = np.minimum(left, np.where(best[:, 0] > 0.5, clear, np.inf))
+        return certain | ((left > error) & (powers <= EXACT) & (most <= EXACT))
+
 
 def decode_batch(
     schema: Schema, heads: Sequence[Head], prompts: Sequence[list[Token]], limits: Sequence[int]
 ) -> list[Decoded]:
     """What ``decode`` gives for each prompt, all histories in step."""
-    engine = BatchEngine(schema, heads)
+    engine, exact_engine = BatchEngine(schema, heads), Engine(schema, heads)
     encoded = [schema.encode(prompt) for prompt in prompts]
     stopped = np.zeros(len(prompts), dtype=bool)
     left = np.array(limits, dtype=np.int64)
     active = np.flatnonzero(left > 0)
-    grams = np.zeros((len(active), len(engine.match)))
+    grams, powers = np.zeros((len(active), len(engine.match))), np.zeros(len(active))
     last = np.zeros((len(active), schema.n_dims), dtype=np.int64)
     for place, history in enumerate(active):
-        grams[place], last[place] = engine.gram(encoded[history]), encoded[history][-1]
-    owners, written = [active[:0]], [last[:0]]
+        powers[place] = np.sum(engine.largest(encoded[history]) ** 2)
+        # What does not fit is not looked at again.
+        grams[place] = engine.gram(encoded[history]) if powers[place] <= EXACT else 0.0
+        last[place] = encoded[history][-1]
+    largest = engine.largest(last)
+    owners, written, alone = [active[:0]], [last[:0]], [active[:0]]
     while len(active):
-        last = schema.round(engine.outputs(grams, last))
+        outputs = engine.outputs(grams, last)
+        certain = engine.are_certain(outputs, powers, largest)
+        if not certain.all():
+            alone.append(active[~certain])
+            active, grams, powers = active[certain], grams[certain], powers[certain]
+            outputs = outputs[certain]
+        last = schema.round(outputs)
+        largest = engine.largest(last)
         owners.append(active)
         written.append(last)
         engine.update(grams, last)
+        powers += largest**2
         stopped[active] = _are_last(schema, last)
         left[active] -= 1
         going = ~stopped[active] & (left[active] > 0)
         active, grams, last = active[going], grams[going], last[going]
+        powers, largest = powers[going], largest[going]
     tokens = _tokens(schema, np.concatenate(owners), np.concatenate(written), len(prompts))
-    return [Decoded(each, bool(end)) for each, end in zip(tokens, stopped, strict=True)]
+    found = [Decoded(each, bool(end)) for each, end in zip(tokens, stopped, strict=True)]
+    for history in np.concatenate(alone).tolist():
+        found[history] = decode(schema, exact_engine.fresh(), prompts[history], limits[history])
+    return found
 
 
 def _are_last(schema: Schema, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

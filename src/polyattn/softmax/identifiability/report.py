@@ -10,6 +10,7 @@ from scipy.linalg import norm
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.model import SoftmaxAttention
 from polyattn.model.matching import TOLERANCE, merged_values, require_softmax, visible_attn
+from polyattn.parallel import single_threaded_blas
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.softmax.identifiability.head_jacobian import jacobian_rank, n_visible
 from polyattn.softmax.identifiability.token_span import HeadFinding, token_findings
@@ -46,6 +47,7 @@ class HeadReport:
         return " ".join([self.sentence, *(finding.sentence for finding in self.findings)])
 
 
+@single_threaded_blas()
 def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> HeadReport:
     """Whether heads are determined by the outputs, up to their order.
 

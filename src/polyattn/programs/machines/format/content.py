@@ -8,9 +8,9 @@ from typing import Any
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs.machines.dfa import DFA
 from polyattn.programs.machines.format import dfa, turing
-from polyattn.programs.machines.format.names import shown
 from polyattn.programs.machines.named import FIRST, NamedMachine, runs_together
 from polyattn.programs.machines.turing import HALT
+from polyattn.quoting import shown
 
 KINDS = {"dfa": (dfa.KEYS, dfa.read_dfa), "turing": (turing.KEYS, turing.read_turing)}
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType
+from polyattn.quoting import shown
 
 LONGEST = 64
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 60
 
 
 class Names:
@@ -80,8 +78,3 @@ def names_from(value: Any, kind: str) -> Names:
 def several(value: Any) -> list[Any]:
     """One name or a list of them, as a list."""
     return value if isinstance(value, list) else [value]
-
-
-def shown(value: Any) -> str:
-    """A value of a file in a message: never long, whatever it is."""
-    return _short.repr(value)

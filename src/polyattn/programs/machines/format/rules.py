@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.machines.format.names import Names, name_of, shown
+from polyattn.programs.machines.format.names import LONGEST, Names, name_of
 from polyattn.programs.machines.named import end_name
 from polyattn.programs.machines.turing import HALT
+from polyattn.quoting import shown
 
 MOVES = {
     "L": -1, "S": 0, "R": 1, "left": -1, "stay": 0, "right": 1, "l": -1, "s": 0, "r": 1,
@@ -81,6 +82,9 @@ class RuleReader:
         if text in ("---", *self.halting):
             ends = (*self.halting, end_name(self.states.names))
             return Action(HALT, letter, 0, ends[0] if text == "---" else text)
+        # A letter, a move and a state, with some spaces: what is longer is not split at all.
+        if len(text) > 4 * LONGEST:
+            raise InvalidInput(f"{here}: {shown(text)} is no rule; {_HELP}.")
         after = {*self.states.names, *self.halting}
         splits = [
             (text[:at], sign, text[at + 1 :])

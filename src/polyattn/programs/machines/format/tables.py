@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.programs.machines.format.names import Names, name_of, names_from, shown
+from polyattn.programs.machines.format.names import Names, name_of, names_from
+from polyattn.quoting import shown
 
 # Entries by (state, letter), in the numbers of the file.
 Entries: TypeAlias = dict[tuple[int, int], Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.errors import InvalidInput, require_choice
-from polyattn.programs.machines.format.names import Names, name_of, names_from, several, shown
+from polyattn.programs.machines.format.names import Names, name_of, names_from, several
 from polyattn.programs.machines.format.rules import Action, RuleReader
 from polyattn.programs.machines.format.tables import (
     entries,
@@ -25,11 +25,15 @@ from polyattn.programs.machines.named import (
     short_names,
 )
 from polyattn.programs.machines.turing import HALT, TuringMachine
+from polyattn.quoting import shown
 
 KEYS = (
     "kind", "name", "states", "letters", "blank", "start", "halt", "rules", "missing",
     "tape", "position", "max_steps",
 )  # fmt: skip
+
+# Every rule is compared with all halting states.
+MOST_HALTING = 1000
 
 
 def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
@@ -106,6 +110,8 @@ def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
         halting = tuple(name_of(each, "halt") for each in several(content["halt"]))
     else:
         halting = tuple(name for name in ENDS if name not in with_rules)
+    if len(halting) > MOST_HALTING:
+        raise InvalidInput(f"halt names {len(halting)} states; {MOST_HALTING} are the most.")
     if isinstance(table, list) and "states" not in content:
         return Names("state", short_names(len(table))), halting
     listed_states = state_names(content, "rules")

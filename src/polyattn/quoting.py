@@ -1,0 +1,57 @@
+"""How values and texts from outside are shown in messages: short, and without control characters.
+
+A file or a name can hold anything, terminal escapes and megabytes included.  What is quoted of
+it in a message or on a screen goes through one of these functions.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+# A message is read by people; what it quotes is cut before this.
+LONGEST_MESSAGE = 4000
+LONGEST_VALUE = 80
+
+
+def shown(value: Any, longest: int = LONGEST_VALUE) -> str:
+    """A value as Python writes it, cut to about ``longest`` characters, whatever it is."""
+    return shortened(_short.repr(value), longest)
+
+
+def printable(text: str) -> str:
+    r"""A text with every character that no printer prints as its escape: ``\x1b``, ``\u202e``.
+
+    Ends of lines stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """A text of at most about ``longest`` characters: the middle is left out, and counted."""
+    if len(text) <= longest:
+        return text
+    ends = longest // 2
+    return f"{text[:ends]} [... {len(text) - 2 * ends} characters ...] {text[-ends:]}"
+
+
+class _Short(reprlib.Repr):
+    """Two levels of a few entries each; integers of thousands of digits by their size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 2
+        self.maxstring = self.maxother = 2 * LONGEST_VALUE
+
+    def repr_int(self, value: int, level: int) -> str:
+        if value.bit_length() > 1000:
+            return f"an integer of {value.bit_length()} bits"
+        return super().repr_int(value, level)
+
+
+_short = _Short()
