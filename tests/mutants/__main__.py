@@ -23,7 +23,7 @@ FIRST_SECONDS = 4.0
 
 
 @click.command()
-@click.option("--sample", "size", default=320, help="Mutants of the whole core.")
+@click.option("--sample", "size", default=330, help="Mutants of the whole core.")
 @click.option("--seed", default=1, help="Another seed, another sample.")
 @click.option("--only", default="", help="Folder or file of the core, for example solve/dual.")
 @click.option(

@@ -27,6 +27,8 @@ ABOUT_THE_CORE = (
     "fit",
     "heads*",
     "interop",
+    "invariance*",
+    "large_integers",
     "reference",
     "ridge_path",
     "rows",

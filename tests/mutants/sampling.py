@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import random
 import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
@@ -50,8 +49,8 @@ class _Place:
 def sample(root: Path, size: int, seed: int, only: str = "") -> list[Mutant]:
     """About ``size`` mutants of the core, of the files that begin with ``only``.
 
-    A file's share is its share of places that can be changed.  Which places are taken depends on
-    the seed and on that file alone: a change of another file leaves them as they are.
+    A file's share is its share of places that can be changed.  Which of them are taken depends on
+    the seed and on their own lines: changes elsewhere leave them as they are.
     """
     files = [p for folder in FOLDERS for p in sorted((root / PACKAGE / folder).rglob("*.py"))]
     places = {path: _places(path.read_text(encoding="utf-8")) for path in files}
@@ -61,7 +60,7 @@ def sample(root: Path, size: int, seed: int, only: str = "") -> list[Mutant]:
         name = path.relative_to(root).as_posix()
         if name.startswith((only, f"{PACKAGE.as_posix()}/{only}")):
             share = round(size * len(found) / total)
-            mutants += _mutants_of(path, name, found, share, f"{seed}:{name}")
+            mutants += _mutants_of(path, name, found, share, str(seed))
     return mutants
 
 
@@ -80,13 +79,18 @@ def digest(*paths: Path) -> str:
 
 
 def _mutants_of(path: Path, name: str, places: list[_Place], share: int, seed: str) -> list[Mutant]:
+    """The mutants of a file whose names come first in an order that the seed draws."""
     source = path.read_text(encoding="utf-8")
-    shuffled = sorted(places, key=lambda place: place.position)
-    generator = random.Random(seed)  # noqa: S311 - a sample, not a secret
-    generator.shuffle(shuffled)
+    tree, lines = ast.parse(source), source.splitlines()
+
+    def lot(place: _Place) -> bytes:
+        (line, column), _ = place.position
+        stands = _function_of(tree, line), lines[line - 1].strip(), column
+        return hashlib.sha256(repr((seed, name, *stands)).encode()).digest()
+
     mutants: list[Mutant] = []
-    for place in shuffled:
-        operator, occurrence = generator.choice(place.ways)
+    for place in sorted(places, key=lot):
+        operator, occurrence = place.ways[lot(place)[-1] % len(place.ways)]
         if len(mutants) < share and (changed := _changed(source, operator, occurrence)):
             mutants.append(_described(name, source, changed, operator))
     return sorted(mutants, key=lambda mutant: mutant.line)
