@@ -10,6 +10,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 from sklearn.kernel_ridge import KernelRidge
@@ -384,6 +386,38 @@ def test_rounding_is_that_of_as_many_terms_as_there_are_features(roundings, rank
     root = np.diag([1.0, roundings * EPS]) @ signs
     solution = spectral.solve_root(root, np.ones((2, 1)), 0.0, n_rows=2)
     assert (solution.rank, solution.ridge) == (rank, 0.0)
+
+
+@pytest.mark.parametrize(("roundings", "rank"), [(5e3, 1), (5e5, 2)])
+def test_rounding_of_moments_is_beside_the_largest_eigenvalue(roundings, rank):
+    """64 features that nearly agree: their moments have one eigenvalue of 64."""
+    signs = hadamard(64)[:2].astype(float)
+    gram = np.outer(signs[0], signs[0]) + roundings * EPS / 64 * np.outer(signs[1], signs[1])
+    solution = spectral.solve_gram(gram, gram[:, :1], 1.0, 0.0, np.ones(64))
+    assert solution.rank == rank
+
+
+@given(st.floats(1e-150, 1e150))
+def test_scales_are_powers_of_two_near_the_sizes(size):
+    (scale, one) = spectral.column_scale(np.array([size, 0.0]))
+    assert one == 1.0
+    assert np.frexp(scale)[0] == 0.5
+    assert 0.5**0.5 * (1 - EPS) <= size / scale <= 2**0.5 * (1 + EPS)
+
+
+def test_the_iterative_road_takes_features_of_very_different_size():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 4, 2)) * [1.0, 1e4], rng.standard_normal((60, 1))
+    found, expected = (pa.fit(X, Y, solver=road) for road in ("iterative", "direct"))
+    assert "brought to equal size" in str(found.outcome)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-9)
+
+
+def test_the_iterative_road_makes_no_pass_for_targets_of_zeros():
+    X = np.random.default_rng(0).standard_normal((60, 4, 2))
+    found = pa.fit(X, np.zeros((60, 1)), solver="iterative")
+    assert "It took 0 passes" in str(found.outcome)
+    np.testing.assert_array_equal(found.coef, 0.0)
 
 
 @pytest.mark.parametrize("seed", range(3))
