@@ -260,6 +260,7 @@ def test_wide_tokens_with_few_sequences_are_answered_at_once():
     certificate = pa.certify(gaussian(30, 4, 40))
     assert (certificate.verdict, certificate.method) == ("not_identifiable", "count")
     assert certificate.n_features == 32800
+    assert (certificate.lambda_min, certificate.lambda_max) == (0.0, None)
     witness = certificate.witness()
     assert witness.difference == pytest.approx(1.0, rel=1e-6)
     assert witness.training_disagreement < 1e-8

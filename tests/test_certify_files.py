@@ -25,6 +25,7 @@ from polyattn.certify.check.place import Place
 from polyattn.certify.check.recompute import Modulo, Table, rank_modulo
 from polyattn.certify.document import from_document, load_certificate, seal, to_document
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
+from polyattn.progress import listening
 from polyattn.reference import erm
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 
@@ -314,6 +315,34 @@ def test_a_direction_is_judged_whatever_its_length(length, certificates):
     assert objections(true, FLAT) == []
     false = replace(true, given_direction=length * np.ones(18))
     assert any("rounding explains no more" in reason for reason in objections(false, FLAT))
+
+
+def test_rounding_of_inputs_explains_a_plane_and_no_small_deviations():
+    """Coefficients that show in the cube of a deviation alone are beyond what rounding moves."""
+    bent = GAUSSIAN.copy()
+    bent[..., 2] = bent[..., 1] + 1e-6 * bent[..., 2]
+    shares = []
+    for X in (FLAT, bent):
+        evidence = pa.certify(X, method="float").evidence
+        measured = measure.Measured(Table(as_batch(X), "last", False))
+        # Of what seems unseen the last direction is the one with the smallest effect.
+        shares.append(measured.explained(evidence.null_basis[:, -1], np.ones(3, dtype=bool)))
+    assert shares[0] > 0.9
+    assert shares[1] < 0.5
+
+
+def test_other_data_are_judged_no_further(certificates):
+    (reason,) = objections(certificates["Boolean"], GAUSSIAN)
+    assert "not those that were certified" in reason
+
+
+def test_progress_of_verify_is_reported_to_the_end(certificates, monkeypatch):
+    monkeypatch.setattr(recompute, "BLOCK_NUMBERS", 64)
+    heard = []
+    with listening(lambda done, total: heard.append((done, total))):
+        assert verify(certificates["gram"], GAUSSIAN)
+    assert (90, 90) in heard
+    assert all(0 < done <= total for done, total in heard)
 
 
 def test_of_fewer_rows_than_dimensions_no_direction_is_needed(certificates):
