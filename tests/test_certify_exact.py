@@ -473,6 +473,25 @@ def test_vectors_are_checked_in_portions_of_any_size(numbers, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("bits", range(2, 18))
+def test_limbs_are_used_while_their_sums_are_exact(bits, monkeypatch):
+    """Products of features, limbs of 8 bits and all columns have to stay below 2^53."""
+    used = []
+    for name in ("_by_limbs", "_by_primes"):
+        true = getattr(integers, name)
+        spy = lambda *given, name=name, true=true: used.append(name) or true(*given)  # noqa: E731
+        monkeypatch.setattr(integers, name, spy)
+    tokens = np.random.default_rng(bits).integers(-(2**bits) + 1, 2**bits, (9, 2, 3))
+    tokens[0, 0] = [2**bits - 1, 1, 3]
+    rows = FeatureRows(as_batch(tokens))
+    annihilates(rows, [1] * 18)
+    largest = max(abs(entry) for row in fraction_rows(rows) for entry in row)
+    exact = largest * 255 * 18 < 2**53
+    # The bound is a few bits above the largest product: what it lets pass is exact.
+    assert exact or used == ["_by_primes"]
+    assert used == ["_by_limbs"] or largest * 255 * 18 * 2**8 > 2**53
+
+
 @pytest.mark.parametrize("power", [7, 8, 15, 16, 31, 63, 64])
 def test_a_power_of_two_is_not_zero(power):
     # psi = 2: the product has no digit but one beyond the limbs of the vector.

@@ -345,6 +345,16 @@ def test_progress_of_verify_is_reported_to_the_end(certificates, monkeypatch):
     assert all(0 < done <= total for done, total in heard)
 
 
+@pytest.mark.parametrize(
+    "direction",
+    [{"words": []}, {"words": ["1"]}, {"integers": "1" * 18}, {"integers": 1}, {"floats": [1.0]}],
+)
+def test_a_direction_is_a_list_of_numbers_in_words(direction, certificates):
+    document = to_document(certificates["twins"]) | {"direction": direction}
+    with pytest.raises(FileFormatError, match="direction"):
+        from_document(document | {"seal": seal(document)})
+
+
 def test_of_fewer_rows_than_dimensions_no_direction_is_needed(certificates):
     few, flat = (
         replace(certificates[name], evidence=None, given_direction=None) for name in ("few", "flat")

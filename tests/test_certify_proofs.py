@@ -151,3 +151,14 @@ def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch, definite_eno
     monkeypatch.setattr(spectrum, "DENSE_SIZE", 20)
     assert spectrum.extremes(matrix) == pytest.approx((values[0], 2.0), rel=1e-6)
     assert spectrum.largest(matrix) == pytest.approx(2.0, rel=1e-6)
+
+
+def test_unseen_directions_of_moments_are_those_of_their_matrix():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4, 2)) @ rng.standard_normal((2, 3)) * [1.0, 1.0, 100.0]
+    evidence = pa.certify(statistics=pa.Moments(3).update(X)).evidence
+    basis, gram = evidence.null_basis, evidence.gram
+    assert basis.shape == (18, 12)
+    vectors = basis / gram.scale[:, None]
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(12), atol=1e-12)
+    assert np.abs(gram.scaled(gram.scale) @ vectors).max() < 1e-12
