@@ -335,6 +335,17 @@ def test_centre_at_its_limits():
         assert (after == 0) == (int(before) % PRIME == 0)
 
 
+def test_rows_of_any_length_are_centred():
+    values = np.arange(80_000.0).reshape(2, 40_000) * PRIME
+    values += np.arange(2)[:, None]
+    centre(values, PRIME)
+    np.testing.assert_array_equal(values, np.broadcast_to([[0.0], [1.0]], values.shape))
+
+
+def test_a_coordinate_of_zeros_has_no_bits():
+    assert integer_bits(exact_batch(np.array([[[0.0, 0.25], [0.0, 0.125]]]))) == (3, 2)
+
+
 def test_products_of_the_largest_residues_are_exact():
     rng = np.random.default_rng(9)
     left = rng.choice([-1.0, 1.0], (3, 5000)) * (PRIME // 2 + 2)
