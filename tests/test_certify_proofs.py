@@ -7,10 +7,13 @@ import pytest
 
 import polyattn as pa
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.roads.unseen import effect_if_unseen
+from polyattn.certify.roads.unseen import _movements, effect_if_unseen
 from polyattn.certify.verified import definite, orthogonal, spectrum
 from polyattn.certify.verified.gram import Gram, gram_of_statistics
-from polyattn.certify.verified.rounding import gamma, gram_error
+from polyattn.certify.verified.rounding import feature_depth, gamma, gram_error
+from polyattn.certify.verified.triangle import normalised_pieces
+from polyattn.features.pairs import unfold_coef
+from polyattn.reference.features import cubic_features
 
 
 def evidence_of(X):
@@ -162,3 +165,45 @@ def test_unseen_directions_of_moments_are_those_of_their_matrix():
     vectors = basis / gram.scale[:, None]
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(12), atol=1e-12)
     assert np.abs(gram.scaled(gram.scale) @ vectors).max() < 1e-12
+
+
+@pytest.mark.parametrize(("operations", "error"), [(2**51, 1 / 3), (2**50, 1 / 7), (2**52, np.inf)])
+def test_the_error_of_many_operations(operations, error):
+    """k u / (1 - k u), and nothing is known from k u = 1/2 on."""
+    assert gamma(operations) == pytest.approx(error, rel=1e-15)
+
+
+def test_the_size_of_features_whose_rows_are_of_size_one(generic):
+    size = 0.0
+    for sequence in np.random.default_rng(0).standard_normal((90, 4, 3)):
+        G, x = sequence.T @ sequence, sequence[-1]
+        G, x = (part / 2.0 ** np.frexp(np.abs(part).max())[1] for part in (G, x))
+        pairs = [(j, k) for j in range(3) for k in range(j, 3)]
+        sizes = [G[j, j] * G[k, k] * x[l] ** 2 for j, k in pairs for l in range(3)]  # noqa: E741
+        size += float(generic.triangle.scale**2 @ sizes)
+    assert generic.triangle.feature_size == pytest.approx(np.sqrt(size), rel=1e-12)
+
+
+def test_the_bound_of_an_effect_holds_all_that_may_round(flat):
+    direction = flat.null_basis[:, 0]
+    least = 0.0
+    for pairs, queries in normalised_pieces(flat.rows, flat.space):
+        phi = np.abs(flat.space.features(pairs, queries))
+        sizes = gamma(feature_depth(4)) * flat.space.magnitudes(pairs, queries)
+        least += np.sum((np.abs(direction) @ (sizes + gamma(18) * phi)) ** 2)
+    assert effect_if_unseen(flat, direction, lambda: False) >= np.sqrt(least)
+
+
+def test_movements_are_derivatives():
+    """Of one token alone the output is a cubic form f, and moves by sum |x_j df/dx_j|."""
+    rng = np.random.default_rng(0)
+    direction, x, step = rng.standard_normal(18), rng.standard_normal(3), 1e-6
+
+    def output(token):
+        return direction @ cubic_features(np.outer(token, token), token)
+
+    slopes = [(output(x + h) - output(x - h)) / (2 * step) for h in step * np.eye(3)]
+    pairs = np.outer(x, x)[np.triu_indices(3)]
+    forms = unfold_coef(direction.reshape(1, -1, 3))[0]
+    moved = _movements(forms, pairs[:, None], x[:, None], np.ones(3, dtype=bool))
+    assert moved[0] == pytest.approx(np.sum(np.abs(slopes * x)), rel=1e-6)
