@@ -251,6 +251,15 @@ def test_what_is_lost_unless_a_tolerance_is_given(noise, absorbed):
     assert found.lost <= 1e-10
 
 
+@pytest.mark.parametrize(("size", "n_heads"), [(0.5, 1), (1.5, 2)])
+def test_a_head_just_above_the_tolerance_is_one_more(size, n_heads):
+    large, small = planted(4, 3, 1), planted(4, 3, 1, seed=1)
+    small *= 1e-6 * size * np.linalg.norm(large) / np.linalg.norm(small)
+    found = compress(large + small, tolerance=1e-6)
+    assert found.n_heads == n_heads
+    assert found.lost <= 1e-6
+
+
 def test_numbers_of_heads_are_tried_from_below(monkeypatch):
     tried, module = [], import_module("polyattn.heads.compress")  # the function has its name
     monkeypatch.setattr(module, "fewest", lambda _, ladder, *__: tried.append(ladder))

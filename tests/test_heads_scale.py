@@ -5,7 +5,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.heads import GramScale, SampleScale, best_heads, compress, factor
-from polyattn.heads.data_scale import SAMPLE_NUMBERS, Units
+from polyattn.heads.data_scale import SAMPLE_NUMBERS, Units, _exponents
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -182,6 +182,14 @@ def test_units_are_those_of_the_coordinates():
     rows = Rows.build(X, None, "last", False)
     for data in (SampleScale.of(rows), GramScale.of(Moments.of(rows))):
         require_units(Units.of_inputs(data, 2))
+
+
+@pytest.mark.parametrize("factor_of_all", [3.0, 0.7, 1e-30])
+def test_a_common_factor_changes_no_unit(factor_of_all):
+    powers = np.random.default_rng(0).lognormal(0.0, 5.0, 200)
+    plain = _exponents(powers)
+    assert plain.max() == 0
+    np.testing.assert_array_equal(_exponents(factor_of_all * powers), plain)
 
 
 def require_units(units):
