@@ -65,7 +65,7 @@ def test_error_bars_are_those_of_the_dense_jacobian(mode):
     task = pa.data.planted_softmax(60, 3, 3, 2, n_heads=2, mode=mode, random_state=1)
     examples = examples_of(task.X, task.Y, mode)
     here = polish(examples, np.random.default_rng(2).standard_normal((2, 3, 3)) / 3).projection
-    bars = uncertainty(examples, here, 0.1, visible(examples))
+    bars = uncertainty(examples, here, 0.1)
     attn, value = dense_deviations(examples, here, mode)
     np.testing.assert_allclose(bars.attn, 0.1 * attn, rtol=1e-6)
     np.testing.assert_allclose(bars.value, 0.1 * value, rtol=1e-6)
@@ -77,7 +77,7 @@ def test_heads_that_are_equal_have_no_finite_error():
     task = pa.data.planted_softmax(60, 3, 3, random_state=1)
     examples = examples_of(task.X, task.Y)
     twice = project(examples, np.repeat(task.layer.attn, 2, axis=0))
-    assert np.all(np.isinf(uncertainty(examples, twice, 1e-9, visible(examples)).attn_error))
+    assert np.all(np.isinf(uncertainty(examples, twice, 1e-9).attn_error))
 
 
 def test_error_bars_of_values_are_right():
@@ -168,7 +168,6 @@ def test_visible_directions():
     X[:, :, 2] = 1.0
     seen = visible(examples_of(X, X))
     assert (round(np.trace(seen.queries)), round(np.trace(seen.keys)), seen.rank) == (5, 4, 20)
-    assert seen.basis().shape == (25, 20)
     np.testing.assert_allclose(seen.part(np.ones((1, 5, 5)))[0, :, 2], 0.0, atol=1e-12)
     flat = rng.standard_normal((30, 4, 2)) @ rng.standard_normal((2, 5))
     assert visible(examples_of(flat, flat)).rank == 4

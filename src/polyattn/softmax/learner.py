@@ -103,14 +103,14 @@ def _result(
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
-    bars = judge.error_bars(projection, fit, search.visible)
+    bars = search.error_bars(found)
     attn_std, value_std = units.restore(bars.attn, bars.value)
     pairs = interchangeable_pairs(
         projection.attn, projection.value, search.training.queries(), max(ALIKE, bars.noticeable)
     )
     outcome = describe(fit, bars, len(judge.held_out), found.notes, pairs)
     # That residuals are noise is settled only at the end of the search.
-    if stopped_by and (fit.kind == "noise" or outcome.name != "recovered"):
+    if stopped_by and (fit.noisy or outcome.name != "recovered"):
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
     return LearnedSoftmax(
         layer=SoftmaxAttention(*units.restore(projection.attn, projection.value), mode),
