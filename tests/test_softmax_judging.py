@@ -154,8 +154,11 @@ def test_the_judge_takes_what_is_exact_and_refuses_what_is_not():
     assert judge.fit(right).kind == "exact"
     off = project(training, 1.001 * right.attn)
     assert not judge.fit(off).explained
+    # Far smaller than the noise that was declared: that is no noise of this size.
     declared = Judge(training, held_out, 2.0**-53, 10.0)
-    assert declared.fit(off).kind == "declared"
+    assert declared.fit(off).below_declared
+    assert not declared.fit(off).explained
+    assert declared.fit(right).kind == "exact"
 
 
 # What cannot be seen ---------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from polyattn.random_state import RandomState, require_generator
 from polyattn.sequences import Sequences
 from polyattn.softmax.counting import find_heads
 from polyattn.softmax.deadline import OutOfTime, until
-from polyattn.softmax.door import admit
+from polyattn.softmax.door import Admitted, admit
 from polyattn.softmax.examples import Units, prepare
+from polyattn.softmax.identifiability.token_span import hidden_directions
 from polyattn.softmax.identifiability.two_valued import ALIKE, interchangeable_pairs
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.outcome import describe, stopped
@@ -95,11 +96,11 @@ def learn_softmax(
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
             found = search.judged(watch.best or best, watch.last)
-        return _result(found, search, units, data.mode, why)
+        return _result(found, search, units, data, why)
 
 
 def _result(
-    found: Found, search: Search, units: Units, mode: str, stopped_by: str
+    found: Found, search: Search, units: Units, data: Admitted, stopped_by: str
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
@@ -108,12 +109,15 @@ def _result(
     pairs = interchangeable_pairs(
         projection.attn, projection.value, search.training.queries(), max(ALIKE, bars.noticeable)
     )
-    outcome = describe(fit, bars, len(judge.held_out), found.notes, pairs)
+    layer = SoftmaxAttention(*units.restore(projection.attn, projection.value), data.mode)
+    gaps = hidden_directions(layer, data.batch) if bars.n_open else []
+    notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
+    outcome = describe(fit, bars, len(judge.held_out), notes, pairs)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
     return LearnedSoftmax(
-        layer=SoftmaxAttention(*units.restore(projection.attn, projection.value), mode),
+        layer=layer,
         outcome=outcome,
         validation_error=fit.validation_error,
         training_error=projection.error,

@@ -112,10 +112,15 @@ def _condition(projection: Projection) -> float:
 
 
 def _column_sizes(equations: NormalEquations) -> Matrix:
-    """Lengths (P,) of the columns of J, before values are eliminated; 1 for a zero column."""
-    followed = equations.followed.reshape(len(equations.hessian), -1)
-    squares = np.diag(equations.hessian) + np.sum(followed**2, axis=1)
-    return np.sqrt(np.where(squares > 0, squares, 1.0))
+    """Lengths (P,) of the columns of J before values are eliminated, none of them zero.
+
+    Columns that are rounding beside others of the same head stay small in these units.
+    """
+    hidden = np.sum(equations.followed**2, axis=2)
+    squares = np.maximum(np.diag(equations.hessian).reshape(hidden.shape) + hidden, 0.0)
+    largest = squares.max(axis=1, keepdims=True)
+    squares = np.maximum(squares, EPS * np.where(largest > 0, largest, 1.0))
+    return np.asarray(np.sqrt(squares).ravel())
 
 
 def _inverse_root(equations: NormalEquations, condition: float) -> tuple[Matrix, Matrix]:
