@@ -25,7 +25,8 @@ from polyattn.softmax.examples import Units, prepare
 from polyattn.softmax.identifiability.token_span import hidden_directions
 from polyattn.softmax.identifiability.two_valued import ALIKE, interchangeable_pairs
 from polyattn.softmax.judging.judge import Judge
-from polyattn.softmax.outcome import describe, stopped
+from polyattn.softmax.judging.probe import open_on_generic_inputs
+from polyattn.softmax.outcome import describe, doubts_of_inputs, stopped
 from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.roads import Found, Search, uniform
 from polyattn.softmax.watch import Callback, Watch
@@ -112,7 +113,12 @@ def _result(
     layer = SoftmaxAttention(*units.restore(projection.attn, projection.value), data.mode)
     gaps = hidden_directions(layer, data.batch) if bars.n_open else []
     notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
-    outcome = describe(fit, bars, len(judge.held_out), notes, pairs)
+    doubts = doubts_of_inputs(
+        judge.n_distinct_equations(found.n_heads),
+        judge.n_unknowns(found.n_heads),
+        redundant=bars.n_open > 0 and open_on_generic_inputs(projection),
+    )
+    outcome = describe(fit, bars, len(judge.held_out), notes, pairs, doubts)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from polyattn.softmax.door import LEAST_EQUATIONS
 from polyattn.softmax.judging.judge import Fit
 from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.solve.outcome import Outcome
@@ -43,8 +44,13 @@ def describe(
     n_held_out: int,
     notes: tuple[str, ...],
     interchangeable: list[tuple[int, int]],
+    doubts: list[str],
 ) -> Outcome:
-    """The outcome of a search that ended by itself."""
+    """The outcome of a search that ended by itself.
+
+    ``interchangeable`` are pairs of heads that others could replace on these tokens, ``doubts``
+    reasons why the examples do not determine the heads.
+    """
     n_heads = len(bars.attn)
     heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
     if fit.below_declared:
@@ -61,11 +67,12 @@ def describe(
             f"coordinate that takes two opposite values only, as other coordinates do.{extra}",
             "On such tokens the function is right; tokens of more values would settle the heads.",
         )
-    if not fit.well_determined(bars):
+    doubts = [*_doubts(fit, bars), *doubts]
+    if doubts:
         return Outcome(
             "ill_determined",
             f"A layer of {heads} explains the held-out examples, but they do not determine it: "
-            f"{_doubt(fit, bars)}.{extra}",
+            f"{doubts[0]}.{extra}",
             "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
         )
     if bars.n_open:
@@ -107,13 +114,28 @@ def _agreement(fit: Fit, n_held_out: int) -> str:
     )
 
 
-def _doubt(fit: Fit, bars: Uncertainty) -> str:
-    """Why heads that explain the examples are not determined by them."""
+def doubts_of_inputs(n_equations: int, n_unknowns: int, redundant: bool) -> list[str]:
+    """Why inputs do not determine heads: too few that differ, or heads that none tells apart."""
+    doubts = []
+    if n_equations < n_unknowns * LEAST_EQUATIONS:
+        doubts.append(
+            f"inputs that differ give {n_equations} numbers for {n_unknowns} unknowns, so other "
+            "heads may explain them as well"
+        )
+    if redundant:
+        doubts.append("heads are so nearly equal, or so small, that no input tells them apart")
+    return doubts
+
+
+def _doubts(fit: Fit, bars: Uncertainty) -> list[str]:
+    """Why heads that explain the examples are uncertain in directions that these show."""
+    if fit.well_determined(bars):
+        return []
     if not fit.converged:
-        return f"descent crept to an error of {fit.validation_error:.1e} and no further"
+        return [f"descent crept to an error of {fit.validation_error:.1e} and no further"]
     if not fit.all_needed:
-        return "one head fewer explains as much, up to the noise"
-    return f"attn or value of a head is uncertain by {100 * bars.in_determined:.2g} %"
+        return ["one head fewer explains as much, up to the noise"]
+    return [f"attn or value of a head is uncertain by {100 * bars.in_determined:.2g} %"]
 
 
 def _open(bars: Uncertainty) -> str:

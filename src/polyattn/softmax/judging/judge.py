@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from polyattn.softmax.door import LEAST_EQUATIONS
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
 from polyattn.softmax.judging.structure import STRUCTURES, structure_scores
@@ -36,8 +37,10 @@ MOST_EXACT_ERROR, MOST_NOISY_ERROR = 1e-4, 0.5
 # A declared noise fits residuals down to this part of it: nobody knows noise more exactly.
 LEAST_OF_DECLARED = 0.9
 
-# Targets are computed with this many roundings, which do not average out.
-TARGET_ROUNDINGS = 8.0
+# Error bars rest on errors of at least this many roundings of float64 and, of exact heads, of the
+# targets: rounding is no independent noise.  It repeats where sequences do, and that of float64,
+# which is also made in descent, does not average out over examples at all.
+COMPUTED_ROUNDINGS, TARGET_ROUNDINGS = 16.0, 4.0
 
 # Above this share of the targets a residual is not called noise unless the caller said so.
 MOST_NOISE = 0.5
@@ -103,6 +106,12 @@ class Judge:
         d, e = self.training.n_dims, self.training.n_outputs
         return n_heads * d * (d + e)
 
+    def n_distinct_equations(self, n_heads: int) -> int:
+        """Target numbers of inputs that differ, counted as far as ``n_heads`` heads need them."""
+        needed = LEAST_EQUATIONS * self.n_unknowns(n_heads)
+        n_outputs = self.training.n_outputs
+        return n_outputs * self.training.n_distinct_rows(int(np.ceil(needed / n_outputs)))
+
     def fit(self, projection: Projection) -> Fit:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
         held_out = residuals(self.held_out, projection)
@@ -129,13 +138,18 @@ class Judge:
 
     def error_bars(self, projection: Projection, fit: Fit) -> Uncertainty:
         """Standard deviations of the parameters, from the size of the residuals."""
-        return uncertainty(self.training, projection, fit.sigma)
+        n_equations = self.training.n_rows * self.training.n_outputs
+        averaged = n_equations / self.n_unknowns(len(projection.attn))
+        share = COMPUTED_ROUNDINGS * float(np.finfo(np.float64).eps * np.sqrt(max(averaged, 1.0)))
+        if fit.kind == "exact":
+            share = max(share, TARGET_ROUNDINGS * self.rounding)
+        rounding = share * float(np.sqrt(self.training.power / n_equations))
+        return uncertainty(self.training, projection, max(fit.sigma, rounding))
 
     def _sigma(self, training: Residuals, n_unknowns: int) -> float:
         n_equations = training.values.size
         freedom = max(n_equations - n_unknowns, 1)
-        eps = float(np.finfo(np.float64).eps)
-        rounding = TARGET_ROUNDINGS * eps * training.size_of_targets / np.sqrt(n_equations)
+        rounding = np.finfo(np.float64).eps * training.size_of_targets / np.sqrt(n_equations)
         return float(max(np.sqrt(training.power / freedom), rounding))
 
     def _beyond_declared(self, held_out: Residuals, n_unknowns: int) -> float:

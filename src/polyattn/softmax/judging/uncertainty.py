@@ -42,7 +42,7 @@ TOUCHED = 1e-3
 SMALL_ATTENTION = 0.1
 
 # No matrix is claimed to be more exact than this: rounding does not average out over examples.
-FINEST = 16 * EPS
+FINEST = 64 * EPS
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,16 @@ class Uncertainty:
         return self.attn.size + self.value.size
 
 
-def uncertainty(examples: Examples, projection: Projection, sigma: float) -> Uncertainty:
+def uncertainty(
+    examples: Examples, projection: Projection, sigma: float, roundings: float = ROUNDINGS
+) -> Uncertainty:
     """Error bars at a projection for residuals of standard deviation ``sigma``.
 
+    A direction is open where its effect is below so many ``roundings``.
     Cost: one factorisation of the Hessian, O((m d^2)^3).
     """
     equations = normal_equations(examples, projection)
-    roots, left_open = _inverse_root(equations, _condition(projection))
+    roots, left_open = _inverse_root(equations, roundings * EPS * _condition(projection))
     attn = sigma * np.sqrt(np.sum(roots**2, axis=1)).reshape(projection.attn.shape)
     value = sigma * np.sqrt(_value_variances(projection, equations.followed, roots))
     errors = (
@@ -123,14 +126,13 @@ def _column_sizes(equations: NormalEquations) -> Matrix:
     return np.asarray(np.sqrt(squares).ravel())
 
 
-def _inverse_root(equations: NormalEquations, condition: float) -> tuple[Matrix, Matrix]:
+def _inverse_root(equations: NormalEquations, rounding: float) -> tuple[Matrix, Matrix]:
     """R (P, rank) with R R^T the inverse of the Hessian, and directions (P, .) left open.
 
     Open directions are orthonormal in units of the columns of J.
     """
     sizes = _column_sizes(equations)
     scaled = equations.hessian / sizes / sizes[:, None]
-    rounding = ROUNDINGS * EPS * condition
     try:
         lower = cholesky(scaled, lower=True, check_finite=False)
     except LinAlgError:
