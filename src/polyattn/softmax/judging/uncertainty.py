@@ -8,6 +8,9 @@ Residuals of standard deviation sigma give the least-squares estimate the covari
 to first order: J_perp = (1 - Z Z^+) J is the Jacobian with the values eliminated, whose Gram
 matrix is the Hessian of the last step.  With normal noise this is the Cramér–Rao bound.
 
+Where descent has not come to rest, the step to the minimum of the linearised problem is a part of
+the error as well.
+
 A change of parameters that the examples do not show has no variance at all: it is *open*.  These
 are the null vectors of the Hessian, with the values that follow them, and those of Z.  Heads that
 are distinct and not idle have no open direction on generic real inputs, so an open one is a gap
@@ -40,6 +43,10 @@ TOUCHED = 1e-3
 
 # Attention smaller than this in scaled units is judged by its absolute error.
 SMALL_ATTENTION = 0.1
+
+# Heads that have not come to rest are this many steps away at most: near a double root, where two
+# heads are nearly equal, each step goes half of the way.
+STEPS_LEFT = 4.0
 
 # No matrix is claimed to be more exact than this: rounding does not average out over examples.
 FINEST = 64 * EPS
@@ -90,8 +97,13 @@ def uncertainty(
     """
     equations = normal_equations(examples, projection)
     roots, left_open = _inverse_root(equations, roundings * EPS * _condition(projection))
-    attn = sigma * np.sqrt(np.sum(roots**2, axis=1)).reshape(projection.attn.shape)
-    value = sigma * np.sqrt(_value_variances(projection, equations.followed, roots))
+    left = STEPS_LEFT * (roots @ (roots.T @ equations.gradient))[:, None]
+    attn = np.hypot(sigma * np.linalg.norm(roots, axis=1), left[:, 0])
+    attn = attn.reshape(projection.attn.shape)
+    own = np.sum(projection.whitening**2, axis=1)[:, None]
+    moved = _value_squares(projection, equations.followed, roots)
+    squares = sigma**2 * (own + moved) + _value_squares(projection, equations.followed, left)
+    value = np.sqrt(squares).reshape(projection.value.shape)
     errors = (
         _relative(attn, projection.attn, SMALL_ATTENTION),
         _relative(value, projection.value, np.finfo(float).tiny),
@@ -159,28 +171,23 @@ def _open_parameters(
     touched = np.linalg.norm(hidden, axis=1)[:, None] > TOUCHED
     # Values that follow an open direction of attn, in units of the columns of Z.
     moves = left_open / _column_sizes(equations)[:, None]
-    follow = whitening @ _along(equations.followed, moves, rank).transpose(1, 0, 2)
-    squares = np.sum(follow**2, axis=2).T
+    squares = _value_squares(projection, equations.followed, moves)
     lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
     followed = np.sqrt(squares) * lengths[:, None] > TOUCHED
     open_value = (touched | followed).reshape(n_heads, n_dims, n_outputs)
     return open_attn, open_value, left_open.shape[1] + hidden.shape[1] * n_outputs
 
 
-def _along(followed: Matrix, vectors: Matrix, rank: int) -> Matrix:
-    """Q^T J vectors (rank, e, .): what values follow, in the orthonormal basis of Z."""
-    moved = followed.reshape(-1, followed.shape[2]).T @ vectors
-    return moved.reshape(rank, followed.shape[2] // rank, vectors.shape[1])
+def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> Matrix:
+    """Sums of squares (m d, e) over changes of attn (P, .) of how values follow them, Z^+ J moves.
 
-
-def _value_variances(projection: Projection, followed: Matrix, vectors: Matrix) -> Matrix:
-    """Diagonals of (Z^T Z)^-1 and of B H^-1 B^T, shape (m, d, e)."""
+    Z^+ J = whitening (Q^T J), where Q is the orthonormal basis of Z.
+    """
     whitening = projection.whitening
-    own = np.sum(whitening**2, axis=1)[:, None]
-    # Z^+ J = whitening (Q^T J): through the directions of attn that are known.
-    moved = _along(followed, vectors, whitening.shape[1])
-    by_output = [np.sum((whitening @ part) ** 2, axis=1) for part in moved.transpose(1, 0, 2)]
-    return (own + np.stack(by_output, axis=1)).reshape(projection.value.shape)
+    rank, n_outputs = whitening.shape[1], projection.value.shape[2]
+    along = followed.reshape(len(moves), rank * n_outputs).T @ moves
+    by_output = along.reshape(rank, n_outputs, moves.shape[1]).transpose(1, 0, 2)
+    return np.stack([np.sum((whitening @ part) ** 2, axis=1) for part in by_output], axis=1)
 
 
 def _relative(deviation: Matrix, heads: Matrix, least: float) -> Matrix:
