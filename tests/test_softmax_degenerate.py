@@ -16,7 +16,7 @@ import pytest
 import polyattn as pa
 
 N_SEEDS = 20
-LINE_OF_CLAIM = 3.0
+MOST_BARS = 3.0
 
 
 @dataclass
@@ -169,25 +169,26 @@ def is_exact(found: pa.LearnedSoftmax) -> bool:
     return found.validation_error < 1e-9
 
 
-def claim(kind: Callable[[int], Problem], seed: int) -> tuple[pa.LearnedSoftmax, float]:
+def claim(
+    kind: Callable[[int], Problem], seed: int, max_seconds: float | None
+) -> tuple[pa.LearnedSoftmax, float]:
     """What was learned, and how many bars a claim is off; 0 where nothing is claimed."""
     problem = kind(seed)
     found = pa.learn_softmax(
-        problem.X, problem.Y, problem.n_heads, noise=problem.noise, max_seconds=15
+        problem.X, problem.Y, problem.n_heads, noise=problem.noise, max_seconds=max_seconds
     )
     return found, bars_off(found, problem) if found.recovered else 0.0
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_claims_hold_on_degenerate_inputs(kind):
-    for seed in (0, 1):
-        found, off = claim(kind, seed)
-        assert off <= LINE_OF_CLAIM, found.outcome
+    found, off = claim(kind, 0, max_seconds=3)
+    assert off <= MOST_BARS, found.outcome
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_no_claim_of_two_hundred_is_beyond_three_bars(kind):
     for seed in range(100, 100 + N_SEEDS):
-        found, off = claim(kind, seed)
-        assert off <= LINE_OF_CLAIM, (seed, str(found.outcome))
+        found, off = claim(kind, seed, max_seconds=30)
+        assert off <= MOST_BARS, (seed, str(found.outcome))

@@ -11,12 +11,14 @@ from polyattn.softmax.identifiability.two_valued import interchangeable_pairs
 from polyattn.softmax.judging import Judge
 from polyattn.softmax.judging.redundancy import smaller_heads, visible
 from polyattn.softmax.judging.residuals import (
+    ALARM,
     Residuals,
     alarms,
     gain_score,
     noise_scores,
     residuals,
 )
+from polyattn.softmax.judging.structure import structure_scores
 from polyattn.softmax.judging.uncertainty import uncertainty
 from polyattn.softmax.polish import polish, project
 from polyattn.targets import as_targets
@@ -202,3 +204,81 @@ def test_only_pairs_with_another_coordinate_to_use_are_interchangeable():
     assert interchangeable_pairs(layer.attn, layer.value, alone) == []
     generic = pa.data.hard_softmax_layer("same_value", 5, 3, 2.0)
     assert interchangeable_pairs(generic.attn, generic.value, boolean) == []
+
+
+# Functions that are no noise -------------------------------------------------------------------
+
+
+def scaled(X, Y, attn):
+    """Examples of full mode, and heads in their units."""
+    batch = as_batch(X)
+    rows = as_targets(Y, batch, "full")
+    examples, units = prepare(batch, rows, "full", np.random.default_rng(0))
+    exponents = units.of_tokens[:, None] + units.of_tokens
+    return examples, np.ldexp(attn, exponents)
+
+
+def structured(extra, noise=0.02, tokens="boolean"):
+    """Scores of the right heads on targets to which something was added, and of plain ones."""
+    task = pa.data.planted_softmax(300, 4, 4, n_heads=2, tokens=tokens, random_state=3)
+    rng = np.random.default_rng(3)
+    noisy = task.Y + noise * rng.standard_normal(task.Y.shape)
+    scores = []
+    for Y in (noisy, noisy + extra(task.X, task.Y)):
+        examples, attn = scaled(task.X, Y, task.layer.attn)
+        here = polish(examples, attn, 10).projection
+        left = residuals(examples, here)
+        sigma = np.sqrt(left.power / (left.values.size - here.attn.size - here.value.size))
+        scores.append(structure_scores(examples, left, here, sigma))
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "tokens"),
+    [
+        ("linear", lambda X, _: 0.05 * X, "boolean"),
+        ("linear", lambda X, _: 0.05 * np.roll(X.mean(axis=1, keepdims=True), 1), "boolean"),
+        ("products", lambda X, _: 0.05 * X * np.roll(X, 1, axis=2), "boolean"),
+        ("curves", lambda X, _: 0.1 * np.tanh(X), "gaussian"),
+        ("bends", lambda _, Y: 0.1 * np.tanh(3 * Y), "gaussian"),
+    ],
+)
+def test_a_function_of_the_input_fails_the_test_made_for_it(name, extra, tokens):
+    plain, spoiled = structured(extra, tokens=tokens)
+    assert spoiled[name] > ALARM
+    assert max(plain.values()) < ALARM
+
+
+def test_noise_of_any_distribution_passes_the_tests_for_structure():
+    task = pa.data.planted_softmax(100, 4, 4, n_heads=2, random_state=5)
+    raised = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        draw = (rng.standard_t(5, task.Y.shape), rng.choice([-1.0, 1.0], task.Y.shape))[seed % 2]
+        examples, attn = scaled(task.X, task.Y + 0.05 * draw, task.layer.attn)
+        here = project(examples, attn)
+        left = residuals(examples, here)
+        scores = structure_scores(examples, left, here, np.sqrt(left.power / left.values.size))
+        raised += max(scores.values()) > ALARM
+    assert raised <= 1
+
+
+def test_residuals_below_the_declared_noise_are_judged_without_it():
+    task = pa.data.planted_softmax(300, 4, 4, n_heads=2, noise=0.02, random_state=6)
+    found = pa.learn_softmax(task.X, task.Y, 2, noise=0.2)
+    assert found.recovered
+    assert "smaller than the noise that was declared" in str(found.outcome)
+    above_the_signal = pa.learn_softmax(task.X, task.Y, 1, noise=3.0, method="moments")
+    assert not above_the_signal.recovered, above_the_signal.outcome
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-9])
+def test_heads_that_noise_does_not_tell_apart_are_not_claimed(gap):
+    task = pa.data.planted_softmax(300, 4, 4, n_heads=2, random_state=7)
+    attn = np.stack([task.layer.attn[0], task.layer.attn[0] + gap * task.layer.attn[1]])
+    close = pa.SoftmaxAttention(attn, task.layer.value)
+    rng = np.random.default_rng(7)
+    for noise in (0.0, 0.037):
+        Y = close(task.X) + noise * rng.standard_normal(task.Y.shape)
+        found = pa.learn_softmax(task.X, Y, 2, noise=0.037)
+        assert not found.recovered, found.outcome

@@ -54,8 +54,8 @@ def learn_softmax_verb(
     """Recover the heads of a softmax attention layer from DATA.
 
     DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, as for fit.  Ctrl-C
-    keeps the best layer so far.  Exit code 0: recovered, the held-out check passed; 4: a layer
-    was found, but it is not the one, or that is open.
+    keeps the best layer so far.  Exit code 0: recovered, the held-out check passed and the
+    data determine every head; 4: a layer was found, but it is not the one, or that is open.
     """
     require_folder(output)
     with working("reading the data"):
@@ -95,8 +95,8 @@ def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
         "n_held_out": learned.n_held_out,
         "attn": learned.layer.attn.tolist(),
         "value": learned.layer.value.tolist(),
-        "attn_std": learned.attn_std.tolist(),
-        "value_std": learned.value_std.tolist(),
+        "attn_std": _finite(learned.attn_std),
+        "value_std": _finite(learned.value_std),
         "attn_error": _finite(learned.attn_error),
         "value_error": _finite(learned.value_error),
         "phases": [phase.to_json() for phase in learned.phases],
@@ -118,9 +118,15 @@ def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
 
 
-def _finite(errors: NDArray[np.float64]) -> list[float | None]:
-    """Numbers for JSON, which knows no infinity."""
+def _finite(errors: NDArray[np.float64]) -> list[Any]:
+    """Numbers for JSON, nested as the array is; null for infinity, which JSON does not know."""
+    if errors.ndim > 1:
+        return [_finite(part) for part in errors]
     return [float(error) if np.isfinite(error) else None for error in errors]
+
+
+def _share(error: float) -> str:
+    return f"{100 * error:.1g} %" if np.isfinite(error) else "open"
 
 
 def _heads(learned: LearnedSoftmax) -> Table:
@@ -131,8 +137,8 @@ def _heads(learned: LearnedSoftmax) -> Table:
         attn, value = learned.layer.attn[h], learned.layer.value[h]
         table.add_row(
             str(h + 1), f"{np.linalg.norm(attn):.3g}", str(np.linalg.matrix_rank(attn)),
-            f"{100 * learned.attn_error[h]:.1g} %", f"{np.linalg.norm(value):.3g}",
-            str(np.linalg.matrix_rank(value)), f"{100 * learned.value_error[h]:.1g} %",
+            _share(learned.attn_error[h]), f"{np.linalg.norm(value):.3g}",
+            str(np.linalg.matrix_rank(value)), _share(learned.value_error[h]),
         )  # fmt: skip
     return table
 

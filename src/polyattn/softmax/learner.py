@@ -63,7 +63,8 @@ def learn_softmax(
         the six phases of the paper.  ``auto``: moments, then sculpt where that fails.
     mode : "full" | "causal" | "last"
     noise : float, optional
-        Standard deviation of the targets' errors; estimated and tested when not given.
+        Standard deviation of the targets' errors; estimated and tested when not given, and when
+        residuals are smaller than it.
     max_heads : int, optional
         The most heads to look for when their number is not given.
     max_seconds : float, optional
@@ -74,8 +75,8 @@ def learn_softmax(
     Returns
     -------
     LearnedSoftmax
-        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed),
-        ``.validation_error``, ``.phases``, error bars.
+        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed and the
+        examples determine all of every head), ``.validation_error``, ``.phases``, error bars.
 
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
