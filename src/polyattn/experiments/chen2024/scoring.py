@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.data import boolean_sequences, random_sequences
-from polyattn.experiments.chen2024.attempts import Attempt, Task
+from polyattn.experiments.chen2024.attempts import Attempt, Task, finite
 from polyattn.experiments.reproduction.experiment import Gate, Row
 from polyattn.model import SoftmaxAttention, match_heads
 
