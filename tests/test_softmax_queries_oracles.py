@@ -264,6 +264,15 @@ class Interrupting:
         return self.layer(X)
 
 
+@pytest.fixture
+def signals():
+    """SIGINT raises KeyboardInterrupt, even where the suite runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("signals")
 def test_a_signal_before_any_layer_says_that_there_is_none(layer):
     for n_queries in (0, 3, 30):
         result = learn_from_queries(Interrupting(layer, n_queries), 6, batch_size=4)
@@ -272,6 +281,7 @@ def test_a_signal_before_any_layer_says_that_there_is_none(layer):
         assert "there is none" in str(result.outcome)
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("n_queries", [60, 130, 200, 240])
 def test_a_signal_keeps_the_best_layer_and_says_what_it_is(layer, n_queries):
     result = learn_from_queries(Interrupting(layer, n_queries), 6, batch_size=4)
@@ -281,6 +291,7 @@ def test_a_signal_keeps_the_best_layer_and_says_what_it_is(layer, n_queries):
     assert known in result.outcome.sentence
 
 
+@pytest.mark.usefixtures("signals")
 def test_a_signal_at_the_very_end_loses_nothing(layer, monkeypatch):
     """The check has passed; the signal comes while the result is put together."""
     calls = iter(range(100))
