@@ -186,7 +186,9 @@ def test_a_constant_coordinate_is_fixed_by_convention():
     task = pa.data.planted_softmax(200, 4, 4, n_heads=2, random_state=9)
     X = np.concatenate([task.X, np.ones((200, 4, 1))], axis=2)
     found = pa.learn_softmax(X, task.Y, 2)
-    assert found.recovered
+    assert found.outcome.name == "recovered_on_these_inputs"
+    assert "Coordinates [4] are the same in all tokens" in str(found.outcome)
+    assert "14 of 90 directions" in str(found.outcome)
     np.testing.assert_array_equal(found.layer.attn[:, :, 4] == 0.0, True)
     assert "cannot be seen" in str(found.outcome)
     inner = pa.SoftmaxAttention(found.layer.attn[:, :4, :4], found.layer.value[:, :4])

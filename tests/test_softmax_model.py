@@ -249,7 +249,7 @@ def test_verbs_take_softmax_layers(tmp_path, monkeypatch):
     np.testing.assert_array_equal(np.load("out.npy"), layer(X))
     result = LearnedSoftmax(
         layer, Outcome("recovered", "Found.", ""), 0.0, 0.0, 0.0, "moments", 36, 4,
-        layer.attn, layer.value, np.zeros(2), np.zeros(2),
+        np.abs(layer.attn), np.abs(layer.value), np.zeros(2), np.zeros(2),
     )  # fmt: skip
     pa.save(result, "learned.safetensors")
     shown = json.loads(run(cli, ["show", "learned.safetensors", "--json"]).stdout)

@@ -1,11 +1,14 @@
 """Black boxes that misbehave, budgets and interruptions: what was learned is not lost."""
 
+import signal
+
 import numpy as np
 import pytest
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.softmax.queries import learn_from_queries
+from polyattn.softmax.queries import learn_from_queries, learning
+from polyattn.softmax.queries.findings import Findings, HeadsAt
 
 
 @pytest.fixture
@@ -217,3 +220,100 @@ def test_progress_can_be_followed():
     assert result.recovered
     assert heard == sorted(heard)
     assert heard[-1] == result.n_queries
+
+
+@pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4, 1e-6])
+def test_squashed_answers_are_no_attention(layer, size):
+    result = learn_from_queries(lambda X: np.tanh(size * layer(X)) / size, 6)
+    assert result.outcome.name == "not_attention", result.outcome
+    assert "not linear" in result.outcome.sentence
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-5])
+def test_answers_with_something_added_are_no_attention(layer, share):
+    """It saturates, so that large tokens show less of it than small ones."""
+    result = learn_from_queries(lambda X: layer(X) + share * np.tanh(layer(X)), 6)
+    assert result.outcome.name == "not_attention", result.outcome
+
+
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+@pytest.mark.parametrize("n_outputs", [1, 6])
+def test_rounding_is_not_taken_for_a_bend(precision, n_outputs):
+    for seed in range(5):
+        plain = pa.data.random_softmax_layer(4, n_heads=1, n_outputs=n_outputs, random_state=seed)
+        asked = learn_from_queries(
+            lambda X, plain=plain: plain(X).astype(precision), 4, random_state=seed
+        )
+        assert asked.outcome.name != "not_attention", asked.outcome
+
+
+# Interrupts ------------------------------------------------------------------------------------
+
+
+class Interrupting:
+    """A layer whose call sends SIGINT to the process after some sequences."""
+
+    def __init__(self, layer, n_queries):
+        self.layer, self.left = layer, n_queries
+
+    def __call__(self, X):
+        self.left -= len(X)
+        if self.left < 0:
+            self.left = np.inf
+            signal.raise_signal(signal.SIGINT)
+        return self.layer(X)
+
+
+@pytest.fixture
+def signals():
+    """SIGINT raises KeyboardInterrupt, even where the suite runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_signal_before_any_layer_says_that_there_is_none(layer):
+    for n_queries in (0, 3, 30):
+        result = learn_from_queries(Interrupting(layer, n_queries), 6, batch_size=4)
+        assert result.outcome.name == "interrupted"
+        assert result.layer is None
+        assert "there is none" in str(result.outcome)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("n_queries", [60, 130, 200, 240])
+def test_a_signal_keeps_the_best_layer_and_says_what_it_is(layer, n_queries):
+    result = learn_from_queries(Interrupting(layer, n_queries), 6, batch_size=4)
+    assert result.outcome.name == "interrupted"
+    assert knows_the_sum(result, layer)
+    known = "Only the sum of the values" if result.n_heads == 1 else "known for"
+    assert known in result.outcome.sentence
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_signal_at_the_very_end_loses_nothing(layer, monkeypatch):
+    """The check has passed; the signal comes while the result is put together."""
+    calls = iter(range(100))
+    whole = learn_from_queries(layer, 6)
+    assemble = learning.assemble
+
+    def interrupted_once(findings, heads, mode):
+        if mode == "causal" and next(calls) == 0:
+            signal.raise_signal(signal.SIGINT)
+        return assemble(findings, heads, mode)
+
+    monkeypatch.setattr(learning, "assemble", interrupted_once)
+    result = learn_from_queries(layer, 6, mode="causal")
+    assert result.recovered
+    np.testing.assert_array_equal(result.layer.attn, whole.layer.attn)
+
+
+def test_a_later_attempt_does_not_lose_the_differences_of_an_earlier_one():
+    findings = Findings(bias=False)
+    at = HeadsAt(np.ones(2), np.ones((1, 2)), np.ones((1, 2)))
+    findings.heads = [at, at]
+    findings.begin()
+    assert findings.heads == []
+    findings.heads = [at]
+    assert len(findings.settled) == 2

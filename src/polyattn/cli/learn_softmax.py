@@ -54,8 +54,8 @@ def learn_softmax_verb(
     """Recover the heads of a softmax attention layer from DATA.
 
     DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, as for fit.  Ctrl-C
-    keeps the best layer so far.  Exit code 0: recovered, the held-out check passed; 4: a layer
-    was found, but it is not the one, or that is open.
+    keeps the best layer so far.  Exit code 0: recovered, the held-out check passed and the
+    data determine every head; 4: a layer was found, but it is not the one, or that is open.
     """
     require_output(output)
     with working("reading the data"):
@@ -125,6 +125,10 @@ def _finite(errors: NDArray[np.float64]) -> Any:
     return numbers.tolist()
 
 
+def _share(error: float) -> str:
+    return f"{100 * error:.1g} %" if np.isfinite(error) else "open"
+
+
 def _heads(learned: LearnedSoftmax) -> Table:
     table = Table(title="heads", title_justify="left")
     for name in ("head", "|attn|", "rank", "expected error", "|value|", "rank", "expected error"):
@@ -133,8 +137,8 @@ def _heads(learned: LearnedSoftmax) -> Table:
         attn, value = learned.layer.attn[h], learned.layer.value[h]
         table.add_row(
             str(h + 1), f"{np.linalg.norm(attn):.3g}", str(np.linalg.matrix_rank(attn)),
-            f"{100 * learned.attn_error[h]:.1g} %", f"{np.linalg.norm(value):.3g}",
-            str(np.linalg.matrix_rank(value)), f"{100 * learned.value_error[h]:.1g} %",
+            _share(learned.attn_error[h]), f"{np.linalg.norm(value):.3g}",
+            str(np.linalg.matrix_rank(value)), _share(learned.value_error[h]),
         )  # fmt: skip
     return table
 

@@ -79,7 +79,7 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
 
     @property
     def recovered_(self) -> bool:
-        """Whether the check on held-out sequences passed."""
+        """Whether the check on held-out sequences passed and the data determine every head."""
         return self._learned().recovered
 
     def fit(self, X: Sequences, y: Targets) -> Self:

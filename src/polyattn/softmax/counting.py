@@ -3,7 +3,8 @@
 Without noise any number that is enough shows the true one: what is exact and has no two equal
 heads and no idle one has the heads of the layer.  With noise every number from the true one on
 explains the held-out examples; it is the first for which another head gains nothing.  The same
-question is asked where the number was given: a residual that another head explains is no noise.
+question is asked where the number was given: a residual that another head explains is no noise,
+and a head without which as much is explained is not known.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from polyattn.softmax.judging.judge import Judge
+from polyattn.softmax.judging.redundancy import smaller_heads
 from polyattn.softmax.judging.residuals import gain_score, residuals
+from polyattn.softmax.polish import polish
 from polyattn.softmax.roads import Found, Search
 
 # A gain on held-out examples is real when it is this many standard errors.
@@ -22,6 +25,10 @@ REAL_GAIN = 3.0
 # Or when there is any, and training residuals fall by this much more than by unknowns that fit
 # noise: least squares would give 1, a search among heads gives up to 3.5 on pure noise.
 REAL_FALL = 5.0
+
+# Heads whose expected relative errors are all below this are needed: what a search fits to noise
+# explains a few times more than noise, and is uncertain by a third at least.
+SURELY_NEEDED = 0.05
 
 # Heads that may be added without a real gain before counting ends.
 PATIENCE = 2
@@ -38,9 +45,10 @@ def find_heads(search: Search, n_heads: int | None, room: int, most_heads: int) 
     if n_heads is None:
         return _counted(search, min(room, most_heads), room)
     found = with_heads(search, n_heads, FULL_EFFORT)
-    if found.fit.kind != "noise":
+    if not found.fit.noisy:
         return found
-    return _contested(search, found, room)
+    found = _contested(search, found, room)
+    return found if _as_good_with_fewer(search, found) is None else _not_all_needed(found)
 
 
 def with_heads(search: Search, n_heads: int, effort: int) -> Found:
@@ -62,12 +70,12 @@ def _counted(search: Search, most_heads: int, room: int) -> Found:
         found = _by_every_road(search, most_heads)
     elif found.fit.kind != "exact":
         found = _with_fewer(search, found)
-    while found.fit.kind == "noise" and found.n_heads < min(most_heads, room):
+    while found.fit.noisy and found.n_heads < min(most_heads, room):
         rival = search.with_one_more(found)
         if not _gains(search, found, rival):
-            return found
+            return _thinned(search, found)
         found = search.settled(rival.projection, rival.road)
-    return _contested(search, found, room) if found.fit.kind == "noise" else found
+    return _thinned(search, _contested(search, found, room)) if found.fit.noisy else found
 
 
 def _by_quickest_road(search: Search, most_heads: int) -> Found | None:
@@ -117,9 +125,36 @@ def _with_fewer(search: Search, found: Found) -> Found:
 def _contested(search: Search, found: Found, room: int) -> Found:
     """Heads whose residuals look like noise, unless one head more explains a part of them."""
     if found.n_heads + 1 > room:
-        return _refused(found, "room")
+        return _refused(found, "room") if found.fit.kind == "noise" else found
     rival = search.with_one_more(found)
     return _refused(found, "more_heads") if _gains(search, found, rival) else found
+
+
+def _thinned(search: Search, found: Found) -> Found:
+    """Fewer heads where these explain as much; the number was not given."""
+    while (fewer := _as_good_with_fewer(search, found)) is not None:
+        if not fewer.fit.explained:
+            return _not_all_needed(found)
+        found = fewer
+    return found
+
+
+def _as_good_with_fewer(search: Search, found: Found) -> Found | None:
+    """One head fewer that explains as much as noisy heads that were found; None if all gain."""
+    if not found.fit.noisy or found.n_heads == 1:
+        return None
+    if search.error_bars(found).worst <= SURELY_NEEDED:
+        return None
+    for attn, _ in smaller_heads(found.projection):
+        rest = polish(search.training, attn, on_step=search.watch).projection
+        fewer = search.judged(rest, found.road)
+        if not _gains(search, fewer, found):
+            return fewer
+    return None
+
+
+def _not_all_needed(found: Found) -> Found:
+    return replace(found, fit=replace(found.fit, all_needed=False))
 
 
 def _refused(found: Found, reason: str) -> Found:

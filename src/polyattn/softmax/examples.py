@@ -102,6 +102,22 @@ class Examples:
         """The sum of the squared targets."""
         return float(sum(np.vdot(group.targets, group.targets) for group in self.groups))
 
+    def n_distinct_rows(self, most: int) -> int:
+        """How many predicted positions differ in the query or in what it attends to, up to most.
+
+        The order of the tokens does not count: no output depends on it.
+        """
+        found: set[tuple[bytes, bytes]] = set()
+        for group in self.groups:
+            for keys, queries in zip(group.keys, group.queries, strict=True):
+                for row, query in enumerate(queries):
+                    if len(found) >= most:
+                        return most
+                    there = keys if group.hidden is None else keys[~group.hidden[row]]
+                    ordered = there[np.lexsort(there.T)]
+                    found.add((query.tobytes(), ordered.tobytes()))
+        return len(found)
+
     def blocks(self, n_rows: int) -> Iterator[Block]:
         """All examples in pieces of about ``n_rows`` predicted positions."""
         for group in self.groups:

@@ -19,11 +19,13 @@ from polyattn.random_state import RandomState, require_generator
 from polyattn.sequences import Sequences
 from polyattn.softmax.counting import find_heads
 from polyattn.softmax.deadline import OutOfTime, until
-from polyattn.softmax.door import admit
+from polyattn.softmax.door import Admitted, admit
 from polyattn.softmax.examples import Units, prepare
+from polyattn.softmax.identifiability.token_span import hidden_directions
 from polyattn.softmax.identifiability.two_valued import ALIKE, interchangeable_pairs
 from polyattn.softmax.judging.judge import Judge
-from polyattn.softmax.outcome import describe, stopped
+from polyattn.softmax.judging.probe import open_on_generic_inputs
+from polyattn.softmax.outcome import describe, doubts_of_inputs, stopped
 from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.roads import Found, Search, uniform
 from polyattn.softmax.watch import Callback, Watch
@@ -57,7 +59,8 @@ def learn_softmax(
         the six phases of the paper.  ``auto``: moments, then sculpt where that fails.
     mode : "full" | "causal" | "last"
     noise : float, optional
-        Standard deviation of the targets' errors; estimated and tested when not given.
+        Standard deviation of the targets' errors; estimated and tested when not given, and when
+        residuals are smaller than it.
     max_heads : int, optional
         The most heads to look for when their number is not given.
     max_seconds : float, optional
@@ -68,8 +71,8 @@ def learn_softmax(
     Returns
     -------
     LearnedSoftmax
-        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed),
-        ``.validation_error``, ``.phases``, error bars.
+        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed and the
+        examples determine all of every head), ``.validation_error``, ``.phases``, error bars.
 
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
@@ -91,25 +94,33 @@ def learn_softmax(
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
             found = search.judged(watch.best or best, watch.last)
-        return _result(found, search, units, data.mode, why)
+        return _result(found, search, units, data, why)
 
 
 def _result(
-    found: Found, search: Search, units: Units, mode: str, stopped_by: str
+    found: Found, search: Search, units: Units, data: Admitted, stopped_by: str
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
-    bars = judge.error_bars(projection, fit, search.visible)
+    bars = search.error_bars(found)
     attn_std, value_std = units.restore(bars.attn, bars.value)
     pairs = interchangeable_pairs(
         projection.attn, projection.value, search.training.queries(), max(ALIKE, bars.noticeable)
     )
-    outcome = describe(fit, bars, len(judge.held_out), found.notes, pairs)
+    layer = SoftmaxAttention(*units.restore(projection.attn, projection.value), data.mode)
+    gaps = hidden_directions(layer, data.batch) if bars.n_open else []
+    notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
+    doubts = doubts_of_inputs(
+        judge.n_distinct_equations(found.n_heads),
+        judge.n_unknowns(found.n_heads),
+        redundant=bars.n_open > 0 and open_on_generic_inputs(projection),
+    )
+    outcome = describe(fit, bars, len(judge.held_out), notes, pairs, doubts)
     # That residuals are noise is settled only at the end of the search.
-    if stopped_by and (fit.kind == "noise" or outcome.name != "recovered"):
+    if stopped_by and (fit.noisy or outcome.name != "recovered"):
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
     return LearnedSoftmax(
-        layer=SoftmaxAttention(*units.restore(projection.attn, projection.value), mode),
+        layer=layer,
         outcome=outcome,
         validation_error=fit.validation_error,
         training_error=projection.error,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from polyattn.softmax.door import LEAST_EQUATIONS
 from polyattn.softmax.judging.judge import Fit
 from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.solve.outcome import Outcome
@@ -13,6 +16,10 @@ SYMPTOMS = {
     "skew": "they are skewed",
     "sizes": "some sequences have much larger ones than others",
     "outputs": "they are correlated between outputs",
+    "linear": "they depend on the tokens",
+    "products": "they depend on products of token coordinates",
+    "curves": "they depend on the tokens by a curve that no head has",
+    "bends": "they depend on the outputs, as if these were squashed or stretched",
     "share": "they make up more than half of the targets",
     "declared": "they are larger than the noise that was declared",
     "room": "there are too few examples to see whether another head explains them",
@@ -25,16 +32,29 @@ TRY_MORE = (
 )
 
 
+BELOW_DECLARED = (
+    "The residuals are smaller than the noise that was declared; they were judged as if none had "
+    "been."
+)
+
+
 def describe(
     fit: Fit,
     bars: Uncertainty,
     n_held_out: int,
     notes: tuple[str, ...],
     interchangeable: list[tuple[int, int]],
+    doubts: list[str],
 ) -> Outcome:
-    """The outcome of a search that ended by itself."""
+    """The outcome of a search that ended by itself.
+
+    ``interchangeable`` are pairs of heads that others could replace on these tokens, ``doubts``
+    reasons why the examples do not determine the heads.
+    """
     n_heads = len(bars.attn)
     heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
+    if fit.below_declared:
+        notes = (*notes, BELOW_DECLARED)
     extra = "".join(f" {note}" for note in notes)
     if not fit.explained:
         return _unexplained(fit, heads, extra)
@@ -47,36 +67,86 @@ def describe(
             f"coordinate that takes two opposite values only, as other coordinates do.{extra}",
             "On such tokens the function is right; tokens of more values would settle the heads.",
         )
-    if not fit.well_determined(bars):
-        reason = (
-            f"attn or value of a head is uncertain by {100 * bars.worst:.2g} %"
-            if fit.converged
-            else f"descent crept to an error of {fit.validation_error:.1e} and no further"
-        )
+    doubts = [*_doubts(fit, bars), *doubts]
+    if doubts:
         return Outcome(
             "ill_determined",
             f"A layer of {heads} explains the held-out examples, but they do not determine it: "
-            f"{reason}.{extra}",
+            f"{doubts[0]}.{extra}",
             "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
+        )
+    if bars.n_open:
+        return Outcome(
+            "recovered_on_these_inputs",
+            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but the "
+            f"examples leave {_open(bars)} open. Other inputs would show them, and there this "
+            f"layer may be wrong.{extra}",
+            "On inputs like these the outputs are right. To determine the rest, add examples with "
+            "tokens that vary independently in every coordinate, in sequences of three or more.",
         )
     if fit.kind == "exact":
         return Outcome(
-            "recovered",
-            f"Recovered: {heads}. Outputs of {n_held_out} sequences that were held out agree to "
-            f"{fit.validation_error:.1e} of their size.{extra}",
-            "",
+            "recovered", f"Recovered: {heads}. {_agreement(fit, n_held_out)}.{extra}", ""
         )
-    source = "that was declared" if fit.kind == "declared" else "that the residuals show"
     return Outcome(
         "recovered",
-        f"Recovered up to noise: {heads}. On {n_held_out} held-out sequences nothing is left but "
-        f"noise {source}, {100 * fit.validation_error:.2g} % of the targets; attn and value "
-        f"of every head are expected to be right to {100 * bars.worst:.2g} %.{extra}",
+        f"Recovered up to noise: {heads}. {_agreement(fit, n_held_out)}; attn and value of every "
+        f"head are expected to be right to {100 * bars.worst:.2g} %. Heads that differ by less "
+        f"than the noise shows count as one.{extra}",
         "More examples shrink the error bars (attn_std, value_std)."
         if fit.kind == "declared"
         else "That the residuals are noise is a conclusion of tests; pass noise=... if its size "
         "is known. More examples shrink the error bars (attn_std, value_std).",
     )
+
+
+def _agreement(fit: Fit, n_held_out: int) -> str:
+    """What the held-out examples showed, without a full stop."""
+    if fit.kind == "exact":
+        return (
+            f"Outputs of {n_held_out} sequences that were held out agree to "
+            f"{fit.validation_error:.1e} of their size"
+        )
+    source = "that was declared" if fit.kind == "declared" else "that the residuals show"
+    return (
+        f"On {n_held_out} held-out sequences nothing is left but noise {source}, "
+        f"{100 * fit.validation_error:.2g} % of the targets"
+    )
+
+
+def doubts_of_inputs(n_equations: int, n_unknowns: int, redundant: bool) -> list[str]:
+    """Why inputs do not determine heads: too few that differ, or heads that none tells apart."""
+    doubts = []
+    if n_equations < n_unknowns * LEAST_EQUATIONS:
+        doubts.append(
+            f"inputs that differ give {n_equations} numbers for {n_unknowns} unknowns, so other "
+            "heads may explain them as well"
+        )
+    if redundant:
+        doubts.append("heads are so nearly equal, or so small, that no input tells them apart")
+    return doubts
+
+
+def _doubts(fit: Fit, bars: Uncertainty) -> list[str]:
+    """Why heads that explain the examples are uncertain in directions that these show."""
+    if fit.well_determined(bars):
+        return []
+    if not fit.converged:
+        return [f"descent crept to an error of {fit.validation_error:.1e} and no further"]
+    if not fit.all_needed:
+        return ["one head fewer explains as much, up to the noise"]
+    return [f"attn or value of a head is uncertain by {100 * bars.in_determined:.2g} %"]
+
+
+def _open(bars: Uncertainty) -> str:
+    """How many directions of the parameters are open, and of which matrices."""
+    parts = []
+    for name, errors in (("attn", bars.attn_error), ("value", bars.value_error)):
+        heads = [str(h + 1) for h in np.flatnonzero(np.isinf(errors))]
+        if heads:
+            plural = "s" if len(heads) > 1 else ""
+            parts.append(f"{name} of head{plural} {', '.join(heads)}")
+    return f"{bars.n_open} of {bars.n_parameters} directions ({'; '.join(parts)})"
 
 
 def stopped(why: str, error: float, n_heads: int) -> Outcome:

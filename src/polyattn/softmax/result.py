@@ -31,8 +31,8 @@ PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", 
 
 # The names that the outcome of learning from examples can have.
 OUTCOMES = (
-    "recovered", "ambiguous", "ill_determined", "overfitted", "not_recovered", "interrupted",
-    "out_of_time",
+    "recovered", "recovered_on_these_inputs", "ambiguous", "ill_determined", "overfitted",
+    "not_recovered", "interrupted", "out_of_time",
 )  # fmt: skip
 
 FIELDS = entries({
@@ -61,9 +61,11 @@ class LearnedSoftmax(Shown):
     noise : float
         Estimated standard deviation of the targets' errors.
     attn_std, value_std : arrays like layer.attn and layer.value
-        Standard deviations of the parameters if residuals are independent noise of that size.
+        Standard deviations of the parameters if residuals are independent noise of that size;
+        infinite where the examples leave a parameter open that other inputs would show.
     attn_error, value_error : arrays (n_heads,)
-        Expected relative error of each head's matrices, ||error||_F / ||matrix||_F.
+        Expected relative error of each head's matrices, ||error||_F / ||matrix||_F; infinite
+        for a matrix with open parameters.
     phases : tuple of Phase
         What each step measured, in order.
     method : str

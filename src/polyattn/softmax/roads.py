@@ -11,6 +11,7 @@ from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.judge import Fit, Judge
 from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
+from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.softmax.polish import Polished, Projection, enough, polish, project
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.watch import Watch
@@ -73,8 +74,12 @@ class Search:
 
     def determined(self, found: Found) -> bool:
         """Whether the data determine every head that was found."""
-        bars = self.judge.error_bars(found.projection, found.fit, self.visible)
-        return found.fit.well_determined(bars)
+        bars = self.error_bars(found)
+        return bars.n_open == 0 and found.fit.well_determined(bars)
+
+    def error_bars(self, found: Found) -> Uncertainty:
+        """How exactly the training examples determine the heads that were found."""
+        return self.judge.error_bars(found.projection, found.fit)
 
     def by_moments(self, n_heads: int) -> Found:
         """Moments say where heads lie, descent takes them there."""

@@ -128,7 +128,12 @@ def _learned(found: LearnedSoftmax, seconds: float, n_sequences: int) -> Attempt
     return Attempt(
         found.layer, found.outcome.name, found.recovered, seconds, n_sequences,
         validation_error=found.validation_error,
-        attn_bar=float(found.attn_error.max()),
-        value_bar=float(found.value_error.max()),
-        attn_deviation=float(np.linalg.norm(found.attn_std)),
+        attn_bar=finite(float(found.attn_error.max())),
+        value_bar=finite(float(found.value_error.max())),
+        attn_deviation=finite(float(np.linalg.norm(found.attn_std))),
     )  # fmt: skip
+
+
+def finite(error: float) -> float | None:
+    """The error; None where it is infinite: it can be neither compared nor written to a table."""
+    return error if np.isfinite(error) else None

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.data import boolean_sequences, random_sequences
-from polyattn.experiments.chen2024.attempts import Attempt, Task
+from polyattn.experiments.chen2024.attempts import Attempt, Task, finite
 from polyattn.experiments.reproduction.experiment import Gate, Row
 from polyattn.model import SoftmaxAttention, match_heads
 
@@ -92,10 +92,10 @@ class Truth:
             "claimed": attempt.claimed,
             "right": self.heads_right(attempt),
             "solved": layer is not None and self.solved(layer),
-            "attn_error": None if match is None else _finite(match.worst_attn),
-            "value_error": None if match is None else _finite(match.worst_value),
+            "attn_error": None if match is None else finite(match.worst_attn),
+            "value_error": None if match is None else finite(match.worst_value),
             "validation_error": attempt.validation_error,
-            "function_error": None if layer is None else _finite(self.function_error(layer)),
+            "function_error": None if layer is None else finite(self.function_error(layer)),
             "to_bound": self.to_bound(attempt),
             "n_starts": attempt.n_starts,
             "n_solved": attempt.n_solved,
@@ -135,7 +135,3 @@ def worst_error(row: Row) -> float:
     """The larger error of attn and value; infinite where there are none."""
     errors = (row["attn_error"], row["value_error"])
     return float(max(np.inf if error is None else error for error in errors))
-
-
-def _finite(error: float) -> float | None:
-    return error if np.isfinite(error) else None

@@ -40,21 +40,26 @@ class HeadFinding:
 
 def token_findings(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[HeadFinding]:
     """All that the tokens of these sequences hide, whatever the heads."""
-    everyone = tuple(range(layer.n_heads))
     longest = int(batch.lengths.max())
     if longest < 2:
         sentence = "All sequences have one token, whose weight is 1 whatever attn is."
-        yield HeadFinding("one_token", sentence, everyone)
+        yield HeadFinding("one_token", sentence, tuple(range(layer.n_heads)))
         return
+    yield from hidden_directions(layer, batch)
+    if longest == 2:
+        yield from _opposite_heads(layer)
+    if not layer.bias:
+        yield from _interchangeable(layer, batch)
+
+
+def hidden_directions(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[HeadFinding]:
+    """Directions of attn that no query or no difference of tokens shows."""
+    everyone = tuple(range(layer.n_heads))
     yield from _hidden_differences(batch, everyone)
     spanned, wanted = _query_rank(layer, batch), layer.n_dims + layer.bias
     if spanned < wanted:
         sentence = f"The queries span {spanned} of {wanted} directions: attn is free in the others."
         yield HeadFinding("few_queries", sentence, everyone)
-    if longest == 2:
-        yield from _opposite_heads(layer)
-    if not layer.bias:
-        yield from _interchangeable(layer, batch)
 
 
 def triangular(factor: Matrix, rows: Matrix) -> Matrix:

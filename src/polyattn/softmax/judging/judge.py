@@ -3,8 +3,12 @@
 Three ways to pass, and each also needs every head to be well determined by the data:
 
     exact      held-out outputs agree up to the rounding of the targets
-    declared   held-out residuals are of the size of the noise that the caller named
-    noise      held-out residuals pass every test for independent normal noise
+    declared   residuals are of the size of the noise that the caller named, neither larger nor
+               smaller, and no function of the tokens or the outputs
+    noise      residuals pass every test for independent normal noise, and are no such function
+
+Residuals that are smaller than the declared noise show that the declaration does not fit: they
+are judged as if nothing had been declared.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from polyattn.softmax.door import LEAST_EQUATIONS
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.judging.redundancy import Visible
 from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
+from polyattn.softmax.judging.structure import STRUCTURES, structure_scores
 from polyattn.softmax.judging.uncertainty import Uncertainty, uncertainty
 from polyattn.softmax.polish.projection import Projection
 
@@ -29,6 +34,14 @@ ROUNDINGS = 8.0
 # The expected relative error of attn and of value that still counts as recovered.
 MOST_EXACT_ERROR, MOST_NOISY_ERROR = 1e-4, 0.5
 
+# A declared noise fits residuals down to this part of it: nobody knows noise more exactly.
+LEAST_OF_DECLARED = 0.9
+
+# Error bars rest on errors of at least this many roundings of float64 and, of exact heads, of the
+# targets: rounding is no independent noise.  It repeats where sequences do, and that of float64,
+# which is also made in descent, does not average out over examples at all.
+COMPUTED_ROUNDINGS, TARGET_ROUNDINGS = 16.0, 4.0
+
 # Above this share of the targets a residual is not called noise unless the caller said so.
 MOST_NOISE = 0.5
 
@@ -39,7 +52,9 @@ class Fit:
 
     sigma : standard deviation of the targets' errors, in scaled units
     converged : whether the error is rounding, or noise, and not what descent has left over
-    scores, failed : of the tests for noise, see ``residuals.py``
+    scores, failed : of the tests for noise, see ``residuals.py`` and ``structure.py``
+    below_declared : whether residuals are smaller than the noise that was declared
+    all_needed : whether one head fewer was seen to explain less, where that was in doubt
     """
 
     kind: str
@@ -48,6 +63,13 @@ class Fit:
     scores: dict[str, float] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
     converged: bool = True
+    below_declared: bool = False
+    all_needed: bool = True
+
+    @property
+    def noisy(self) -> bool:
+        """Whether noise explains the residuals."""
+        return self.kind in ("noise", "declared")
 
     @property
     def explained(self) -> bool:
@@ -55,9 +77,9 @@ class Fit:
         return bool(self.kind)
 
     def well_determined(self, bars: Uncertainty) -> bool:
-        """Whether the expected error of every head is small enough to call it recovered."""
+        """Whether every head is right up to a small error in all directions that are not open."""
         allowed = MOST_EXACT_ERROR if self.kind == "exact" else MOST_NOISY_ERROR
-        return self.converged and bars.worst <= allowed
+        return self.converged and self.all_needed and bars.in_determined <= allowed
 
 
 @dataclass(frozen=True)
@@ -84,26 +106,45 @@ class Judge:
         d, e = self.training.n_dims, self.training.n_outputs
         return n_heads * d * (d + e)
 
+    def n_distinct_equations(self, n_heads: int) -> int:
+        """Target numbers of inputs that differ, counted as far as ``n_heads`` heads need them."""
+        needed = LEAST_EQUATIONS * self.n_unknowns(n_heads)
+        n_outputs = self.training.n_outputs
+        return n_outputs * self.training.n_distinct_rows(int(np.ceil(needed / n_outputs)))
+
     def fit(self, projection: Projection) -> Fit:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
         held_out = residuals(self.held_out, projection)
         training = residuals(self.training, projection)
         n_unknowns = self.n_unknowns(len(projection.attn))
         sigma = self._sigma(training, n_unknowns)
-        if not self.noise and held_out.error <= self.tolerance:
+        below = self._below_declared(training, sigma)
+        if held_out.error <= self.tolerance:
             converged = held_out.error <= max(CONVERGED, ROUNDINGS * self.rounding)
-            return Fit("exact", held_out.error, sigma, converged=converged)
+            return Fit("exact", held_out.error, sigma, converged=converged, below_declared=below)
         scores = noise_scores(training, held_out, n_unknowns)
-        if self.noise is None:
+        if self.noise is None or below:
+            kind = "noise"
             failed = alarms(scores) + (("share",) if held_out.error > MOST_NOISE else ())
-            return Fit("" if failed else "noise", held_out.error, sigma, scores, failed)
-        scores["declared"] = self._beyond_declared(held_out, n_unknowns)
-        failed = tuple(name for name in ("generalises", "declared") if scores[name] > ALARM)
-        return Fit("" if failed else "declared", held_out.error, sigma, scores, failed)
+        else:
+            kind = "declared"
+            scores["declared"] = self._beyond_declared(held_out, n_unknowns)
+            failed = tuple(name for name in ("generalises", "declared") if scores[name] > ALARM)
+        if not failed:
+            scores |= structure_scores(self.training, training, projection, sigma)
+            failed = alarms(scores) if kind == "noise" else _structured(scores)
+        kind = "" if failed else kind
+        return Fit(kind, held_out.error, sigma, scores, failed, below_declared=below)
 
-    def error_bars(self, projection: Projection, fit: Fit, visible: Visible) -> Uncertainty:
+    def error_bars(self, projection: Projection, fit: Fit) -> Uncertainty:
         """Standard deviations of the parameters, from the size of the residuals."""
-        return uncertainty(self.training, projection, fit.sigma, visible)
+        n_equations = self.training.n_rows * self.training.n_outputs
+        averaged = n_equations / self.n_unknowns(len(projection.attn))
+        share = COMPUTED_ROUNDINGS * float(np.finfo(np.float64).eps * np.sqrt(max(averaged, 1.0)))
+        if fit.kind == "exact":
+            share = max(share, TARGET_ROUNDINGS * self.rounding)
+        rounding = share * float(np.sqrt(self.training.power / n_equations))
+        return uncertainty(self.training, projection, max(fit.sigma, rounding))
 
     def _sigma(self, training: Residuals, n_unknowns: int) -> float:
         n_equations = training.values.size
@@ -119,3 +160,17 @@ class Judge:
         rounding = (self.tolerance * held_out.size_of_targets) ** 2 / count
         expected = self.noise**2 * (1 + leverage) + rounding
         return float((held_out.power / count / expected - 1) / np.sqrt(2 / count))
+
+    def _below_declared(self, training: Residuals, sigma: float) -> bool:
+        """Whether residuals are smaller than the declared noise, beyond chance and doubt."""
+        if not self.noise:
+            return False
+        least = LEAST_OF_DECLARED * self.noise
+        return sigma < least and (sigma / least) ** 2 - 1 < -ALARM * np.sqrt(
+            2 / training.values.size
+        )
+
+
+def _structured(scores: dict[str, float]) -> tuple[str, ...]:
+    """The tests for functions of tokens and outputs that failed."""
+    return tuple(name for name in alarms(scores) if name in STRUCTURES)

@@ -43,12 +43,6 @@ class Visible:
         """Whether all of attn can be seen."""
         return self.rank == self.queries.size
 
-    def basis(self) -> Matrix | None:
-        """Orthonormal columns (d^2, rank) of what can be seen of attn; None: all of it."""
-        if self.complete:
-            return None
-        return np.asarray(np.kron(_range(self.queries), _range(self.keys)), dtype=np.float64)
-
     def part(self, attn: Matrix) -> Matrix:
         """The visible part of heads (m, d, d)."""
         return attn if self.complete else self.queries @ attn @ self.keys
@@ -96,11 +90,7 @@ def _joined(here: Projection) -> Matrix:
 
 
 def _projector(gram: Matrix) -> Matrix:
-    kept = _range(gram)
-    return kept @ kept.T
-
-
-def _range(gram: Matrix) -> Matrix:
-    """Orthonormal columns that span a positive semidefinite matrix."""
+    """Onto the range of a positive semidefinite matrix."""
     sizes, vectors = eigh(gram, check_finite=False)
-    return vectors[:, sizes > DIRECTION_TOLERANCE * sizes[-1]]
+    kept = vectors[:, sizes > DIRECTION_TOLERANCE * sizes[-1]]
+    return np.asarray(kept @ kept.T, dtype=np.float64)

@@ -118,10 +118,15 @@ def _correlation(rows: Matrix, share: float) -> float:
     scaled = rows / np.sqrt(np.maximum(np.mean(rows**2, axis=0), np.finfo(np.float64).tiny))
     correlation = scaled.T @ scaled / n_rows
     above = correlation[np.triu_indices(n_outputs, 1)]
-    # A chi-square sum; its cube root is nearly normal (Wilson and Hilferty).
-    mean = share * n_rows * float(np.mean(above**2))
-    width = 2 / (9 * above.size)
-    return float((np.cbrt(mean) - (1 - width)) / np.sqrt(width))
+    return chi_square_score(share * n_rows * float(np.sum(above**2)), above.size)
+
+
+def chi_square_score(total: float, freedom: int) -> float:
+    """z-score of a chi-square sum: its cube root is nearly normal (Wilson and Hilferty)."""
+    if freedom == 0:
+        return 0.0
+    width = 2 / (9 * freedom)
+    return float((np.cbrt(total / freedom) - (1 - width)) / np.sqrt(width))
 
 
 def gain_score(before: Residuals, after: Residuals) -> float:

@@ -7,6 +7,14 @@ Residuals of standard deviation sigma give the least-squares estimate the covari
 
 to first order: J_perp = (1 - Z Z^+) J is the Jacobian with the values eliminated, whose Gram
 matrix is the Hessian of the last step.  With normal noise this is the Cramér–Rao bound.
+
+Where descent has not come to rest, the step to the minimum of the linearised problem is a part of
+the error as well.
+
+A change of parameters that the examples do not show has no variance at all: it is *open*.  These
+are the null vectors of the Hessian, with the values that follow them, and those of Z.  Heads that
+are distinct and not idle have no open direction on generic real inputs, so an open one is a gap
+in the examples, and everything that takes part in it has an infinite error bar.
 """
 
 from __future__ import annotations
@@ -15,32 +23,44 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.judging.redundancy import Visible
-from polyattn.softmax.polish.normal import normal_equations
+from polyattn.softmax.polish.normal import NormalEquations, normal_equations
 from polyattn.softmax.polish.projection import Projection
 
 Matrix = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
-# Eigenvalues of the Hessian below this, relative to the largest, are rounding.
-RANK_TOLERANCE = 1e-13
+EPS = float(np.finfo(np.float64).eps)
 
-# A head with this part in an open direction is open.
+# Eigenvalues of the Hessian, of columns of length one, are rounding below this times the
+# condition of Z: the part that values follow is subtracted in a basis of Z.
+ROUNDINGS = 64.0
+
+# A parameter with this part in an open direction is open.
 TOUCHED = 1e-3
 
 # Attention smaller than this in scaled units is judged by its absolute error.
 SMALL_ATTENTION = 0.1
+
+# Heads that have not come to rest are this many steps away at most: near a double root, where two
+# heads are nearly equal, each step goes half of the way.
+STEPS_LEFT = 4.0
+
+# No matrix is claimed to be more exact than this: rounding does not average out over examples.
+FINEST = 64 * EPS
 
 
 @dataclass(frozen=True)
 class Uncertainty:
     """Standard deviations of all parameters, and relative errors of whole heads.
 
-    attn, value : arrays like those of the layer
-    attn_error, value_error : (m,) expected ||error||_F / ||head||_F; infinite for a head that
-        the examples leave open in a direction that their tokens show
+    attn, value : arrays like those of the layer; infinite where a parameter is open
+    attn_error, value_error : (m,) expected ||error||_F / ||head||_F; infinite for a matrix with
+        open parameters
+    n_open : independent changes of parameters that the examples do not show
+    in_determined : the largest relative error of a matrix, open directions left out
     """
 
     sigma: float
@@ -48,96 +68,128 @@ class Uncertainty:
     value: Matrix
     attn_error: Matrix
     value_error: Matrix
+    n_open: int
+    in_determined: float
 
     @property
     def noticeable(self) -> float:
         """Relative differences between heads that are within three standard deviations."""
-        errors = np.concatenate([self.attn_error, self.value_error])
-        return min(3 * float(errors.max()), 0.1) if np.all(np.isfinite(errors)) else 0.1
+        return min(3 * self.in_determined, 0.1)
 
     @property
     def worst(self) -> float:
         """The largest expected relative error of an attention or a value matrix."""
         return float(max(self.attn_error.max(), self.value_error.max()))
 
+    @property
+    def n_parameters(self) -> int:
+        """Entries of attn and value."""
+        return self.attn.size + self.value.size
+
 
 def uncertainty(
-    examples: Examples, projection: Projection, sigma: float, visible: Visible
+    examples: Examples, projection: Projection, sigma: float, roundings: float = ROUNDINGS
 ) -> Uncertainty:
     """Error bars at a projection for residuals of standard deviation ``sigma``.
 
-    Directions that the tokens do not show are zero by convention and have no error.
-
+    A direction is open where its effect is below so many ``roundings``.
     Cost: one factorisation of the Hessian, O((m d^2)^3).
     """
     equations = normal_equations(examples, projection)
-    basis = visible.basis()
-    roots, left_open = _inverse_root(_restricted(equations.hessian, basis, len(projection.attn)))
-    roots, left_open = (_extended(part, basis) for part in (roots, left_open))
-    attn = sigma * np.sqrt(np.sum(roots**2, axis=1)).reshape(projection.attn.shape)
-    value = sigma * np.sqrt(_value_variances(projection, equations.followed, roots))
-    attn_error = _relative(attn, projection.attn, SMALL_ATTENTION)
-    attn_error[_touched(left_open, len(attn))] = np.inf
+    roots, left_open = _inverse_root(equations, roundings * EPS * _condition(projection))
+    left = STEPS_LEFT * (roots @ (roots.T @ equations.gradient))[:, None]
+    attn = np.hypot(sigma * np.linalg.norm(roots, axis=1), left[:, 0])
+    attn = attn.reshape(projection.attn.shape)
+    own = np.sum(projection.whitening**2, axis=1)[:, None]
+    moved = _value_squares(projection, equations.followed, roots)
+    squares = sigma**2 * (own + moved) + _value_squares(projection, equations.followed, left)
+    value = np.sqrt(squares).reshape(projection.value.shape)
+    errors = (
+        _relative(attn, projection.attn, SMALL_ATTENTION),
+        _relative(value, projection.value, np.finfo(float).tiny),
+    )
+    open_attn, open_value, n_open = _open_parameters(projection, equations, left_open)
     return Uncertainty(
-        sigma, attn, value, attn_error, _relative(value, projection.value, np.finfo(float).tiny)
+        sigma,
+        np.where(open_attn, np.inf, attn),
+        np.where(open_value, np.inf, value),
+        np.where(open_attn.any(axis=(1, 2)), np.inf, errors[0]),
+        np.where(open_value.any(axis=(1, 2)), np.inf, errors[1]),
+        n_open,
+        float(max(errors[0].max(), errors[1].max())),
     )
 
 
-def _restricted(hessian: Matrix, basis: Matrix | None, n_heads: int) -> Matrix:
-    """The Hessian in the visible directions (d^2, rank) of every head; None: all of them."""
-    if basis is None:
-        return hessian
-    size, rank = basis.shape
-    blocks = hessian.reshape(n_heads, size, n_heads, size)
-    inside = np.einsum("sp,isjt,tq->ipjq", basis, blocks, basis, optimize=True)
-    return inside.reshape(n_heads * rank, n_heads * rank)
+def _condition(projection: Projection) -> float:
+    """The condition number of Z: columns of the whitening have the inverse singular values."""
+    sizes = np.linalg.norm(projection.whitening, axis=0)
+    return float(sizes.max() / sizes.min())
 
 
-def _extended(vectors: Matrix, basis: Matrix | None) -> Matrix:
-    """Columns over visible directions as columns over attn."""
-    if basis is None:
-        return vectors
-    rank, count = basis.shape[1], vectors.shape[1]
-    by_head = vectors.reshape(len(vectors) // rank, rank, count)
-    return (basis @ by_head).reshape(len(by_head) * len(basis), count)
+def _column_sizes(equations: NormalEquations) -> Matrix:
+    """Lengths (P,) of the columns of J before values are eliminated, none of them zero.
+
+    Columns that are rounding beside others of the same head stay small in these units.
+    """
+    hidden = np.sum(equations.followed**2, axis=2)
+    squares = np.maximum(np.diag(equations.hessian).reshape(hidden.shape) + hidden, 0.0)
+    largest = squares.max(axis=1, keepdims=True)
+    squares = np.maximum(squares, EPS * np.where(largest > 0, largest, 1.0))
+    return np.asarray(np.sqrt(squares).ravel())
 
 
-def _inverse_root(hessian: Matrix) -> tuple[Matrix, Matrix]:
-    """R (P, rank) with R R^T the inverse of the Hessian, and directions that it leaves open."""
-    sizes = np.sqrt(np.maximum(np.diag(hessian), np.finfo(np.float64).tiny))
-    scaled = hessian / sizes / sizes[:, None]
+def _inverse_root(equations: NormalEquations, rounding: float) -> tuple[Matrix, Matrix]:
+    """R (P, rank) with R R^T the inverse of the Hessian, and directions (P, .) left open.
+
+    Open directions are orthonormal in units of the columns of J.
+    """
+    sizes = _column_sizes(equations)
+    scaled = equations.hessian / sizes / sizes[:, None]
     try:
         lower = cholesky(scaled, lower=True, check_finite=False)
     except LinAlgError:
         lower = None
     # The smallest pivot bounds the smallest eigenvalue from above.
-    if lower is not None and np.diag(lower).min() ** 2 > 1e3 * RANK_TOLERANCE:
+    if lower is not None and np.diag(lower).min() ** 2 > 1e3 * rounding:
         inverse = solve_triangular(lower, np.diag(1 / sizes), lower=True, check_finite=False)
-        return inverse.T, np.zeros((len(hessian), 0))
-    size, vectors = eigh(hessian, check_finite=False)
-    known = size > RANK_TOLERANCE * max(size[-1], np.finfo(np.float64).tiny)
-    return vectors[:, known] / np.sqrt(size[known]), vectors[:, ~known]
+        return inverse.T, np.zeros((len(scaled), 0))
+    size, vectors = eigh(scaled, check_finite=False)
+    known = size > rounding
+    return vectors[:, known] / np.sqrt(size[known]) / sizes[:, None], vectors[:, ~known]
 
 
-def _touched(vectors: Matrix, n_heads: int) -> NDArray[np.bool_]:
-    """Which heads have a part in the given directions."""
-    size, count = vectors.shape
-    by_head = vectors.reshape(n_heads, size // n_heads * count)
-    return np.linalg.norm(by_head, axis=1) > TOUCHED
-
-
-def _value_variances(projection: Projection, followed: Matrix, vectors: Matrix) -> Matrix:
-    """Diagonals of (Z^T Z)^-1 and of B H^-1 B^T, shape (m, d, e)."""
+def _open_parameters(
+    projection: Projection, equations: NormalEquations, left_open: Matrix
+) -> tuple[Flags, Flags, int]:
+    """Which entries of attn and of value take part in open directions, and how many there are."""
+    n_heads, n_dims, n_outputs = projection.value.shape
+    open_attn = np.linalg.norm(left_open, axis=1).reshape(projection.attn.shape) > TOUCHED
     whitening = projection.whitening
-    n_outputs = projection.value.shape[2]
-    own = np.sum(whitening**2, axis=1)[:, None]
-    # Z^+ J = whitening (Q^T J): through the directions of attn that are known.
-    moved = followed.reshape(-1, followed.shape[2]).T @ vectors
-    moved = moved.reshape(whitening.shape[1], n_outputs, -1)
-    by_output = [np.sum((whitening @ moved[:, c]) ** 2, axis=1) for c in range(n_outputs)]
-    return (own + np.stack(by_output, axis=1)).reshape(projection.value.shape)
+    n_features, rank = whitening.shape
+    # Directions of the values alone: the null vectors of Z, the same for every output.
+    hidden = null_space(whitening.T) if rank < n_features else np.zeros((n_features, 0))
+    touched = np.linalg.norm(hidden, axis=1)[:, None] > TOUCHED
+    # Values that follow an open direction of attn, in units of the columns of Z.
+    moves = left_open / _column_sizes(equations)[:, None]
+    squares = _value_squares(projection, equations.followed, moves)
+    lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
+    followed = np.sqrt(squares) * lengths[:, None] > TOUCHED
+    open_value = (touched | followed).reshape(n_heads, n_dims, n_outputs)
+    return open_attn, open_value, left_open.shape[1] + hidden.shape[1] * n_outputs
+
+
+def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> Matrix:
+    """Sums of squares (m d, e) over changes of attn (P, .) of how values follow them, Z^+ J moves.
+
+    Z^+ J = whitening (Q^T J), where Q is the orthonormal basis of Z.
+    """
+    whitening = projection.whitening
+    rank, n_outputs = whitening.shape[1], projection.value.shape[2]
+    along = followed.reshape(len(moves), rank * n_outputs).T @ moves
+    by_output = along.reshape(rank, n_outputs, moves.shape[1]).transpose(1, 0, 2)
+    return np.stack([np.sum((whitening @ part) ** 2, axis=1) for part in by_output], axis=1)
 
 
 def _relative(deviation: Matrix, heads: Matrix, least: float) -> Matrix:
     sizes = np.maximum(np.linalg.norm(heads, axis=(1, 2)), least)
-    return np.linalg.norm(deviation, axis=(1, 2)) / sizes
+    return np.hypot(np.linalg.norm(deviation, axis=(1, 2)) / sizes, FINEST)

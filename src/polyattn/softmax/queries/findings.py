@@ -58,7 +58,8 @@ class Findings:
     """S, b, heads for some differences, and a record of what each phase measured.
 
     ``n_independent`` heads at least are there, as the rank of effects showed.  ``best`` is the
-    check of the best complete layer so far, ``best_heads`` its heads.
+    check of the best complete layer so far, ``best_heads`` its heads.  ``partial`` are the heads
+    of an earlier attempt that came to no end.
     """
 
     bias: bool
@@ -69,6 +70,7 @@ class Findings:
     n_independent: int = 1
     best: Check | None = None
     best_heads: list[HeadsAt] = field(default_factory=list)
+    partial: list[HeadsAt] = field(default_factory=list)
     noise: float = 0.0
     deterministic: bool = True
 
@@ -78,6 +80,11 @@ class Findings:
         sentence = f"{n_queries} queries so far" + (f"; {figures}." if figures else ".")
         self.phases.append(Phase(phase, sentence, {"n_queries": n_queries, **measured}))
 
+    def begin(self) -> None:
+        """Start another attempt at the heads; the longest one so far is kept."""
+        self.partial = max(self.partial, self.heads, key=len)
+        self.heads = []
+
     def keep(self, check: Check) -> None:
         """Keep the present heads if no others did better on held-out sequences."""
         if self.best is None or check.error < self.best.error:
@@ -86,7 +93,9 @@ class Findings:
     @property
     def settled(self) -> list[HeadsAt]:
         """The heads to return: the best complete ones, otherwise as many as were found."""
-        return self.heads if self.best is None else self.best_heads
+        if self.best is not None:
+            return self.best_heads
+        return max(self.heads, self.partial, key=len)
 
 
 def _short(value: Any) -> str:

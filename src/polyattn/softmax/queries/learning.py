@@ -18,7 +18,7 @@ from polyattn.softmax.queries.outcomes import concluded, interrupted, stopped, u
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.roads import roads
-from polyattn.softmax.queries.sum_of_values import measure_sum
+from polyattn.softmax.queries.sum_of_values import measure_sum, require_linear
 from polyattn.softmax.queries.validate import validate
 from polyattn.solve.outcome import Outcome
 
@@ -70,14 +70,18 @@ def learn_from_queries(
     callback : callable, optional
         Hears the number of queries so far after every call of the oracle.
 
+    An interrupt (Ctrl-C, SIGINT) ends the run with the best layer so far.
+
     Returns
     -------
     QueryResult
 
-    Guarantee: ``recovered`` means that fresh random sequences of lengths 2 to 9 agreed up to 1e-7
-    of the effect of attention, or what the measured rounding explains, and that the residuals leave
-    attn and value in no doubt above 1.5e-4.  Identifiable, and so recoverable, are the A_i and V_i
-    up to the order of heads, heads with equal A_i merged, heads with V_i = 0 left out.
+    Guarantee: ``recovered`` means that one-token answers are linear up to rounding (what is left
+    is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
+    three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
+    explains, and that the residuals leave attn and value in no doubt above 1.5e-4.  Identifiable,
+    and so recoverable, are the A_i and V_i up to the order of heads, heads with equal A_i merged,
+    heads with V_i = 0 left out.
 
     Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
     (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
@@ -89,17 +93,30 @@ def learn_from_queries(
     n_dims = require_integer("n_dims", n_dims)
     told = None if n_heads is None else require_integer("n_heads", n_heads)
     budget = None if max_queries is None else require_integer("max_queries", max_queries)
-    box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size), callback)
-    findings = Findings(require_flag("bias", bias))
     require_choice("mode", mode, ("full", "causal", "last"))
     rng = require_generator(random_state)
-    error: BaseException | None = None
+    findings = Findings(require_flag("bias", bias))
+    box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size), callback)
     try:
-        outcome = _learn(box, findings, told, rng)
-    except Stopped as stop:
-        outcome, error = stopped(stop), stop.__cause__
+        return _result(box, findings, mode, *_ended(box, findings, told, rng))
     except KeyboardInterrupt as interruption:
-        outcome, error = interrupted(), interruption
+        return _result(box, findings, mode, interrupted(findings, told), interruption)
+
+
+def _ended(
+    box: Oracle, findings: Findings, told: int | None, rng: np.random.Generator
+) -> tuple[Outcome, BaseException | None]:
+    """The outcome of a run that came to an end, and the exception that ended it, if one did."""
+    try:
+        return _learn(box, findings, told, rng), None
+    except Stopped as stop:
+        return stopped(stop), stop.__cause__
+
+
+def _result(
+    box: Oracle, findings: Findings, mode: str, outcome: Outcome, error: BaseException | None
+) -> QueryResult:
+    """Everything that is known, whatever ended the run."""
     return QueryResult(
         layer=assemble(findings, findings.settled, mode),
         n_queries=box.n_queries,
@@ -121,7 +138,7 @@ def _learn(box: Oracle, findings: Findings, told: int | None, rng: np.random.Gen
     )
     n_close = 0
     for road in roads(pairs, sizes, findings, told, rng):
-        findings.heads = []
+        findings.begin()
         try:
             layer = assemble(findings, findings.heads, "last") if road() else None
         except np.linalg.LinAlgError as failure:
@@ -155,4 +172,5 @@ def _begin(box: Oracle, findings: Findings, rng: np.random.Generator) -> Pairs:
     findings.record(
         "sum of values", box.n_queries, noise=total.noise, repeat_error=total.repeat_error
     )
+    require_linear(box, total, rng)
     return Pairs(box, findings.bias, total.value, total.bias, total.noise)

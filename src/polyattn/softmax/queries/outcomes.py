@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.softmax.queries.assemble import assemble
 from polyattn.softmax.queries.findings import Check, Findings
 from polyattn.softmax.queries.oracle import Stopped
 from polyattn.solve.outcome import Outcome
@@ -10,13 +11,15 @@ from polyattn.solve.outcome import Outcome
 ADVICE = {
     "budget": "Raise max_queries; the layer is what was known when it was reached.",
     "oracle_failed": "The layer is what was known before; mend the oracle and run again.",
-    "interrupted": "The layer is what was known by then.",
     "bias_needed": "Call again with bias=True.",
     "not_attention": "Layers with positions, normalisation or residual streams are not covered: "
     "give an oracle of the attention alone.",
     "not_deterministic": "Switch dropout and sampling off.",
     "saturated": "Scale the inputs of the oracle.",
 }
+
+
+RUN_ON = "The layer is what was known by then; run again to finish."
 
 
 def concluded(
@@ -84,6 +87,34 @@ def stopped(stop: Stopped) -> Outcome:
     return Outcome(stop.name, stop.sentence, ADVICE[stop.name])
 
 
-def interrupted() -> Outcome:
-    """The outcome of a run that was interrupted from the keyboard."""
-    return Outcome("interrupted", "Learning was interrupted.", ADVICE["interrupted"])
+def interrupted(findings: Findings, told: int | None) -> Outcome:
+    """The outcome of a run that was interrupted: what passed the held-out check stays recovered."""
+    layer = assemble(findings, findings.settled, "last")
+    if layer is None:
+        return Outcome(
+            "interrupted",
+            "Learning was interrupted before a layer was known: there is none.",
+            "Run again; one-token sequences come first and give the sum of the values.",
+        )
+    if findings.best is not None and findings.best.passed:
+        return concluded(findings.best, layer, told, findings)
+    return Outcome("interrupted", f"Learning was interrupted. {_so_far(findings, layer)}", RUN_ON)
+
+
+def _so_far(findings: Findings, layer: SoftmaxAttention) -> str:
+    """What is known of the layer, in words."""
+    heads = "1 head" if layer.n_heads == 1 else f"{layer.n_heads} heads"
+    if findings.best is not None:
+        return (
+            f"The best layer so far has {heads} and deviates on held-out sequences by up to "
+            f"{findings.best.error:.1e} of the effect of attention."
+        )
+    if findings.settled:
+        return (
+            f"The best layer so far has {heads}, known for {len(findings.settled)} of "
+            f"{layer.n_dims} differences of tokens; it was not checked."
+        )
+    return (
+        "Only the sum of the values is known: the layer is one head that attends to all tokens "
+        "alike."
+    )

@@ -1,7 +1,9 @@
 """The sum of the value matrices from one-token sequences, and how exact the answers are.
 
 A sequence of one token attends to itself alone: F([x]) = x S + b, whatever the attention.  The
-same for a token and its copies.  What deviates from that on random tokens is rounding or noise.
+same for a token and its copies.  What deviates from that on random tokens is rounding or noise,
+or the answers bend: a squashed output is nearly linear for small tokens and less so for larger
+ones, while rounding has the same relative size for all.
 """
 
 from __future__ import annotations
@@ -11,10 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.softmax.door import rounding_of
 from polyattn.softmax.queries.oracle import Oracle, Stopped
 
 # How many random tokens check that answers are affine, and how many queries are repeated.
 N_CHECKS = 8
+
+# Tokens that show how answers grow: by this factor, a power of two, so that floating-point answers
+# of any precision scale without rounding; and by this small part, to see how rough they are.
+# None is larger than others that were asked for: an oracle may overflow on large tokens.
+N_GROWING, FACTOR, NUDGE = 4, 4.0, 2.0**-8
+
+# Answers bend when larger tokens deviate this many times more than smaller ones, and are no
+# rounding when they deviate this many times more from linear ones than they are rough.
+BENDING, ROUGHNESSES = 8.0, 100.0
+
+# Deviations up to this are the rounding of float64.
+ROUNDING = 1000 * float(np.finfo(np.float64).eps)
 
 # Deviations above this are not rounding: the black box is no attention layer.
 LARGEST_NOISE = 1e-2
@@ -61,6 +76,31 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     return SumOfValues(
         value, origin * bias, noise, repeat_error, repeat_error <= 8 * float(exactness)
     )
+
+
+def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator) -> None:
+    """Raise Stopped if what one-token answers deviate from linear ones is no rounding.
+
+    Rounding is rough: it differs between tokens that are nearly the same, where a smooth function
+    is straight.  And it does not grow with the tokens.  Cost: 5 N_GROWING queries.
+    """
+    tokens = rng.standard_normal((N_GROWING, 1, oracle.n_dims))
+    sizes = (FACTOR**-2, 1 / FACTOR, 1 - NUDGE, 1.0, 1 + NUDGE)
+    answers = [oracle(size * tokens) for size in sizes]
+    small, middle, less, large, more = (answer - total.bias for answer in answers)
+    size, tiny = _rms(answers[3]), float(np.finfo(np.float64).tiny)
+    # Few answers of few digits may be straight by chance.
+    rough = max(_rms(less + more - 2 * large) / max(size, tiny), rounding_of(answers[3]))
+    deviation = _rms(large - tokens[:, 0] @ total.value) / max(size, tiny)
+    below = _rms(middle - FACTOR * small) / max(_rms(answers[1]), tiny)
+    above = _rms(large - FACTOR * middle) / max(size, tiny)
+    bends = above > BENDING * max(below, rough) + ROUNDING
+    if bends or deviation > ROUGHNESSES * max(rough, total.repeat_error) + ROUNDING:
+        raise Stopped(
+            "not_attention",
+            f"One-token answers are not linear: they deviate by {max(deviation, above):.1e} of "
+            f"their size, where rounding explains {max(rough, below):.1e}.",
+        )
 
 
 def _rms(numbers: NDArray) -> float:
