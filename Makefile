@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c $(NEW_ENOUGH) >/
 # Test workers share the cores; BLAS threads on top of them only get in the way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow browser lint bench docs real-data clean
+.PHONY: demo test test-slow mutants browser lint bench docs real-data clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -23,6 +23,15 @@ test: lint browser
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
+
+# Mutation testing of the numerical core, an hour on one core: results stay in .mutants and the
+# next run goes on from there.  MUTANTS="--only solve --seed 2" tries others.
+mutants: .venv/.mutants
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tests/mutants $(MUTANTS)
+
+.venv/.mutants: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[mutants]"
+	@touch $@
 
 # Tests that look at pages need Chromium and its driver.  They are installed where that needs no
 # questions, and where it cannot be, those tests are skipped.
@@ -66,7 +75,7 @@ real-data: .venv-real-data/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-real-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-real-data .mutants build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "polyattn needs Python 3.11 or newer with venv; none was found (set PYTHON=...)" >&2; exit 1; }

@@ -465,3 +465,36 @@ def test_what_is_no_layer_is_named():
         pa.audit(classifier, X, Y)
     signs = np.where(Y[:, 0] > 0, 1.0, -1.0)
     assert pa.audit(classifier.result_, X, signs).gap > 0
+
+
+@pytest.mark.parametrize("kind", [pa.Moments, pa.TriangularFactor])
+def test_errors_outside_the_span_of_the_features_are_no_rounding(kind):
+    """Tokens in a plane: most of the targets is out of reach, and that is known exactly."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4, 2)) @ rng.standard_normal((2, 3))
+    found = minimise(kind(3, 1).update(X, rng.standard_normal((60, 1))))
+    assert found.rank == 6
+    assert found.rounding < 1e-11 * found.risk
+
+
+@pytest.mark.parametrize("kind", [pa.Moments, pa.TriangularFactor])
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**60])
+def test_the_excess_risk_does_not_depend_on_the_units_of_tokens(kind, scale):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 2))
+    coef = rng.standard_normal((2, 3, 2))
+    expected = excess_risk(coef, kind(2, 2).update(X, Y))
+    found = excess_risk(coef / scale**3, kind(2, 2).update(scale * X, Y))
+    assert found == pytest.approx(expected, rel=1e-12)
+    zeros = kind(2, 2).update(0 * X, Y)
+    assert excess_risk(coef, zeros) == 0.0
+
+
+def test_sizes_up_to_the_limit_are_minimised(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = Rows.build(rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 1)), "last", False)
+    monkeypatch.setattr(minimiser, "MOST_COLUMNS", 6)
+    assert minimise(rows).rank == 6
+    monkeypatch.setattr(minimiser, "MOST_COLUMNS", 5)
+    with pytest.raises(pa.errors.InvalidInput):
+        minimise(rows)

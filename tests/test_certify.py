@@ -105,6 +105,31 @@ def test_the_scale_of_tokens_does_not_matter(scale):
     assert witness.training_disagreement < 1e-8
 
 
+def test_zeros_of_either_sign_are_the_same_data():
+    X = gaussian()
+    X[:, 0] = 0.0
+    assert pa.certify(X).digest == pa.certify(np.where(X == 0.0, -0.0, X)).digest
+    assert pa.certify(X).digest != pa.certify(np.where(X == 0.0, 1e-300, X)).digest
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_eigenvalues_that_float64_cannot_hold_are_unknown(scale):
+    certificate = pa.certify(scale * gaussian())
+    assert certificate.verdict == "identifiable"
+    assert (certificate.lambda_min, certificate.lambda_max) == (None, None)
+    lowest = pa.certify(np.zeros((30, 2, 2)), method="float")
+    assert (lowest.lambda_min, lowest.lambda_max) == (0.0, 0.0)
+
+
+def test_wide_sums_in_doubt_still_have_a_spectrum():
+    X = np.random.default_rng(0).standard_normal((740, 3, 10))
+    moments = pa.Moments(11).update(np.concatenate([X, X[..., :1]], axis=2))
+    certificate = pa.certify(statistics=moments)
+    assert (certificate.verdict, certificate.method) == ("undecided", "gram")
+    assert certificate.lambda_max == pytest.approx(moments.spectrum()[-1], rel=1e-9)
+    assert 0.0 <= certificate.lambda_min < 1e-12 * certificate.lambda_max
+
+
 def test_coordinates_of_different_scale_are_equilibrated():
     X = gaussian(200) * [1.0, 1e-9, 1e9]
     certificate = pa.certify(X)
@@ -235,6 +260,7 @@ def test_wide_tokens_with_few_sequences_are_answered_at_once():
     certificate = pa.certify(gaussian(30, 4, 40))
     assert (certificate.verdict, certificate.method) == ("not_identifiable", "count")
     assert certificate.n_features == 32800
+    assert (certificate.lambda_min, certificate.lambda_max) == (0.0, None)
     witness = certificate.witness()
     assert witness.difference == pytest.approx(1.0, rel=1e-6)
     assert witness.training_disagreement < 1e-8

@@ -1,10 +1,14 @@
 """Bounds: never exceeded by any pair of layers with small enough risk, and nearly attained."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.linalg import solve_triangular
 
 import polyattn as pa
+from polyattn.certify.bounds import _solved
+from polyattn.certify.verified.definite import Definite
 from polyattn.certify.witness import layer_of_coef
 
 MODES = ("last", "causal", "full")
@@ -47,6 +51,31 @@ def test_no_pair_of_near_minimisers_exceeds_the_bound(mode, bias):
         apart = row @ (2 * steepest)
         assert apart <= limit * (1 + 1e-12)
         assert apart >= limit * (1 - 1e-6)  # attained: the bound cannot be improved
+
+
+def test_the_worst_case_is_that_of_the_smallest_eigenvalue():
+    rng = np.random.default_rng(0)
+    X, fresh = (rng.standard_normal((n, 3, 2)) * [1.0, 10.0] for n in (80, 9))
+    certificate = pa.certify(X)
+    sizes = np.linalg.norm(features(fresh, "last", False), axis=1)
+    expected = 2.0 * np.sqrt(0.25 / certificate.lambda_min) * sizes
+    worst = certificate.bound(fresh, 0.25, form="worst_case")
+    assert np.all(expected * (1 - 1e-9) <= worst)
+    assert np.all(worst <= 1.01 * expected)
+
+
+def test_doubt_about_a_feature_counts_by_the_margin():
+    """z^T M^-1 z for every z within the doubt, M = R^T R + margin I, R nearly singular."""
+    rng = np.random.default_rng(0)
+    factor = np.triu(rng.standard_normal((3, 3))) * 1e-3
+    proof = Definite(np.ones(3), factor, margin=1e-2, rounding=0.0)
+    inverse = np.linalg.inv(factor.T @ factor + 1e-2 * np.eye(3))
+    scaled, doubt = 1e-6 * rng.standard_normal((3, 50)), np.full((3, 50), 0.5)
+    bound = _solved(proof, scaled, doubt)
+    for signs in np.array(list(product((-1, 1), repeat=3))):
+        z = scaled + doubt * signs[:, None]
+        assert np.all(np.einsum("ir,ij,jr->r", z, inverse, z) <= bound)
+    assert np.all(bound <= 3 * 0.25 / 1e-2 * 1.1)
 
 
 @pytest.mark.parametrize("seed", range(6))

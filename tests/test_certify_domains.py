@@ -8,6 +8,7 @@ import pytest
 
 import polyattn as pa
 from polyattn import domains
+from polyattn.certify.domains.tokens import _climb
 from polyattn.reference.features import cubic_features, summaries
 from polyattn.reference.layer import with_constant
 
@@ -126,3 +127,79 @@ def test_impossible_lengths_are_refused(lengths):
 def test_lengths_are_integers(lengths):
     with pytest.raises(TypeError, match="lengths must be"):
         domains.Boolean(lengths=lengths)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        (None, "boolean"),
+        (1, "boolean (1 token)"),
+        (3, "boolean (3 tokens)"),
+        ((2, 6), "boolean (2 to 6 tokens)"),
+        ((2, None), "boolean (at least 2 tokens)"),
+    ],
+)
+def test_lengths_are_named(lengths, words):
+    assert str(domains.Boolean(lengths)) == words
+
+
+def test_a_finite_domain_takes_any_iterable_and_nothing_else():
+    X = np.random.default_rng(0).choice([-1, 1], (5, 3, 2))
+    for given in (X, list(X), tuple(X), iter(X)):
+        np.testing.assert_array_equal(domains.Finite(given).batch.values, X.reshape(15, 2))
+    with pytest.raises(pa.errors.InvalidInput, match="the domain's sequences"):
+        _ = domains.Finite(7).batch
+
+
+def test_samples_are_those_of_the_seed():
+    """Certificates name samples by their digest: with another default they would be others."""
+    X = np.random.default_rng(0).standard_normal((4, 2, 3))
+    domain = domains.Sampled(lambda rng: rng.standard_normal((2, 3)), 4)
+    np.testing.assert_array_equal(domain.batch.values, X.reshape(8, 3))
+
+
+def test_contexts_of_both_signs_are_tried():
+    """A constant coordinate tells them apart."""
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((3, 3))
+    form = root + root.T
+    contexts = domains.Real().best_contexts(form, rng, 2.0)
+    for linear in rng.standard_normal((20, 3)):
+        values = np.einsum("cj,jk,ck->c", contexts, form, contexts) + contexts @ linear
+        for vector in np.linalg.eigh(form)[1].T[[0, 2]] * 2.0 * np.sqrt(3):
+            value, slope = vector @ form @ vector, vector @ linear
+            shown = max(abs(value + slope), abs(value - slope))
+            assert np.max(np.abs(values)) >= shown * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("mode", ["last", "causal", "full"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_sequence_that_shows_a_direction_most_is_found(mode, bias):
+    rng = np.random.default_rng(0)
+    sequences = [rng.standard_normal((length, 2)) for length in (2, 1, 4, 3, 2)]
+    domain = domains.Finite(sequences)
+    width = 2 + bias
+    for direction in rng.standard_normal((12, width * width * (width + 1) // 2)):
+        shown = [np.abs(features_of([x], mode, bias) @ direction).max() for x in sequences]
+        found = domain.separating_input(direction, mode, bias, 1)
+        np.testing.assert_array_equal(found, sequences[int(np.argmax(shown))] / 2)
+
+
+@pytest.mark.parametrize("n_samples", [1, 20, 300])
+def test_samples_that_all_agree_cover_a_share_with_confidence(n_samples):
+    domain = domains.Sampled(lambda rng: rng.standard_normal((2, 3)), n_samples)
+    share = domain.covered(0.99)
+    assert 0.0 < share < 1.0
+    assert share**n_samples == pytest.approx(0.01)  # with less, all would hardly have agreed
+
+
+def test_signs_are_flipped_until_no_flip_helps():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        root = rng.standard_normal((4, 4))
+        form, start = root + root.T, rng.choice([-1.0, 1.0], 4)
+        found = _climb(form, start)
+        assert np.all(np.abs(found) == 1)
+        for flip in 1.0 - 2.0 * np.eye(4):
+            y = flip * found
+            assert y @ form @ y <= found @ form @ found + 1e-12

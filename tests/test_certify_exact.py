@@ -335,6 +335,17 @@ def test_centre_at_its_limits():
         assert (after == 0) == (int(before) % PRIME == 0)
 
 
+def test_rows_of_any_length_are_centred():
+    values = np.arange(80_000.0).reshape(2, 40_000) * PRIME
+    values += np.arange(2)[:, None]
+    centre(values, PRIME)
+    np.testing.assert_array_equal(values, np.broadcast_to([[0.0], [1.0]], values.shape))
+
+
+def test_a_coordinate_of_zeros_has_no_bits():
+    assert integer_bits(exact_batch(np.array([[[0.0, 0.25], [0.0, 0.125]]]))) == (3, 2)
+
+
 def test_products_of_the_largest_residues_are_exact():
     rng = np.random.default_rng(9)
     left = rng.choice([-1.0, 1.0], (3, 5000)) * (PRIME // 2 + 2)
@@ -460,6 +471,36 @@ def test_both_checks_agree(check):
     expected = [not any(fraction_products(rows, v)) for v in [*vectors, *long, *wrong]]
     assert verdicts.tolist() == expected
     assert not verdicts[-len(wrong) :].any()
+
+
+@pytest.mark.parametrize("numbers", [1, 100, 1 << 23])
+def test_vectors_are_checked_in_portions_of_any_size(numbers, monkeypatch):
+    monkeypatch.setattr(integers, "VECTOR_NUMBERS", numbers)
+    rows = FeatureRows(as_batch(np.random.default_rng(18).integers(-5, 6, (4, 3, 2))), bias=True)
+    vectors = null_space(rows, exact_rank(rows))
+    wrong = [[v + (i == 2) for i, v in enumerate(vector)] for vector in vectors]
+    assert integers.annihilated(rows, [*vectors, *wrong]).tolist() == (
+        [True] * len(vectors) + [not any(fraction_products(rows, vector)) for vector in wrong]
+    )
+
+
+@pytest.mark.parametrize("bits", range(2, 18))
+def test_limbs_are_used_while_their_sums_are_exact(bits, monkeypatch):
+    """Products of features, limbs of 8 bits and all columns have to stay below 2^53."""
+    used = []
+    for name in ("_by_limbs", "_by_primes"):
+        true = getattr(integers, name)
+        spy = lambda *given, name=name, true=true: used.append(name) or true(*given)  # noqa: E731
+        monkeypatch.setattr(integers, name, spy)
+    tokens = np.random.default_rng(bits).integers(-(2**bits) + 1, 2**bits, (9, 2, 3))
+    tokens[0, 0] = [2**bits - 1, 1, 3]
+    rows = FeatureRows(as_batch(tokens))
+    annihilates(rows, [1] * 18)
+    largest = max(abs(entry) for row in fraction_rows(rows) for entry in row)
+    exact = largest * 255 * 18 < 2**53
+    # The bound is a few bits above the largest product: what it lets pass is exact.
+    assert exact or used == ["_by_primes"]
+    assert used == ["_by_limbs"] or largest * 255 * 18 * 2**8 > 2**53
 
 
 @pytest.mark.parametrize("power", [7, 8, 15, 16, 31, 63, 64])

@@ -25,6 +25,7 @@ from polyattn.certify.check.place import Place
 from polyattn.certify.check.recompute import Modulo, Table, rank_modulo
 from polyattn.certify.document import from_document, load_certificate, seal, to_document
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
+from polyattn.progress import listening
 from polyattn.reference import erm
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 
@@ -305,6 +306,78 @@ def test_a_direction_must_show_somewhere_in_the_domain(certificates):
     for direction in (tuple(nothing.tolist()), nothing.astype(float)):
         forged = replace(certificates["twins"], given_direction=direction)
         assert any("no effect anywhere" in reason for reason in objections(forged, TWINS))
+
+
+@pytest.mark.parametrize("length", [2.0**-80, 1.0, 2.0**80])
+def test_a_direction_is_judged_whatever_its_length(length, certificates):
+    flat = certificates["flat"]
+    true = replace(flat, given_direction=length * flat.direction, rounding=length * flat.rounding)
+    assert objections(true, FLAT) == []
+    false = replace(true, given_direction=length * np.ones(18))
+    assert any("rounding explains no more" in reason for reason in objections(false, FLAT))
+
+
+def test_rounding_of_inputs_explains_a_plane_and_no_small_deviations():
+    """Coefficients that show in the cube of a deviation alone are beyond what rounding moves."""
+    bent = GAUSSIAN.copy()
+    bent[..., 2] = bent[..., 1] + 1e-6 * bent[..., 2]
+    shares = []
+    for X in (FLAT, bent):
+        evidence = pa.certify(X, method="float").evidence
+        measured = measure.Measured(Table(as_batch(X), "last", False))
+        # Of what seems unseen the last direction is the one with the smallest effect.
+        shares.append(measured.explained(evidence.null_basis[:, -1], np.ones(3, dtype=bool)))
+    assert shares[0] > 0.9
+    assert shares[1] < 0.5
+
+
+def test_other_data_are_judged_no_further(certificates):
+    (reason,) = objections(certificates["Boolean"], GAUSSIAN)
+    assert "not those that were certified" in reason
+
+
+def test_progress_of_verify_is_reported_to_the_end(certificates, monkeypatch):
+    monkeypatch.setattr(recompute, "BLOCK_NUMBERS", 64)
+    heard = []
+    with listening(lambda done, total: heard.append((done, total))):
+        assert verify(certificates["gram"], GAUSSIAN)
+    assert (90, 90) in heard
+    assert all(0 < done <= total for done, total in heard)
+
+
+@pytest.mark.parametrize(
+    "direction",
+    [{"words": []}, {"words": ["1"]}, {"integers": "1" * 18}, {"integers": 1}, {"floats": [1.0]}],
+)
+def test_a_direction_is_a_list_of_numbers_in_words(direction, certificates):
+    document = to_document(certificates["twins"]) | {"direction": direction}
+    with pytest.raises(FileFormatError, match="direction"):
+        from_document(document | {"seal": seal(document)})
+
+
+def test_of_fewer_rows_than_dimensions_no_direction_is_needed(certificates):
+    few, flat = (
+        replace(certificates[name], evidence=None, given_direction=None) for name in ("few", "flat")
+    )
+    assert objections(few, CASES["few"][0]) == []
+    assert any("no direction" in reason for reason in objections(flat, FLAT))
+
+
+def test_the_rank_must_be_that_modulo_the_prime_of_the_certificate():
+    """All features are multiples of 7: modulo 7 they prove nothing."""
+    X = 7 * np.random.default_rng(0).integers(-3, 4, (90, 3, 2))
+    certificate = pa.certify(X)
+    assert (certificate.method, objections(certificate, X)) == ("exact", [])
+    (reason,) = objections(replace(certificate, prime=7), X)
+    assert "modulo the prime 7 the rank is 0" in reason
+
+
+@pytest.mark.parametrize("X", [GAUSSIAN, BOOLEAN, TWINS])
+def test_the_verdict_on_real_inputs_is_checked_for_custom_domains(X):
+    certificate = pa.certify(X, domain=SOME_BOOLEAN)
+    for lie in {"identifiable", "not_identifiable"} - {certificate.verdict_on_real_inputs}:
+        forged = replace(certificate, verdict_on_real_inputs=lie)
+        assert any("on real inputs" in reason for reason in objections(forged, X))
 
 
 def test_domains_are_compared(certificates):

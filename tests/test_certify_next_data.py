@@ -101,6 +101,17 @@ def test_identifiable_data_are_improved():
     assert f"{built.lambda_min[-1]:.3g}" in built.sentence
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_few_candidates_the_best_is_taken(seed):
+    """Where nothing is unseen: the one after which the smallest eigenvalue is largest."""
+    rng = np.random.default_rng(seed)
+    X, pool = rng.standard_normal((40, 3, 2)), rng.standard_normal((8, 3, 2))
+    after = [pa.Moments(2).update([*X, candidate]).spectrum()[0] for candidate in pool]
+    chosen = pa.certify(X).next_data(pool, n_sequences=1)
+    assert chosen.indices == [int(np.argmax(after))]
+    assert chosen.lambda_min[0] == pytest.approx(max(after), rel=1e-9)
+
+
 def test_the_unitary_memory_needs_its_deficit_and_random_sequences_more():
     """Rank 248 of 288: forty sequences suffice, and no fewer could."""
     X = pa.data.associative_memory(2**12, 4, unitary=1.0, random_state=0).X

@@ -7,7 +7,9 @@ import pytest
 
 import polyattn as pa
 from polyattn import domains
-from polyattn.certify.witness import layer_of_coef
+from polyattn.certify import witness
+from polyattn.certify.separate import separating_sequence
+from polyattn.certify.witness import as_floats, layer_of_coef
 from polyattn.errors import PolyattnError
 from polyattn.reference.layer import forward, with_constant
 
@@ -127,3 +129,26 @@ def test_random_deficient_sets(seed):
     certificate = pa.certify(X)
     assert certificate.verdict == "not_identifiable"
     check(certificate.witness(), X, 1e-9)
+
+
+def test_integers_of_any_size_become_floats():
+    np.testing.assert_array_equal(as_floats((10**400, 0, -5 * 10**399)), [1.0, 0.0, -0.5])
+    np.testing.assert_array_equal(as_floats(np.array([4.0, 0.0, -2.0])), [1.0, 0.0, -0.5])
+
+
+def test_training_data_are_run_by_the_reference_too(monkeypatch):
+    X = np.random.default_rng(0).standard_normal((5, 4, 3))
+    certificate = pa.certify(X)
+    assert certificate.witness().training_disagreement < 1e-8
+    true = witness._reference_output
+    monkeypatch.setattr(
+        witness, "_reference_output", lambda layer, sequence: true(layer, sequence + 1.0)
+    )
+    with pytest.raises(PolyattnError, match="on the training data"):
+        certificate.witness()
+
+
+def test_a_direction_that_shows_nowhere_still_gets_a_sequence():
+    rng = np.random.default_rng(0)
+    found = separating_sequence(domains.Real(), np.zeros(18), 3, False, 1.0, rng)
+    assert found.shape == (2, 3)

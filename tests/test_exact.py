@@ -9,7 +9,7 @@ import polyattn as pa
 from polyattn.progress import listening
 from polyattn.sequences import MODES
 from polyattn.solve import exact
-from polyattn.solve.exact import SAMPLE_SEQUENCES, solve_exact
+from polyattn.solve.exact import SAMPLE_SEQUENCES, WORTHWHILE, solve_exact
 from polyattn.stats import rows
 from polyattn.stats.rows import Rows
 
@@ -86,6 +86,13 @@ def test_outputs_of_zeros_agree():
 def test_few_rows_are_not_sampled():
     X, Y = task(n_sequences=SAMPLE_SEQUENCES)
     assert solve_exact(Rows.build(X, Y, "causal", False)) is None
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_sample_is_tried_where_it_is_a_small_part(missing):
+    """The sample: 36 rows for 18 features, in sequences of one row each."""
+    X, Y = task("last", n_sequences=WORTHWHILE * 36 - missing)
+    assert (solve_exact(Rows.build(X, Y, "last", False)) is None) == bool(missing)
 
 
 def test_ridge_and_heads_need_the_sums():

@@ -1,5 +1,7 @@
 """factor and compress: the same function, with as few heads as it needs."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,9 @@ from hypothesis import strategies as st
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import fold_heads, n_pairs
 from polyattn.heads import Compression, compress, factor, require_head_count
+from polyattn.heads.bounds import generic_heads
 from polyattn.heads.compression import Target
+from polyattn.heads.search import Trial
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -235,6 +239,37 @@ def test_tolerance_sees_through_noise_below_it_and_not_above(noise):
     assert found.n_heads == 2
     assert noise / 10 <= found.lost <= 3 * noise
     assert compress(coef, tolerance=noise / 100).n_heads > 2
+
+
+@pytest.mark.parametrize(("noise", "absorbed"), [(1e-11, True), (1e-9, False)])
+def test_what_is_lost_unless_a_tolerance_is_given(noise, absorbed):
+    """1e-10: far above rounding, far below what anybody would call another function."""
+    coef, disturbance = planted(3, 2, 1), generic(3, 2)
+    coef = coef + noise * disturbance * np.linalg.norm(coef) / np.linalg.norm(disturbance)
+    found = compress(coef)
+    assert (found.n_heads == 1) == absorbed
+    assert found.lost <= 1e-10
+
+
+@pytest.mark.parametrize(("size", "n_heads"), [(0.5, 1), (1.5, 2)])
+def test_a_head_just_above_the_tolerance_is_one_more(size, n_heads):
+    large, small = planted(4, 3, 1), planted(4, 3, 1, seed=1)
+    small *= 1e-6 * size * np.linalg.norm(large) / np.linalg.norm(small)
+    found = compress(large + small, tolerance=1e-6)
+    assert found.n_heads == n_heads
+    assert found.lost <= 1e-6
+
+
+def test_numbers_of_heads_are_tried_from_below(monkeypatch):
+    tried, module = [], import_module("polyattn.heads.compress")  # the function has its name
+    monkeypatch.setattr(module, "fewest", lambda _, ladder, *__: tried.append(ladder))
+    monkeypatch.setattr(module, "first_within", lambda *_: Trial(None, 0.0))
+    found = compress(generic(3, 3))
+    (ladder,) = tried
+    assert all(isinstance(count, int) for count in ladder)
+    assert ladder == sorted(set(ladder))
+    assert ladder[-1] >= 2 * generic_heads(3, 3, 3)
+    assert same_coef(found, generic(3, 3), 1e-12)  # by decomposition, when nothing was found
 
 
 def test_the_sentence_claims_minimality_only_where_it_is_proved():

@@ -80,3 +80,11 @@ def test_generic_functions_need_heads_until_the_dimension_is_full(n_dims, n_outp
     assert layer_dimension(heads, n_dims, n_outputs, n_dims) == full
     if heads > 1:
         assert layer_dimension(heads - 1, n_dims, n_outputs, n_dims) < full
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 3])
+def test_rounding_is_no_head(n_heads):
+    rng = np.random.default_rng(n_heads)
+    value, key = rng.standard_normal((n_heads, 5, 5)), rng.standard_normal((n_heads, 5, 5))
+    tensor = layer_tensor(value, key)
+    assert least_heads(tensor / np.linalg.norm(tensor), 0.0, rng) == n_heads

@@ -135,8 +135,45 @@ def test_dense_and_iterative_steps_reach_the_same_minimum(monkeypatch):
 
 def test_work_is_limited():
     _, _, tensor, rng = drawn((4, 4, 4, 1, 1))
-    short = descend(tensor, *random_heads(tensor, 3, rng), Frobenius(), Patience(5, 0.0, work=1e7))
-    assert short.work < 1e8
+    start = random_heads(tensor, 3, rng)
+    short = descend(tensor, *start, Frobenius(), Patience(5, 0.0, work=1e7))
+    assert 1e7 < short.work < 1e8
+    longer = descend(tensor, *start, Frobenius(), Patience(5, 0.0, work=1e8))
+    assert 1e8 < longer.work < 1e9
+
+
+def test_the_loss_of_a_start_is_relative_in_any_metric():
+    _, _, tensor, rng = drawn((4, 3, 4, 1, 5))
+    metric = Weighted(1e3 * moments(60, n_pairs(4) * 4))
+    start = random_heads(tensor, 2, rng)
+    found = descend(tensor, *start, metric, Patience(window=1, fraction=0.0, enough=10.0))
+    residual = tensor - layer_tensor(*start)
+    relative = np.vdot(residual, metric(residual)) / np.vdot(tensor, metric(tensor))
+    assert found.loss == pytest.approx(np.sqrt(relative), rel=1e-12)
+    assert found.work == 0.0
+
+
+@pytest.mark.parametrize(("fraction", "finished"), [(0.01, False), (0.018, False), (0.05, True)])
+def test_the_last_steps_decide_when_to_stop(fraction, finished):
+    """Fast at first, and over the last four steps slower: by 2 percent in all."""
+    history = [*np.logspace(0, -6, 12), 0.995e-6, 0.99e-6, 0.985e-6, 0.98e-6]
+    patience = Patience(window=4, fraction=fraction)
+    assert descent._finished(history, 0.0, patience, fast=False) == finished
+
+
+def test_a_direction_without_curvature_ends_the_step():
+    gradient = np.array([1.0, 2.0])
+    step, left, rounds = descent._conjugate_gradients(np.zeros_like, gradient, np.ones(2), 0.1)
+    np.testing.assert_array_equal(step, 0.0)
+    np.testing.assert_array_equal(left, gradient)
+    assert rounds == 1
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 8, 32])
+def test_random_starts_are_smaller_than_the_tensor_and_not_negligible(n_heads):
+    tensor, rng = np.zeros((3, 4, 4, 5)), np.random.default_rng(n_heads)
+    sizes = [np.linalg.norm(layer_tensor(*random_heads(tensor, n_heads, rng))) for _ in range(20)]
+    assert 0.05 < min(sizes) <= max(sizes) < 0.5
 
 
 # ---------------------------------------------------------------- reduction and coordinates

@@ -5,7 +5,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.heads import GramScale, SampleScale, best_heads, compress, factor
-from polyattn.heads.data_scale import SAMPLE_NUMBERS, Units
+from polyattn.heads.data_scale import SAMPLE_NUMBERS, Units, _exponents
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -96,8 +96,10 @@ def test_outputs_that_nearly_cancel_are_met(spread):
 # The tolerance ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1e-3, 1e-5, 1e-7])
-def test_a_small_second_head_is_kept(size):
+@pytest.mark.parametrize(
+    ("size", "n_heads"), [(1e-3, 2), (1e-5, 2), (1e-7, 2), (3e-9, 2), (1e-12, 1)]
+)
+def test_a_small_second_head_is_kept(size, n_heads):
     """The tolerance of a well-conditioned fit is far below what a head may weigh."""
     small, large = (pa.data.random_layer(4, mode="last", random_state=seed) for seed in (1, 2))
     layer = pa.LinearAttention(
@@ -105,8 +107,16 @@ def test_a_small_second_head_is_kept(size):
     )
     X, _ = tokens_and_targets(n_dims=4)
     result = pa.fit(X, layer(X))
-    assert result.layer.n_heads == 2
+    assert result.layer.n_heads == n_heads
     assert change(result, X) < 1e-10
+
+
+def test_an_output_of_zeros_is_met():
+    X, _ = tokens_and_targets()
+    coef = np.stack([np.zeros((3, 2)), np.ones((3, 2))])
+    found = compress(coef, data=SampleScale.of(Rows.build(X, None, "last", False)))
+    assert found.output_error <= 1e-10
+    np.testing.assert_allclose(found.value[:, :, 0], 0.0, atol=1e-12)
 
 
 def test_a_head_is_found_in_coefficients_that_the_data_leave_inexact():
@@ -172,6 +182,14 @@ def test_units_are_those_of_the_coordinates():
     rows = Rows.build(X, None, "last", False)
     for data in (SampleScale.of(rows), GramScale.of(Moments.of(rows))):
         require_units(Units.of_inputs(data, 2))
+
+
+@pytest.mark.parametrize("factor_of_all", [3.0, 0.7, 1e-30])
+def test_a_common_factor_changes_no_unit(factor_of_all):
+    powers = np.random.default_rng(0).lognormal(0.0, 5.0, 200)
+    plain = _exponents(powers)
+    assert plain.max() == 0
+    np.testing.assert_array_equal(_exponents(factor_of_all * powers), plain)
 
 
 def require_units(units):

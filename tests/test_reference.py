@@ -273,3 +273,19 @@ def test_forward_of_arrays(mode, n, d, e, n_heads):
     assert_close(made(X), expected)
     assert_close(made(X[1]), expected[1])
     assert_close(made.coef, features.fold(features.tensor(attn, value)))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda: pairs.pair_index(3)[0],
+        lambda: pairs.pair_index(3)[1],
+        lambda: pairs.pair_position(3),
+        lambda: pairs.distance_position(3),
+        lambda: pairs.norm_weights(3),
+        lambda: pairs.feature_weights(3),
+    ],
+)
+def test_tables_that_are_kept_cannot_be_written_to(table):
+    with pytest.raises(ValueError, match="read-only"):
+        table()[0] = 7

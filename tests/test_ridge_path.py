@@ -175,6 +175,18 @@ def test_gcv_of_moments_is_gcv_of_the_data():
     np.testing.assert_allclose(streamed.coef, whole.coef, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_gcv_of_exact_data_is_not_fooled_by_rounding(seed):
+    """Targets of a layer: no error is left, and what the sums round to is none."""
+    task = pa.data.planted(60, 4, 2, n_heads=2, mode="last", random_state=seed)
+    moments = pa.Moments(2, np.shape(task.Y)[1]).update(task.X, task.Y)
+    path = pa.fit(statistics=moments, ridge="gcv").ridge_path
+    power = np.mean(np.sum(np.square(task.Y), axis=1))
+    assert np.all(path.errors > 0)
+    assert path.errors[0] < 1e-20 * power
+    assert path.best == path.ridges[0]
+
+
 # The choice ---------------------------------------------------------------------------------
 
 

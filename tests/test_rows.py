@@ -57,6 +57,14 @@ def test_groups_hold_everything_once_and_in_order(mode, threads, request):
 
 
 @pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("mode", ["causal", "full"])
+def test_of_a_sequence_longer_than_a_group_one_block_is_in_memory(mode):
+    groups = list(make_rows(mode).groups())
+    largest = max(sum(block.pairs.shape[1] for block in group) for group in groups)
+    assert largest <= 130 // make_rows(mode)._numbers_per_row < max(LENGTHS)
+
+
+@pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize("mode", MODES)
 def test_progress_is_reported_to_the_end(mode):
     made, heard = make_rows(mode), []
@@ -75,6 +83,21 @@ def test_kept_rows_are_read_once(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_what_is_made_of_kept_rows_is_read_anew(mode):
+    made = make_rows(mode)
+    whole = list(made.blocks())
+    part = made.part(2, 7)
+    alone = list(part.blocks())
+    first, stop = part.base, part.base + part.n_rows
+    assert (alone[0].first, alone[-1].stop) == (first, stop)
+    for name in ("pairs", "queries", "targets"):
+        expected = joined(whole, name)[:, first:stop]
+        np.testing.assert_allclose(joined(alone, name), expected, atol=1e-12)
+    halved = list(made.with_exponents(1, None).blocks())
+    np.testing.assert_array_equal(joined(halved, "queries"), joined(whole, "queries") / 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_shares_and_portions_are_parts_in_order(mode, threads, monkeypatch):
     monkeypatch.setattr(rows, "SHARE_NUMBERS", 0)
@@ -88,6 +111,13 @@ def test_shares_and_portions_are_parts_in_order(mode, threads, monkeypatch):
             for part, following in pairwise(parts):
                 assert part.base + part.n_rows == following.base
             np.testing.assert_array_equal(np.concatenate([p.targets for p in parts]), made.targets)
+
+
+def test_many_rows_are_shared_out_in_few_parts():
+    """As many as workers could want: what is added up depends on the parts."""
+    X = np.random.default_rng(0).standard_normal((30_000, 1, 3))
+    shares = Rows.build(X, np.zeros((30_000, 1)), "last", False).shares()
+    assert [share.n_rows for share in shares] == [30_000 // rows.MOST_SHARES] * rows.MOST_SHARES
 
 
 @pytest.mark.parametrize("n_dims", [1, 3, 11])

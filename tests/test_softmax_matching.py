@@ -207,3 +207,16 @@ def test_only_like_layers_are_compared():
     for other in (layer_of(mode="last"), layer_of(n_outputs=1), layer_of(n_dims=2, bias=True)):
         with pytest.raises(InvalidInput, match="only layers of the same kind"):
             pa.same_function(layer, other)
+
+
+def test_a_hopeless_head_does_not_disturb_the_others():
+    """The second head found is far from both, three times as far from the small one."""
+    planted = pa.SoftmaxAttention(
+        [[[10.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]], [[[1.0], [0.0]], [[0.0], [1.0]]]
+    )
+    found = pa.SoftmaxAttention(
+        [[[0.0, 0.3], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]], [[[1.0], [0.0]], [[-1.0], [-1.0]]]
+    )
+    match = pa.match_heads(found, planted)
+    assert match.order.tolist() == [0, 1]
+    assert match.attn_errors[1] > 3

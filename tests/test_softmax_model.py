@@ -205,6 +205,16 @@ def test_files_keep_every_bit(mode, bias, tmp_path):
     assert loaded.value.tobytes() == layer.value.tobytes()
 
 
+@pytest.mark.parametrize("exponent", [-2, 0, 3])
+def test_softmax_weighs_by_exponentials(exponent):
+    shares = np.array([[0.125, 0.25, 0.625], [0.5, 0.0, 0.5]])
+    with np.errstate(divide="ignore"):
+        logits = 5.0 + np.ldexp(np.log(shares), -exponent)
+    np.testing.assert_allclose(forward_softmax.softmax(logits.copy(), exponent), shares, rtol=1e-14)
+    if exponent == 0:
+        np.testing.assert_allclose(forward_softmax.softmax(logits.copy()), shares, rtol=1e-14)
+
+
 def test_misuse_is_named():
     layer = _layer()
     with pytest.raises(InvalidInput, match="NaN or infinity in 1 of"):

@@ -10,7 +10,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.linalg import hadamard
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
@@ -22,7 +25,7 @@ from polyattn.features import kernel
 from polyattn.features.pairs import n_features
 from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES
-from polyattn.solve import auto, dual, iterative, plan
+from polyattn.solve import auto, dual, iterative, plan, primal, spectral
 
 # Roads that never square the condition number (primal by its refinement), and those that do.
 ACCURATE = ("primal", "direct", "factor")
@@ -339,6 +342,99 @@ def test_the_iterative_road_says_how_far_it_came(monkeypatch):
     result = pa.fit(task.X, task.Y, solver="iterative")
     assert "passes over the data" in str(result.outcome)
     assert "approximation" not in str(result.outcome)
+
+
+@pytest.mark.parametrize("weight", [1e-100, 1e100])
+def test_the_iterative_road_takes_weights_and_outputs_of_any_size(weight):
+    """An output of zeros is met at once, and the others are not kept waiting by it."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 2)) * [1.0, 0.0]
+    expected = pa.fit(X, Y, solver="direct")
+    found = pa.fit(X, Y, solver="iterative", sample_weight=np.full(60, weight))
+    assert planted.relative_error(found.coef, expected.coef) < 1e-9
+    assert "approximation" not in str(found.outcome)
+
+
+@pytest.mark.parametrize(("closeness", "passes"), [(1.0, 1), (0.05, 2)])
+def test_normal_equations_are_refined_until_corrections_are_small(closeness, passes, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((200, 4, 2)), rng.standard_normal((200, 2))
+    X[..., 1] = X[..., 0] + closeness * X[..., 1]
+    seen = []
+    true = primal.residual_pass
+    monkeypatch.setattr(primal, "residual_pass", lambda *given: seen.append(1) or true(*given))
+    found = pa.fit(X, Y, solver="primal")
+    assert len(seen) == passes
+    expected = pa.fit(X, Y, solver="direct")
+    limit = 10.0 * EPS * found.condition
+    assert planted.relative_error(found.coef, expected.coef) < limit
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_a_singular_kernel_is_given_up_where_its_features_fit(room, monkeypatch):
+    X = np.repeat(np.random.default_rng(0).standard_normal((20, 5, 6)), 2, axis=0)
+    monkeypatch.setattr(dual, "FEATURE_NUMBERS", 40 * n_features(6) + room)
+    found = pa.fit(X, np.random.default_rng(1).standard_normal(40), solver="dual")
+    assert ("singular to working precision" in str(found.outcome)) == (room < 0)
+    assert found.rank == 20
+
+
+@pytest.mark.parametrize(("roundings", "rank"), [(40, 1), (400, 2)])
+def test_rounding_is_that_of_as_many_terms_as_there_are_features(roundings, rank):
+    """Two rows of 64 features of equal size: the second singular value is rounding, or not."""
+    signs = hadamard(64)[1:3] / 8.0
+    root = np.diag([1.0, roundings * EPS]) @ signs
+    solution = spectral.solve_root(root, np.ones((2, 1)), 0.0, n_rows=2)
+    assert (solution.rank, solution.ridge) == (rank, 0.0)
+
+
+@pytest.mark.parametrize(("roundings", "rank"), [(5e3, 1), (5e5, 2)])
+def test_rounding_of_moments_is_beside_the_largest_eigenvalue(roundings, rank):
+    """64 features that nearly agree: their moments have one eigenvalue of 64."""
+    signs = hadamard(64)[:2].astype(float)
+    gram = np.outer(signs[0], signs[0]) + roundings * EPS / 64 * np.outer(signs[1], signs[1])
+    solution = spectral.solve_gram(gram, gram[:, :1], 1.0, 0.0, np.ones(64))
+    assert solution.rank == rank
+
+
+@given(st.floats(1e-150, 1e150))
+def test_scales_are_powers_of_two_near_the_sizes(size):
+    (scale, one) = spectral.column_scale(np.array([size, 0.0]))
+    assert one == 1.0
+    assert np.frexp(scale)[0] == 0.5
+    assert 0.5**0.5 * (1 - EPS) <= size / scale <= 2**0.5 * (1 + EPS)
+
+
+def test_the_iterative_road_takes_features_of_very_different_size():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 4, 2)) * [1.0, 1e4], rng.standard_normal((60, 1))
+    found, expected = (pa.fit(X, Y, solver=road) for road in ("iterative", "direct"))
+    assert "brought to equal size" in str(found.outcome)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-9)
+
+
+def test_the_iterative_road_makes_no_pass_for_targets_of_zeros():
+    X = np.random.default_rng(0).standard_normal((60, 4, 2))
+    found = pa.fit(X, np.zeros((60, 1)), solver="iterative")
+    assert "It took 0 passes" in str(found.outcome)
+    np.testing.assert_array_equal(found.coef, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_ridge_that_steadies_moments_is_added(seed):
+    """Where moments alone are nearly singular the penalty halves what they hardly see."""
+    rng = np.random.default_rng(seed)
+    X, Y = rng.standard_normal((200, 4, 2)), rng.standard_normal((200, 1))
+    X[..., 1] = X[..., 0] + 0.02 * X[..., 1]
+    moments = pa.Moments(2, 1).update(X, Y)
+    ridge = 3e-13 * float(np.trace(moments.gram))
+    found, expected = (
+        pa.fit(statistics=moments, ridge=ridge),
+        pa.fit(X, Y, ridge=ridge, solver="direct"),
+    )
+    assert planted.relative_error(found.coef, expected.coef) < 1e-2
+    without = pa.fit(X, Y, solver="direct")
+    assert np.linalg.norm(expected.coef) < 0.9 * np.linalg.norm(without.coef)
 
 
 @pytest.mark.parametrize("n_rows", [1, 6, 7, 8, 14, 15, 40])

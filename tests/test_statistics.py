@@ -13,7 +13,7 @@ import planted
 import polyattn as pa
 from planted import EPS
 from polyattn.arrays import aligned_empty
-from polyattn.errors import InvalidInput, OutOfRange
+from polyattn.errors import FileFormatError, InvalidInput, OutOfRange
 from polyattn.features import summaries
 from polyattn.features.pairs import distance_position, n_features, pair_index
 from polyattn.reference import erm, layer
@@ -371,6 +371,32 @@ def test_the_caller_keeps_his_threads():
 # Scales -------------------------------------------------------------------------------------
 
 SCALES = (0.0, 1e-150, 1e-60, 1.0, 1e60, 1e150)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_sums_at_powers_of_two_that_differ_a_little_merge_exactly(make):
+    """Both parts count: each power that is taken out must come back in every sum."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((2, 30, 3, 2)), rng.standard_normal((2, 30, 2))
+    scales = (2.0**60, 2.0**62)
+    a, b = (make(2, 2).update(s * x, s * y) for s, x, y in zip(scales, X, Y, strict=True))
+    assert a.token_exponent != b.token_exponent
+    both = make(2, 2).update(np.concatenate([X[0] / 4, X[1]]), np.concatenate([Y[0] / 4, Y[1]]))
+    for merged in (a + b, b + a):
+        found, expected = pa.fit(statistics=merged), pa.fit(statistics=both)
+        assert planted.relative_error(found.coef * 2.0**124, expected.coef) < 1e-11
+        assert found.risk == pytest.approx(expected.risk * 2.0**124, rel=1e-11)
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize(
+    "field", ["n_dims", "n_outputs", "n_rows", "n_positive", "n_sequences", "total_weight"]
+)
+def test_counts_below_zero_are_refused(make, field):
+    record = make(2, 1).update(np.ones((3, 2, 2)), np.ones(3)).to_record()
+    wrong = replace(record, metadata=record.metadata | {field: -1})
+    with pytest.raises(FileFormatError, match=f"metadata.{field}"):
+        make.from_record(wrong)
 
 
 @pytest.mark.parametrize("make", KINDS)

@@ -64,7 +64,9 @@ def is_integer_data(batch: SequenceBatch) -> bool:
     # Other data give themselves away at once.
     for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
         extents = Extents.of(part)
-        if not np.all(np.ldexp(extents.largest, -extents.lowest) <= LARGEST_INTEGER):
+        with np.errstate(over="ignore"):
+            units = np.ldexp(extents.largest, -extents.lowest)
+        if not np.all(units <= LARGEST_INTEGER):
             return False
     return True
 
