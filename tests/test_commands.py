@@ -19,6 +19,7 @@ LEFT_OUT = {
     "make test": "it would run this test again",
     "make docs": "it builds the site and runs this test",
     "make bench": "it takes an hour",
+    "make mutants": "it takes an hour",
     "pip install -e .": "it would change the environment of the tests",
     "python benchmarks/fit_vs_ridge.py": "it takes minutes",
     "polyattn bench": "tests/test_cli.py runs it",
