@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
@@ -23,13 +24,19 @@ def solve_direct(rows: Rows, ridge: float) -> Solution:
     """The minimiser by QR (tall) or by singular values (wide)."""
     if rows.n_rows >= rows.n_features:
         return solve_factor(TriangularFactor.of(rows), ridge)
+    features, targets = feature_matrix(rows)
+    return solve_root(features, targets, ridge, rows.n_rows, exact_rows=True)
+
+
+def feature_matrix(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Features (rows, p) in the coordinates of the norm, and targets (rows, e), both weighted."""
     features = np.empty((rows.n_rows, rows.n_features))
     targets = np.empty((rows.n_rows, rows.n_outputs))
     for block in rows.blocks():
         features[block.first : block.stop] = cubic_features(block.pairs, block.queries).T
         targets[block.first : block.stop] = block.targets.T
     features /= feature_weights(rows.width)
-    return solve_root(features, targets, ridge, rows.n_rows, exact_rows=True)
+    return features, targets
 
 
 def solve_factor(factor: TriangularFactor, ridge: float) -> Solution:

@@ -1,0 +1,245 @@
+"""The error of leaving out each sequence, for every ridge of a grid, without fitting again.
+
+With H the hat matrix of all rows, the residuals of a sequence B that was left out are
+
+    (1 - H_BB)^-1 r_B        in feature space,           r = (1 - H) y,
+    (C_BB)^-1 (C y)_B        in sample space,            C = (Phi Phi^T + ridge)^-1.
+
+The first is cheap for many rows, and cancels where a sequence nearly decides its own fit.  Such
+sequences are few: they are judged by the second, beside the triangular factor of all the others.
+
+What the second owes to rounding is estimated too: a small sequence with large targets may steer
+all others at a tiny ridge, and its features are known only beside the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.features.cubic import cubic_features
+from polyattn.features.pairs import feature_weights
+from polyattn.features.summaries import default_block_rows
+from polyattn.solve.spectral import EPS
+from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum, visible
+from polyattn.stats import TriangularFactor
+from polyattn.stats.rows import Rows
+
+# Sequences with more leverage than this in some direction are judged in sample space.
+MOST_LEVERAGE = 0.9
+
+# Numbers that are in memory together for the ridges of a grid.
+GRID_NUMBERS = 1 << 22
+
+# Singular vectors are wrong by a few roundings, and by at most so much of an error of prediction.
+ROUNDINGS, MOST_DOUBT = 8.0, 1e-4
+
+# Errors below this part of the targets' power are as good as none: they need not be known.
+NO_ERROR = 1e-12
+
+
+def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
+    """The grid and the sums of squares, of data with at least as many rows as features."""
+    spectrum = FeatureSpectrum.of(rows, ridges)
+    paths = _Paths.of(spectrum)
+    errors, doubts = np.zeros((2, len(spectrum.grid)))
+    decisive: list[_Sequence] = []
+    judge = _single_rows if rows.mode == "last" else _one_sequence
+    for some in _sequences(rows):
+        more, left = judge(paths, some)
+        errors += more
+        decisive += left
+    for group in _groups(decisive, rows.n_features):
+        more, unsure = _beside_the_others(rows, group, spectrum.grid)
+        errors += more
+        doubts += unsure
+    return _judged(spectrum, errors, doubts, ridges is None)
+
+
+def errors_of_few(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
+    """The same of data with fewer rows than features."""
+    spectrum = SampleSpectrum.of(rows, ridges)
+    errors, doubts = _in_sample_space(spectrum, list(_kept_sequences(rows)))
+    return _judged(spectrum, errors, doubts, ridges is None)
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    """The rows of one sequence: features (n, p), n <= p, and targets (n, e).
+
+    In mode last one object holds many sequences of one row each, the first of them ``number``.
+    outside : power of the targets that no feature reaches
+    """
+
+    number: int
+    features: NDArray[np.float64]
+    targets: NDArray[np.float64]
+    outside: float = 0.0
+
+    def row(self, at: int) -> _Sequence:
+        """The sequence of one row."""
+        return _Sequence(self.number + at, self.features[at : at + 1], self.targets[at : at + 1])
+
+    def rotated(self) -> _Sequence:
+        """As few rows as there are features: a rotation of the rows changes no error."""
+        n, p = self.features.shape
+        if n <= p:
+            return self
+        both = np.asarray(np.linalg.qr(np.hstack([self.features, self.targets]), mode="r"))
+        return _Sequence(self.number, both[:p, :p], both[:p, p:], float(np.sum(both[p:] ** 2)))
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """1 / (values + ridge), (p, grid), and the solutions of all ridges (grid, p, e), in basis V."""
+
+    vectors: NDArray[np.float64]
+    shrink: NDArray[np.float64]
+    thetas: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, spectrum: FeatureSpectrum) -> _Paths:
+        shrink = 1.0 / (spectrum.values[:, None] + spectrum.grid)
+        projected = np.sqrt(spectrum.values)[:, None] * spectrum.components
+        return cls(spectrum.vectors, shrink, shrink.T[:, :, None] * projected)
+
+
+def _single_rows(paths: _Paths, rows: _Sequence) -> tuple[NDArray, list[_Sequence]]:
+    """Squared errors of rows that are sequences of their own, and the decisive among them."""
+    basis = rows.features @ paths.vectors
+    leverage = basis**2 @ paths.shrink  # (n, grid)
+    decisive = leverage[:, 0] > MOST_LEVERAGE
+    residual = rows.targets - basis @ paths.thetas  # (grid, n, e)
+    left_out = residual[:, ~decisive] / (1.0 - leverage[~decisive]).T[:, :, None]
+    return np.sum(left_out**2, axis=(1, 2)), [rows.row(int(at)) for at in np.flatnonzero(decisive)]
+
+
+def _one_sequence(paths: _Paths, whole: _Sequence) -> tuple[NDArray, list[_Sequence]]:
+    """Squared errors of the rows of one sequence; none yet where it is decisive."""
+    sequence = whole.rotated()
+    basis = sequence.features @ paths.vectors
+    errors = np.zeros(paths.shrink.shape[1])
+    most = (basis * paths.shrink[:, 0]) @ basis.T
+    if np.trace(most) > MOST_LEVERAGE and np.linalg.eigvalsh(most)[-1] > MOST_LEVERAGE:
+        return errors, [sequence]
+    for part in _some_ridges(len(errors), basis.size):
+        hat = (basis * paths.shrink.T[part, None, :]) @ basis.T
+        residual = sequence.targets - basis @ paths.thetas[part]
+        left_out = np.linalg.solve(np.eye(len(basis)) - hat, residual)
+        errors[part] = np.sum(left_out**2, axis=(1, 2)) + sequence.outside
+    return errors, []
+
+
+def _beside_the_others(
+    rows: Rows, group: list[_Sequence], grid: NDArray
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Squared errors of some sequences; all others enter as the rows of their factor."""
+    weights = np.ones(len(rows.batch)) if rows.sequence_weights is None else rows.sequence_weights
+    weights = weights.copy()
+    weights[[sequence.number for sequence in group]] = 0.0
+    factor = TriangularFactor.of(replace(rows, sequence_weights=weights))
+    root = factor.scaled_factor() / feature_weights(rows.width)
+    features = np.concatenate([root, *(sequence.features for sequence in group)])
+    targets = np.concatenate(
+        [factor.scaled_projection(), *(sequence.targets for sequence in group)]
+    )
+    sizes = [len(sequence.features) for sequence in group]
+    spectrum = SampleSpectrum.of_features(features, targets, grid)
+    errors, doubts = _in_sample_space(spectrum, list(_blocks(sizes, len(root))))
+    return errors + sum(sequence.outside for sequence in group), doubts
+
+
+def _in_sample_space(
+    spectrum: SampleSpectrum, blocks: list[slice]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Squared errors of blocks of rows, and what rounding may have done to them.
+
+    With C = W W^T, W = U diag(values + ridge)^-1/2, the residual of block B is the x of least
+    ||W_B^T x - W^T y||: nothing is squared, and nothing cancels.
+    """
+    errors, doubts = np.zeros((2, len(spectrum.grid)))
+    roots = 1.0 / np.sqrt(spectrum.values + spectrum.grid[:, None])[:, :, None]  # (grid, m, 1)
+    inside = spectrum.components * roots  # W^T y
+    # A rounding of U moves C y by so much.
+    moved = ROUNDINGS * EPS * np.linalg.norm(inside * roots, axis=(1, 2))
+    single = np.array([block.start for block in blocks if block.stop - block.start == 1], int)
+    for own, solve in [
+        (spectrum.vectors[single], _rows_alone),
+        *((spectrum.vectors[b], _rows_together) for b in blocks if b.stop - b.start > 1),
+    ]:
+        for part in _some_ridges(len(errors), own.size):
+            sizes, least = solve(own.T * roots[part], inside[part])
+            doubt = moved[part, None] / least
+            errors[part] += np.sum(sizes**2, axis=1)
+            doubts[part] += np.sum((2 * sizes + doubt) * doubt, axis=1)
+    return errors, doubts
+
+
+def _rows_alone(across: NDArray, inside: NDArray) -> tuple[NDArray, NDArray]:
+    """||x|| of each row by itself and its C_ii, (ridges, rows); across (ridges, m, rows)."""
+    squares = np.sum(across**2, axis=1)
+    return np.linalg.norm(across.swapaxes(1, 2) @ inside, axis=2) / squares, squares
+
+
+def _rows_together(across: NDArray, inside: NDArray) -> tuple[NDArray, NDArray]:
+    """||x|| of the rows of one block and the smallest eigenvalue of C_BB, (ridges, 1)."""
+    basis, triangle = np.linalg.qr(across)
+    left_out = np.linalg.solve(triangle, basis.swapaxes(1, 2) @ inside)
+    smallest = np.linalg.svd(triangle, compute_uv=False)[:, -1:]
+    return np.linalg.norm(left_out, axis=(1, 2))[:, None], smallest**2
+
+
+def _judged(
+    spectrum: FeatureSpectrum | SampleSpectrum, errors: NDArray, doubts: NDArray, default: bool
+) -> tuple[NDArray, NDArray]:
+    """The ridges whose errors are known, and these."""
+    power = spectrum.outside + float(np.sum(spectrum.components**2))
+    known = doubts <= MOST_DOUBT * np.maximum(errors, NO_ERROR * power)
+    return visible(spectrum.grid, known, default), errors[known]
+
+
+def _some_ridges(count: int, numbers: int) -> Iterator[slice]:
+    """Ridges that are worked on together, where each takes so many numbers."""
+    step = max(1, GRID_NUMBERS // max(numbers, 1))
+    return (slice(first, first + step) for first in range(0, count, step))
+
+
+def _groups(sequences: list[_Sequence], most_rows: int) -> Iterator[list[_Sequence]]:
+    """Sequences in order, with at most so many rows together unless one alone has more."""
+    group: list[_Sequence] = []
+    for sequence in sequences:
+        if group and sum(len(one.features) for one in [*group, sequence]) > most_rows:
+            yield group
+            group = []
+        group.append(sequence)
+    if group:
+        yield group
+
+
+def _sequences(rows: Rows) -> Iterator[_Sequence]:
+    """The sequences one by one; in mode last, whose rows stand alone, many at a time."""
+    step = default_block_rows(rows.width) if rows.mode == "last" else 1
+    s = feature_weights(rows.width)[:, None]
+    for first in range(0, len(rows.batch), step):
+        part = rows.part(first, min(first + step, len(rows.batch)))
+        blocks = list(part.blocks(max(1, part.n_rows)))
+        psi = np.concatenate([cubic_features(b.pairs, b.queries) for b in blocks], axis=1)
+        targets = np.concatenate([b.targets for b in blocks], axis=1)
+        yield _Sequence(first, (psi / s).T, targets.T)
+
+
+def _kept_sequences(rows: Rows) -> Iterator[slice]:
+    """Where each sequence of positive weight stands among the gathered rows."""
+    sizes = np.ones(len(rows.batch), int) if rows.mode == "last" else rows.batch.lengths
+    if rows.sequence_weights is not None:
+        sizes = sizes[rows.sequence_weights > 0]
+    return _blocks(sizes, 0)
+
+
+def _blocks(sizes: NDArray | list[int], first: int) -> Iterator[slice]:
+    """Slices of these sizes, one after the other."""
+    ends = first + np.cumsum(sizes)
+    return (slice(end - size, end) for size, end in zip(sizes, ends, strict=True))
