@@ -8,6 +8,7 @@ from scipy.linalg import hadamard
 
 import planted
 import polyattn as pa
+from exact_least_squares import ExactProblem, nearest, numbers
 from planted import EPS
 from polyattn.features import kernel
 from polyattn.features.pairs import n_features
@@ -87,6 +88,21 @@ def test_the_dual_does_not_depend_on_the_size_of_weights(weights):
     sample_weight = np.broadcast_to(sizes[weights], 40)
     found = pa.fit(X, Y, solver="dual", sample_weight=sample_weight)
     assert planted.relative_error(found.coef, pa.fit(X, Y, solver="direct").coef) < 1e-12
+
+
+@pytest.mark.parametrize("power", [6, 5, 4, 3])
+@pytest.mark.parametrize("size", [1e-3, 1e-8])
+@pytest.mark.parametrize("road", ["auto", "dual", "direct", "primal"])
+def test_few_rows_beside_a_constant_of_another_size(road, size, power):
+    """Features from 1 down to 1e-24: residuals are those of the minimiser for every ridge."""
+    rng = np.random.default_rng(3)
+    X, Y = size * rng.standard_normal((12, 3, 2)), rng.standard_normal((12, 1))
+    ridge = size**power
+    found = pa.fit(X, Y, bias=True, ridge=ridge, solver=road)
+    exact = ExactProblem.of(list(X), Y, "last", ridge, bias=True)
+    np.testing.assert_allclose(found.predict(X), numbers(exact.predicted), atol=1e-9)
+    assert found.risk == pytest.approx(nearest(exact.risk), rel=1e-9, abs=1e-18)
+    assert ("beyond float64" in str(found.outcome)) == (found.condition >= 1e13)
 
 
 def test_sequences_of_zeros_leave_the_dual_as_it_is():

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from polyattn.fields import Check, entries, one_of, text
 
+# Rounding times a condition number above this may be seen in the third digit.
+BLURRED = 1e13
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -58,7 +61,8 @@ def describe(
         return Outcome(
             "regularised",
             f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
-            + solution.note,
+            + solution.note
+            + _caution(solution.condition),
             f"The ridge was chosen by {chosen_by!r}: see ridge_path for the others."
             if chosen_by
             else "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
@@ -92,4 +96,15 @@ def describe(
         f"A global optimum was found, but it is not unique: rank {solution.rank} of {n_features} "
         f"– {cause}. The minimiser of smallest norm was chosen." + solution.note,
         "Predictions on inputs unlike the data depend on that choice: add data, or set ridge > 0.",
+    )
+
+
+def _caution(condition: float) -> str:
+    """What rounding may have done to a penalised solution."""
+    if condition < BLURRED:
+        return ""
+    return (
+        f" Its condition number, about {condition:.0e}, is beyond float64: the coefficients may be "
+        "wrong, and so may predictions on inputs unlike the data. A larger ridge, or coordinates "
+        "of similar size, would steady them."
     )
