@@ -225,10 +225,9 @@ def _sequences(rows: Rows) -> Iterator[_Sequence]:
     s = feature_weights(rows.width)[:, None]
     for first in range(0, len(rows.batch), step):
         part = rows.part(first, min(first + step, len(rows.batch)))
-        blocks = list(part.blocks(max(1, part.n_rows)))
-        psi = np.concatenate([cubic_features(b.pairs, b.queries) for b in blocks], axis=1)
-        targets = np.concatenate([b.targets for b in blocks], axis=1)
-        yield _Sequence(first, (psi / s).T, targets.T)
+        (block,) = part.blocks(part.n_rows)
+        psi = cubic_features(block.pairs, block.queries)
+        yield _Sequence(first, (psi / s).T, block.targets.T)
 
 
 def _kept_sequences(rows: Rows) -> Iterator[slice]:
