@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 import polyattn as pa
-from exact_least_squares import ExactProblem, design, matrix, nearest, rational
+from exact_least_squares import ExactProblem, design, diagonal, matrix, nearest, rational
 from polyattn.errors import OutOfRange
 from polyattn.sequences import MODES
 from polyattn.solve import leave_one_out, spectrum
@@ -115,6 +115,73 @@ def test_tokens_too_wide_for_their_features(monkeypatch):
     np.testing.assert_allclose(path.errors, exact(X, Y, "last", path.ridges), rtol=1e-3)
     with pytest.raises(OutOfRange, match=r"2 of the 2 ridges.*cannot be judged.*similar size"):
         pa.fit(X, Y, ridge="loo", ridge_grid=[1e-6, 1.0])
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_doubts_cover_what_rounding_does(n):
+    """A tiny row with large targets, and ridges at which it steers the others."""
+    rng = np.random.default_rng(0)
+    features, targets = rng.standard_normal((6, 6)), rng.standard_normal((6, 2))
+    features[0] *= 1e-12
+    ridges = 10.0 ** np.arange(-14, -5)
+    blocks = [slice(at, at + n) for at in range(0, 6, n)]
+    errors, doubts = in_sample_space(features, targets, ridges, blocks)
+    missed = np.abs(errors - plainly_left_out(features, targets, ridges, blocks))
+    assert np.all(missed <= doubts)
+    # Nor is all in doubt: the least ridges are hidden, the largest are seen.
+    assert np.all(doubts <= 1e5 * np.maximum(missed, 1e-15 * errors))
+    assert doubts[0] > 1e-4 * errors[0]
+    assert doubts[-1] < 1e-8 * errors[-1]
+    larger = in_sample_space(features, 2.0**20 * targets, ridges, blocks)
+    np.testing.assert_allclose(larger[1], 2.0**40 * doubts, rtol=1e-6)
+
+
+def in_sample_space(features, targets, ridges, blocks):
+    found = spectrum.SampleSpectrum.of_features(features, targets, ridges)
+    return leave_one_out._in_sample_space(found, blocks)
+
+
+def plainly_left_out(features, targets, ridges, blocks) -> NDArray:
+    """Squared errors by rationals."""
+    total = []
+    for ridge in ridges:
+        power = rational(0.0)
+        for block in blocks:
+            kept = matrix(np.delete(features, block, axis=0))
+            known = matrix(np.delete(targets, block, axis=0))
+            moments = kept.transpose() * kept + diagonal([rational(ridge)] * features.shape[1])
+            missed = matrix(targets[block]) - matrix(features[block]) * moments.solve(
+                kept.transpose() * known
+            )
+            power += sum((v * v for row in missed.tolist() for v in row), rational(0.0))
+        total.append(nearest(power))
+    return np.array(total)
+
+
+def test_what_is_known():
+    """Errors in doubt are not; errors of nearly zero need not be."""
+    ridges = np.array([1.0, 2.0, 3.0, 4.0])
+    found = spectrum.SampleSpectrum(np.ones(2), np.eye(2), np.array([[0.6], [0.8]]), ridges)
+    errors = np.array([1.0, 1.0, 0.0, 1e-13])
+    doubts = np.array([1.1e-4, 0.9e-4, 0.9e-16, 1.1e-16])
+    kept, known = leave_one_out._judged(found, errors, doubts, default=True)
+    np.testing.assert_array_equal(kept, [2.0, 3.0])
+    np.testing.assert_array_equal(known, [1.0, 0.0])
+    with pytest.raises(OutOfRange, match="2 of the 4 ridges"):
+        leave_one_out._judged(found, errors, doubts, default=False)
+    with pytest.raises(OutOfRange, match="4 of the 4 ridges"):
+        leave_one_out._judged(found, 0 * errors, doubts + 1.0, default=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_decisive_sequence_in_doubt_is_refused(mode):
+    """Many tiny sequences with large targets: the large one decides, and they steer it."""
+    rng = np.random.default_rng(0)
+    large = 6 if mode == "last" else 2
+    X = [(1.0 if i < large else 1e-5) * rng.standard_normal((3, 2)) for i in range(12)]
+    Y = rng.standard_normal((12, 1) if mode == "last" else (12, 3, 1))
+    with pytest.raises(OutOfRange, match="cannot be judged"):
+        pa.fit(X, Y, mode, "loo", ridge_grid=[1e-16, 1.0])
 
 
 def drawn(sizes: str, mode: str, count: int) -> tuple[list[NDArray], NDArray | list[NDArray]]:
