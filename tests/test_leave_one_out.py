@@ -134,6 +134,8 @@ def test_doubts_cover_what_rounding_does(n):
     assert doubts[-1] < 1e-8 * errors[-1]
     larger = in_sample_space(features, 2.0**20 * targets, ridges, blocks)
     np.testing.assert_allclose(larger[1], 2.0**40 * doubts, rtol=1e-6)
+    larger = in_sample_space(2.0**20 * features, targets, 2.0**40 * ridges, blocks)
+    np.testing.assert_allclose(larger[1], doubts, rtol=1e-6)
 
 
 def in_sample_space(features, targets, ridges, blocks):

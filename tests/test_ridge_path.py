@@ -128,10 +128,11 @@ def test_duplicated_sequences(mode):
     np.testing.assert_allclose(path.errors, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", ["tall", "wide"])
 @pytest.mark.parametrize("rule", ["loo", "gcv"])
 @pytest.mark.parametrize("mode", MODES)
-def test_sequences_without_weight_are_as_if_absent(mode, rule):
-    task = make_task("tall", mode)
+def test_sequences_without_weight_are_as_if_absent(mode, rule, shape):
+    task = make_task(shape, mode)
     weights = np.arange(len(task.X)) % 2.0
     kept = np.repeat(weights > 0, task.row_counts)
     some = Task(task.X[1::2], task.rows[kept], task.lengths[1::2], mode, None, False)
