@@ -23,15 +23,19 @@ from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.verified.definite import Definite, prove_definite
 from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
 from polyattn.certify.verified.spectrum import extremes
-from polyattn.errors import InvalidInput, require_choice
+from polyattn.errors import InvalidInput, OutOfRange, require_choice
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.model.layer import shape_rows, single_or_batch
+from polyattn.scaling import exponent_for, rounded_up, spread
 from polyattn.sequences import SequenceBatch, Sequences
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
 
 FORMS = ("leverage", "worst_case")
+
+# Squares of tokens that differ by this power of two have all their digits beside one another.
+COMPARABLE_SEQUENCES = 440
 
 
 def disagreement_bound(
@@ -49,7 +53,7 @@ def disagreement_bound(
     elif excess == 0.0:
         bounds = np.zeros(batch.n_rows(certificate.mode))
     else:
-        bounds = 2.0 * np.sqrt(excess * _leverages(evidence, batch, certificate, form))
+        bounds = _bounds(evidence, batch, certificate, excess, form)
     as_list = isinstance(X, list | tuple | SequenceBatch)
     shaped = shape_rows(bounds[:, None], batch, certificate.mode, as_list)
     without = [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0]
@@ -68,32 +72,59 @@ def _excess(risk: float, optimal_risk: float) -> float:
     return float(risk) - float(optimal_risk)
 
 
-def _leverages(
-    evidence: Evidence, batch: SequenceBatch, certificate: Certificate, form: str
+def _bounds(
+    evidence: Evidence, batch: SequenceBatch, certificate: Certificate, excess: float, form: str
 ) -> NDArray[np.float64]:
-    """psi^T Lambda^-1 psi of all rows, or its worst case; never below the truth."""
+    """2 sqrt(eps psi^T Lambda^-1 psi) of all rows, or its worst case; never below the truth.
+
+    Squares of features are of sixth degree, and leave float64 long before the bound does: every
+    row is taken in units of its own, and roots are multiplied.
+    """
     proof = evidence.definite
     if form == "worst_case" and proof is not None:
         proof = _uniform_proof(evidence) or proof
-    leverages = np.full(batch.n_rows(certificate.mode), np.inf)
+    bounds = np.full(batch.n_rows(certificate.mode), np.inf)
     if proof is None:
-        return leverages  # full rank is proved, but no float64 inverse is
-    tokens = Tokens(batch, certificate.bias, evidence.token_exponent)
+        return bounds  # full rank is proved, but no float64 inverse is
+    length = _solved if form == "leverage" else _worst
+    tokens = Tokens(batch, certificate.bias, _token_exponent(batch, certificate.bias))
     depth = feature_depth(int(batch.lengths.max()))
+    factor = 2.0 * np.sqrt(excess) * np.sqrt(evidence.gram.total_weight * SLACK)
     for block in summary_blocks(tokens, certificate.mode):
-        phi = evidence.space.features(block.pairs, block.queries)
-        doubt = gamma(depth) * evidence.space.magnitudes(block.pairs, block.queries)
-        doubt *= proof.scale[:, None]
-        scaled = proof.scale[:, None] * phi
-        bound = _solved if form == "leverage" else _worst
-        leverages[block.first : block.stop] = (
-            evidence.gram.total_weight * SLACK * bound(proof, scaled, doubt)
+        (pairs, of_pairs), (queries, of_queries) = map(_at_one, (block.pairs, block.queries))
+        phi = proof.scale[:, None] * evidence.space.features(pairs, queries)
+        doubt = gamma(depth) * proof.scale[:, None] * evidence.space.magnitudes(pairs, queries)
+        phi, of_phi = _at_one(phi)
+        exponents = of_pairs + of_queries + of_phi + 3 * (tokens.exponent - evidence.token_exponent)
+        lengths = length(proof, phi, np.ldexp(doubt, -of_phi))
+        bounds[block.first : block.stop] = rounded_up(factor * lengths, exponents)
+    return bounds
+
+
+def _token_exponent(batch: SequenceBatch, bias: bool) -> int:
+    """The power of two that is taken out of new tokens, the constant of ``bias`` included."""
+    highest, lowest = batch.values.max(axis=1), batch.values.min(axis=1)
+    of_tokens = np.maximum(highest.astype(np.float64), -lowest.astype(np.float64))
+    sizes = np.maximum.reduceat(of_tokens, batch.offsets[:-1])
+    if bias:
+        sizes = np.maximum(sizes, 1.0)
+    if spread(sizes) > COMPARABLE_SEQUENCES:
+        raise OutOfRange(
+            f"the sequences of X are of sizes from {sizes[sizes > 0].min():.1e} to "
+            f"{sizes.max():.1e}; bounds for them do not fit one computation in float64. Ask for "
+            "the bounds of large and of small sequences apart."
         )
-    return leverages
+    return exponent_for(float(sizes.max())) or 0
+
+
+def _at_one(columns: NDArray) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Columns divided by powers of two so that the largest entry of each is near one."""
+    exponents = np.frexp(np.max(np.abs(columns), axis=0))[1].astype(np.intp)
+    return np.ldexp(columns, -exponents), exponents
 
 
 def _solved(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.float64]:
-    """A bound of z^T M^-1 z for columns z, given M >= R^T R + margin I.
+    """A bound of the root of z^T M^-1 z for columns z, given M >= R^T R + margin I.
 
     For any w, z = R^T w + r, so ||M^-1/2 z|| <= ||w|| + ||r|| / sqrt(margin): the solver of the
     triangular system is not trusted, its residual is.
@@ -104,11 +135,11 @@ def _solved(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.floa
     lengths = np.linalg.norm(w, axis=0)
     frobenius = np.linalg.norm(proof.factor)
     residual += gamma(size + 4) * (np.linalg.norm(scaled, axis=0) + frobenius * lengths)
-    return (lengths + residual / np.sqrt(proof.margin)) ** 2
+    return np.asarray(lengths + residual / np.sqrt(proof.margin))
 
 
 def _worst(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.float64]:
-    return np.sum((np.abs(scaled) + doubt) ** 2, axis=0) / proof.margin
+    return np.asarray(np.linalg.norm(np.abs(scaled) + doubt, axis=0) / np.sqrt(proof.margin))
 
 
 def _uniform_proof(evidence: Evidence) -> Definite | None:
