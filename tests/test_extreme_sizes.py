@@ -135,7 +135,9 @@ def test_bounds_are_never_rounded_down():
     assert as_doubt(1.0, -500) == 2.0**-1000
     with pytest.raises(OutOfRange):
         as_doubt(1.0, 600)
-    bounds = rounded_up(np.array([0.0, 1.0, 1.0, 3.0, 1.0]), np.array([-2000, -2000, 2, -1075, 2000]))
+    bounds = rounded_up(
+        np.array([0.0, 1.0, 1.0, 3.0, 1.0]), np.array([-2000, -2000, 2, -1075, 2000])
+    )
     assert bounds.tolist() == [0.0, 5e-324, 4.0, 1.5e-323, np.inf]
     assert rounded_up(np.array([1.0]), np.array([-1022])) == TINY
 
@@ -208,7 +210,9 @@ def test_coefficients_that_lose_digits_are_refused():
     with pytest.raises(OutOfRange, match="the coefficients would be of size about"):
         pa.fit(X * sizes, targets)
     result = pa.fit(X * sizes, 1e10 * targets)
-    assert planted.relative_error(result.predict(X * sizes) * 1e30, pa.fit(X, NOISY).predict(X)) < 1e-9
+    assert (
+        planted.relative_error(result.predict(X * sizes) * 1e30, pa.fit(X, NOISY).predict(X)) < 1e-9
+    )
 
 
 def test_what_counts_little_may_underflow():

@@ -21,8 +21,8 @@ from polyattn.sequences import MODES
 TINY, HUGE = np.finfo(np.float64).tiny, np.finfo(np.float64).max
 
 #: Of all targets, of one output beside the others, and of new inputs.
-target_powers = st.integers(-600, 400)
-output_powers = st.sampled_from([-500, -300, 300, 500])
+target_powers = st.one_of(st.integers(-600, 400), st.integers(-600, -500))
+output_powers = st.sampled_from([-700, -500, -300, 300, 500, 700])
 input_powers = st.integers(-340, 340)
 
 #: Errors beside one another: what one solver leaves of an output, and what heads do.
@@ -42,7 +42,9 @@ def some_case(seed: int, noise: float = 0.1) -> Case:
 
 
 def with_rows(case: Case, rows: NDArray) -> Case:
-    return Case(**{name: getattr(case, name) for name in case.__dataclass_fields__} | {"rows": rows})
+    return Case(
+        **{name: getattr(case, name) for name in case.__dataclass_fields__} | {"rows": rows}
+    )
 
 
 def answer_or_refusal(ask: Callable[[], object], *sizes: float) -> object | None:
@@ -73,6 +75,8 @@ def check_solvers(seed: int, power: int, noise: float) -> None:
             assert one.outcome == other.outcome
             assert np.array_equal(np.ldexp(one.coef, power), other.coef), solver
             assert sizes[0] == other.risk, solver
+            # Of exact targets the risk is rounding, and may vanish.
+            assert noise == 0.0 or other.risk >= TINY, solver
 
 
 @few_and_many
@@ -93,6 +97,7 @@ def check_rules(seed: int, power: int, rule: str) -> None:
     if other is not None:
         assert one.ridge == other.ridge == other.ridge_path.best
         assert errors == other.ridge_path.errors.tolist()
+        assert min(errors) >= TINY
         assert np.array_equal(np.ldexp(one.coef, power), other.coef)
 
 
@@ -114,6 +119,7 @@ def check_heads(seed: int, power: int, n_heads: int | str | None) -> None:
     if other is not None:
         assert one.layer.n_heads == other.layer.n_heads
         assert moved(one.risk, 2 * power) == pytest.approx(other.risk, rel=1e-9, abs=0)
+        assert other.risk >= other.optimal_risk >= TINY
         outputs = np.concatenate([np.atleast_2d(y) for y in other.layer(case.X)])
         expected = np.concatenate([np.atleast_2d(y) for y in one.predict(case.X)])
         assert np.all(errors_of(np.ldexp(outputs, -power), expected) < FEW_DIGITS)
@@ -267,7 +273,10 @@ def check_shards(seed: int, tokens: list[int], targets: list[int]) -> None:
     X = np.array(case.X)
     Y = case.rows.reshape(len(X), -1, 2) if case.mode != "last" else case.rows
     parts = [
-        (np.ldexp(X[i::2], tokens[2 * i : 2 * i + 2]), np.ldexp(Y[i::2], targets[2 * i : 2 * i + 2]))
+        (
+            np.ldexp(X[i::2], tokens[2 * i : 2 * i + 2]),
+            np.ldexp(Y[i::2], targets[2 * i : 2 * i + 2]),
+        )
         for i in range(2)
     ]
     together = [np.concatenate(both) for both in zip(*parts, strict=True)]
