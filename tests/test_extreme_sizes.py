@@ -204,7 +204,7 @@ def test_the_gap_of_heads_is_not_zero_by_underflow():
 
 
 def test_coefficients_that_lose_digits_are_refused():
-    """Beside a coordinate of 1e50, that of 1e90 has coefficients of 1e-310: 1e-4 of them is lost."""
+    """Beside a coordinate of 1e50, that of 1e90 has coefficients of 1e-310: digits are lost."""
     sizes = np.array([1e90, 1e50])
     targets = 1e-40 * NOISY
     with pytest.raises(OutOfRange, match="the coefficients would be of size about"):
