@@ -68,13 +68,17 @@ def test_what_heads_change_in_a_tiny_output_is_stated():
         assert (found.n_heads, found.output_error < 1e-9) == (1, True)
 
 
-@pytest.mark.parametrize("size", [1.0, 1e-100, 1e-165, 1e-200])
-def test_tiny_noise_does_not_agree_with_a_layer(size):
+@pytest.mark.parametrize(
+    ("size", "weight"), [(1.0, 1.0), (1e-100, 1.0), (1e-165, 1.0), (1e-200, 1.0), (1e-20, 1e-290)]
+)
+def test_tiny_noise_does_not_agree_with_a_layer(size, weight):
     """The squares of the second output underflow, and zero is no residual of zero."""
     rng = np.random.default_rng(1)
     many = rng.standard_normal((1000, 4, 2))
     noise = rng.standard_normal(1000)
-    result = pa.fit(many, np.stack([TRUTH(many)[:, 0], size * noise], axis=1))
+    weights = np.full(1000, weight)
+    targets = np.stack([TRUTH(many)[:, 0], size * noise], axis=1)
+    result = pa.fit(many, targets, sample_weight=weights)
     assert result.solver == "primal"
     expected = pa.fit(many, noise, solver="direct").coef[0]
     assert planted.relative_error(result.coef[1] / size, expected) < 1e-9
@@ -300,9 +304,26 @@ def test_bounds_with_a_constant_and_of_single_rows(mode):
 def test_sequences_too_different_for_one_bound_are_refused():
     certificate = pa.certify(X)
     together = np.concatenate([FRESH, FRESH * 1e-150])
-    with pytest.raises(OutOfRange, match=r"sequences of X.*apart"):
+    with pytest.raises(OutOfRange, match=r"X holds sequences.*apart"):
         certificate.bound(together, 1.0)
     assert np.all(certificate.bound(FRESH * 1e-150, 1e300) > 0.0)
+    # What is zero has bound zero, and is not in the way.
+    assert certificate.bound(np.concatenate([FRESH, 0.0 * FRESH]), 1.0)[-1] == 0.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_beginning_of_a_sequence_is_not_lost_beside_its_end(bias):
+    certificate = pa.certify(X, mode="causal", bias=bias)
+    x = np.array([[1e-100, 2e-100], [1.0, -1.0]])
+    plain = certificate.bound(x[:1], 1.0)
+    assert certificate.bound(x, 1.0)[0] == pytest.approx(plain[0], rel=1e-6, abs=0)
+    x *= [[1e-100], [1e100 if bias else 1.0]]
+    if bias:
+        assert certificate.bound(x, 1.0)[0] == pytest.approx(plain[0], rel=1e-6, abs=0)
+        x[1] *= 1e100
+    with pytest.raises(OutOfRange, match="beginnings of sequences"):
+        certificate.bound(x, 1.0)
 
 
 # Statistics of shards that do not fit together -----------------------------------------------

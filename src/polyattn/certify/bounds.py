@@ -17,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from polyattn.arrays import pieces
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.verified.definite import Definite, prove_definite
-from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
+from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
 from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.summaries import SummaryBlock, Tokens, summary_blocks
 from polyattn.model.layer import shape_rows, single_or_batch
-from polyattn.scaling import exponent_for, rounded_up, spread
+from polyattn.scaling import exponent_for, largest_magnitude, rounded_up
 from polyattn.sequences import SequenceBatch, Sequences
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 FORMS = ("leverage", "worst_case")
 
-# Squares of tokens that differ by this power of two have all their digits beside one another.
-COMPARABLE_SEQUENCES = 440
+# Columns are divided by no larger power of two than this, and multiplied by no larger one.
+LARGEST_POWER = 1000
 
 
 def disagreement_bound(
@@ -91,36 +92,43 @@ def _bounds(
     depth = feature_depth(int(batch.lengths.max()))
     factor = 2.0 * np.sqrt(excess) * np.sqrt(evidence.gram.total_weight * SLACK)
     for block in summary_blocks(tokens, certificate.mode):
+        _require_squares(block)
         (pairs, of_pairs), (queries, of_queries) = map(_at_one, (block.pairs, block.queries))
         phi = proof.scale[:, None] * evidence.space.features(pairs, queries)
-        doubt = gamma(depth) * proof.scale[:, None] * evidence.space.magnitudes(pairs, queries)
+        doubt = evidence.space.magnitudes(pairs, queries)
+        doubt *= gamma(depth) * proof.scale[:, None]
         phi, of_phi = _at_one(phi)
+        doubt *= np.ldexp(1.0, -of_phi)
         exponents = of_pairs + of_queries + of_phi + 3 * (tokens.exponent - evidence.token_exponent)
-        lengths = length(proof, phi, np.ldexp(doubt, -of_phi))
+        lengths = length(proof, phi, doubt)
         bounds[block.first : block.stop] = rounded_up(factor * lengths, exponents)
     return bounds
 
 
 def _token_exponent(batch: SequenceBatch, bias: bool) -> int:
     """The power of two that is taken out of new tokens, the constant of ``bias`` included."""
-    highest, lowest = batch.values.max(axis=1), batch.values.min(axis=1)
-    of_tokens = np.maximum(highest.astype(np.float64), -lowest.astype(np.float64))
-    sizes = np.maximum.reduceat(of_tokens, batch.offsets[:-1])
-    if bias:
-        sizes = np.maximum(sizes, 1.0)
-    if spread(sizes) > COMPARABLE_SEQUENCES:
+    largest = largest_magnitude(pieces(batch.values))
+    return exponent_for(max(largest, 1.0) if bias else largest) or 0
+
+
+def _require_squares(block: SummaryBlock) -> None:
+    """Refuse rows whose tokens vanish when they are squared beside those of other rows.
+
+    A query is one of the tokens attended to: where it is not zero, neither is their Gram matrix.
+    """
+    if np.any((block.pairs.max(axis=0) < LEAST_POWER) & np.any(block.queries, axis=0)):
         raise OutOfRange(
-            f"the sequences of X are of sizes from {sizes[sizes > 0].min():.1e} to "
-            f"{sizes.max():.1e}; bounds for them do not fit one computation in float64. Ask for "
-            "the bounds of large and of small sequences apart."
+            "X holds sequences, or beginnings of sequences, whose tokens are below 1e-140 of the "
+            "largest in X; squares of both do not fit float64. Ask for their bounds apart."
         )
-    return exponent_for(float(sizes.max())) or 0
 
 
 def _at_one(columns: NDArray) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Columns divided by powers of two so that the largest entry of each is near one."""
-    exponents = np.frexp(np.max(np.abs(columns), axis=0))[1].astype(np.intp)
-    return np.ldexp(columns, -exponents), exponents
+    sizes = np.maximum(columns.max(axis=0), -columns.min(axis=0))
+    # The power itself has to be a float64, and a product is faster than ldexp.
+    exponents = np.clip(np.frexp(sizes)[1], -LARGEST_POWER, LARGEST_POWER).astype(np.intp)
+    return columns * np.ldexp(1.0, -exponents), exponents
 
 
 def _solved(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.float64]:
