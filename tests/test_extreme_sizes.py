@@ -229,6 +229,41 @@ def test_what_counts_little_may_underflow():
         restored(np.concatenate([array, 2.0**-60 * array]), -1010, "it", counts)
 
 
+# Coordinates and weights ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [[2.0**-39, 2.0**-190], [2.0**-20, 2.0**-175], [2.0**38, 1e-30]])
+def test_a_small_coordinate_beside_ordinary_ones_below_one(sizes):
+    """Ordinary tokens are not scaled; then 2^-190 would vanish in sums of sixth degree."""
+    sized = X * sizes
+    for road in ("primal", "dual", "direct", "iterative"):
+        result = pa.fit(sized, Y, solver=road)
+        assert np.all(column_errors(result.predict(sized), Y) < 1e-9), road
+        assert np.all(column_errors(result.layer(sized), Y) < 1e-8), road
+    for make in KINDS:
+        parts = [make(2, 2).update(sized[i::2] * [1.0, i], Y[i::2]) for i in range(2)]
+        together = pa.fit(sized * np.array([[1.0, 0.0], [1.0, 1.0]] * 50)[:, None], Y)
+        expected = together.predict(sized[1::2])
+        for merged in (parts[0] + parts[1], parts[1] + parts[0]):
+            outputs = pa.fit(statistics=merged).predict(sized[1::2])
+            assert np.all(column_errors(outputs, expected) < 1e-9)
+
+
+@pytest.mark.parametrize("weight", [1e-100, 1e-280])
+def test_small_weights_on_small_coordinates_are_refused(weight):
+    """Each is bearable; together they vanish, and the coordinate with them."""
+    sized, weights = X * [1.0, 1e-40], np.full(len(X), weight)
+    for road in ("primal", "dual", "direct", "iterative"):
+        with pytest.raises(OutOfRange, match=r"sample_weight of 1e-.*Multiply all weights"):
+            pa.fit(sized, Y, sample_weight=weights, solver=road)
+    for make in KINDS:
+        small = make(2, 2).update(X * [0.0, 1e-40], Y, weights)
+        with pytest.raises(OutOfRange, match="Multiply all weights"):
+            make(2, 2).update(X * [1.0, 0.0], Y, weights) + small
+        with pytest.raises(OutOfRange, match="Multiply all weights"):
+            make(2, 2).update(X * [1.0, 0.0], Y, weights).update(X * [0.0, 1e-40], Y, weights)
+
+
 # Audits --------------------------------------------------------------------------------------
 
 

@@ -55,10 +55,16 @@ def exponent_for(magnitude: float) -> int | None:
     return 0 if abs(exponent) <= ORDINARY_EXPONENT else exponent
 
 
-def join_exponents(first: int | None, second: int | None) -> int | None:
-    """The exponent that serves both: the larger, where None (nothing but zeros) yields."""
-    known = [exponent for exponent in (first, second) if exponent is not None]
-    return max(known) if known else None
+def token_exponent(coordinates: NDArray[np.float64]) -> int | None:
+    """The exponent by which tokens with coordinates of these sizes (d,) are divided.
+
+    Ordinary tokens below one are not left alone where a coordinate far below them would vanish.
+    """
+    known = coordinates[coordinates > 0]
+    exponent = exponent_for(float(known.max(initial=0.0)))
+    if exponent == 0 and known.min() < 2.0**-COMPARABLE_EXPONENT:
+        return int(np.frexp(known.max())[1])
+    return exponent
 
 
 def largest_magnitude(blocks: Iterable[NDArray]) -> float:
@@ -136,17 +142,18 @@ def _range(sizes: NDArray[np.float64]) -> str:
     return f"{known.min():.1e} to {known.max():.1e}"
 
 
-def require_weighable(largest_weight: float, token_size: float) -> None:
-    """Refuse weights that take sums of sixth-degree products of tokens out of float64."""
-    if largest_weight == 0.0 or token_size == 0.0:
+def require_weighable(weight: float, coordinates: NDArray[np.float64]) -> None:
+    """Refuse a largest weight that takes sums of sixth-degree products of tokens out of float64."""
+    known = np.ldexp(coordinates[coordinates > 0], -(token_exponent(coordinates) or 0))
+    if weight == 0.0 or len(known) == 0:
         return
-    exponent = np.log2(largest_weight) + 6.0 * np.log2(token_size)
-    if abs(exponent) > WEIGHTED_EXPONENT:
-        raise OutOfRange(
-            f"sums of sixth-degree products of tokens of size {token_size:.1e} times a "
-            f"sample_weight of {largest_weight:.3g} do not fit float64. Multiply all weights by a "
-            "constant so that the largest is of order one."
-        )
+    for size in (known.max(), known.min()):
+        if abs(np.log2(weight) + 6.0 * np.log2(size)) > WEIGHTED_EXPONENT:
+            raise OutOfRange(
+                f"sums of sixth-degree products of tokens of size {size:.1e} times a "
+                f"sample_weight of {weight:.3g} do not fit float64. Multiply all weights by a "
+                "constant so that the largest is of order one."
+            )
 
 
 def scaled(array: NDArray, exponent: int) -> NDArray:

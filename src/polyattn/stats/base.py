@@ -25,7 +25,12 @@ from polyattn.fields import (
 )
 from polyattn.files import Record, read_record, rebuild, write_record
 from polyattn.parallel import single_threaded_blas
-from polyattn.scaling import join_exponents, require_comparable
+from polyattn.scaling import (
+    exponent_for,
+    require_comparable,
+    require_weighable,
+    token_exponent,
+)
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
@@ -134,10 +139,7 @@ class Statistics(ABC):
     def add_rows(self, rows: Rows) -> Self:
         """Add rows that are validated already."""
         self.coordinate_sizes, self.output_sizes = self._joined_sizes(rows)
-        self._adopt(
-            join_exponents(self.token_exponent, rows.token_exponent),
-            join_exponents(self.target_exponent, rows.target_exponent),
-        )
+        self._adopt(*_exponents(self.coordinate_sizes, self.output_sizes))
         self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
         self.n_rows += rows.n_rows
         self.n_positive += rows.n_positive
@@ -159,8 +161,7 @@ class Statistics(ABC):
             raise InvalidInput(f"only statistics of the same kind merge; these have {different}.")
         coordinates, outputs = self._joined_sizes(other)
         merged, addend = self.copy(), other.copy()
-        token = join_exponents(self.token_exponent, other.token_exponent)
-        target = join_exponents(self.target_exponent, other.target_exponent)
+        token, target = _exponents(coordinates, outputs)
         merged._adopt(token, target)
         addend._adopt(token, target)
         merged._absorb(addend)
@@ -226,6 +227,9 @@ class Statistics(ABC):
         coordinates = np.maximum(self.coordinate_sizes, other.coordinate_sizes)
         outputs = np.maximum(self.output_sizes, other.output_sizes)
         require_comparable(coordinates, outputs)
+        # In other units than its own, a shard of small tokens and small weights may vanish.
+        heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
+        require_weighable(heaviest, coordinates)
         return coordinates, outputs
 
     def _restore_sizes(self, held: dict) -> None:
@@ -292,3 +296,8 @@ class Statistics(ABC):
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
         """Take the sums from ``_arrays`` of another object, as copies."""
+
+
+def _exponents(coordinates: NDArray, outputs: NDArray) -> tuple[int | None, int | None]:
+    """The powers of two for tokens and targets of these largest magnitudes."""
+    return token_exponent(coordinates), exponent_for(float(outputs.max(initial=0.0)))

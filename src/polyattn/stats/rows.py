@@ -20,6 +20,7 @@ from polyattn.scaling import (
     exponent_for,
     require_comparable,
     require_weighable,
+    token_exponent,
 )
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
@@ -96,17 +97,15 @@ class Rows:
             coordinates = np.append(coordinates, 1.0)
         outputs = column_magnitudes(pieces(targets), targets.shape[1])
         require_comparable(coordinates, outputs)
-        largest = float(coordinates.max())
-        exponent = exponent_for(largest)
         if weights is not None:
-            require_weighable(float(weights.max()), float(np.ldexp(largest, -(exponent or 0))))
+            require_weighable(float(weights.max()), coordinates)
         return cls(
             batch,
             targets,
             weights,
             mode,
             bias,
-            exponent,
+            token_exponent(coordinates),
             exponent_for(float(outputs.max(initial=0.0))),
             coordinates,
             outputs,
