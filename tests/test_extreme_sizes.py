@@ -69,7 +69,7 @@ def test_what_heads_change_in_a_tiny_output_is_stated():
 
 
 @pytest.mark.parametrize(
-    ("size", "weight"), [(1.0, 1.0), (1e-100, 1.0), (1e-165, 1.0), (1e-200, 1.0), (1e-20, 1e-290)]
+    ("size", "weight"), [(1.0, 1.0), (1e-100, 1.0), (1e-165, 1.0), (1e-200, 1.0), (1e-23, 1e-280)]
 )
 def test_tiny_noise_does_not_agree_with_a_layer(size, weight):
     """The squares of the second output underflow, and zero is no residual of zero."""
@@ -250,12 +250,14 @@ def test_a_small_coordinate_beside_ordinary_ones_below_one(sizes):
 
 
 @pytest.mark.parametrize("weight", [1e-100, 1e-280])
-def test_small_weights_on_small_coordinates_are_refused(weight):
+def test_small_weights_on_small_coordinates_or_outputs_are_refused(weight):
     """Each is bearable; together they vanish, and the coordinate with them."""
     sized, weights = X * [1.0, 1e-40], np.full(len(X), weight)
     for road in ("primal", "dual", "direct", "iterative"):
         with pytest.raises(OutOfRange, match=r"sample_weight of 1e-.*Multiply all weights"):
             pa.fit(sized, Y, sample_weight=weights, solver=road)
+        with pytest.raises(OutOfRange, match=r"sample_weight of 1e-.*Multiply all weights"):
+            pa.fit(X, Y * [1.0, 1e-210], sample_weight=weights, solver=road)
     for make in KINDS:
         small = make(2, 2).update(X * [0.0, 1e-40], Y, weights)
         with pytest.raises(OutOfRange, match="Multiply all weights"):

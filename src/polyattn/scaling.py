@@ -40,7 +40,7 @@ LOST_SHARE = 2.0**-50
 
 TINY = float(np.finfo(np.float64).tiny)
 
-# Sixth powers of tokens times the largest weight lie within this power of two.
+# Products of tokens and targets times the largest weight lie within this power of two.
 WEIGHTED_EXPONENT = 1010
 
 # numpy finds the maxima of many short columns slowly, those of fewer and longer rows fast.
@@ -142,18 +142,27 @@ def _range(sizes: NDArray[np.float64]) -> str:
     return f"{known.min():.1e} to {known.max():.1e}"
 
 
-def require_weighable(weight: float, coordinates: NDArray[np.float64]) -> None:
-    """Refuse a largest weight that takes sums of sixth-degree products of tokens out of float64."""
-    known = np.ldexp(coordinates[coordinates > 0], -(token_exponent(coordinates) or 0))
-    if weight == 0.0 or len(known) == 0:
+def require_weighable(
+    weight: float, coordinates: NDArray[np.float64], outputs: NDArray[np.float64]
+) -> None:
+    """Refuse a largest weight that takes sums of products of tokens and targets out of float64.
+
+    Sums are of sixth degree in tokens, or of third degree times a target, all of them scaled.
+    """
+    if weight == 0.0 or not np.any(coordinates):
         return
-    for size in (known.max(), known.min()):
-        if abs(np.log2(weight) + 6.0 * np.log2(size)) > WEIGHTED_EXPONENT:
-            raise OutOfRange(
-                f"sums of sixth-degree products of tokens of size {size:.1e} times a "
-                f"sample_weight of {weight:.3g} do not fit float64. Multiply all weights by a "
-                "constant so that the largest is of order one."
-            )
+    tokens = np.ldexp(coordinates[coordinates > 0], -(token_exponent(coordinates) or 0))
+    largest, smallest = 6.0 * np.log2(tokens.max()), 6.0 * np.log2(tokens.min())
+    if np.any(outputs):
+        of_targets = exponent_for(float(outputs.max())) or 0
+        smallest = min(smallest, 0.5 * smallest + np.log2(outputs[outputs > 0].min()) - of_targets)
+    exponent = float(np.log2(weight))
+    if exponent + largest > WEIGHTED_EXPONENT or exponent + smallest < -WEIGHTED_EXPONENT:
+        raise OutOfRange(
+            f"sums of products of tokens (of sizes {_range(coordinates)}) and targets times a "
+            f"sample_weight of {weight:.3g} do not fit float64. Multiply all weights by a "
+            "constant so that the largest is of order one."
+        )
 
 
 def scaled(array: NDArray, exponent: int) -> NDArray:

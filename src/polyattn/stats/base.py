@@ -229,7 +229,7 @@ class Statistics(ABC):
         require_comparable(coordinates, outputs)
         # In other units than its own, a shard of small tokens and small weights may vanish.
         heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
-        require_weighable(heaviest, coordinates)
+        require_weighable(heaviest, coordinates, outputs)
         return coordinates, outputs
 
     def _restore_sizes(self, held: dict) -> None:

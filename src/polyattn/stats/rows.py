@@ -98,7 +98,7 @@ class Rows:
         outputs = column_magnitudes(pieces(targets), targets.shape[1])
         require_comparable(coordinates, outputs)
         if weights is not None:
-            require_weighable(float(weights.max()), coordinates)
+            require_weighable(float(weights.max()), coordinates, outputs)
         return cls(
             batch,
             targets,
