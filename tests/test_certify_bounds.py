@@ -74,8 +74,8 @@ def test_doubt_about_a_feature_counts_by_the_margin():
     bound = _solved(proof, scaled, doubt)
     for signs in np.array(list(product((-1, 1), repeat=3))):
         z = scaled + doubt * signs[:, None]
-        assert np.all(np.einsum("ir,ij,jr->r", z, inverse, z) <= bound)
-    assert np.all(bound <= 3 * 0.25 / 1e-2 * 1.1)
+        assert np.all(np.einsum("ir,ij,jr->r", z, inverse, z) <= bound**2)
+    assert np.all(bound**2 <= 3 * 0.25 / 1e-2 * 1.1)
 
 
 @pytest.mark.parametrize("seed", range(6))

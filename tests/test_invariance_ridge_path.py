@@ -154,8 +154,9 @@ def test_errors_have_the_units_of_the_targets(rule, power):
     one, other = (pa.fit(X, y, ridge=rule).ridge_path for y in (Y, np.ldexp(Y, power)))
     assert np.allclose(np.ldexp(one.errors, 2 * power), other.errors, rtol=1e-12, atol=0)
     assert np.array_equal(one.ridges, other.ridges)
-    # Squares below float64 are no reason to refuse a fit.
-    assert np.all(pa.fit(X, 1e-170 * Y, ridge=rule).ridge_path.errors == 0.0)
+    # Errors below float64 would all be zero, and the largest ridge would be the best.
+    with pytest.raises(pa.errors.OutOfRange, match="multiply targets"):
+        pa.fit(X, 1e-170 * Y, ridge=rule)
 
 
 def test_another_ridge_has_another_error():

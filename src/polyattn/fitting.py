@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
+from polyattn.features.pairs import feature_sizes
 from polyattn.heads import SampleScale, require_head_count
 from polyattn.limit import limit_heads
 from polyattn.parallel import single_threaded_blas
@@ -103,16 +104,12 @@ def fit(
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
     value, path = chosen_ridge(penalty, ridge_grid, source)
     solution, road, sums = _solve(source, value, solver, try_exact and heads is None)
-    if path is not None:
-        token, target = source.token_exponent or 0, source.target_exponent or 0
-        path = replace(
-            path,
-            ridges=restored(path.ridges, 6 * token, "the ridges"),
-            errors=np.array([as_risk(float(error), target) for error in path.errors]),
-        )
     # A ridge that vanished beside the data was still asked for.
-    asked = path.best if path is not None else float(penalty)
-    result = _assemble(replace(solution, ridge=asked), road, source, sums, path, seed)
+    asked = penalty
+    if path is not None:
+        path = _path_in_true_units(path, source)
+        asked = path.best
+    result = _assemble(replace(solution, ridge=float(asked)), road, source, sums, path, seed)
     return result if heads is None else limit_heads(result, heads, source)
 
 
@@ -160,6 +157,14 @@ def _solve(
     return solve(source, ridge), road, None
 
 
+def _path_in_true_units(path: RidgePath, source: Rows | Moments | TriangularFactor) -> RidgePath:
+    """Every ridge with its error: none may be lost, or another would be the best."""
+    token, target = source.token_exponent or 0, source.target_exponent or 0
+    ridges = restored(path.ridges[:, None], 6 * token, "the ridges", np.ones(1))[:, 0]
+    errors = [as_risk(float(error), target, negligible=0.0) for error in path.errors]
+    return replace(path, ridges=ridges, errors=np.array(errors))
+
+
 def _assemble(
     solution: Solution,
     road: str,
@@ -170,7 +175,9 @@ def _assemble(
 ) -> FitResult:
     """Back to true units, with the outcome in words."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
-    coef = restored(as_coef(solution.theta, source.width), target - 3 * token, "the coefficients")
+    coef = as_coef(solution.theta, source.width)
+    features = feature_sizes(source.coordinate_sizes)
+    coef = restored(coef, target - 3 * token, "the coefficients", features)
     coef.setflags(write=False)
     risk = as_risk(solution.residual_power / source.total_weight, target)
     condition = solution.condition if np.isfinite(solution.condition) else None

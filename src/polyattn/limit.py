@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from polyattn import heads
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import feature_weights, fold_heads
+from polyattn.features.pairs import feature_sizes, feature_weights, fold_heads
 from polyattn.heads import Compression
 from polyattn.result import FitResult
 from polyattn.scaling import as_risk, restored, scaled
@@ -43,7 +43,7 @@ def limit_heads(
     else:
         power = _measured_power(coef, source)
     risk = as_risk(power / source.total_weight, target)
-    coef = restored(coef, units, "the coefficients")
+    coef = restored(coef, units, "the coefficients", feature_sizes(source.coordinate_sizes))
     coef.setflags(write=False)
     return replace(
         result,

@@ -3,11 +3,15 @@
 The moments of cubic features are sixth-degree in the tokens: tokens of size 1e60 already
 overflow them.  Ordinary data are left alone (exponent 0).  Otherwise tokens and targets are
 divided by a power of two, which is exact, and the power is put back at the very end.
+
+What cannot be put back is refused: infinity, and numbers below the normal ones of float64, which
+have lost digits or are zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +24,23 @@ ORDINARY_EXPONENT = 40
 # Coordinates may differ in size by this power of two: its sixth power is still above 2**-1000.
 COMPARABLE_EXPONENT = 160
 
-# Sixth powers of tokens times the largest weight lie within this power of two.
+# Products of the smallest output and the smallest feature are at most this power of two below
+# those of the largest: 1022, less the digits of a product and of its residual (53 each), and
+# what ordinary data may lie below one (160).
+COMPARABLE_PRODUCTS = 750
+
+# Squares of outputs that differ by no more than this power of two are both there.
+COMPARABLE_SQUARES = 430
+
+# The squared residual of 64 roundings, beside targets of size one: as good as none.
+NEGLIGIBLE_RISK = (64 * float(np.finfo(np.float64).eps)) ** 2
+
+# Numbers that lose more than this share of themselves to underflow are refused.
+LOST_SHARE = 2.0**-50
+
+TINY = float(np.finfo(np.float64).tiny)
+
+# Products of tokens and targets times the largest weight lie within this power of two.
 WEIGHTED_EXPONENT = 1010
 
 # numpy finds the maxima of many short columns slowly, those of fewer and longer rows fast.
@@ -35,10 +55,16 @@ def exponent_for(magnitude: float) -> int | None:
     return 0 if abs(exponent) <= ORDINARY_EXPONENT else exponent
 
 
-def join_exponents(first: int | None, second: int | None) -> int | None:
-    """The exponent that serves both: the larger, where None (nothing but zeros) yields."""
-    known = [exponent for exponent in (first, second) if exponent is not None]
-    return max(known) if known else None
+def token_exponent(coordinates: NDArray[np.float64]) -> int | None:
+    """The exponent by which tokens with coordinates of these sizes (d,) are divided.
+
+    Ordinary tokens below one are not left alone where a coordinate far below them would vanish.
+    """
+    known = coordinates[coordinates > 0]
+    exponent = exponent_for(float(known.max(initial=0.0)))
+    if exponent == 0 and known.min() < 2.0**-COMPARABLE_EXPONENT:
+        return int(np.frexp(known.max())[1])
+    return exponent
 
 
 def largest_magnitude(blocks: Iterable[NDArray]) -> float:
@@ -54,6 +80,8 @@ def largest_magnitude(blocks: Iterable[NDArray]) -> float:
 def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.float64]:
     """The largest absolute value of each column over blocks of rows, shape (n_columns,)."""
     largest = np.zeros(n_columns)
+    if n_columns == 0:
+        return largest
     for block in blocks:
         for wide in _in_wide_rows(block):
             for side in (wide.max(axis=0), wide.min(axis=0)):
@@ -73,26 +101,66 @@ def _in_wide_rows(block: NDArray) -> Iterator[NDArray]:
         yield block[whole:]
 
 
-def require_comparable(sizes: NDArray[np.float64]) -> None:
-    """Refuse coordinates so different in size that products of six underflow beside others."""
-    known = sizes[sizes > 0]
-    if len(known) and known.min() < np.ldexp(known.max(), -COMPARABLE_EXPONENT):
+def require_comparable(coordinates: NDArray[np.float64], outputs: NDArray[np.float64]) -> None:
+    """Refuse coordinates or outputs so different in size that their products underflow.
+
+    coordinates : largest magnitudes (d,) of the tokens, 1 for the constant of ``bias``
+    outputs : largest magnitudes (e,) of the targets
+    """
+    between = spread(coordinates)
+    if between > COMPARABLE_EXPONENT:
         raise OutOfRange(
             f"the coordinates of X (the constant of bias included) are of sizes from "
-            f"{known.min():.1e} to {known.max():.1e}; sums of their sixth-degree products do not "
+            f"{_range(coordinates)}; sums of their sixth-degree products do not "
             "fit float64. Rescale the coordinates so that they are of similar size."
+        )
+    if spread(outputs) > COMPARABLE_PRODUCTS - 3.0 * between:
+        raise OutOfRange(
+            f"the outputs of Y are of sizes from {_range(outputs)}; sums of their products with "
+            "third-degree products of tokens do not fit float64. Rescale the outputs so that they "
+            "are of similar size, or fit them apart."
         )
 
 
-def require_weighable(largest_weight: float, token_size: float) -> None:
-    """Refuse weights that take sums of sixth-degree products of tokens out of float64."""
-    if largest_weight == 0.0 or token_size == 0.0:
-        return
-    exponent = np.log2(largest_weight) + 6.0 * np.log2(token_size)
-    if abs(exponent) > WEIGHTED_EXPONENT:
+def require_comparable_squares(outputs: NDArray[np.float64]) -> None:
+    """Refuse outputs so different in size that squares of the small underflow beside the large."""
+    if spread(outputs) > COMPARABLE_SQUARES:
         raise OutOfRange(
-            f"sums of sixth-degree products of tokens of size {token_size:.1e} times a "
-            f"sample_weight of {largest_weight:.3g} do not fit float64. Multiply all weights by a "
+            f"the outputs of Y are of sizes from {_range(outputs)}; sums of their squares do not "
+            "fit float64. Rescale the outputs so that they are of similar size."
+        )
+
+
+def spread(sizes: NDArray[np.float64]) -> float:
+    """How many powers of two lie between the smallest and the largest size that is not zero."""
+    known = sizes[sizes > 0]
+    return float(np.log2(known.max()) - np.log2(known.min())) if len(known) else 0.0
+
+
+def _range(sizes: NDArray[np.float64]) -> str:
+    known = sizes[sizes > 0]
+    return f"{known.min():.1e} to {known.max():.1e}"
+
+
+def require_weighable(
+    weight: float, coordinates: NDArray[np.float64], outputs: NDArray[np.float64]
+) -> None:
+    """Refuse a largest weight that takes sums of products of tokens and targets out of float64.
+
+    Sums are of sixth degree in tokens, or of third degree times a target, all of them scaled.
+    """
+    if weight == 0.0 or not np.any(coordinates):
+        return
+    tokens = np.ldexp(coordinates[coordinates > 0], -(token_exponent(coordinates) or 0))
+    largest, smallest = 6.0 * np.log2(tokens.max()), 6.0 * np.log2(tokens.min())
+    if np.any(outputs):
+        of_targets = exponent_for(float(outputs.max())) or 0
+        smallest = min(smallest, 0.5 * smallest + np.log2(outputs[outputs > 0].min()) - of_targets)
+    exponent = float(np.log2(weight))
+    if exponent + largest > WEIGHTED_EXPONENT or exponent + smallest < -WEIGHTED_EXPONENT:
+        raise OutOfRange(
+            f"sums of products of tokens (of sizes {_range(coordinates)}) and targets times a "
+            f"sample_weight of {weight:.3g} do not fit float64. Multiply all weights by a "
             "constant so that the largest is of order one."
         )
 
@@ -102,31 +170,69 @@ def scaled(array: NDArray, exponent: int) -> NDArray:
     return array if exponent == 0 else np.ldexp(array, exponent)
 
 
-def restored(array: NDArray, exponent: int | NDArray[np.intp], what: str) -> NDArray:
-    """``array * 2**exponent``, refused when the answer leaves the range of float64."""
+def restored(
+    array: NDArray,
+    exponent: int | NDArray[np.intp],
+    what: str,
+    sizes: NDArray[np.float64] | None = None,
+) -> NDArray:
+    """``array * 2**exponent``, refused when the answer leaves the range of float64.
+
+    sizes : by what the entries of ``array[i]`` count beside one another, if that is known; then
+        the answer is also refused where one of the ``array[i]`` loses digits that count
+    """
     if not np.any(exponent):
         return array
     with np.errstate(over="ignore", under="ignore"):
         result = np.ldexp(array, exponent)
-    nonzero = array != 0.0
-    lost = np.any(nonzero) and not np.any(np.abs(result) >= np.finfo(np.float64).tiny)
+    lost = np.any(array) and not np.any(np.abs(result) >= TINY)
     if lost or not np.all(np.isfinite(result)):
-        exponents = np.broadcast_to(exponent, array.shape)[nonzero]
-        decimal = np.max(np.log2(np.abs(array[nonzero])) + exponents) * np.log10(2.0)
-        raise OutOfRange(
-            f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; "
-            "multiply the inputs or the targets by a constant so that both are of order one."
-        )
+        _refuse(array, exponent, what)
+    if sizes is not None:
+        losses = (np.abs(np.ldexp(result, -exponent) - array) * sizes).reshape(len(array), -1)
+        whole = (np.abs(array) * sizes).reshape(len(array), -1)
+        short = losses.max(axis=1) > LOST_SHARE * whole.max(axis=1)
+        if np.any(short):
+            _refuse(array[short], exponent, what)
     return result
 
 
-def as_risk(scaled_risk: float, target_exponent: int) -> float:
-    """A risk in the units of the targets; refused where it overflows."""
+def as_risk(scaled_risk: float, target_exponent: int, negligible: float = NEGLIGIBLE_RISK) -> float:
+    """A risk in the units of the targets; refused where it overflows, or is lost to underflow.
+
+    A scaled risk of up to ``negligible`` is rounding, and may underflow.
+    """
     with np.errstate(over="ignore", under="ignore"):
         risk = float(np.ldexp(scaled_risk, 2 * target_exponent))
-    if not np.isfinite(risk):
+    lost = scaled_risk > negligible and risk < TINY
+    if lost or not np.isfinite(risk):
         raise OutOfRange(
             f"the risk would be about {scaled_risk:.1e} * 2**{2 * target_exponent}, which float64 "
-            "cannot hold; divide targets and outputs by a constant."
+            f"cannot hold; {'multiply' if lost else 'divide'} targets and outputs by a constant."
         )
     return risk
+
+
+def as_doubt(scaled_doubt: float, target_exponent: int) -> float:
+    """A bound of the rounding of a risk, in the units of the targets: never rounded down."""
+    doubt = as_risk(scaled_doubt, target_exponent, negligible=np.inf)
+    return doubt if scaled_doubt == 0.0 or doubt >= TINY else float(np.nextafter(doubt, np.inf))
+
+
+def rounded_up(bounds: NDArray, exponent: int | NDArray[np.intp]) -> NDArray[np.float64]:
+    """``bounds * 2**exponent``, where bounds are >= 0: never less, infinity where too large."""
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(bounds, exponent)
+    small = (bounds > 0) & (result < TINY)
+    return np.where(small, np.nextafter(result, np.inf), result)
+
+
+def _refuse(array: NDArray, exponent: int | NDArray[np.intp], what: str) -> NoReturn:
+    """Say of what size the largest entry would be."""
+    nonzero = array != 0.0
+    exponents = np.broadcast_to(exponent, array.shape)[nonzero]
+    decimal = np.max(np.log2(np.abs(array[nonzero])) + exponents) * np.log10(2.0)
+    raise OutOfRange(
+        f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; "
+        "multiply the inputs or the targets by a constant so that both are of order one."
+    )

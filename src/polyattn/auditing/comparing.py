@@ -18,7 +18,7 @@ from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.minimiser import Minimiser, minimise, rounding_unit
 from polyattn.errors import InvalidInput
-from polyattn.scaling import as_risk
+from polyattn.scaling import as_doubt, as_risk
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
@@ -101,7 +101,7 @@ def _measure(subject: Subject, rows: Rows) -> _Measured:
     unit = rounding_unit(rows.n_features + int(rows.batch.lengths.max()), rows.n_rows)
     doubt = unit * float(np.sqrt(sizes / rows.total_weight))
     rounding = (2.0 * float(np.sqrt(risk)) + doubt) * doubt
-    return _Measured(as_risk(risk, target), as_risk(rounding, target))
+    return _Measured(as_risk(risk, target), as_doubt(rounding, target))
 
 
 def _scaled_columns(outputs: NDArray, target_exponent: int) -> NDArray[np.float64]:
@@ -138,7 +138,7 @@ def _compare(
     implied = None
     if gap >= 0.0 or distance is not None:
         excess = max(gap, 0.0) + rounding
-        limit = float(np.sqrt(excess / smallest)) if smallest > 0 else np.inf
+        limit = _root_of_ratio(excess, smallest) if smallest > 0 else np.inf
         implied = Implied(limit, certificate, excess)
     consistent = distance is None or (
         gap >= 0.0 and implied is not None and distance <= implied.distance + doubt
@@ -163,8 +163,13 @@ def _distance_rounding(
     """The rounding of the coefficients, by the condition number of least squares."""
     if smallest == 0.0 or certificate.lambda_max is None:
         return np.inf
-    condition = float(np.sqrt(certificate.lambda_max / smallest))
+    condition = _root_of_ratio(certificate.lambda_max, smallest)
     size = float(norm(coef.ravel())) + float(norm(best.coef.ravel()))
-    residual = float(np.sqrt(best.risk / smallest))
+    residual = _root_of_ratio(best.risk, smallest)
     unit = rounding_unit(certificate.n_features, certificate.n_rows)
     return unit * condition * (size + residual)
+
+
+def _root_of_ratio(above: float, below: float) -> float:
+    """sqrt(above / below), roots first: the ratio itself may leave the range of float64."""
+    return float(np.sqrt(above) / np.sqrt(below))

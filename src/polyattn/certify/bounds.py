@@ -17,21 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from polyattn.arrays import pieces
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.verified.definite import Definite, prove_definite
-from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
+from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
 from polyattn.certify.verified.spectrum import extremes
-from polyattn.errors import InvalidInput, require_choice
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.errors import InvalidInput, OutOfRange, require_choice
+from polyattn.features.summaries import SummaryBlock, Tokens, summary_blocks
 from polyattn.model.layer import shape_rows, single_or_batch
+from polyattn.scaling import exponent_for, largest_magnitude, rounded_up
 from polyattn.sequences import SequenceBatch, Sequences
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
 
 FORMS = ("leverage", "worst_case")
+
+# Columns are divided by no larger power of two than this, and multiplied by no larger one.
+LARGEST_POWER = 1000
 
 
 def disagreement_bound(
@@ -49,7 +54,7 @@ def disagreement_bound(
     elif excess == 0.0:
         bounds = np.zeros(batch.n_rows(certificate.mode))
     else:
-        bounds = 2.0 * np.sqrt(excess * _leverages(evidence, batch, certificate, form))
+        bounds = _bounds(evidence, batch, certificate, excess, form)
     as_list = isinstance(X, list | tuple | SequenceBatch)
     shaped = shape_rows(bounds[:, None], batch, certificate.mode, as_list)
     without = [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0]
@@ -68,32 +73,66 @@ def _excess(risk: float, optimal_risk: float) -> float:
     return float(risk) - float(optimal_risk)
 
 
-def _leverages(
-    evidence: Evidence, batch: SequenceBatch, certificate: Certificate, form: str
+def _bounds(
+    evidence: Evidence, batch: SequenceBatch, certificate: Certificate, excess: float, form: str
 ) -> NDArray[np.float64]:
-    """psi^T Lambda^-1 psi of all rows, or its worst case; never below the truth."""
+    """2 sqrt(eps psi^T Lambda^-1 psi) of all rows, or its worst case; never below the truth.
+
+    Squares of features are of sixth degree, and leave float64 long before the bound does: every
+    row is taken in units of its own, and roots are multiplied.
+    """
     proof = evidence.definite
     if form == "worst_case" and proof is not None:
         proof = _uniform_proof(evidence) or proof
-    leverages = np.full(batch.n_rows(certificate.mode), np.inf)
+    bounds = np.full(batch.n_rows(certificate.mode), np.inf)
     if proof is None:
-        return leverages  # full rank is proved, but no float64 inverse is
-    tokens = Tokens(batch, certificate.bias, evidence.token_exponent)
+        return bounds  # full rank is proved, but no float64 inverse is
+    length = _solved if form == "leverage" else _worst
+    tokens = Tokens(batch, certificate.bias, _token_exponent(batch, certificate.bias))
     depth = feature_depth(int(batch.lengths.max()))
+    factor = 2.0 * np.sqrt(excess) * np.sqrt(evidence.gram.total_weight * SLACK)
     for block in summary_blocks(tokens, certificate.mode):
-        phi = evidence.space.features(block.pairs, block.queries)
-        doubt = gamma(depth) * evidence.space.magnitudes(block.pairs, block.queries)
-        doubt *= proof.scale[:, None]
-        scaled = proof.scale[:, None] * phi
-        bound = _solved if form == "leverage" else _worst
-        leverages[block.first : block.stop] = (
-            evidence.gram.total_weight * SLACK * bound(proof, scaled, doubt)
+        _require_squares(block)
+        (pairs, of_pairs), (queries, of_queries) = map(_at_one, (block.pairs, block.queries))
+        phi = proof.scale[:, None] * evidence.space.features(pairs, queries)
+        doubt = evidence.space.magnitudes(pairs, queries)
+        doubt *= gamma(depth) * proof.scale[:, None]
+        phi, of_phi = _at_one(phi)
+        doubt *= np.ldexp(1.0, -of_phi)
+        exponents = of_pairs + of_queries + of_phi + 3 * (tokens.exponent - evidence.token_exponent)
+        lengths = length(proof, phi, doubt)
+        bounds[block.first : block.stop] = rounded_up(factor * lengths, exponents)
+    return bounds
+
+
+def _token_exponent(batch: SequenceBatch, bias: bool) -> int:
+    """The power of two that is taken out of new tokens, the constant of ``bias`` included."""
+    largest = largest_magnitude(pieces(batch.values))
+    return exponent_for(max(largest, 1.0) if bias else largest) or 0
+
+
+def _require_squares(block: SummaryBlock) -> None:
+    """Refuse rows whose tokens vanish when they are squared beside those of other rows.
+
+    A query is one of the tokens attended to: where it is not zero, neither is their Gram matrix.
+    """
+    if np.any((block.pairs.max(axis=0) < LEAST_POWER) & np.any(block.queries, axis=0)):
+        raise OutOfRange(
+            "X holds sequences, or beginnings of sequences, whose tokens are below 1e-140 of the "
+            "largest in X; squares of both do not fit float64. Ask for their bounds apart."
         )
-    return leverages
+
+
+def _at_one(columns: NDArray) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Columns divided by powers of two so that the largest entry of each is near one."""
+    sizes = np.maximum(columns.max(axis=0), -columns.min(axis=0))
+    # The power itself has to be a float64, and a product is faster than ldexp.
+    exponents = np.clip(np.frexp(sizes)[1], -LARGEST_POWER, LARGEST_POWER).astype(np.intp)
+    return columns * np.ldexp(1.0, -exponents), exponents
 
 
 def _solved(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.float64]:
-    """A bound of z^T M^-1 z for columns z, given M >= R^T R + margin I.
+    """A bound of the root of z^T M^-1 z for columns z, given M >= R^T R + margin I.
 
     For any w, z = R^T w + r, so ||M^-1/2 z|| <= ||w|| + ||r|| / sqrt(margin): the solver of the
     triangular system is not trusted, its residual is.
@@ -104,11 +143,11 @@ def _solved(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.floa
     lengths = np.linalg.norm(w, axis=0)
     frobenius = np.linalg.norm(proof.factor)
     residual += gamma(size + 4) * (np.linalg.norm(scaled, axis=0) + frobenius * lengths)
-    return (lengths + residual / np.sqrt(proof.margin)) ** 2
+    return np.asarray(lengths + residual / np.sqrt(proof.margin))
 
 
 def _worst(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.float64]:
-    return np.sum((np.abs(scaled) + doubt) ** 2, axis=0) / proof.margin
+    return np.asarray(np.linalg.norm(np.abs(scaled) + doubt, axis=0) / np.sqrt(proof.margin))
 
 
 def _uniform_proof(evidence: Evidence) -> Definite | None:

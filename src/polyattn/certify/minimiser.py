@@ -23,9 +23,9 @@ from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput
 from polyattn.features.cubic import correlate
 from polyattn.features.kernel import kernel
-from polyattn.features.pairs import feature_weights, n_pairs, norm_weights
+from polyattn.features.pairs import feature_sizes, feature_weights, n_pairs, norm_weights
 from polyattn.parallel import single_threaded_blas
-from polyattn.scaling import as_risk, restored, scaled
+from polyattn.scaling import as_doubt, as_risk, restored, scaled
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -240,14 +240,15 @@ def _in_true_units(
     """From P (p, e) and squared residuals of scaled data; their errors are relative to size."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
     coef = np.ascontiguousarray(folded.T).reshape(-1, n_pairs(source.width), source.width)
-    coef = restored(coef, target - 3 * token, "the coefficients")
+    features = feature_sizes(source.coordinate_sizes)
+    coef = restored(coef, target - 3 * token, "the coefficients", features)
     coef.setflags(write=False)
     unit = rounding_unit(source.n_features, source.n_rows)
     doubt = unit * size
     squared = isinstance(source, Moments)
     rounding = doubt * size if squared else (2.0 * float(np.sqrt(power)) + doubt) * doubt
     risk, level = power / source.total_weight, (rounding + doubtful) / source.total_weight
-    return Minimiser(coef, as_risk(risk, target), as_risk(level, target), rank)
+    return Minimiser(coef, as_risk(risk, target), as_doubt(level, target), rank)
 
 
 def _powers_of_two(norms: NDArray) -> NDArray[np.float64]:

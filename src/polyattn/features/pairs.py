@@ -25,6 +25,13 @@ def n_features(n_dims: int) -> int:
     return n_pairs(n_dims) * n_dims
 
 
+def feature_sizes(coordinates: NDArray) -> NDArray[np.float64]:
+    """Products of the sizes of coordinates (d,), shape (q, d): the largest comes out as 1."""
+    sizes = coordinates / (coordinates.max() or 1.0)
+    rows, columns = pair_index(len(sizes))
+    return np.asarray((sizes[rows] * sizes[columns])[:, None] * sizes)
+
+
 @lru_cache(maxsize=32)
 def pair_index(n_dims: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The index arrays (j, k) of all pairs j <= k, read-only, each of shape (q,)."""

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.pairs import fold_tensor, n_pairs, unfold_coef
 from polyattn.heads.algebra import balanced, layer_tensor
-from polyattn.heads.data_scale import DataScale, Units
-from polyattn.scaling import restored
+from polyattn.heads.data_scale import DataScale, Units, output_exponents
+from polyattn.scaling import TINY, restored
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,7 @@ class Target:
         if data is None:
             return cls.of(coef)
         array = require_coef(coef)
-        # Outputs are compared with one another: a common power of two keeps their squares finite.
-        exponent = int(np.frexp(np.max(np.abs(array)))[1])
-        return cls.of(array, Units.of(data, np.ldexp(array, -exponent)))
+        return cls.of(array, Units.of(data, array))
 
     @property
     def n_dims(self) -> int:
@@ -99,11 +97,11 @@ class Target:
 
     def output_error(self, value: NDArray, key: NDArray, data: DataScale) -> float:
         """The largest relative change of an output on the data (root mean square)."""
-        shifts = self.units.outputs[:, None, None] - self.units.features
         tensors = self.tensor, self.tensor - layer_tensor(value, key)
-        whole, change = (
-            np.sqrt(data.output_powers(np.ldexp(fold_tensor(tensor), shifts))) for tensor in tensors
-        )
+        coefs = [np.ldexp(fold_tensor(tensor), -self.units.features) for tensor in tensors]
+        # Each output is compared with itself, so each has units of its own.
+        taken = output_exponents(coefs[0])
+        whole, change = (np.sqrt(data.output_powers(np.ldexp(coef, -taken))) for coef in coefs)
         return float(np.max(change / np.where(whole > 0, whole, 1.0)))
 
     def in_true_units(self, squares: float) -> float:
@@ -111,10 +109,12 @@ class Target:
         power = np.array(squares * self.norm**2)
         with np.errstate(over="ignore", under="ignore"):
             result = float(np.ldexp(power, 2 * self.exponent))
-        if not np.isfinite(result):
+        lost = power > 0.0 and result < TINY
+        if lost or not np.isfinite(result):
             raise OutOfRange(
-                "the squared errors exceed the range of float64; divide the targets by a "
-                "constant so that they are of order one."
+                "the squared errors leave the range of float64; "
+                f"{'multiply' if lost else 'divide'} the targets by a constant so that they are "
+                "of order one."
             )
         return result
 

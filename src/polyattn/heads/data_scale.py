@@ -31,7 +31,7 @@ class DataScale(Protocol):
         ...
 
     def output_powers(self, coef: NDArray) -> NDArray[np.float64]:
-        """Sums of squares of the outputs of coefficients (e, q, d), shape (e,)."""
+        """Sums of squares of the outputs of coefficients (e, q, d) of size one, shape (e,)."""
         ...
 
 
@@ -132,7 +132,9 @@ class Units:
     @classmethod
     def of(cls, data: DataScale, coef: NDArray) -> Units:
         """Tokens, queries and the outputs of ``coef`` (e, q, d) of size one."""
-        outputs = _exponents(data.output_powers(coef))
+        taken = output_exponents(coef)
+        powers = data.output_powers(np.ldexp(coef, -taken))
+        outputs = _exponents(powers, taken.reshape(-1))
         return replace(cls.of_inputs(data, len(coef)), outputs=outputs)
 
     @property
@@ -157,16 +159,27 @@ class Units:
         return np.ldexp(gram, -(exponents + exponents[:, None]))
 
 
-def _exponents(powers: NDArray) -> NDArray[np.intp]:
+def output_exponents(coef: NDArray) -> NDArray[np.intp]:
+    """Exponents (e, 1, 1) that bring the coefficients of each output to size one.
+
+    Squares of outputs that differ much in size would underflow in any common unit.
+    """
+    return np.frexp(np.max(np.abs(coef), axis=(1, 2), keepdims=True))[1].astype(np.intp)
+
+
+def _exponents(powers: NDArray, taken: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
     """Exponents of sizes from their squares, 0 for the largest and for what is always zero.
 
     They are counted from the first: neither a common factor nor a power of two in one coordinate
     changes how the others are rounded.
+    taken : the exponents by which sizes were divided before they were squared
     """
     exponents = np.zeros(len(powers), dtype=np.intp)
     known = powers > 0
     if np.any(known):
         logarithms = np.log2(powers[known])
         halves = np.round(0.5 * (logarithms - logarithms[0])).astype(np.intp)
+        if taken is not None:
+            halves += taken[known]
         exponents[known] = halves - halves.max()
     return exponents

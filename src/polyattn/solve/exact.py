@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef
 from polyattn.parallel import map_pieces, single_threaded_blas
+from polyattn.scaling import exponent_for
 from polyattn.solve.outcome import Solution
 from polyattn.solve.primal import as_coef, solve_definite
 from polyattn.stats import Moments
@@ -57,22 +58,36 @@ def solve_exact(rows: Rows) -> Solution | None:
 
 def _agree(theta: NDArray, rows: Rows) -> tuple[bool, float]:
     """Whether the residual of each output is rounding beside it, and the sum of all squares."""
-    coef = as_coef(theta, rows.width)
+    coef, units = as_coef(theta, rows.width), _output_units(rows)
     residual, target = np.zeros(len(coef)), np.zeros(len(coef))
+    powers = partial(_powers, coef, units)
     for portion in rows.portions(PORTION_NUMBERS):
-        for some_residual, some_target in map_pieces(partial(_powers, coef), portion.shares()):
+        for some_residual, some_target in map_pieces(powers, portion.shares()):
             residual += some_residual
             target += some_target
-    return bool(np.all(residual <= AGREEMENT**2 * target)), float(residual.sum())
+    agree = bool(np.all(residual <= AGREEMENT**2 * target))
+    return agree, float(np.sum(np.ldexp(residual, 2 * units)))
 
 
-def _powers(coef: NDArray, rows: Rows) -> NDArray[np.float64]:
+def _output_units(rows: Rows) -> NDArray[np.intp]:
+    """Exponents (e,) by which outputs are divided before they are squared; mostly all 0.
+
+    The squares of a small output would underflow, and zero agrees with anything.
+    """
+    weights = rows.sequence_weights
+    heaviest = 1.0 if weights is None else float(np.sqrt(weights.max()))
+    sizes = np.ldexp(rows.output_sizes, -(rows.target_exponent or 0)) * heaviest
+    return np.array([exponent_for(float(size)) or 0 for size in sizes], dtype=np.intp)
+
+
+def _powers(coef: NDArray, units: NDArray[np.intp], rows: Rows) -> NDArray[np.float64]:
     """Sums of squares of each output, (2, e): of the residual and of the targets."""
     powers = np.zeros((2, len(coef)))
     # Each block is judged while it is in the cache of the core that read it.
     for block in rows.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
         residual = apply_coef(coef, block.pairs, block.queries)
         residual -= block.targets
-        powers[0] += np.einsum("ar,ar->a", residual, residual)
-        powers[1] += np.einsum("ar,ar->a", block.targets, block.targets)
+        for at, values in enumerate((residual, block.targets)):
+            in_units = np.ldexp(values, -units[:, None]) if np.any(units) else values
+            powers[at] += np.einsum("ar,ar->a", in_units, in_units)
     return powers

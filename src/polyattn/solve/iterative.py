@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef, correlate
 from polyattn.features.pairs import feature_weights, n_pairs
-from polyattn.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.scaling import exponent_for
 from polyattn.solve.outcome import Solution
 from polyattn.solve.primal import as_coef, residual_pass
 from polyattn.solve.spectral import column_scale
@@ -36,10 +36,10 @@ def solve_iterative(rows: Rows, ridge: float) -> Solution:
     theta = np.zeros((rows.n_features, rows.n_outputs))
     gradient, _ = residual_pass(theta, rows)
     sizes, scale, note = _sizes(rows, ridge)
-    # The whole problem is multiplied by a power of two, so that squares neither vanish nor burst.
+    # Each output is multiplied by a power of two, so that squares neither vanish nor burst.
     gradient = gradient / scale
-    unit = -(exponent_for(largest_magnitude([gradient])) or 0)
-    gradient = scaled(gradient, unit)
+    unit = np.array([-(exponent_for(size) or 0) for size in np.abs(gradient).max(axis=0)])
+    gradient = np.ldexp(gradient, unit)
     direction = gradient
     power = np.sum(gradient**2, axis=0)
     judged = first = np.sum((gradient * (scale / sizes)) ** 2, axis=0)
@@ -47,7 +47,7 @@ def solve_iterative(rows: Rows, ridge: float) -> Solution:
     passes = 0
     while np.any(active) and passes < MAX_PASSES:
         step = direction / scale
-        curvature = scaled((_gram_product(step, rows) + ridge * step) / scale, unit)
+        curvature = np.ldexp((_gram_product(step, rows) + ridge * step) / scale, unit)
         length = _ratio(power, np.sum(direction * curvature, axis=0), active)
         theta = theta + length * step
         gradient = gradient - length * curvature

@@ -11,11 +11,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
-from polyattn.features.pairs import n_features
-from polyattn.fields import Check, entries, flag, integer, nullable, number, one_of, require
+from polyattn.features.pairs import n_features, pair_index
+from polyattn.fields import (
+    Check,
+    entries,
+    flag,
+    integer,
+    listed,
+    nullable,
+    number,
+    one_of,
+    require,
+)
 from polyattn.files import Record, read_record, rebuild, write_record
 from polyattn.parallel import single_threaded_blas
-from polyattn.scaling import join_exponents
+from polyattn.scaling import (
+    exponent_for,
+    require_comparable,
+    require_weighable,
+    token_exponent,
+)
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
@@ -31,19 +46,25 @@ COUNTS = (
     "target_exponent",
 )
 
+# Largest magnitudes; files of older releases lack them.
+SIZES = ("coordinate_sizes", "output_sizes")
+
 # No float64 is further from one than by this power of two.
 LARGEST_EXPONENT = 1100
 
 # Scaled tokens and targets are below 2**41, and sums of sixth degree in tokens (see scaling.py).
 LARGEST_POWER = 250
 
-FIELDS = entries({
-    "n_dims": integer(1), "n_outputs": integer(0), "mode": one_of(MODES), "bias": flag,
-    "n_rows": integer(0), "n_positive": integer(0), "n_sequences": integer(0),
-    "total_weight": number(0), "max_length": integer(0),
-    "token_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
-    "target_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
-})  # fmt: skip
+FIELDS = entries(
+    {
+        "n_dims": integer(1), "n_outputs": integer(0), "mode": one_of(MODES), "bias": flag,
+        "n_rows": integer(0), "n_positive": integer(0), "n_sequences": integer(0),
+        "total_weight": number(0), "max_length": integer(0),
+        "token_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
+        "target_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
+    },
+    {name: listed(number(0)) for name in SIZES},
+)  # fmt: skip
 
 
 class Statistics(ABC):
@@ -78,6 +99,9 @@ class Statistics(ABC):
         # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
         self.token_exponent: int | None = None
         self.target_exponent: int | None = None
+        # Largest magnitudes so far of coordinates (width,), 1 for the constant, and outputs (e,).
+        self.coordinate_sizes = np.zeros(self.width)
+        self.output_sizes = np.zeros(self.n_outputs)
 
     @property
     def width(self) -> int:
@@ -114,10 +138,8 @@ class Statistics(ABC):
     @single_threaded_blas()
     def add_rows(self, rows: Rows) -> Self:
         """Add rows that are validated already."""
-        self._adopt(
-            join_exponents(self.token_exponent, rows.token_exponent),
-            join_exponents(self.target_exponent, rows.target_exponent),
-        )
+        self.coordinate_sizes, self.output_sizes = self._joined_sizes(rows)
+        self._adopt(*_exponents(self.coordinate_sizes, self.output_sizes))
         self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
         self.n_rows += rows.n_rows
         self.n_positive += rows.n_positive
@@ -137,12 +159,13 @@ class Statistics(ABC):
                 f"{key} {mine[key]} and {theirs[key]}" for key in mine if mine[key] != theirs[key]
             )
             raise InvalidInput(f"only statistics of the same kind merge; these have {different}.")
+        coordinates, outputs = self._joined_sizes(other)
         merged, addend = self.copy(), other.copy()
-        token = join_exponents(self.token_exponent, other.token_exponent)
-        target = join_exponents(self.target_exponent, other.target_exponent)
+        token, target = _exponents(coordinates, outputs)
         merged._adopt(token, target)
         addend._adopt(token, target)
         merged._absorb(addend)
+        merged.coordinate_sizes, merged.output_sizes = coordinates, outputs
         merged.n_rows += other.n_rows
         merged.n_positive += other.n_positive
         merged.n_sequences += other.n_sequences
@@ -174,6 +197,7 @@ class Statistics(ABC):
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
         metadata = {key: getattr(self, key) for key in SHAPE + COUNTS}
+        metadata |= {key: getattr(self, key).tolist() for key in SIZES}
         return Record(self.kind, self._arrays(), metadata)
 
     @classmethod
@@ -192,10 +216,46 @@ class Statistics(ABC):
         for key in COUNTS:
             setattr(made, key, record.metadata[key])
         made._restore(record.arrays)
+        made._restore_sizes(held)
         return made
 
     def _shape(self) -> dict:
         return {key: getattr(self, key) for key in SHAPE}
+
+    def _joined_sizes(self, other: Rows | Self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The largest magnitudes of both; refused where their sums do not fit together."""
+        coordinates = np.maximum(self.coordinate_sizes, other.coordinate_sizes)
+        outputs = np.maximum(self.output_sizes, other.output_sizes)
+        require_comparable(coordinates, outputs)
+        # In other units than its own, a shard of small tokens and small weights may vanish.
+        heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
+        require_weighable(heaviest, coordinates, outputs)
+        return coordinates, outputs
+
+    def _restore_sizes(self, held: dict) -> None:
+        """Take the sizes of a file; of one that lacks them, estimate them from the sums."""
+        known = dict(zip(SIZES, self._estimated_sizes(), strict=True))
+        for name, estimate in known.items():
+            sizes = np.array(held.get(name, estimate), dtype=np.float64)
+            wanted = f"a list of {len(estimate)} numbers"
+            require(sizes.shape == estimate.shape, f"metadata.{name}", wanted, held.get(name))
+            setattr(self, name, sizes)
+
+    def _estimated_sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Root mean squares of coordinates and outputs, as far as the sums show them.
+
+        The square of a feature G_jj x_l has the fourth power of a token coordinate in it and the
+        square of a query coordinate.
+        """
+        features, targets = self._mean_squares()
+        largest = float(features.max(initial=0.0)) ** (1 / 6) or 1.0
+        rows, columns = pair_index(self.width)
+        of_tokens = features.reshape(-1, self.width)[rows == columns].max(axis=1)
+        tokens = (of_tokens / largest**2) ** (1 / 4)
+        return (
+            np.ldexp(tokens, self.token_exponent or 0),
+            np.ldexp(np.sqrt(targets), self.target_exponent or 0),
+        )
 
     def _adopt(self, token: int | None, target: int | None) -> None:
         """Go over to other powers of two: exact, but for what underflows."""
@@ -212,6 +272,10 @@ class Statistics(ABC):
     @abstractmethod
     def _absorb(self, other: Self) -> None:
         """Add statistics at the same powers of two."""
+
+    @abstractmethod
+    def _mean_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Means of the squares of the scaled features (p,) and of the scaled targets (e,)."""
 
     @abstractmethod
     def _rescale(self, tokens: int, targets: int) -> None:
@@ -232,3 +296,8 @@ class Statistics(ABC):
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
         """Take the sums from ``_arrays`` of another object, as copies."""
+
+
+def _exponents(coordinates: NDArray, outputs: NDArray) -> tuple[int | None, int | None]:
+    """The powers of two for tokens and targets of these largest magnitudes."""
+    return token_exponent(coordinates), exponent_for(float(outputs.max(initial=0.0)))

@@ -12,7 +12,7 @@ from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import default_block_rows, sequence_grams
 from polyattn.fields import Check, array, require
 from polyattn.parallel import single_threaded_blas
-from polyattn.scaling import restored
+from polyattn.scaling import require_comparable_squares, restored
 from polyattn.stats.base import Statistics
 from polyattn.stats.explicit import ExplicitSums
 from polyattn.stats.paired import PairedSums
@@ -56,6 +56,7 @@ class Moments(Statistics):
     @property
     def target_gram(self) -> NDArray[np.float64]:
         """sum y y^T (e, e)."""
+        require_comparable_squares(self.output_sizes)
         return restored(
             self._sums.targets.copy(), 2 * (self.target_exponent or 0), "the target moments"
         )
@@ -109,6 +110,10 @@ class Moments(Statistics):
 
     def _absorb(self, other: Moments) -> None:
         self._sums.absorb(other._sums)
+
+    def _mean_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        weight = self.total_weight or 1.0
+        return self.scaled_feature_powers() / weight, self._sums.targets.diagonal() / weight
 
     def _rescale(self, tokens: int, targets: int) -> None:
         self._sums.rescale(tokens, targets)

@@ -18,9 +18,9 @@ from polyattn.progress import report
 from polyattn.scaling import (
     column_magnitudes,
     exponent_for,
-    largest_magnitude,
     require_comparable,
     require_weighable,
+    token_exponent,
 )
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
@@ -61,6 +61,9 @@ class Rows:
     bias: bool
     token_exponent: int | None
     target_exponent: int | None
+    # Largest magnitudes of the coordinates (width,), 1 for the constant, and of the outputs (e,).
+    coordinate_sizes: NDArray[np.float64]
+    output_sizes: NDArray[np.float64]
     base: int = 0  # where the first row stands among all rows, in a part of them
     # Summaries of small data are kept for the next pass (not taken along by ``replace``).
     _kept: list[RowBlock] = field(init=False, repr=False, compare=False, default_factory=list)
@@ -89,20 +92,23 @@ class Rows:
         else:
             targets = as_targets(Y, batch, mode, n_outputs)
         weights = as_weights(sample_weight, batch)
-        sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
-        require_comparable(np.append(sizes, 1.0) if bias else sizes)
-        largest = max(float(sizes.max()), 1.0) if bias else float(sizes.max())
-        exponent = exponent_for(largest)
+        coordinates = column_magnitudes(pieces(batch.values), batch.n_dims)
+        if bias:
+            coordinates = np.append(coordinates, 1.0)
+        outputs = column_magnitudes(pieces(targets), targets.shape[1])
+        require_comparable(coordinates, outputs)
         if weights is not None:
-            require_weighable(float(weights.max()), float(np.ldexp(largest, -(exponent or 0))))
+            require_weighable(float(weights.max()), coordinates, outputs)
         return cls(
             batch,
             targets,
             weights,
             mode,
             bias,
-            exponent,
-            exponent_for(largest_magnitude(pieces(targets))),
+            token_exponent(coordinates),
+            exponent_for(float(outputs.max(initial=0.0))),
+            coordinates,
+            outputs,
         )
 
     @property

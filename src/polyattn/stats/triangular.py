@@ -68,6 +68,10 @@ class TriangularFactor(Statistics):
         )
         self._factor = np.triu(factored[: min(stacked.shape)])
 
+    def _mean_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        squares = np.sum(self._factor**2, axis=0) / (self.total_weight or 1.0)
+        return squares[: self.n_features], squares[self.n_features :]
+
     def _rescale(self, tokens: int, targets: int) -> None:
         p = self.n_features
         self._factor[:, :p] = np.ldexp(self._factor[:, :p], 3 * tokens)
