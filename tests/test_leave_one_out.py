@@ -52,6 +52,39 @@ def test_ridges_of_a_user_are_exact_or_refused(sizes, mode, count, weighted):
         np.testing.assert_allclose(path.errors, truth, rtol=1e-3)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_features_of_very_different_size(mode):
+    """Second moments would lose the smallest, 1e-18 of the largest when they are squared."""
+    rng = np.random.default_rng(0)
+    X = list(rng.standard_normal((30, 3, 2)) * [1.0, 1e-3])
+    Y = rng.standard_normal((30, 1) if mode == "last" else (30, 3, 1))
+    path = pa.fit(X, Y, mode, "loo", ridge_grid=[1e-17, 1e-12, 1e-6]).ridge_path
+    np.testing.assert_allclose(path.errors, exact(X, Y, mode, path.ridges), rtol=1e-7)
+
+
+@pytest.mark.parametrize("count", [3, 30])
+@pytest.mark.parametrize("rule", ["loo", "gcv"])
+def test_ridges_beyond_the_largest_condition_number_are_refused(count, rule):
+    """Repeated sequences on a line: the ridge alone holds the smallest singular values up."""
+    line = np.random.default_rng(0).standard_normal((count, 3, 1)) * [1.0, 1.0]
+    X, Y = np.concatenate([line, line]), np.ones((2 * count, 1))
+    largest = float(np.linalg.norm(pa.Moments(2).update(X).gram, 2))
+    kept = pa.fit(X, Y, ridge=rule, ridge_grid=[largest / 1e20, largest]).ridge_path
+    assert len(kept.ridges) == 2
+    with pytest.raises(OutOfRange, match="1 of the 2 ridges"):
+        pa.fit(X, Y, ridge=rule, ridge_grid=[largest / 1e23, largest])
+
+
+def test_sequences_without_weight_among_repeated_ones():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5, 3, 3)).repeat(2, axis=0)
+    Y, weights = rng.standard_normal((10, 1)), np.array([1, 1, 0, 1, 1, 1, 1, 0, 1, 1.0])
+    found = pa.fit(X, Y, ridge="loo", sample_weight=weights).ridge_path
+    without = pa.fit(X[weights > 0], Y[weights > 0], ridge="loo").ridge_path
+    np.testing.assert_allclose(found.ridges, without.ridges)
+    np.testing.assert_allclose(found.errors, without.errors, rtol=1e-9)
+
+
 @pytest.mark.parametrize("factor", [100.0, 300.0, 1000.0])
 def test_the_ridge_of_least_error_is_chosen(factor):
     """One sequence among thirty decides its own fit, and its leverage is one but for rounding."""
@@ -115,6 +148,11 @@ def test_tokens_too_wide_for_their_features(monkeypatch):
     np.testing.assert_allclose(path.errors, exact(X, Y, "last", path.ridges), rtol=1e-3)
     with pytest.raises(OutOfRange, match=r"2 of the 2 ridges.*cannot be judged.*similar size"):
         pa.fit(X, Y, ridge="loo", ridge_grid=[1e-6, 1.0])
+    # One part in 1e10 of the largest eigenvalue is still seen.
+    largest = float(np.linalg.norm(pa.Moments(2).update(X).gram, 2))
+    ridges = [largest / 1e10, largest]
+    path = pa.fit(X, Y, ridge="loo", ridge_grid=ridges).ridge_path
+    np.testing.assert_allclose(path.errors, exact(X, Y, "last", path.ridges), rtol=1e-3)
 
 
 @pytest.mark.parametrize("n", [1, 2])

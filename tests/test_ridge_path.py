@@ -178,6 +178,18 @@ def test_gcv_of_moments_is_gcv_of_the_data():
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_gcv_of_moments_that_are_singular(seed):
+    """Eigenvalues of rounding, some of them negative, are zero."""
+    task = make_task("tall", "last", seed=seed)
+    flat = [np.column_stack([x, x[:, 0]]) for x in task.X]
+    task = Task(flat, task.rows, task.lengths, "last", None, False)
+    path = pa.fit(
+        statistics=pa.Moments(3, 2).update(flat, task.Y), ridge="gcv", ridge_grid=RIDGES
+    ).ridge_path
+    np.testing.assert_allclose(path.errors, generalised(task, RIDGES), rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_gcv_of_exact_data_is_not_fooled_by_rounding(seed):
     """Targets of a layer: no error is left, and what the sums round to is none."""
     task = pa.data.planted(60, 4, 2, n_heads=2, mode="last", random_state=seed)
@@ -287,6 +299,8 @@ def test_one_coordinate(rule):
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((9, 2, 1)), rng.standard_normal(9)
     result = pa.fit(X, Y, ridge=rule)
+    eigenvalue = float(pa.Moments(1).update(X).gram[0, 0])
+    np.testing.assert_allclose(result.ridge_path.ridges, GRID * eigenvalue)
     assert result.coef.shape == (1, 1, 1)
     assert np.all(np.isfinite(result.ridge_path.errors))
 
