@@ -62,7 +62,7 @@ def test_features_of_very_different_size(mode):
     np.testing.assert_allclose(path.errors, exact(X, Y, mode, path.ridges), rtol=1e-7)
 
 
-@pytest.mark.parametrize("count", [3, 30])
+@pytest.mark.parametrize("count", [2, 30])
 @pytest.mark.parametrize("rule", ["loo", "gcv"])
 def test_ridges_beyond_the_largest_condition_number_are_refused(count, rule):
     """Repeated sequences on a line: the ridge alone holds the smallest singular values up."""

@@ -189,6 +189,15 @@ def test_gcv_of_moments_that_are_singular(seed):
     np.testing.assert_allclose(path.errors, generalised(task, RIDGES), rtol=1e-9)
 
 
+def test_gcv_of_the_moments_of_few_rows():
+    """What is left of the freedom is 1e-14 of it, and must not round away."""
+    task = make_task("wide", "last")
+    ridges = [1e-14 * largest_power(task)]
+    moments = pa.Moments(3, 2).update(task.X, task.Y)
+    path = pa.fit(statistics=moments, ridge="gcv", ridge_grid=ridges).ridge_path
+    np.testing.assert_allclose(path.errors, generalised(task, ridges), rtol=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_gcv_of_exact_data_is_not_fooled_by_rounding(seed):
     """Targets of a layer: no error is left, and what the sums round to is none."""
