@@ -60,13 +60,7 @@ def describe(
     if not fit.explained:
         return _unexplained(fit, heads, extra)
     if rival is not None and rival.name == "two_valued":
-        return Outcome(
-            "ambiguous",
-            f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
-            f"heads {_numbered(rival.heads)} from others: they have equal values, and the queries "
-            f"are so few that other heads have the same logits, in another order.{extra}",
-            "On such tokens the function is right; tokens of more values would settle the heads.",
-        )
+        return _ambiguous(rival, heads, extra)
     doubts = [*_doubts(fit, bars), *doubts]
     if doubts:
         return Outcome(
@@ -75,23 +69,12 @@ def describe(
             f"{doubts[0]}.{extra}",
             "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
         )
-    if rival is not None:
+    if rival is not None or bars.n_open:
+        gap = f"the examples leave {_open(bars)} open" if rival is None else _other_signs(rival)
         return Outcome(
             "recovered_on_these_inputs",
-            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but so do "
-            f"those of a layer in which heads {_numbered(rival.heads)} have other signs, or no "
-            f"attn: the weights of two tokens are p and 1 - p, so that attn A with value V and -A "
-            f"with -V differ by a mean of tokens alone. On three tokens this layer may be wrong."
-            f"{extra}",
-            "On inputs like these the outputs are right. To settle the signs, add sequences of "
-            "three or more different tokens.",
-        )
-    if bars.n_open:
-        return Outcome(
-            "recovered_on_these_inputs",
-            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but the "
-            f"examples leave {_open(bars)} open. Other inputs would show them, and there this "
-            f"layer may be wrong.{extra}",
+            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but {gap}. "
+            f"Other inputs would show them, and there this layer may be wrong.{extra}",
             "On inputs like these the outputs are right. To determine the rest, add examples with "
             "tokens that vary independently in every coordinate, in sequences of three or more.",
         )
@@ -108,6 +91,25 @@ def describe(
         if fit.kind == "declared"
         else "That the residuals are noise is a conclusion of tests; pass noise=... if its size "
         "is known. More examples shrink the error bars (attn_std, value_std).",
+    )
+
+
+def _ambiguous(rival: Rival, heads: str, extra: str) -> Outcome:
+    return Outcome(
+        "ambiguous",
+        f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
+        f"heads {_numbered(rival.heads)} from others: they have equal values, and the queries "
+        f"are so few that other heads have the same logits, in another order.{extra}",
+        "On such tokens the function is right; tokens of more values would settle the heads.",
+    )
+
+
+def _other_signs(rival: Rival) -> str:
+    """What two tokens cannot show."""
+    return (
+        f"the signs of heads {_numbered(rival.heads)} are open: the weights of two tokens are p "
+        "and 1 - p, so attn A with value V and -A with -V differ by a mean of the tokens alone, "
+        "which other heads make up for"
     )
 
 

@@ -70,11 +70,12 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
         ``too_few``.
 
     Guarantee: without X the verdict is a theorem, up to the tolerance with which heads are
-    called equal.  With X each finding names a change of parameters that X does not show; without
-    findings the rank of the Jacobian decides, that is: *identifiable* means that no other layer
-    near this one has the same outputs, nor one of as many heads that differs from it by the sign
-    of heads or by the pairing of heads of equal value.  Undecided: no clear gap in its singular values, too many
-    parameters, or no full rank where attention is so sharp that rounding may be the cause.
+    called equal.  With X each finding names other parameters that X does not tell from these;
+    without findings the rank of the Jacobian decides, that is: *identifiable* means that no other
+    layer near this one has the same outputs, nor one of as many heads that differs by the signs
+    of heads or by the pairing of heads of equal value.  Undecided: no clear gap in its singular
+    values, too many parameters or pairings, or no full rank where attention is so sharp that
+    rounding may be the cause.
     Cost: with P visible parameters, O(P^2) per output until the rank is full.
     """
     require_softmax(layer)
@@ -139,8 +140,9 @@ def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | 
     found = jacobian_rank(layer, batch)
     if found.rank == n_parameters:
         reason = (
-            ": every small change of parameters changes the outputs, and so do other signs of heads "
-            "and other pairings of heads of equal value (other layers far away are not examined)"
+            ": every small change of parameters changes the outputs, and so do other signs of "
+            "heads and other pairings of heads of equal value (that no other layer far from this "
+            "one has the same is not examined)"
         )
         return IDENTIFIABLE, found.rank, reason
     if found.sharp:
