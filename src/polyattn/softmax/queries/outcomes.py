@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.assemble import assemble
+from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import Check, Findings
 from polyattn.softmax.queries.oracle import Stopped
 from polyattn.solve.outcome import Outcome
@@ -68,6 +69,16 @@ def concluded(
     )
     return Outcome(
         "recovered", f"The layer was recovered with {heads}: {agreement}.{conventions}", ""
+    )
+
+
+def beyond_reach(sizes: Sizes) -> Outcome:
+    """The outcome when attention has no effect on any token that the oracle answers."""
+    return Outcome(
+        "recovered_on_these_inputs",
+        f"Attention has no effect on tokens up to size {2.0**sizes.reach:.0e}, where a head that "
+        "attends to all tokens alike is right; larger ones the oracle does not answer.",
+        "Nothing, if tokens are no larger; else scale the inputs of the oracle.",
     )
 
 

@@ -45,7 +45,8 @@ def validate(
             np.concatenate([part[spread :: len(SPREADS)] for part in parts])
             for parts in zip(*compared, strict=True)
         )
-        size = float(np.sqrt(np.mean(effects**2))) or 1.0
+        # Without any effect, deviations are relative to the outputs.
+        size = float(np.sqrt(np.mean(effects**2)) or np.abs(outputs).max()) or 1.0
         by_noise = NOISE_FACTOR * pairs.noise * float(np.abs(outputs).max()) / size
         allowed = min(PRECISION + by_noise, LARGEST_TOLERANCE)
         checks.append(Check(float(np.abs(deviations).max()) / size, allowed, _doubt(heads)))
