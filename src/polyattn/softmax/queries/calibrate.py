@@ -46,7 +46,7 @@ class Sizes:
     @property
     def extreme(self) -> bool:
         """Whether attention has an effect only on tokens so large that the units should change."""
-        return not self.flat and self.delta > 2.0**LIMIT
+        return not self.flat and self.delta >= 2.0**LIMIT
 
 
 def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:

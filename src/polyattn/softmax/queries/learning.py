@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
 from polyattn.random_state import RandomState, require_generator
 from polyattn.softmax.queries.assemble import assemble
-from polyattn.softmax.queries.calibrate import Sizes, calibrate
+from polyattn.softmax.queries.calibrate import LIMIT, Sizes, calibrate
 from polyattn.softmax.queries.findings import Findings
 from polyattn.softmax.queries.oracle import Oracle, Stopped
 from polyattn.softmax.queries.outcomes import (
+    beside_bias,
     beyond_reach,
     concluded,
     interrupted,
@@ -139,9 +140,11 @@ def _result(
 def _learn(box: Oracle, findings: Findings, told: int | None, rng: np.random.Generator) -> Outcome:
     """The phases in order: sum of values, sizes, heads by one road or the other, held-out check."""
     pairs, sizes = _begin(box, findings, rng)
-    if sizes.extreme:
-        box.scale_tokens(_unit(sizes, findings))
+    if sizes.extreme and not findings.bias:
+        box.scale_tokens(int(np.log2(sizes.delta)))
         pairs, sizes = _begin(box, findings, rng)
+    if sizes.extreme and sizes.delta > 2.0**LIMIT:
+        return beside_bias(sizes)
     if not sizes.complete:
         return beyond_reach(sizes)
     n_close = 0
@@ -187,14 +190,3 @@ def _begin(box: Oracle, findings: Findings, rng: np.random.Generator) -> tuple[P
         "sizes", box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat
     )
     return pairs, sizes
-
-
-def _unit(sizes: Sizes, findings: Findings) -> int:
-    """The power of two of tokens on which attention acts; refused where the bias has another."""
-    if findings.bias:
-        raise Stopped(
-            "saturated",
-            f"Attention has an effect on tokens of size {sizes.delta:.0e} only, beside which the "
-            "constant coordinate of bias=True is lost.",
-        )
-    return int(np.log2(sizes.delta))
