@@ -21,7 +21,7 @@ from polyattn.softmax.door import LEAST_EQUATIONS
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
 from polyattn.softmax.judging.structure import STRUCTURES, structure_scores
-from polyattn.softmax.judging.uncertainty import Uncertainty, uncertainty
+from polyattn.softmax.judging.uncertainty import FINEST, Uncertainty, uncertainty
 from polyattn.softmax.polish.projection import Projection
 
 # Held-out relative errors up to this are exact, when targets are rounded to float64; descent
@@ -161,10 +161,13 @@ class Judge:
         n_equations = self.training.n_rows * self.training.n_outputs
         averaged = n_equations / self.n_unknowns(len(projection.attn))
         share = COMPUTED_ROUNDINGS * float(np.finfo(np.float64).eps * np.sqrt(max(averaged, 1.0)))
+        finest = FINEST
         if fit.kind == "exact":
             share = max(share, TARGET_ROUNDINGS * self.rounding)
+            # Whoever computes targets in float32 may hold the heads in float32.
+            finest = max(FINEST, self.rounding)
         rounding = share * float(np.sqrt(self.training.power / n_equations))
-        return uncertainty(self.training, projection, max(fit.sigma, rounding))
+        return uncertainty(self.training, projection, max(fit.sigma, rounding), finest=finest)
 
     def _sigma(self, training: Residuals, n_unknowns: int) -> float:
         n_equations = training.values.size
