@@ -15,20 +15,12 @@ from polyattn.softmax.identifiability import rearranged as rearranging
 from polyattn.softmax.identifiability.mirrored import mirrored
 from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
 from polyattn.softmax.judging import alternatives
-
-MOST_BARS = 3.0
+from test_softmax_degenerate import MOST_BARS, in_bars
 
 
 def bars_off(found: pa.LearnedSoftmax, planted: pa.SoftmaxAttention) -> float:
-    """The largest error of a matrix in units of its own error bar; 0 where nothing is claimed."""
-    if not found.recovered:
-        return 0.0
-    if found.n_heads != planted.n_heads:
-        return np.inf
-    match = pa.match_heads(found.layer, planted)
-    of_attn = match.attn_errors / found.attn_error[match.order]
-    of_value = match.value_errors / found.value_error[match.order]
-    return float(max(of_attn.max(), of_value.max()))
+    """The largest error of a claim in units of its error bar; 0 where nothing is claimed."""
+    return in_bars(found, planted) if found.recovered else 0.0
 
 
 def pooled(seed: int, d: int = 2, mode: str = "full") -> pa.SoftmaxAttention:
