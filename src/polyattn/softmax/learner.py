@@ -71,8 +71,9 @@ def learn_softmax(
     Returns
     -------
     LearnedSoftmax
-        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed and the
-        examples determine all of every head), ``.validation_error``, ``.phases``, error bars.
+        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed, the
+        examples determine all of every head, and no other signs or pairings of heads explain
+        them), ``.validation_error``, ``.phases``, error bars.
 
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.

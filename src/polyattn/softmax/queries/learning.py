@@ -86,7 +86,8 @@ def learn_from_queries(
     Guarantee: ``recovered`` means that one-token answers are linear up to rounding (what is left
     is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
     three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
-    explains, and that the residuals leave attn and value in no doubt above 1.5e-4.  Identifiable,
+    explains, that residuals explain what is left, and that they leave attn and value in no doubt
+    above 1.5e-4.  Identifiable,
     and so recoverable, are the A_i and V_i up to the order of heads, heads with equal A_i merged,
     heads with V_i = 0 left out.
 
