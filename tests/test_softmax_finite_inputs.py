@@ -164,6 +164,16 @@ def test_three_heads_of_one_value_are_three_numbers_at_one_coordinate():
     assert "4 numbers for" in str(found.outcome)
 
 
+def test_queries_that_are_zero_show_the_sum_of_values_alone():
+    """Tokens 0 and 1: three values at the query 1 are no evidence for two heads."""
+    rng = np.random.default_rng(0)
+    attn = rng.standard_normal((3, 1, 1))
+    attn[1] = -attn[0]
+    layer = pa.SoftmaxAttention(attn, rng.standard_normal((3, 1, 2)))
+    X = rng.integers(2, size=(200, 3, 1)).astype(float)
+    assert not pa.learn_softmax(X, layer(X)).recovered
+
+
 def test_rearranged_heads_agree_at_the_queries():
     rng = np.random.default_rng(0)
     attn = rng.standard_normal((3, 3, 3))

@@ -106,17 +106,21 @@ class Examples:
         """How many predicted positions differ in the query or in what it attends to, up to most.
 
         Neither the order of the tokens counts, nor a common factor of their numbers, nor a sign
-        of all: no layer depends on the first two, and every one has F(-X) = -F(X).
+        of all: no layer depends on the first two, and every one has F(-X) = -F(X).  Positions
+        with a zero query or equal tokens show the sum of the values alone: no more than d count.
         """
         found: set[bytes] = set()
+        of_sum: set[bytes] = set()
         for group in self.groups:
             for keys, queries in zip(group.keys, group.queries, strict=True):
                 for row, query in enumerate(queries):
                     if len(found) >= most:
                         return most
                     there = keys if group.hidden is None else keys[~group.hidden[row]]
-                    found.add(min(_content(query, there), _content(-query, -there)))
-        return len(found)
+                    uniform = not np.any(query) or np.all(there == there[0])
+                    content = min(_content(query, there), _content(-query, -there))
+                    (of_sum if uniform else found).add(content)
+        return min(most, len(found) + min(len(of_sum), self.n_dims))
 
     def blocks(self, n_rows: int) -> Iterator[Block]:
         """All examples in pieces of about ``n_rows`` predicted positions."""
