@@ -7,7 +7,6 @@ of these is tried: descent from it must come to rest nearby and explain what was
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -76,7 +75,8 @@ def rival_layers(judge: Judge, found: Projection, bars: Uncertainty) -> Rivals:
     tolerance = max(ALIKE, bars.noticeable)
     unexamined: tuple[int, ...] = ()
     others = chain(
-        mirrored(found.attn, found.value, tolerance), _rearranged(judge, found, tolerance)
+        mirrored(found.attn, found.value, tolerance),
+        rearranged(found.attn, found.value, judge.training.queries(), tolerance),
     )
     for count, other in enumerate(others):
         if isinstance(other, Unexamined):
@@ -86,12 +86,6 @@ def rival_layers(judge: Judge, found: Projection, bars: Uncertainty) -> Rivals:
         elif (there := _explains(judge, found, other)) is not None:
             return Rivals(_differences(found, there, other))
     return Rivals(None, unexamined)
-
-
-def _rearranged(
-    judge: Judge, found: Projection, tolerance: float
-) -> Iterator[Alternative | Unexamined]:
-    yield from rearranged(found.attn, found.value, judge.training.queries(), tolerance)
 
 
 def _explains(judge: Judge, found: Projection, other: Alternative) -> Projection | None:
