@@ -157,6 +157,11 @@ def bars_off(found: pa.LearnedSoftmax, problem: Problem) -> float:
     if found.n_heads == 1 and problem.n_heads != 1 and not is_exact(found):
         # Heads that noise does not tell apart count as one: the nearest one head.
         planted = pa.learn_softmax(problem.X, planted(problem.X), 1, method="moments").layer
+    return in_bars(found, planted)
+
+
+def in_bars(found: pa.LearnedSoftmax, planted: pa.SoftmaxAttention) -> float:
+    """The largest error of a matrix of planted heads in units of its own error bar."""
     if found.n_heads != planted.n_heads:
         return np.inf
     match = pa.match_heads(found.layer, planted)

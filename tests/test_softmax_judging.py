@@ -7,7 +7,7 @@ import polyattn as pa
 from polyattn.reference.softmax import softmax_jacobian, softmax_weights
 from polyattn.sequences import as_batch
 from polyattn.softmax.examples import Examples, prepare
-from polyattn.softmax.identifiability.two_valued import interchangeable_pairs
+from polyattn.softmax.identifiability.rearranged import rearranged
 from polyattn.softmax.judging import Judge
 from polyattn.softmax.judging.redundancy import smaller_heads, visible
 from polyattn.softmax.judging.residuals import (
@@ -193,17 +193,22 @@ def test_one_head_fewer():
     assert smaller_heads(project(examples_of(X, X), attn[:1])) == []
 
 
-def test_only_pairs_with_another_coordinate_to_use_are_interchangeable():
+def pairings(layer: pa.SoftmaxAttention, queries: np.ndarray) -> list[tuple[int, ...]]:
+    others = rearranged(layer.attn, layer.value, queries, 1e-6)
+    return sorted({other.heads for other in others})
+
+
+def test_only_heads_with_another_coordinate_to_use_are_rearranged():
     layer = pa.softmax.parity_layer((0, 1, 2), marker=3, output=0, n_dims=5, beta=1.0)
     boolean = pa.data.boolean_sequences(50, 3, 5, random_state=0).reshape(-1, 5)
-    assert interchangeable_pairs(layer.attn, layer.value, boolean) == [(0, 2)]
+    assert pairings(layer, boolean) == [(0, 2)]
     real = np.random.default_rng(0).standard_normal((50, 5))
-    assert interchangeable_pairs(layer.attn, layer.value, real) == []
+    assert pairings(layer, real) == []
     alone = real.copy()
     alone[:, 3] = boolean[:50, 3]
-    assert interchangeable_pairs(layer.attn, layer.value, alone) == []
+    assert pairings(layer, alone) == []
     generic = pa.data.hard_softmax_layer("same_value", 5, 3, 2.0)
-    assert interchangeable_pairs(generic.attn, generic.value, boolean) == []
+    assert pairings(generic, boolean) == []
 
 
 # Functions that are no noise -------------------------------------------------------------------

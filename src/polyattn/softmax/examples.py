@@ -105,18 +105,22 @@ class Examples:
     def n_distinct_rows(self, most: int) -> int:
         """How many predicted positions differ in the query or in what it attends to, up to most.
 
-        The order of the tokens does not count: no output depends on it.
+        Neither the order of the tokens counts, nor a common factor of their numbers, nor a sign
+        of all: no layer depends on the first two, and every one has F(-X) = -F(X).  Positions
+        with a zero query or equal tokens show the sum of the values alone: no more than d count.
         """
-        found: set[tuple[bytes, bytes]] = set()
+        found: set[bytes] = set()
+        of_sum: set[bytes] = set()
         for group in self.groups:
             for keys, queries in zip(group.keys, group.queries, strict=True):
                 for row, query in enumerate(queries):
                     if len(found) >= most:
                         return most
                     there = keys if group.hidden is None else keys[~group.hidden[row]]
-                    ordered = there[np.lexsort(there.T)]
-                    found.add((query.tobytes(), ordered.tobytes()))
-        return len(found)
+                    uniform = not np.any(query) or np.all(there == there[0])
+                    content = min(_content(query, there), _content(-query, -there))
+                    (of_sum if uniform else found).add(content)
+        return min(most, len(found) + min(len(of_sum), self.n_dims))
 
     def blocks(self, n_rows: int) -> Iterator[Block]:
         """All examples in pieces of about ``n_rows`` predicted positions."""
@@ -160,6 +164,14 @@ def prepare(
         hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
         groups.append(Block(keys, targets, hidden))
     return Examples(tuple(groups)), units
+
+
+def _content(query: Matrix, keys: Matrix) -> bytes:
+    """A query and the tokens it sees, with their shares: equal for positions of one output."""
+    # Adding zero makes of -0.0 the same bits as of 0.0.
+    different, counts = np.unique(keys + 0.0, axis=0, return_counts=True)
+    shares = counts // np.gcd.reduce(counts)
+    return b"".join([(query + 0.0).tobytes(), different.tobytes(), shares.tobytes()])
 
 
 def _exponents(columns: NDArray) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from polyattn.softmax.deadline import OutOfTime, until
 from polyattn.softmax.door import Admitted, admit
 from polyattn.softmax.examples import Units, prepare
 from polyattn.softmax.identifiability.token_span import hidden_directions
-from polyattn.softmax.identifiability.two_valued import ALIKE, interchangeable_pairs
+from polyattn.softmax.judging.alternatives import Rivals, rival_layers
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.probe import open_on_generic_inputs
 from polyattn.softmax.outcome import describe, doubts_of_inputs, stopped
@@ -71,8 +71,9 @@ def learn_softmax(
     Returns
     -------
     LearnedSoftmax
-        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed and the
-        examples determine all of every head), ``.validation_error``, ``.phases``, error bars.
+        ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed, the
+        examples determine all of every head, and no other signs or pairings of heads explain
+        them), ``.validation_error``, ``.phases``, error bars.
 
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
@@ -103,19 +104,18 @@ def _result(
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
     bars = search.error_bars(found)
-    attn_std, value_std = units.restore(bars.attn, bars.value)
-    pairs = interchangeable_pairs(
-        projection.attn, projection.value, search.training.queries(), max(ALIKE, bars.noticeable)
-    )
+    rivals = rival_layers(judge, projection, bars) if fit.explained else Rivals()
     layer = SoftmaxAttention(*units.restore(projection.attn, projection.value), data.mode)
     gaps = hidden_directions(layer, data.batch) if bars.n_open else []
     notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
     doubts = doubts_of_inputs(
-        judge.n_distinct_equations(found.n_heads),
-        judge.n_unknowns(found.n_heads),
+        judge.count(found.n_heads, fit.sigma),
         redundant=bars.n_open > 0 and open_on_generic_inputs(projection),
+        unexamined=rivals.unexamined,
     )
-    outcome = describe(fit, bars, len(judge.held_out), notes, pairs, doubts)
+    outcome = describe(fit, bars, len(judge.held_out), notes, rivals.layer, doubts)
+    bars = rivals.opened(bars)
+    attn_std, value_std = units.restore(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))

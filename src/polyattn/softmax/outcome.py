@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polyattn.softmax.door import LEAST_EQUATIONS
+from polyattn.softmax.judging.alternatives import Rival
 from polyattn.softmax.judging.judge import Fit
 from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.solve.outcome import Outcome
@@ -43,13 +44,13 @@ def describe(
     bars: Uncertainty,
     n_held_out: int,
     notes: tuple[str, ...],
-    interchangeable: list[tuple[int, int]],
+    rival: Rival | None,
     doubts: list[str],
 ) -> Outcome:
     """The outcome of a search that ended by itself.
 
-    ``interchangeable`` are pairs of heads that others could replace on these tokens, ``doubts``
-    reasons why the examples do not determine the heads.
+    ``rival`` is another layer of as many heads that explains the examples, ``doubts`` are reasons
+    why these do not determine the heads.
     """
     n_heads = len(bars.attn)
     heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
@@ -58,15 +59,8 @@ def describe(
     extra = "".join(f" {note}" for note in notes)
     if not fit.explained:
         return _unexplained(fit, heads, extra)
-    if interchangeable:
-        i, j = interchangeable[0]
-        return Outcome(
-            "ambiguous",
-            f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
-            f"heads {i + 1} and {j + 1} from others: they have equal values and differ in a query "
-            f"coordinate that takes two opposite values only, as other coordinates do.{extra}",
-            "On such tokens the function is right; tokens of more values would settle the heads.",
-        )
+    if rival is not None and rival.name == "two_valued":
+        return _ambiguous(rival, heads, extra)
     doubts = [*_doubts(fit, bars), *doubts]
     if doubts:
         return Outcome(
@@ -75,12 +69,12 @@ def describe(
             f"{doubts[0]}.{extra}",
             "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
         )
-    if bars.n_open:
+    if rival is not None or bars.n_open:
+        gap = f"the examples leave {_open(bars)} open" if rival is None else _other_signs(rival)
         return Outcome(
             "recovered_on_these_inputs",
-            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but the "
-            f"examples leave {_open(bars)} open. Other inputs would show them, and there this "
-            f"layer may be wrong.{extra}",
+            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but {gap}. "
+            f"Other inputs would show them, and there this layer may be wrong.{extra}",
             "On inputs like these the outputs are right. To determine the rest, add examples with "
             "tokens that vary independently in every coordinate, in sequences of three or more.",
         )
@@ -100,6 +94,25 @@ def describe(
     )
 
 
+def _ambiguous(rival: Rival, heads: str, extra: str) -> Outcome:
+    return Outcome(
+        "ambiguous",
+        f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
+        f"heads {_numbered(rival.heads)} from others: they have equal values, and the queries "
+        f"are so few that other heads have the same logits, in another order.{extra}",
+        "On such tokens the function is right; tokens of more values would settle the heads.",
+    )
+
+
+def _other_signs(rival: Rival) -> str:
+    """What two tokens cannot show."""
+    return (
+        f"the signs of heads {_numbered(rival.heads)} are open: the weights of two tokens are p "
+        "and 1 - p, so attn A with value V and -A with -V differ by a mean of the tokens alone, "
+        "which other heads make up for"
+    )
+
+
 def _agreement(fit: Fit, n_held_out: int) -> str:
     """What the held-out examples showed, without a full stop."""
     if fit.kind == "exact":
@@ -114,9 +127,15 @@ def _agreement(fit: Fit, n_held_out: int) -> str:
     )
 
 
-def doubts_of_inputs(n_equations: int, n_unknowns: int, redundant: bool) -> list[str]:
-    """Why inputs do not determine heads: too few that differ, or heads that none tells apart."""
+def doubts_of_inputs(
+    counted: tuple[int, int], redundant: bool, unexamined: tuple[int, ...]
+) -> list[str]:
+    """Why inputs do not determine heads: too few that differ, or heads that none tells apart.
+
+    ``counted`` are numbers and unknowns; ``unexamined`` heads may be paired otherwise.
+    """
     doubts = []
+    n_equations, n_unknowns = counted
     if n_equations < n_unknowns * LEAST_EQUATIONS:
         doubts.append(
             f"inputs that differ give {n_equations} numbers for {n_unknowns} unknowns, so other "
@@ -124,7 +143,18 @@ def doubts_of_inputs(n_equations: int, n_unknowns: int, redundant: bool) -> list
         )
     if redundant:
         doubts.append("heads are so nearly equal, or so small, that no input tells them apart")
+    if unexamined:
+        doubts.append(
+            f"heads {_numbered(unexamined)} have equal values, and there are too many ways to "
+            "give others the same logits at these queries to try all"
+        )
     return doubts
+
+
+def _numbered(heads: tuple[int, ...]) -> str:
+    """Heads as they are counted in sentences, from 1."""
+    *most, last = [str(head + 1) for head in heads]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _doubts(fit: Fit, bars: Uncertainty) -> list[str]:

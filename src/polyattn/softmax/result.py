@@ -65,7 +65,8 @@ class LearnedSoftmax(Shown):
         infinite where the examples leave a parameter open that other inputs would show.
     attn_error, value_error : arrays (n_heads,)
         Expected relative error of each head's matrices, ||error||_F / ||matrix||_F; infinite
-        for a matrix with open parameters.
+        for a matrix with open parameters, or that is another one in a layer that explains the
+        examples as well.
     phases : tuple of Phase
         What each step measured, in order.
     method : str

@@ -13,6 +13,7 @@ from polyattn.model.matching import TOLERANCE, merged_values, require_softmax, v
 from polyattn.parallel import single_threaded_blas
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.softmax.identifiability.head_jacobian import jacobian_rank, n_visible
+from polyattn.softmax.identifiability.other_layers import other_layers
 from polyattn.softmax.identifiability.token_span import HeadFinding, token_findings
 
 # Jacobians of up to this many parameters are decomposed.
@@ -69,10 +70,12 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
         ``too_few``.
 
     Guarantee: without X the verdict is a theorem, up to the tolerance with which heads are
-    called equal.  With X each finding names a change of parameters that X does not show; without
-    findings the rank of the Jacobian decides, that is: *identifiable* means that no other layer
-    near this one has the same outputs.  Undecided: no clear gap in its singular values, too many
-    parameters, or no full rank where attention is so sharp that rounding may be the cause.
+    called equal.  With X each finding names other parameters that X does not tell from these;
+    without findings the rank of the Jacobian decides, that is: *identifiable* means that no other
+    layer near this one has the same outputs, nor one of as many heads that differs by the signs
+    of heads or by the pairing of heads of equal value.  Undecided: no clear gap in its singular
+    values, too many parameters or pairings, or no full rank where attention is so sharp that
+    rounding may be the cause.
     Cost: with P visible parameters, O(P^2) per output until the rank is full.
     """
     require_softmax(layer)
@@ -84,6 +87,10 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
         return HeadReport(verdict, tuple(findings), n_parameters, None, sentence)
     batch = as_batch(X, n_dims=layer.n_dims)
     findings += token_findings(layer, batch)
+    unexamined: tuple[int, ...] = ()
+    if batch.lengths.max() > 1:
+        others, unexamined = other_layers(layer, batch)
+        findings += others
     n_equations = batch.n_rows(layer.mode) * layer.n_outputs
     if not findings and n_equations < n_parameters:
         sentence = f"These inputs give {n_equations} numbers for {n_parameters} parameters."
@@ -91,6 +98,8 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
     verdict, rank, reason = NOT_IDENTIFIABLE, None, ""
     if not findings:
         verdict, rank, reason = _by_rank(layer, batch)
+        if verdict == IDENTIFIABLE and unexamined:
+            verdict, reason = UNDECIDED, _TOO_MANY.format(heads=list(unexamined))
     sentence = f"{_WORDS[verdict]} by these inputs, up to their order{reason}."
     return HeadReport(verdict, tuple(findings), n_parameters, rank, sentence)
 
@@ -100,6 +109,12 @@ _WORDS = {
     NOT_IDENTIFIABLE: "The heads are not determined",
     UNDECIDED: "It is undecided whether the heads are determined",
 }
+
+
+_TOO_MANY = (
+    ": heads {heads} have equal values, and there are too many ways to give others the same "
+    "logits at these queries to try all"
+)
 
 
 def _of_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
@@ -125,7 +140,8 @@ def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | 
     found = jacobian_rank(layer, batch)
     if found.rank == n_parameters:
         reason = (
-            ": every small change of parameters changes the outputs (that no layer far from this "
+            ": every small change of parameters changes the outputs, and so do other signs of "
+            "heads and other pairings of heads of equal value (that no other layer far from this "
             "one has the same is not examined)"
         )
         return IDENTIFIABLE, found.rank, reason

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import norm, qr
 
 from polyattn.model import SoftmaxAttention
-from polyattn.model.matching import TOLERANCE, visible_attn
 from polyattn.sequences import SequenceBatch
-from polyattn.softmax.identifiability.two_valued import interchangeable_pairs
 
 Matrix = NDArray[np.float64]
 
@@ -46,10 +44,6 @@ def token_findings(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[He
         yield HeadFinding("one_token", sentence, tuple(range(layer.n_heads)))
         return
     yield from hidden_directions(layer, batch)
-    if longest == 2:
-        yield from _opposite_heads(layer)
-    if not layer.bias:
-        yield from _interchangeable(layer, batch)
 
 
 def hidden_directions(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[HeadFinding]:
@@ -100,44 +94,20 @@ def _hidden_differences(batch: SequenceBatch, heads: tuple[int, ...]) -> Iterato
         yield HeadFinding("flat", sentence, heads)
 
 
-def _interchangeable(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[HeadFinding]:
-    queries = batch.values[_asked(layer, batch)].astype(np.float64)
-    for i, j in interchangeable_pairs(layer.attn, layer.value, queries):
-        sentence = (
-            f"Heads {[i, j]} have equal values and differ in a query coordinate that takes two "
-            "opposite values only: on these tokens another such coordinate gives the same outputs."
-        )
-        yield HeadFinding("two_valued", sentence, (i, j))
-
-
-def _opposite_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
-    """With two tokens sigmoid(z) + sigmoid(-z) = 1 relates the heads A, -A and 0."""
-    attn = visible_attn(layer)
-    sizes = np.array([norm(A.ravel()) for A in attn])
-    limit = TOLERANCE * sizes.max()
-    pairs = [
-        (i, j)
-        for i in range(len(attn))
-        for j in range(i)
-        if min(sizes[i], sizes[j], norm((attn[i] + attn[j]).ravel())) <= limit
-    ]
-    if pairs:
-        heads = tuple(sorted({h for pair in pairs for h in pair}))
-        sentence = (
-            f"No sequence has three tokens, and heads {list(heads)} are opposite or zero: on two "
-            "tokens the heads A, -A and 0 with values V, V and -2V cancel."
-        )
-        yield HeadFinding("opposite_heads", sentence, heads)
-
-
-def _query_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> int:
-    """The dimension of what is spanned by queries that attend to two tokens or more."""
+def attending_queries(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[Matrix]:
+    """The queries (rows, D) that attend to two tokens or more, with the constant of ``bias``."""
     chosen = _asked(layer, batch)
-    factor = np.zeros((0, layer.n_dims + layer.bias))
     for begin in range(0, len(chosen), BLOCK_TOKENS):
         block = batch.values[chosen[begin : begin + BLOCK_TOKENS]].astype(np.float64)
         if layer.bias:
             block = np.concatenate([block, np.ones((len(block), 1))], axis=1)
+        yield block
+
+
+def _query_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> int:
+    """The dimension of what is spanned by queries that attend to two tokens or more."""
+    factor = np.zeros((0, layer.n_dims + layer.bias))
+    for block in attending_queries(layer, batch):
         factor = triangular(factor, block)
     return _rank(factor)
 

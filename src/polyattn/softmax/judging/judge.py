@@ -21,7 +21,7 @@ from polyattn.softmax.door import LEAST_EQUATIONS
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
 from polyattn.softmax.judging.structure import STRUCTURES, structure_scores
-from polyattn.softmax.judging.uncertainty import Uncertainty, uncertainty
+from polyattn.softmax.judging.uncertainty import FINEST, Uncertainty, uncertainty
 from polyattn.softmax.polish.projection import Projection
 
 # Held-out relative errors up to this are exact, when targets are rounded to float64; descent
@@ -41,6 +41,9 @@ LEAST_OF_DECLARED = 0.9
 # targets: rounding is no independent noise.  It repeats where sequences do, and that of float64,
 # which is also made in descent, does not average out over examples at all.
 COMPUTED_ROUNDINGS, TARGET_ROUNDINGS = 16.0, 4.0
+
+# Rows of targets whose rank is computed.
+MOST_TARGETS = 20_000
 
 # Above this share of the targets a residual is not called noise unless the caller said so.
 MOST_NOISE = 0.5
@@ -106,11 +109,28 @@ class Judge:
         d, e = self.training.n_dims, self.training.n_outputs
         return n_heads * d * (d + e)
 
-    def n_distinct_equations(self, n_heads: int) -> int:
-        """Target numbers of inputs that differ, counted as far as ``n_heads`` heads need them."""
-        needed = LEAST_EQUATIONS * self.n_unknowns(n_heads)
-        n_outputs = self.training.n_outputs
-        return n_outputs * self.training.n_distinct_rows(int(np.ceil(needed / n_outputs)))
+    def count(self, n_heads: int, sigma: float) -> tuple[int, int]:
+        """Numbers that the targets give for ``n_heads`` heads, and unknowns for which they do.
+
+        Only inputs that differ count, and only outputs that are no combinations of others, up to
+        errors of standard deviation ``sigma``: with e outputs of rank r the layer is one of r
+        outputs and a matrix (r, e), which any r outputs determine.
+        """
+        n_outputs = self._independent_outputs(sigma)
+        n_unknowns = n_heads * self.training.n_dims * (self.training.n_dims + n_outputs)
+        needed = int(np.ceil(LEAST_EQUATIONS * n_unknowns / n_outputs))
+        return n_outputs * self.training.n_distinct_rows(needed), n_unknowns
+
+    def _independent_outputs(self, sigma: float) -> int:
+        """The rank of the targets, of outputs that were brought to one size; 1 at least."""
+        rows = np.concatenate(
+            [group.targets.reshape(-1, self.training.n_outputs) for group in self.training.groups]
+        )[:MOST_TARGETS]
+        sizes = np.linalg.norm(rows, axis=0)
+        shown = sizes > 0
+        singular = np.linalg.svd(rows[:, shown] / sizes[shown], compute_uv=False)
+        limit = max(self.tolerance, ALARM * sigma * float(np.sqrt(len(rows)) / sizes.max()))
+        return max(1, int(np.count_nonzero(singular > limit)))
 
     def fit(self, projection: Projection) -> Fit:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
@@ -141,10 +161,13 @@ class Judge:
         n_equations = self.training.n_rows * self.training.n_outputs
         averaged = n_equations / self.n_unknowns(len(projection.attn))
         share = COMPUTED_ROUNDINGS * float(np.finfo(np.float64).eps * np.sqrt(max(averaged, 1.0)))
+        finest = FINEST
         if fit.kind == "exact":
             share = max(share, TARGET_ROUNDINGS * self.rounding)
+            # Whoever computes targets in float32 may hold the heads in float32.
+            finest = max(FINEST, self.rounding)
         rounding = share * float(np.sqrt(self.training.power / n_equations))
-        return uncertainty(self.training, projection, max(fit.sigma, rounding))
+        return uncertainty(self.training, projection, max(fit.sigma, rounding), finest=finest)
 
     def _sigma(self, training: Residuals, n_unknowns: int) -> float:
         n_equations = training.values.size

@@ -88,11 +88,16 @@ class Uncertainty:
 
 
 def uncertainty(
-    examples: Examples, projection: Projection, sigma: float, roundings: float = ROUNDINGS
+    examples: Examples,
+    projection: Projection,
+    sigma: float,
+    roundings: float = ROUNDINGS,
+    finest: float = FINEST,
 ) -> Uncertainty:
     """Error bars at a projection for residuals of standard deviation ``sigma``.
 
-    A direction is open where its effect is below so many ``roundings``.
+    A direction is open where its effect is below so many ``roundings``; no matrix is claimed to be
+    more exact than ``finest``.
     Cost: one factorisation of the Hessian, O((m d^2)^3).
     """
     equations = normal_equations(examples, projection)
@@ -113,8 +118,8 @@ def uncertainty(
         sigma,
         np.where(open_attn, np.inf, attn),
         np.where(open_value, np.inf, value),
-        np.where(open_attn.any(axis=(1, 2)), np.inf, errors[0]),
-        np.where(open_value.any(axis=(1, 2)), np.inf, errors[1]),
+        np.where(open_attn.any(axis=(1, 2)), np.inf, np.hypot(errors[0], finest)),
+        np.where(open_value.any(axis=(1, 2)), np.inf, np.hypot(errors[1], finest)),
         n_open,
         float(max(errors[0].max(), errors[1].max())),
     )

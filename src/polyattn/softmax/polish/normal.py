@@ -30,7 +30,7 @@ BLOCK_NUMBERS = 1 << 22
 
 @dataclass(frozen=True)
 class NormalEquations:
-    """hessian (P, P) = J^T (1 - Z Z^+) J and gradient (P,) = J^T residual, P = m d^2.
+    """hessian (P, P) = J^T (1 - Z Z^+) J and gradient (P,) = J^T (1 - Z Z^+) residual, P = m d^2.
 
     followed (m, d^2, rank e): the coordinates of Z Z^+ J in the basis of Z.
     """
@@ -51,6 +51,7 @@ def normal_equations(examples: Examples, projection: Projection) -> NormalEquati
     squares: Matrix = np.zeros((len(upper[0]), size * size))
     gradient: Matrix = np.zeros((n_dims, size))
     followed: Matrix = np.zeros((rank * n_dims, size * n_outputs))
+    seen_left: Matrix = np.zeros((rank, n_outputs))
     widest = max(size * size, size * n_outputs, rank * n_dims)
     for block in examples.blocks(max(16, BLOCK_NUMBERS // widest)):
         queries = block.queries.reshape(block.n_rows, n_dims)
@@ -60,12 +61,16 @@ def normal_equations(examples: Examples, projection: Projection) -> NormalEquati
         gradient += queries.T @ np.matmul(slopes, residual[:, :, None])[:, :, 0]
         based = (basis[:, :, None] * queries[:, None, :]).reshape(block.n_rows, -1)
         followed += based.T @ slopes.reshape(block.n_rows, -1)
+        seen_left += basis.T @ residual
     followed = (
         followed.reshape(rank, n_dims, n_heads, n_dims, n_outputs)
         .transpose(2, 1, 3, 0, 4)
         .reshape(n_heads, n_dims * n_dims, rank * n_outputs)
     )
     gradient = gradient.reshape(n_dims, n_heads, n_dims).transpose(1, 0, 2).reshape(-1)
+    # The part of the residual that values could follow is rounding, but it is divided by the
+    # squares of small singular values of J: without it, only by these.
+    gradient -= followed.reshape(len(gradient), -1) @ seen_left.reshape(-1)
     return NormalEquations(_assembled(squares, followed), gradient, followed)
 
 

@@ -23,17 +23,30 @@ N_TRIALS = 4
 # tanh(z/2) / (z/2) averaged over the trials is about this at the size that is chosen.
 GROWTH = 0.8
 
-# Sizes stay within 2**-LIMIT .. 2**LIMIT.
-LIMIT = 40
+# Sizes stay within 2**-LIMIT .. 2**LIMIT; where attention has no effect there, larger ones are
+# tried in steps of this factor, as far as products of two of them fit float64.
+LIMIT, FAR_STEP, FAR_LIMIT = 40, 20, 500
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Norms of query tokens and of differences; ``flat`` when attention has no effect at all."""
+    """Norms of query tokens and of differences.
+
+    flat : whether attention has no effect on any token that was tried
+    reach : the exponent of the largest size that was tried in vain
+    complete : whether none larger could have an effect that the answers can hold
+    """
 
     point: float
     delta: float
     flat: bool = False
+    reach: int = LIMIT
+    complete: bool = True
+
+    @property
+    def extreme(self) -> bool:
+        """Whether attention has an effect only on tokens so large that the units should change."""
+        return not self.flat and self.delta >= 2.0**LIMIT
 
 
 def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
@@ -44,11 +57,11 @@ def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
 
     def both(size: float) -> tuple[float, bool]:
         odd, visible = _odd_part(pairs, size * points, size * deltas)
-        return odd / size**3, visible
+        return odd / size / size / size, visible
 
     together = _largest_linear(both)
     if together is None:
-        return Sizes(1.0, 1.0, flat=True)
+        return _beyond(pairs, both)
 
     def point_alone(size: float) -> tuple[float, bool]:
         odd, visible = _odd_part(pairs, size * points, together * deltas)
@@ -58,6 +71,25 @@ def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
     pairs.output_size = 0.0
     pairs.measure_floor(2 * alone * points)
     return Sizes(alone, together)
+
+
+def _beyond(pairs: Pairs, slope: Callable[[float], tuple[float, bool]]) -> Sizes:
+    """Sizes beyond 2**LIMIT at which attention has an effect; flat where none has."""
+    dtype = pairs.oracle.output_dtype
+    range_of_answers = np.finfo(dtype).maxexp if dtype.kind == "f" else 2 * FAR_LIMIT
+    most = min(FAR_LIMIT, range_of_answers // 2)
+    reach = LIMIT
+    for exponent in range(LIMIT + FAR_STEP, most + 1, FAR_STEP):
+        try:
+            _, visible = slope(2.0**exponent)
+        except Stopped as stop:
+            if stop.name != "oracle_failed":
+                raise
+            return Sizes(1.0, 1.0, flat=True, reach=reach, complete=False)
+        if visible:
+            return Sizes(2.0**exponent, 2.0**exponent)
+        reach = exponent
+    return Sizes(1.0, 1.0, flat=True, reach=reach)
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:

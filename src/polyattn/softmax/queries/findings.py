@@ -22,7 +22,8 @@ class Check:
     """Largest deviation on held-out sequences, relative to the effect of attention.
 
     ``doubt`` is the relative error of attn and value that residuals suggest: a function may be
-    known well and the heads that make it up badly.
+    known well and the heads that make it up badly.  It is infinite where they do not explain the
+    deviation.
     """
 
     error: float

@@ -11,10 +11,17 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
 from polyattn.random_state import RandomState, require_generator
 from polyattn.softmax.queries.assemble import assemble
-from polyattn.softmax.queries.calibrate import calibrate
+from polyattn.softmax.queries.calibrate import LIMIT, Sizes, calibrate
 from polyattn.softmax.queries.findings import Findings
 from polyattn.softmax.queries.oracle import Oracle, Stopped
-from polyattn.softmax.queries.outcomes import concluded, interrupted, stopped, unexplained
+from polyattn.softmax.queries.outcomes import (
+    beside_bias,
+    beyond_reach,
+    concluded,
+    interrupted,
+    stopped,
+    unexplained,
+)
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.roads import roads
@@ -79,7 +86,8 @@ def learn_from_queries(
     Guarantee: ``recovered`` means that one-token answers are linear up to rounding (what is left
     is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
     three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
-    explains, and that the residuals leave attn and value in no doubt above 1.5e-4.  Identifiable,
+    explains, that residuals explain what is left, and that they leave attn and value in no doubt
+    above 1.5e-4.  Identifiable,
     and so recoverable, are the A_i and V_i up to the order of heads, heads with equal A_i merged,
     heads with V_i = 0 left out.
 
@@ -117,8 +125,9 @@ def _result(
     box: Oracle, findings: Findings, mode: str, outcome: Outcome, error: BaseException | None
 ) -> QueryResult:
     """Everything that is known, whatever ended the run."""
+    layer = assemble(findings, findings.settled, mode)
     return QueryResult(
-        layer=assemble(findings, findings.settled, mode),
+        layer=None if layer is None else box.restored(layer),
         n_queries=box.n_queries,
         outcome=outcome,
         validation_error=None if findings.best is None else findings.best.error,
@@ -131,11 +140,14 @@ def _result(
 
 def _learn(box: Oracle, findings: Findings, told: int | None, rng: np.random.Generator) -> Outcome:
     """The phases in order: sum of values, sizes, heads by one road or the other, held-out check."""
-    pairs = _begin(box, findings, rng)
-    sizes = calibrate(pairs, rng)
-    findings.record(
-        "sizes", box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat
-    )
+    pairs, sizes = _begin(box, findings, rng)
+    if sizes.extreme and not findings.bias:
+        box.scale_tokens(int(np.log2(sizes.delta)))
+        pairs, sizes = _begin(box, findings, rng)
+    if sizes.extreme and sizes.delta > 2.0**LIMIT:
+        return beside_bias(sizes)
+    if not sizes.complete:
+        return beyond_reach(sizes)
     n_close = 0
     for road in roads(pairs, sizes, findings, told, rng):
         findings.begin()
@@ -164,8 +176,8 @@ def _learn(box: Oracle, findings: Findings, told: int | None, rng: np.random.Gen
     return concluded(findings.best, layer, told, findings)
 
 
-def _begin(box: Oracle, findings: Findings, rng: np.random.Generator) -> Pairs:
-    """One-token sequences: S, b, and how exact the answers are."""
+def _begin(box: Oracle, findings: Findings, rng: np.random.Generator) -> tuple[Pairs, Sizes]:
+    """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
     total = measure_sum(box, findings.bias, rng)
     findings.sum_value, findings.sum_bias = total.value, total.bias
     findings.noise, findings.deterministic = total.noise, total.deterministic
@@ -173,4 +185,9 @@ def _begin(box: Oracle, findings: Findings, rng: np.random.Generator) -> Pairs:
         "sum of values", box.n_queries, noise=total.noise, repeat_error=total.repeat_error
     )
     require_linear(box, total, rng)
-    return Pairs(box, findings.bias, total.value, total.bias, total.noise)
+    pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise)
+    sizes = calibrate(pairs, rng)
+    findings.record(
+        "sizes", box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat
+    )
+    return pairs, sizes

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from polyattn.arrays import even_ranges, real_array, require_finite
 from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.model.softmax import SoftmaxAttention
+from polyattn.scaling import exponent_for, largest_magnitude, scaled
 
 # Numbers of one call: sequences are asked for in batches below this, whatever the batch size.
 CALL_NUMBERS = 1 << 22
@@ -54,13 +56,17 @@ class Oracle:
         self.n_outputs = 0
         self.n_dims = n_dims
         self.output_dtype = np.dtype(np.float64)
+        self.token_exponent = 0
+        self.answer_exponent: int | None = None
         self._function = function
         self._max_queries = max_queries
         self._batch_size = batch_size
         self._callback = callback
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Last rows (B, e) of the outputs for X (B, n, d).
+        """Last rows (B, e) of the outputs for X (B, n, d), both in units of their own.
+
+        Answers of extreme size are divided by a power of two, that of the first which is not zero.
 
         Raises Stopped when the budget does not suffice or the black box fails.  Before the first
         answer nothing is lost by an exception, so there the black box's own passes through.
@@ -73,8 +79,26 @@ class Oracle:
                 f"{self.n_queries} had been made.",
             )
         at_once = max(1, min(self._batch_size, CALL_NUMBERS // X[0].size))
-        answers = [self._ask(X[first:stop]) for first, stop in even_ranges(len(X), at_once)]
-        return np.concatenate(answers)
+        asked = scaled(X, self.token_exponent)
+        answers = [self._ask(asked[first:stop]) for first, stop in even_ranges(len(X), at_once)]
+        rows = np.concatenate(answers)
+        if self.answer_exponent is None:
+            self.answer_exponent = exponent_for(largest_magnitude([rows]))
+        return scaled(rows, -(self.answer_exponent or 0))
+
+    def scale_tokens(self, exponent: int) -> None:
+        """From now on ask about tokens times 2**exponent, and choose the units of answers anew."""
+        self.token_exponent += exponent
+        self.answer_exponent = None
+
+    def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
+        """The layer in the units of the black box, from that of scaled tokens and answers."""
+        of_tokens, of_answers = self.token_exponent, self.answer_exponent or 0
+        if not of_tokens and not of_answers:
+            return layer
+        attn = np.ldexp(layer.attn, -2 * of_tokens)
+        value = np.ldexp(layer.value, of_answers - of_tokens)
+        return SoftmaxAttention(attn, value, layer.mode, layer.bias)
 
     def _ask(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.assemble import assemble
+from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import Check, Findings
 from polyattn.softmax.queries.oracle import Stopped
 from polyattn.solve.outcome import Outcome
@@ -38,11 +41,15 @@ def concluded(
             ADVICE["not_deterministic"],
         )
     if check.close and not check.passed:
+        wrong = (
+            f"attn and value may be wrong by {check.doubt:.1e} of their size"
+            if isfinite(check.doubt)
+            else "that is no rounding: heads nearly alike may have been taken for one"
+        )
         return Outcome(
             "imprecise",
             f"A layer of {heads} explains the oracle, but only so far: {agreement} "
-            f"({check.tolerance:.1e} was required), and attn and value may be wrong by "
-            f"{check.doubt:.1e} of their size.",
+            f"({check.tolerance:.1e} was required), and {wrong}.",
             "Answers in float64 would help; another random_state tries other queries.",
         )
     if not check.passed:
@@ -68,6 +75,26 @@ def concluded(
     )
     return Outcome(
         "recovered", f"The layer was recovered with {heads}: {agreement}.{conventions}", ""
+    )
+
+
+def beyond_reach(sizes: Sizes) -> Outcome:
+    """The outcome when attention has no effect on any token that the oracle answers."""
+    return Outcome(
+        "recovered_on_these_inputs",
+        f"Attention has no effect on tokens up to size {2.0**sizes.reach:.0e}, where a head that "
+        "attends to all tokens alike is right; larger ones the oracle does not answer.",
+        "Nothing, if tokens are no larger; else scale the inputs of the oracle.",
+    )
+
+
+def beside_bias(sizes: Sizes) -> Outcome:
+    """The outcome when tokens on which attention acts are too large beside the constant 1."""
+    return Outcome(
+        "saturated",
+        f"Attention has an effect on tokens of size {sizes.delta:.0e} and more only, beside which "
+        "the constant coordinate of bias=True is lost.",
+        ADVICE["saturated"],
     )
 
 

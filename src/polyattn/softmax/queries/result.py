@@ -19,7 +19,8 @@ class QueryResult(Shown):
     outcome : what happened, in words; ``recovered`` only after the held-out check
     validation_error : largest deviation on held-out sequences relative to the effect of
         attention; None when they were not reached
-    doubt : relative error of attn and value that residuals suggest, of the worst head
+    doubt : relative error of attn and value that residuals suggest, of the worst head; infinite
+        where held-out sequences deviate by more than it explains
     noise : relative rounding or noise of the outputs, as measured
     phases : what each phase measured
     error : the exception of the oracle that ended the run, if one did

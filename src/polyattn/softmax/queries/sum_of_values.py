@@ -53,8 +53,9 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     Cost: d + 1 + 4 N_CHECKS queries, and d more when b is large.
     """
     n_dims = oracle.n_dims
-    origin = oracle(np.zeros((1, 1, n_dims)))[0]
-    value = oracle(np.eye(n_dims)[:, None, :]) - origin
+    # Together, so that the units of answers are not those of a small bias.
+    origin, *basis = oracle(np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims)])[:, None, :])
+    value = np.stack(basis) - origin
     size = _power_of_two(float(np.linalg.norm(origin)), float(np.linalg.norm(value)) / n_dims**0.5)
     if size > 1:
         value = (oracle(size * np.eye(n_dims)[:, None, :]) - origin) / size

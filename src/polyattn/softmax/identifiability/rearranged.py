@@ -1,0 +1,217 @@
+"""Heads of equal value that finitely many queries let pair otherwise.
+
+Heads of one value V act through the sum over h of f(q A_h), for every query q.  So other heads
+A'_h compute the same if for every query that occurs
+
+    { q A'_1, ..., q A'_g }  =  { q A_1, ..., q A_g }    as multisets.
+
+Choose r queries that span all others.  Each A'_h takes there one of the g rows q A_k, which
+determines it: g^r heads to try.  Those that take one of the g rows at every other query, too, are
+*consistent*; g of them that use each row as often as it occurs are another layer.  Queries that
+are multiples of each other show the same.
+
+There is no such layer if no homogeneous polynomial of degree g vanishes on all queries: the
+product over h of (t - q A_h v) is then determined for all q, and with it its factors.  Boolean
+queries, one-hot ones and all from a small dictionary have such polynomials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr
+
+from polyattn.softmax.identifiability.mirrored import Alternative
+
+Matrix = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+# Heads that are tried one by one, monomials whose rank is computed, and sets that are tried.
+MOST_TRIED, MOST_MONOMIALS, MOST_SETS = 1 << 17, 2000, 2000
+
+# Queries that are read, and different ones that are kept.
+MOST_READ, MOST_DIFFERENT = 1 << 16, 1 << 12
+
+# Numbers that are in memory together.
+BLOCK_NUMBERS = 1 << 21
+
+# Relative singular values below this are rounding.
+SPANNED = 1e-9
+
+# Rows are equal up to this part of the largest difference between heads, at most.
+LOOSEST = 0.2
+
+
+def equal_value_groups(value: Matrix, tolerance: float) -> list[tuple[int, ...]]:
+    """Sets of two or more heads whose values are equal up to ``tolerance`` of the largest."""
+    sizes = np.linalg.norm(value, axis=(1, 2))
+    groups: list[list[int]] = []
+    for head, V in enumerate(value):
+        for group in groups:
+            first = group[0]
+            if np.linalg.norm(value[first] - V) <= tolerance * max(sizes[first], sizes[head]):
+                group.append(head)
+                break
+        else:
+            groups.append([head])
+    return [tuple(group) for group in groups if len(group) > 1]
+
+
+@dataclass(frozen=True)
+class Unexamined:
+    """Heads of equal value that can be paired in too many ways to try."""
+
+    heads: tuple[int, ...]
+
+
+def rearranged(
+    attn: Matrix, value: Matrix, queries: Matrix, tolerance: float
+) -> Iterator[Alternative | Unexamined]:
+    """Layers that have the same rows q A_h at all queries (rows, d), paired otherwise.
+
+    Up to ``tolerance``, relative to the heads: whether an alternative is one, the inputs decide.
+
+    Guarantee: heads of equal value for which nothing is yielded have no other pairing.
+    Cost: nothing where no two heads have equal values; otherwise O(MOST_TRIED r) and less.
+    """
+    groups = equal_value_groups(value, tolerance)
+    if not groups or not np.any(queries):
+        return
+    spanning = _spanning(queries)
+    for group in groups:
+        if spanning.n_choices(len(group)) > MOST_TRIED:
+            if spanning.has_polynomial(len(group)):
+                yield Unexamined(group)
+            continue
+        heads = list(group)
+        for other in _other_heads(attn[heads], spanning, tolerance):
+            if other is None:
+                yield Unexamined(group)
+                break
+            replaced = attn.copy()
+            replaced[heads] = other
+            yield Alternative(replaced, value.copy(), group, "two_valued")
+
+
+@dataclass(frozen=True)
+class Spanning:
+    """Different queries (s, d), which of them (r,) span all, and all in terms of these (s, r)."""
+
+    queries: Matrix
+    chosen: Labels
+    coordinates: Matrix
+
+    def n_choices(self, n_heads: int) -> int:
+        """How many heads have one of ``n_heads`` rows at each of the spanning queries."""
+        return n_heads ** len(self.chosen)
+
+    def has_polynomial(self, degree: int) -> bool:
+        """Whether a homogeneous polynomial of this degree may vanish on all queries."""
+        n_queries, rank = self.coordinates.shape
+        n_monomials = comb(rank + degree - 1, degree)
+        if n_monomials > min(n_queries, MOST_MONOMIALS):
+            return True
+        chosen = combinations_with_replacement(range(rank), degree)
+        columns = [np.prod(self.coordinates[:, list(factors)], axis=1) for factors in chosen]
+        monomials = np.stack(columns, axis=1)
+        singular = np.linalg.svd(monomials / np.linalg.norm(monomials, axis=0), compute_uv=False)
+        return bool(singular[-1] <= SPANNED * singular[0])
+
+
+def _spanning(queries: Matrix) -> Spanning:
+    """Queries up to multiples, none of them zero."""
+    some = queries[:MOST_READ]
+    largest = np.argmax(np.abs(some), axis=1)[:, None]
+    pivots = np.take_along_axis(some, largest, axis=1)
+    some, pivots = some[pivots[:, 0] != 0], pivots[pivots[:, 0] != 0]
+    different = np.unique(some / pivots + 0.0, axis=0)
+    different = different[:: max(1, len(different) // MOST_DIFFERENT)]
+    triangle, order = qr(different.T, mode="r", pivoting=True)
+    diagonal = np.abs(np.diag(triangle))
+    chosen = order[: int(np.count_nonzero(diagonal > SPANNED * diagonal[0]))]
+    return Spanning(different, chosen, different @ np.linalg.pinv(different[chosen]))
+
+
+def _other_heads(attn: Matrix, spanning: Spanning, tolerance: float) -> Iterator[Matrix | None]:
+    """Sets of heads (g, d, d) that are not ``attn`` and have the same rows at all queries.
+
+    None at the end if there were too many to try.
+    """
+    rows = np.einsum("sd,gdk->sgk", spanning.queries, attn)
+    # One number for each row: almost every direction tells all rows apart.
+    direction = np.random.default_rng(0).standard_normal(attn.shape[2])
+    values = rows @ direction
+    apart = float(np.max(values.max(axis=1) - values.min(axis=1)))
+    if apart == 0.0:
+        return
+    allowed = min(max(tolerance * float(np.abs(values).max()), 1e-3 * apart), LOOSEST * apart)
+    choices, labels = _consistent(values, spanning, allowed)
+    basis = np.linalg.pinv(spanning.queries[spanning.chosen])
+    for taken in _covers(labels, _labels(values, values, allowed).T):
+        if taken is None:
+            yield None
+            return
+        yield np.stack([basis @ rows[spanning.chosen, choices[head]] for head in taken])
+
+
+def _consistent(values: Matrix, spanning: Spanning, allowed: float) -> tuple[Labels, Labels]:
+    """Heads that take one of the rows at every query.
+
+    values : (s, g), one number for each row.  Returned: which row is taken at the spanning
+    queries (K, r), and at all of them (K, s); equal rows have the label of the first.
+    """
+    n_heads, rank = values.shape[1], len(spanning.chosen)
+    choices = np.indices((n_heads,) * rank, dtype=np.int64).reshape(rank, -1).T
+    taken = values[spanning.chosen, choices]
+    step = 1
+    first = 0
+    while first < len(values):
+        part = slice(first, first + step)
+        predicted = taken @ spanning.coordinates[part].T
+        near = _labels(predicted.T, values[part], allowed)
+        kept = np.all(near >= 0, axis=0)
+        choices, taken = choices[kept], taken[kept]
+        first += step
+        step = max(1, BLOCK_NUMBERS // (len(choices) * n_heads + 1))
+    choices, taken = choices[:MOST_DIFFERENT], taken[:MOST_DIFFERENT]
+    return choices, _labels((taken @ spanning.coordinates.T).T, values, allowed).T
+
+
+def _labels(numbers: Matrix, values: Matrix, allowed: float) -> Labels:
+    """For each number (s, K) the first of the values (s, g) that it equals; -1 if none."""
+    found = np.full(numbers.shape, -1, dtype=np.int64)
+    for label in reversed(range(values.shape[1])):
+        found[np.abs(numbers - values[:, label, None]) <= allowed] = label
+    return found
+
+
+def _covers(labels: Labels, own: Labels) -> Iterator[list[int] | None]:
+    """Sets of g consistent heads (rows of ``labels``) that use every row as often as ``own`` do.
+
+    The first of each is none of ``own`` (g, s).  None at the end if there were too many to try.
+    """
+    n_heads, n_queries = own.shape
+    positions = np.arange(n_queries)
+    counts = np.stack([np.count_nonzero(own == label, axis=0) for label in range(n_heads)], axis=1)
+    known = {one.tobytes() for one in own}
+    new = [head for head, one in enumerate(labels) if one.tobytes() not in known]
+    open_sets = [([head], counts) for head in reversed(new)]
+    for _ in range(MOST_SETS):
+        if not open_sets:
+            return
+        taken, before = open_sets.pop()
+        left = before.copy()
+        left[positions, labels[taken[-1]]] -= 1
+        if left.min() < 0:
+            continue
+        if len(taken) == n_heads:
+            yield taken
+            continue
+        fitting = np.flatnonzero(np.all(left[positions, labels] > 0, axis=1))
+        open_sets += [([*taken, head], left) for head in fitting.tolist()]
+    yield None

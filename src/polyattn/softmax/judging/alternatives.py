@@ -1,0 +1,117 @@
+"""Whether other heads, of the same number, explain the examples as well.
+
+Error bars see changes that are small.  Other heads may be far away: the opposite ones where
+queries see two tokens alike, or heads of equal value that few queries let pair otherwise.  Each
+of these is tried: descent from it must come to rest nearby and explain what was held out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.identifiability.mirrored import Alternative, mirrored
+from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
+from polyattn.softmax.judging.judge import Judge
+from polyattn.softmax.judging.uncertainty import Uncertainty
+from polyattn.softmax.polish import Projection, polish
+
+Matrix = NDArray[np.float64]
+
+# Values are equal, and attn is zero or opposite, up to this or three error bars.
+ALIKE = 1e-5
+
+# Alternatives that are tried, and steps of descent for each.
+MOST_TRIED, N_STEPS = 16, 12
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another layer that explains the examples: its name as a finding, and what differs.
+
+    heads : those that are replaced
+    attn, value : those whose matrix is another one there
+    """
+
+    name: str
+    heads: tuple[int, ...]
+    attn: tuple[int, ...]
+    value: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """A layer that explains the examples as well, if one is known, and what was not tried.
+
+    unexamined : heads of equal value that can be paired in too many ways to try all
+    """
+
+    layer: Rival | None = None
+    unexamined: tuple[int, ...] = ()
+
+    def opened(self, bars: Uncertainty) -> Uncertainty:
+        """Error bars that are infinite for matrices that are other ones in the other layer."""
+        if self.layer is None:
+            return bars
+        attn, value = list(self.layer.attn), list(self.layer.value)
+        arrays = [bars.attn, bars.value, bars.attn_error, bars.value_error]
+        attn_std, value_std, attn_error, value_error = (array.copy() for array in arrays)
+        attn_std[attn], attn_error[attn] = np.inf, np.inf
+        value_std[value], value_error[value] = np.inf, np.inf
+        return replace(
+            bars, attn=attn_std, value=value_std, attn_error=attn_error, value_error=value_error
+        )
+
+
+def rival_layers(judge: Judge, found: Projection, bars: Uncertainty) -> Rivals:
+    """Another layer of as many heads that explains the examples, if one is known.
+
+    Cost: nothing for heads of different values and attn that is neither zero nor opposite;
+    otherwise a few steps of descent for each alternative.
+    """
+    tolerance = max(ALIKE, bars.noticeable)
+    unexamined: tuple[int, ...] = ()
+    others = chain(
+        mirrored(found.attn, found.value, tolerance),
+        rearranged(found.attn, found.value, judge.training.queries(), tolerance),
+    )
+    for count, other in enumerate(others):
+        if isinstance(other, Unexamined):
+            unexamined = other.heads
+        elif count >= MOST_TRIED:
+            return Rivals(None, other.heads)
+        elif (there := _explains(judge, found, other)) is not None:
+            return Rivals(_differences(found, there, other))
+    return Rivals(None, unexamined)
+
+
+def _explains(judge: Judge, found: Projection, other: Alternative) -> Projection | None:
+    """The alternative brought to rest, if it explains the examples and is still another one."""
+    there = polish(judge.training, other.attn, N_STEPS).projection
+    away = np.linalg.norm(there.attn - other.attn) <= 0.5 * _apart(other.attn, found.attn)
+    return there if away and judge.fit(there).explained else None
+
+
+def _apart(one: Matrix, other: Matrix) -> float:
+    """How far the head of ``one`` that is farthest from all of ``other`` is from them."""
+    distances = np.linalg.norm(one[:, None] - other[None], axis=(2, 3))
+    return float(distances.min(axis=1).max())
+
+
+def _differences(found: Projection, there: Projection, other: Alternative) -> Rival:
+    """Which matrices of the heads that change are other ones."""
+
+    def changed(before: Matrix, after: Matrix) -> tuple[int, ...]:
+        sizes = np.linalg.norm(before, axis=(1, 2)).max()
+        moved = np.linalg.norm(after - before, axis=(1, 2)) > 1e-3 * sizes
+        return tuple(head for head in other.heads if moved[head])
+
+    return Rival(
+        other.name,
+        other.heads,
+        changed(found.attn, there.attn),
+        changed(found.value, there.value),
+    )
