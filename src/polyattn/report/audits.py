@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.auditing import Audit, audit
+from polyattn.errors import OutOfRange
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
@@ -34,10 +35,12 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
             needs += [why_not] if why_not else []
             sections = [*(certificate_sections(certificate) if certificate else []), *sections]
         return [*sections, statement("What is not shown", lines=needs)]
-    found = audit(layer, data.batch, _as_given(data))
-    return [
-        *audit_page(found, data, layer), heads_section(layer), predictions_section(layer, data),
-    ]  # fmt: skip
+    try:
+        audited = audit_page(audit(layer, data.batch, _as_given(data)), data, layer)
+    except OutOfRange as reason:
+        # The layer can still be shown where float64 cannot hold the figures of an audit.
+        audited = [statement("How good is the layer?", str(reason), doubt=True)]
+    return [*audited, heads_section(layer), predictions_section(layer, data)]
 
 
 def audit_page(
