@@ -276,6 +276,9 @@ def test_one_sequence_cannot_be_left_out(mode):
     with pytest.raises(ValueError, match=r"ridge='loo'.*at least two"):
         fitted(task, ridge="loo")
     assert fitted(task, ridge="gcv").ridge_path.kind == "gcv"
+    task = make_task(([3, 3, 3], 2), mode)
+    with pytest.raises(ValueError, match=r"ridge='loo'.*at least two of positive weight"):
+        pa.fit(task.X, task.Y, mode, "loo", sample_weight=[0.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize("rule", ["loo", "gcv"])
@@ -335,7 +338,7 @@ REFUSED = {
     "text": ("cv", None, TypeError, r"ridge.*'loo'.*'gcv'.*'cv'"),
     "bool": (True, None, TypeError, r"ridge.*True"),
     "none": (None, None, TypeError, r"ridge.*None"),
-    "list": ([1.0], None, TypeError, r"ridge.*\[1.0\]"),
+    "list": ([1.0], None, TypeError, r"ridge.*\[1.0\].*ridge_grid"),
     "grid without rule": (1.0, [1.0], ValueError, r"ridge_grid.*'loo'"),
     "empty grid": ("loo", [], ValueError, r"ridge_grid.*at least one"),
     "zero in grid": ("loo", [0.0, 1.0], ValueError, r"ridge_grid.*positive"),

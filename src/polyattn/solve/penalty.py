@@ -22,7 +22,10 @@ def require_ridge(ridge: object, grid: ArrayLike | None) -> float | str:
         return ridge
     rules = ", ".join(repr(rule) for rule in RULES)
     if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real):
-        raise InvalidType(f"ridge must be a number >= 0 or one of {rules}; got {ridge!r}.")
+        raise InvalidType(
+            f"ridge must be a number >= 0 or one of {rules}; got {ridge!r}. Numbers to choose from "
+            "are given as ridge_grid, with ridge='loo'."
+        )
     try:
         value = float(ridge)
     except OverflowError:

@@ -38,8 +38,12 @@ def leave_one_out(rows: Rows, ridges: NDArray | None = None) -> RidgePath:
     Equals ``RidgeCV`` in mode ``last`` (on the features, without intercept).
     Cost: one decomposition of size min(rows, p) and, per ridge, one pass of products.
     """
-    if len(rows.batch) < 2:
-        raise InvalidInput("ridge='loo' leaves out one sequence at a time: X needs at least two.")
+    weights = rows.sequence_weights
+    if (len(rows.batch) if weights is None else np.count_nonzero(weights)) < 2:
+        raise InvalidInput(
+            "ridge='loo' leaves out one sequence at a time: X needs at least two of positive "
+            "weight."
+        )
     many = rows.n_rows >= rows.n_features
     grid, errors = (errors_of_many if many else errors_of_few)(rows, ridges)
     return RidgePath(grid, errors / rows.total_weight, "loo")

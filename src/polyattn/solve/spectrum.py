@@ -144,6 +144,6 @@ def visible(grid: NDArray, seen: NDArray, default: bool) -> NDArray[np.float64]:
         raise OutOfRange(
             f"{count} of the {len(grid)} ridges of ridge_grid cannot be judged: they are so small "
             "beside the largest features that their effect is lost in rounding. Leave out the "
-            "smallest ridges, or bring the sequences to a similar size."
+            f"smallest {count}, or bring sequences and coordinates to a similar size."
         )
     return grid[seen]
