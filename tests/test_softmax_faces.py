@@ -91,6 +91,45 @@ def test_misuse_is_one_line(run, arguments, message, code):
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("weights", [np.r_[0.0, np.ones(79)], np.arange(1, 81), np.zeros(80)])
+def test_weights_are_refused(run, weights):
+    np.savez("weighted.npz", X=TASK.X, Y=TASK.Y, weights=weights)
+    result = run("learn-softmax", "weighted.npz")
+    assert result.exit_code == 1
+    assert "learn-softmax does not use: every sequence counts once" in result.stderr
+    assert "Leave out the sequences of weight zero, then remove the array." in result.stderr
+    assert result.stdout == ""
+
+
+def test_equal_weights_change_nothing(run):
+    np.savez("weighted.npz", X=TASK.X, Y=TASK.Y, weights=np.full(80, 2.5))
+    plain, weighted = (
+        json.loads(run("learn-softmax", name, "--json").stdout)
+        for name in ("data.npz", "weighted.npz")
+    )
+    assert plain["attn"] == weighted["attn"]
+    np.savez("weighted.npz", X=TASK.X, Y=TASK.Y, weights=np.ones(79))
+    assert "one weight per sequence" in run("learn-softmax", "weighted.npz").stderr
+
+
+@pytest.mark.parametrize("verb", [("fit",), ("learn-softmax",)])
+@pytest.mark.parametrize("mode", ["causal", "full"])
+@pytest.mark.parametrize("n_outputs", [None, 2, 7])
+def test_one_target_per_sequence_where_tokens_want_one_each(run, verb, mode, n_outputs):
+    lengths = np.random.default_rng(0).integers(2, 6, 30)
+    offsets, n_tokens = np.concatenate([[0], np.cumsum(lengths)]), lengths.sum()
+    Y = np.ones((30, n_outputs) if n_outputs else 30)
+    np.savez("ragged.npz", X=np.ones((n_tokens, 3)), Y=Y, offsets=offsets)
+    result = run(*verb, "ragged.npz", "--mode", mode)
+    assert result.exit_code == 1
+    assert f"Y has 30 targets; mode '{mode}' wants one per token ({n_tokens})" in result.stderr
+    padded = np.ones((30, 5, 3))
+    np.savez("padded.npz", X=padded, Y=Y, lengths=lengths)
+    result = run(*verb, "padded.npz", "--mode", mode)
+    assert result.exit_code == 1
+    assert f"mode '{mode}' wants one per token (shape (30, 5, n_outputs))" in result.stderr
+
+
 # The estimator ---------------------------------------------------------------------------------
 
 

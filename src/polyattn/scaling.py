@@ -40,6 +40,9 @@ LOST_SHARE = 2.0**-50
 
 TINY = float(np.finfo(np.float64).tiny)
 
+# What to do about answers that do not fit.
+OF_ORDER_ONE = "multiply the inputs or the targets by a constant so that both are of order one."
+
 # Products of tokens and targets times the largest weight lie within this power of two.
 WEIGHTED_EXPONENT = 1010
 
@@ -175,25 +178,27 @@ def restored(
     exponent: int | NDArray[np.intp],
     what: str,
     sizes: NDArray[np.float64] | None = None,
+    advice: str = OF_ORDER_ONE,
 ) -> NDArray:
     """``array * 2**exponent``, refused when the answer leaves the range of float64.
 
     sizes : by what the entries of ``array[i]`` count beside one another, if that is known; then
         the answer is also refused where one of the ``array[i]`` loses digits that count
+    advice : what to do about a refusal
     """
     if not np.any(exponent):
         return array
     with np.errstate(over="ignore", under="ignore"):
         result = np.ldexp(array, exponent)
-    lost = np.any(array) and not np.any(np.abs(result) >= TINY)
-    if lost or not np.all(np.isfinite(result)):
-        _refuse(array, exponent, what)
-    if sizes is not None:
-        losses = (np.abs(np.ldexp(result, -exponent) - array) * sizes).reshape(len(array), -1)
-        whole = (np.abs(array) * sizes).reshape(len(array), -1)
-        short = losses.max(axis=1) > LOST_SHARE * whole.max(axis=1)
-        if np.any(short):
-            _refuse(array[short], exponent, what)
+    unfit = ~np.isfinite(result)
+    if np.any(array) and not np.any(np.abs(result) >= TINY):
+        unfit = array != 0.0
+    elif sizes is not None and not np.any(unfit):
+        losses = np.abs(np.ldexp(result, -exponent) - array) * sizes
+        whole = np.max(np.abs(array) * sizes, axis=tuple(range(1, array.ndim)), keepdims=True)
+        unfit = losses > LOST_SHARE * whole
+    if np.any(unfit):
+        _refuse(array, exponent, unfit, what, advice)
     return result
 
 
@@ -227,12 +232,16 @@ def rounded_up(bounds: NDArray, exponent: int | NDArray[np.intp]) -> NDArray[np.
     return np.where(small, np.nextafter(result, np.inf), result)
 
 
-def _refuse(array: NDArray, exponent: int | NDArray[np.intp], what: str) -> NoReturn:
-    """Say of what size the largest entry would be."""
-    nonzero = array != 0.0
-    exponents = np.broadcast_to(exponent, array.shape)[nonzero]
-    decimal = np.max(np.log2(np.abs(array[nonzero])) + exponents) * np.log10(2.0)
+def _refuse(
+    array: NDArray,
+    exponent: int | NDArray[np.intp],
+    unfit: NDArray[np.bool_],
+    what: str,
+    advice: str,
+) -> NoReturn:
+    """Say of what size the largest of the entries that do not fit would be."""
+    exponents = np.broadcast_to(exponent, array.shape)[unfit]
+    decimal = np.max(np.log2(np.abs(array[unfit])) + exponents) * np.log10(2.0)
     raise OutOfRange(
-        f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; "
-        "multiply the inputs or the targets by a constant so that both are of order one."
+        f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; {advice}"
     )

@@ -62,10 +62,28 @@ class DataFile:
         Y = real_array(self.arrays["Y"], "Y")
         if mode == "last" or not {"lengths", "offsets"} & set(self.arrays):
             return Y
+        self._require_token_targets(Y, mode)
         if "offsets" in self.arrays:
             return SequenceBatch(Y[:, None] if Y.ndim == 1 else Y, self.arrays["offsets"])
         padded = Y[:, :, None] if Y.ndim == 2 else Y
         return SequenceBatch.from_padded(padded, self.arrays["lengths"], "Y")
+
+    def _require_token_targets(self, Y: NDArray, mode: str) -> None:
+        """Refuse targets that are not one per token of X, of which the shape is known to be good.
+
+        Y in the shape of padded X is told from one target per sequence by its second axis.
+        """
+        tokens = self.arrays["X"].shape[:-1]
+        if Y.shape[: len(tokens)] == tokens:
+            return
+        given = f"{len(Y)} targets" if Y.ndim and len(tokens) == 1 else f"shape {Y.shape}"
+        wanted = (
+            f"{tokens[0]}" if len(tokens) == 1 else f"shape ({tokens[0]}, {tokens[1]}, n_outputs)"
+        )
+        raise InvalidInput(
+            f"Y has {given}; mode {mode!r} wants one per token ({wanted}). One target per "
+            "sequence needs mode 'last'."
+        )
 
     @property
     def weights(self) -> NDArray | None:

@@ -15,12 +15,15 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from polyattn.cli.console import emit, facts, json_option, plain, working
-from polyattn.cli.io import read_data, require_output
+from polyattn.cli.io import DataFile, read_data, require_output
 from polyattn.cli.options import FILE
-from polyattn.sequences import MODES
+from polyattn.errors import InvalidInput
+from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.softmax.door import METHODS
+from polyattn.softmax.wording import counted_heads, percent
 from polyattn.storage import save
+from polyattn.targets import as_weights
 
 # The exit code for a layer that was found but not recovered: scripts can tell.
 NOT_RECOVERED = 4
@@ -53,14 +56,16 @@ def learn_softmax_verb(
 ) -> None:
     """Recover the heads of a softmax attention layer from DATA.
 
-    DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, as for fit.  Ctrl-C
-    keeps the best layer so far.  Exit code 0: recovered, the held-out check passed and the
-    data determine every head; 4: a layer was found, but it is not the one, or that is open.
+    DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, as for fit, but
+    without weights: every sequence counts once.  Ctrl-C keeps the best layer so far.  Exit code
+    0: recovered, the held-out check passed and the data determine every head; 4: a layer was
+    found, but it is not the one, or that is open.
     """
     require_output(output)
     with working("reading the data"):
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(mode)
+        _require_equal_weights(read, X)
     start = time.perf_counter()
     with _following() as follow:
         learned = learn_softmax(
@@ -118,6 +123,18 @@ def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
 
 
+def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
+    """Refuse weights that would make a difference: learning counts every sequence once."""
+    weights = as_weights(read.weights, X)
+    if weights is None or (weights[0] > 0 and np.all(weights == weights[0])):
+        return
+    raise InvalidInput(
+        f"{str(read.path)!r} holds 'weights' from {weights.min():g} to {weights.max():g}, which "
+        "learn-softmax does not use: every sequence counts once. Leave out the sequences of weight "
+        "zero, then remove the array."
+    )
+
+
 def _finite(errors: NDArray[np.float64]) -> Any:
     """Numbers in lists for JSON, which knows no infinity: null stands for it."""
     numbers = errors.astype(object)
@@ -126,7 +143,7 @@ def _finite(errors: NDArray[np.float64]) -> Any:
 
 
 def _share(error: float) -> str:
-    return f"{100 * error:.1g} %" if np.isfinite(error) else "open"
+    return percent(error, 1) if np.isfinite(error) else "open"
 
 
 def _heads(learned: LearnedSoftmax) -> Table:
@@ -136,8 +153,8 @@ def _heads(learned: LearnedSoftmax) -> Table:
     for h in range(learned.n_heads):
         attn, value = learned.layer.attn[h], learned.layer.value[h]
         table.add_row(
-            str(h + 1), f"{np.linalg.norm(attn):.3g}", str(np.linalg.matrix_rank(attn)),
-            _share(learned.attn_error[h]), f"{np.linalg.norm(value):.3g}",
+            str(h + 1), f"{np.hypot.reduce(attn, axis=None):.3g}", str(np.linalg.matrix_rank(attn)),
+            _share(learned.attn_error[h]), f"{np.hypot.reduce(value, axis=None):.3g}",
             str(np.linalg.matrix_rank(value)), _share(learned.value_error[h]),
         )  # fmt: skip
     return table
@@ -163,6 +180,8 @@ def _following() -> Iterator[Callable[[str, int, float], None]]:
     with console.status("looking for heads") as status:
 
         def follow(phase: str, n_heads: int, error: float) -> None:
-            status.update(f"{phase}: {n_heads} heads, relative error {error:.1e} (Ctrl-C keeps it)")
+            status.update(
+                f"{phase}: {counted_heads(n_heads)}, relative error {error:.1e} (Ctrl-C keeps it)"
+            )
 
         yield follow

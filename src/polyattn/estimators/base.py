@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from polyattn.certify import Certificate
@@ -17,6 +18,7 @@ from polyattn.fitting import fit
 from polyattn.heads import require_head_count
 from polyattn.model import LinearAttention
 from polyattn.result import FitResult
+from polyattn.scaling import column_magnitudes
 from polyattn.sequences import MODES, Sequences
 from polyattn.solve.auto import SOLVERS
 from polyattn.solve.outcome import Outcome
@@ -185,6 +187,14 @@ def flatten(outputs: NDArray | list[NDArray]) -> NDArray[np.float64]:
     if isinstance(outputs, list):
         return np.concatenate(outputs)
     return outputs.reshape(-1, outputs.shape[-1])
+
+
+def determination(rows: NDArray, predicted: NDArray, weights: NDArray | None) -> float:
+    """R^2 of rows (n_rows, e), averaged over outputs, whatever their size."""
+    # Powers of two, one for each output, so that no square leaves float64.
+    exponents = np.frexp(column_magnitudes([rows, predicted], rows.shape[1]))[1]
+    truth, guess = (np.ldexp(each.astype(np.float64), -exponents) for each in (rows, predicted))
+    return float(r2_score(truth, guess, sample_weight=weights))
 
 
 def without_output_axis(outputs: NDArray | list[NDArray]) -> NDArray | list[NDArray]:

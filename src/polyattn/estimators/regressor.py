@@ -7,10 +7,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 
 from polyattn.errors import require_flag
-from polyattn.estimators.base import SequenceEstimator, flatten, without_output_axis
+from polyattn.estimators.base import SequenceEstimator, determination, flatten, without_output_axis
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.targets import Targets
 
@@ -108,7 +107,7 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
         """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
         rows = self._rows(X, y, sample_weight)
         predicted = flatten(self._outputs(rows.batch))
-        return float(r2_score(rows.targets, predicted, sample_weight=rows.row_weights))
+        return determination(rows.targets, predicted, rows.row_weights)
 
 
 def lacks_output_axis(y: Any, mode: str) -> bool:

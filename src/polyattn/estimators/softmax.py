@@ -6,10 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.estimators.base import flatten, refuse_table, without_output_axis
+from polyattn.estimators.base import determination, flatten, refuse_table, without_output_axis
 from polyattn.estimators.regressor import lacks_output_axis
 from polyattn.model import SoftmaxAttention
 from polyattn.sequences import Sequences, as_batch
@@ -110,7 +109,7 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
         weights = sample_weight
         if weights is not None and layer.mode != "last":
             weights = np.repeat(np.asarray(weights), batch.lengths)
-        return float(r2_score(rows, flatten(layer(batch)), sample_weight=weights))
+        return determination(rows, flatten(layer(batch)), weights)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -87,10 +87,11 @@ def rounding_of(rows: NDArray) -> float:
     if rows.dtype == np.float16:
         return 2.0**-11
     if rows.dtype.kind == "f" and rows.dtype.itemsize == 8:
-        with np.errstate(over="ignore", under="ignore"):
-            single = rows.astype(np.float32).astype(np.float64)
-        whole = np.all(rows == np.rint(rows))
-        return 2.0**-53 if whole or not np.array_equal(single, rows) else 2.0**-24
+        digits = np.frexp(rows)[0]
+        single = np.array_equal(digits.astype(np.float32), digits)
+        # Every number from 2**53 on is whole, so there that says nothing.
+        whole = np.abs(rows).max() < 2.0**53 and np.all(rows == np.rint(rows))
+        return 2.0**-24 if single and not whole else 2.0**-53
     return 2.0**-24 if rows.dtype.kind == "f" else 2.0**-53
 
 

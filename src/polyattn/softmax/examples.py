@@ -17,9 +17,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.errors import OutOfRange
+from polyattn.scaling import column_magnitudes, restored, rounded_up
 from polyattn.sequences import SequenceBatch
 
 Matrix = NDArray[np.float64]
+
+# Coordinates may differ in size by this power of two: a layer divides tokens and attn by one
+# power each, which leaves logits of its square, and of these no digits may underflow.
+COMPARABLE_EXPONENT = 450
+
+# Entries that count alike beside one another.
+ONE = np.ones(1)
+
+# What to do about heads that do not fit.
+IN_RANGE = (
+    "multiply the coordinates of X, or Y, by constants so that they are of order one, and learn "
+    "again."
+)
 
 
 @dataclass(frozen=True)
@@ -60,13 +75,44 @@ class Units:
     of_tokens: NDArray[np.int64]
     of_targets: int
 
-    def restore(self, attn: Matrix, value: Matrix) -> tuple[Matrix, Matrix]:
-        """Heads (or their standard deviations) of the data from those of the scaled data."""
-        of_rows = -self.of_tokens[:, None]
+    def heads(self, attn: Matrix, value: Matrix) -> tuple[Matrix, Matrix]:
+        """The heads of the data from those of the scaled data; refused where digits are lost.
+
+        In scaled units entries of attn count alike in a head, those of value in one of its outputs.
+        """
+        columns = value.transpose(0, 2, 1).reshape(-1, value.shape[1])
+        restored_columns = restored(columns, self._of_value[:, 0], "value", ONE, IN_RANGE)
         return (
-            np.ldexp(attn, of_rows - self.of_tokens[None, :]),
-            np.ldexp(value, of_rows + self.of_targets),
+            restored(attn, self._of_attn, "attn", ONE, IN_RANGE),
+            restored_columns.reshape(len(value), -1, value.shape[1]).transpose(0, 2, 1),
         )
+
+    def deviations(self, attn: Matrix, value: Matrix) -> tuple[Matrix, Matrix]:
+        """Standard deviations of heads in the units of the data: never rounded down."""
+        return rounded_up(attn, self._of_attn), rounded_up(value, self._of_value)
+
+    def noise(self, scaled_noise: float) -> float:
+        """A standard deviation of targets in the units of the data: never rounded down."""
+        noise = float(rounded_up(np.array(scaled_noise), self.of_targets))
+        if not np.isfinite(noise):
+            raise OutOfRange(
+                f"the noise would be {scaled_noise:.1e} * 2**{self.of_targets}, which float64 "
+                "cannot hold; divide the targets by a constant."
+            )
+        return noise
+
+    def scaled_noise(self, noise: float) -> float:
+        """A standard deviation that was declared for the targets, in scaled units."""
+        with np.errstate(over="ignore", under="ignore"):
+            return float(np.ldexp(noise, -self.of_targets))
+
+    @property
+    def _of_attn(self) -> NDArray[np.int64]:
+        return -self.of_tokens[:, None] - self.of_tokens[None, :]
+
+    @property
+    def _of_value(self) -> NDArray[np.int64]:
+        return self.of_targets - self.of_tokens[:, None]
 
 
 @dataclass(frozen=True)
@@ -152,6 +198,7 @@ def prepare(
 ) -> tuple[Examples, Units]:
     """Sequences and targets (n_rows, e) as shuffled, scaled examples, with their units."""
     units = Units(_exponents(batch.values), int(_exponents(rows.reshape(-1, 1))[0]))
+    _require_comparable(units.of_tokens, batch.values)
     order = rng.permutation(len(batch))
     lengths = batch.lengths[order]
     groups = []
@@ -166,6 +213,17 @@ def prepare(
     return Examples(tuple(groups)), units
 
 
+def _require_comparable(exponents: NDArray[np.int64], tokens: NDArray) -> None:
+    """Refuse coordinates so different in size that the logits of a layer underflow."""
+    known = exponents[np.any(tokens, axis=0)]
+    if len(known) and known.max() - known.min() > COMPARABLE_EXPONENT:
+        raise OutOfRange(
+            f"the coordinates of X are of sizes from 2**{known.min()} to 2**{known.max()}; logits "
+            "of tokens like these do not fit float64. Multiply the coordinates by constants so "
+            "that they are of similar size."
+        )
+
+
 def _content(query: Matrix, keys: Matrix) -> bytes:
     """A query and the tokens it sees, with their shares: equal for positions of one output."""
     # Adding zero makes of -0.0 the same bits as of 0.0.
@@ -176,7 +234,8 @@ def _content(query: Matrix, keys: Matrix) -> bytes:
 
 def _exponents(columns: NDArray) -> NDArray[np.int64]:
     """For each column the power of two nearest above its root mean square; 0 if it is zero."""
-    magnitude = np.abs(columns).max(axis=0).astype(np.float64)
-    safe = np.where(magnitude > 0, magnitude, 1.0)
-    root = safe * np.sqrt(np.mean((columns / safe) ** 2, axis=0))
-    return np.where(magnitude > 0, np.frexp(root)[1], 0).astype(np.int64)
+    largest = np.frexp(column_magnitudes([columns], columns.shape[1]))[1]
+    # Powers of two, so that no digits are lost of numbers at the ends of float64.
+    below_one = np.ldexp(columns.astype(np.float64), -largest)
+    root = np.sqrt(np.mean(below_one**2, axis=0))
+    return np.where(root > 0, largest + np.frexp(root)[1], 0).astype(np.int64)

@@ -10,8 +10,6 @@ from math import inf
 from numbers import Real
 from time import monotonic
 
-import numpy as np
-
 from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
 from polyattn.parallel import single_threaded_blas
@@ -75,6 +73,9 @@ def learn_softmax(
         examples determine all of every head, and no other signs or pairings of heads explain
         them), ``.validation_error``, ``.phases``, error bars.
 
+    Raises OutOfRange where float64 cannot hold the heads: attn is of the size of one over the
+    square of the tokens, value of that of the targets over the tokens.
+
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
     """
@@ -83,7 +84,7 @@ def learn_softmax(
     end, watch = monotonic() + _seconds(max_seconds), Watch(callback)
     examples, units = prepare(data.batch, data.rows, data.mode, rng)
     held_out, training = examples.split(data.n_held_out)
-    scaled_noise = None if data.noise is None else float(np.ldexp(data.noise, -units.of_targets))
+    scaled_noise = None if data.noise is None else units.scaled_noise(data.noise)
     judge = Judge(training, held_out, data.rounding, scaled_noise)
     search = Search(judge, watch, rng, data.method)
     best, why = uniform(training), ""
@@ -105,7 +106,7 @@ def _result(
     judge, projection, fit = search.judge, found.projection, found.fit
     bars = search.error_bars(found)
     rivals = rival_layers(judge, projection, bars) if fit.explained else Rivals()
-    layer = SoftmaxAttention(*units.restore(projection.attn, projection.value), data.mode)
+    layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), data.mode)
     gaps = hidden_directions(layer, data.batch) if bars.n_open else []
     notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
     doubts = doubts_of_inputs(
@@ -115,7 +116,7 @@ def _result(
     )
     outcome = describe(fit, bars, len(judge.held_out), notes, rivals.layer, doubts)
     bars = rivals.opened(bars)
-    attn_std, value_std = units.restore(bars.attn, bars.value)
+    attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):
         outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
@@ -124,7 +125,7 @@ def _result(
         outcome=outcome,
         validation_error=fit.validation_error,
         training_error=projection.error,
-        noise=float(np.ldexp(fit.sigma, units.of_targets)),
+        noise=units.noise(fit.sigma),
         method=found.road,
         n_training=len(judge.training),
         n_held_out=len(judge.held_out),

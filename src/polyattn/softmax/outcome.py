@@ -8,6 +8,7 @@ from polyattn.softmax.door import LEAST_EQUATIONS
 from polyattn.softmax.judging.alternatives import Rival
 from polyattn.softmax.judging.judge import Fit
 from polyattn.softmax.judging.uncertainty import Uncertainty
+from polyattn.softmax.wording import counted_heads, percent
 from polyattn.solve.outcome import Outcome
 
 # What a failed test says about the residuals.
@@ -52,8 +53,7 @@ def describe(
     ``rival`` is another layer of as many heads that explains the examples, ``doubts`` are reasons
     why these do not determine the heads.
     """
-    n_heads = len(bars.attn)
-    heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
+    heads = counted_heads(len(bars.attn))
     if fit.below_declared:
         notes = (*notes, BELOW_DECLARED)
     extra = "".join(f" {note}" for note in notes)
@@ -85,7 +85,7 @@ def describe(
     return Outcome(
         "recovered",
         f"Recovered up to noise: {heads}. {_agreement(fit, n_held_out)}; attn and value of every "
-        f"head are expected to be right to {100 * bars.worst:.2g} %. Heads that differ by less "
+        f"head are expected to be right to {percent(bars.worst)}. Heads that differ by less "
         f"than the noise shows count as one.{extra}",
         "More examples shrink the error bars (attn_std, value_std)."
         if fit.kind == "declared"
@@ -123,7 +123,7 @@ def _agreement(fit: Fit, n_held_out: int) -> str:
     source = "that was declared" if fit.kind == "declared" else "that the residuals show"
     return (
         f"On {n_held_out} held-out sequences nothing is left but noise {source}, "
-        f"{100 * fit.validation_error:.2g} % of the targets"
+        f"{percent(fit.validation_error)} of the targets"
     )
 
 
@@ -165,7 +165,7 @@ def _doubts(fit: Fit, bars: Uncertainty) -> list[str]:
         return [f"descent crept to an error of {fit.validation_error:.1e} and no further"]
     if not fit.all_needed:
         return ["one head fewer explains as much, up to the noise"]
-    return [f"attn or value of a head is uncertain by {100 * bars.in_determined:.2g} %"]
+    return [f"attn or value of a head is uncertain by {percent(bars.in_determined)}"]
 
 
 def _open(bars: Uncertainty) -> str:
@@ -185,11 +185,10 @@ def stopped(why: str, error: float, n_heads: int) -> Outcome:
         "interrupted": "The search was interrupted",
         "out_of_time": "The time that max_seconds allows is over",
     }
-    heads = "1 head" if n_heads == 1 else f"{n_heads} heads"
     return Outcome(
         why,
-        f"{reasons[why]}; the best layer so far has {heads} and leaves {100 * error:.2g} % of "
-        "the held-out outputs unexplained.",
+        f"{reasons[why]}; the best layer so far has {counted_heads(n_heads)} and leaves "
+        f"{percent(error)} of the held-out outputs unexplained.",
         "Nothing is lost: go on with more time, or use the layer as it is.",
     )
 
@@ -198,7 +197,7 @@ def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome:
     if fit.failed == ("generalises",):
         return Outcome(
             "overfitted",
-            f"Not recovered: the best layer of {heads} leaves {100 * fit.validation_error:.2g} % "
+            f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
             f"of the held-out outputs, more than of the training ones.{extra}",
             "There are too few examples for so many heads: give more examples, or fewer heads.",
         )
@@ -206,7 +205,7 @@ def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome:
     return Outcome(
         "not_recovered",
         f"Not recovered: the best layer of {heads} that was found leaves "
-        f"{100 * fit.validation_error:.2g} % of the held-out outputs unexplained, and these "
+        f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
         f"residuals are not plain noise ({symptoms}).{extra}",
         TRY_MORE + " If the targets are noisy in such a way, say so with noise=... .",
     )

@@ -62,7 +62,8 @@ class LearnedSoftmax(Shown):
         Estimated standard deviation of the targets' errors.
     attn_std, value_std : arrays like layer.attn and layer.value
         Standard deviations of the parameters if residuals are independent noise of that size;
-        infinite where the examples leave a parameter open that other inputs would show.
+        infinite where the examples leave a parameter open that other inputs would show, or where
+        float64 cannot hold so large a number.
     attn_error, value_error : arrays (n_heads,)
         Expected relative error of each head's matrices, ||error||_F / ||matrix||_F; infinite
         for a matrix with open parameters, or that is another one in a layer that explains the

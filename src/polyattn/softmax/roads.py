@@ -15,6 +15,7 @@ from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.softmax.polish import Polished, Projection, enough, polish, project
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.watch import Watch
+from polyattn.softmax.wording import counted_heads
 
 # Effort of the attempt to explain a residual that looks like noise, and its examples.
 RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
@@ -98,9 +99,10 @@ class Search:
                 effort=effort,
                 on_step=self.watch,
             )
+            n_found = len(polished.attn)
             note.say(
-                f"Grew to {len(polished.attn)} heads, relative residual {polished.error:.1e}.",
-                n_heads=len(polished.attn),
+                f"Grew to {counted_heads(n_found)}, relative residual {polished.error:.1e}.",
+                n_heads=n_found,
                 error=polished.error,
                 effort=effort,
             )
@@ -116,7 +118,7 @@ class Search:
             near = polish(self.training, grown.attn, FEW_STEPS, self.watch)
             rival = self.judged(near.projection, "growth")
             note.say(
-                f"With {rival.n_heads} heads the held-out error is "
+                f"With {counted_heads(rival.n_heads)} the held-out error is "
                 f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
                 f"{found.fit.validation_error:.1e}.",
                 validation_error=rival.fit.validation_error,

@@ -104,7 +104,7 @@ def by_random_starts(
     start = time.perf_counter()
     for polished in restarts(examples, n_heads, rng):
         projection = polished.projection
-        layer = SoftmaxAttention(*units.restore(projection.attn, projection.value), "full")
+        layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), "full")
         n_starts, n_solved = n_starts + 1, n_solved + solved(layer)
         if best is None or polished.error < least:
             best, least = layer, polished.error

@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 from polyattn.arrays import even_ranges, real_array, require_finite
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.scaling import exponent_for, largest_magnitude, restored, scaled
 
 # Numbers of one call: sequences are asked for in batches below this, whatever the batch size.
 CALL_NUMBERS = 1 << 22
+
+# Entries of a head that count alike beside one another, and what to do where they do not fit.
+ONE = np.ones(1)
+ADVICE = "let the oracle multiply its inputs or its outputs by a constant."
 
 
 class Stopped(PolyattnError):
@@ -92,12 +96,15 @@ class Oracle:
         self.answer_exponent = None
 
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
-        """The layer in the units of the black box, from that of scaled tokens and answers."""
+        """The layer in the units of the black box, from that of scaled tokens and answers.
+
+        Refused where float64 cannot hold it without losing digits.
+        """
         of_tokens, of_answers = self.token_exponent, self.answer_exponent or 0
         if not of_tokens and not of_answers:
             return layer
-        attn = np.ldexp(layer.attn, -2 * of_tokens)
-        value = np.ldexp(layer.value, of_answers - of_tokens)
+        attn = restored(layer.attn, -2 * of_tokens, "attn", ONE, ADVICE)
+        value = restored(layer.value, of_answers - of_tokens, "value", ONE, ADVICE)
         return SoftmaxAttention(attn, value, layer.mode, layer.bias)
 
     def _ask(self, X: NDArray[np.float64]) -> NDArray[np.float64]:

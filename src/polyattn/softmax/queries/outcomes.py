@@ -9,6 +9,7 @@ from polyattn.softmax.queries.assemble import assemble
 from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import Check, Findings
 from polyattn.softmax.queries.oracle import Stopped
+from polyattn.softmax.wording import counted_heads
 from polyattn.solve.outcome import Outcome
 
 ADVICE = {
@@ -29,7 +30,7 @@ def concluded(
     check: Check, layer: SoftmaxAttention, told: int | None, findings: Findings
 ) -> Outcome:
     """The outcome of a layer after the held-out check."""
-    heads = "1 head" if layer.n_heads == 1 else f"{layer.n_heads} heads"
+    heads = counted_heads(layer.n_heads)
     agreement = (
         f"held-out sequences deviate by at most {check.error:.1e} of the effect of attention"
     )
@@ -130,7 +131,7 @@ def interrupted(findings: Findings, told: int | None) -> Outcome:
 
 def _so_far(findings: Findings, layer: SoftmaxAttention) -> str:
     """What is known of the layer, in words."""
-    heads = "1 head" if layer.n_heads == 1 else f"{layer.n_heads} heads"
+    heads = counted_heads(layer.n_heads)
     if findings.best is not None:
         return (
             f"The best layer so far has {heads} and deviates on held-out sequences by up to "
