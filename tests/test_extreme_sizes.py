@@ -11,6 +11,7 @@ from polyattn.errors import FileFormatError, OutOfRange
 from polyattn.heads import best_heads, compress
 from polyattn.heads.data_scale import GramScale, SampleScale
 from polyattn.scaling import NEGLIGIBLE_RISK, TINY, as_doubt, as_risk, restored, rounded_up
+from polyattn.sequences import MODES
 from polyattn.stats.rows import Rows
 
 KINDS = (pa.Moments, pa.TriangularFactor)
@@ -431,3 +432,28 @@ def test_old_files_of_incomparable_shards_are_refused_together(make):
     )  # fmt: skip
     with pytest.raises(OutOfRange, match="coordinates of X"):
         one + other
+
+
+@pytest.mark.parametrize("power", [100, 290, 320, 400, 500])
+@pytest.mark.parametrize("kind", [pa.LinearAttention, pa.SoftmaxAttention])
+@pytest.mark.parametrize("mode", MODES)
+def test_layers_in_units_far_apart_are_right_or_refused(kind, mode, power):
+    """Tokens divided and heads multiplied by the same power of two: the same outputs."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3, 4, 2))
+    attn, value = rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2, 1))
+    expected = kind(attn, value, mode=mode)(X)
+    small, most = np.array([0, power]), 300 if kind is pa.LinearAttention else 450
+    attn = np.ldexp(attn, small[:, None] + small)
+    layer = kind(attn, np.ldexp(value, small[:, None]), mode=mode)
+    try:
+        found = layer(np.ldexp(X, -small))
+    except OutOfRange as refusal:
+        assert "differ in size" in str(refusal)  # noqa: PT017
+        assert power > most
+    else:
+        assert power <= most
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    # A tiny coordinate that counts for nothing is no reason to refuse.
+    plain = kind(rng.standard_normal((2, 2, 2)), value, mode=mode)
+    np.testing.assert_array_equal(plain(X * [1.0, 1e-200]), plain(X * [1.0, 0.0]))

@@ -7,12 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.arrays import pieces
+from polyattn.errors import OutOfRange
 from polyattn.features.summaries import Tokens
-from polyattn.scaling import exponent_for, largest_magnitude
+from polyattn.scaling import column_magnitudes, exponent_for, largest_magnitude, spread
 from polyattn.sequences import SequenceBatch
 
 # Tokens that are processed together.
 BLOCK_TOKENS = 1 << 14
+
+# Products that are fewer powers of two apart do not underflow.
+MOST_SPREAD = 900
 
 
 def equal_blocks(tokens: Tokens) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
@@ -28,7 +33,23 @@ def equal_blocks(tokens: Tokens) -> Iterator[tuple[int, int, NDArray[np.float64]
             yield first, stop, X.reshape(stop - first, -1, tokens.n_dims)
 
 
-def ordinary_tokens(batch: SequenceBatch, bias: bool) -> Tokens:
-    """Tokens of order one: those of extreme size are divided by a power of two."""
+def ordinary_tokens(
+    batch: SequenceBatch, bias: bool, *matrices: NDArray, degree: int = 3
+) -> Tokens:
+    """Tokens of order one: those of extreme size are divided by a power of two.
+
+    Refused where they differ so much in size, and the ``matrices`` that multiply them so much the
+    other way, that products of this ``degree`` underflow which count.
+    """
+    most = MOST_SPREAD / degree
+    if any(spread(np.abs(matrix)) > most for matrix in matrices):
+        sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
+        between = spread(np.append(sizes, 1.0) if bias else sizes)
+        if between > most:
+            raise OutOfRange(
+                f"the coordinates of X differ in size by a factor of about 2**{between:.0f}, and "
+                "so do the layer's entries; their products do not fit float64. Give tokens whose "
+                "coordinates are of similar size, and a layer in these units."
+            )
     largest = largest_magnitude([batch.values])
     return Tokens(batch, bias, exponent_for(max(largest, 1.0) if bias else largest) or 0)

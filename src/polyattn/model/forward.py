@@ -48,7 +48,7 @@ def coef_forward(
     batch: SequenceBatch, coef: NDArray, mode: str, bias: bool, exponent: int = 0
 ) -> NDArray[np.float64]:
     """Outputs (n_rows, e) from folded coefficients (e, q, d).  Cost: 2 e p flops per row."""
-    tokens = ordinary_tokens(batch, bias)
+    tokens = ordinary_tokens(batch, bias, coef)
     outputs = np.empty((batch.n_rows(mode), len(coef)))
     for block in summary_blocks(tokens, mode):
         outputs[block.first : block.stop] = apply_coef(coef, block.pairs, block.queries).T
@@ -66,7 +66,7 @@ def head_forward(
     exponent: int = 0,
 ) -> NDArray[np.float64]:
     """Outputs (n_rows, e) head by head.  Cost: O(H d (d + e)) per row."""
-    tokens = ordinary_tokens(batch, bias)
+    tokens = ordinary_tokens(batch, bias, attn, value)
     outputs = np.empty((batch.n_rows(mode), value.shape[2]))
     apply = {"last": _last, "causal": _causal, "full": _full}[mode]
     for first, stop, X in equal_blocks(tokens):

@@ -32,7 +32,7 @@ def forward(
     value_exponent: int = 0,
 ) -> NDArray[np.float64]:
     """Outputs (n_rows, e) of the heads 2**attn_exponent attn, 2**value_exponent value."""
-    tokens = ordinary_tokens(batch, bias)
+    tokens = ordinary_tokens(batch, bias, attn, value, degree=2)
     outputs = np.empty((batch.n_rows(mode), value.shape[2]))
     exponent = attn_exponent + 2 * tokens.exponent
     for first, stop, X in equal_blocks(tokens):
