@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, InvalidType, MissingExtra
+from polyattn.features.pairs import unfold_coef
 from polyattn.report import make_page, write_report
 from polyattn.report.fits import heads_of
 from polyattn.report.given import GivenData, spread
@@ -298,6 +299,7 @@ def test_a_long_search_for_heads_is_left_to_the_layer():
     rng = np.random.default_rng(0)
     found = pa.fit(rng.standard_normal((9, 4, 3)), rng.standard_normal((9, 3)))
     wide = replace(found, coef=rng.standard_normal((16, 136, 16)), n_dims=16)
+    wide = replace(wide, sample=None, statistics=None)
     layer, sentence = heads_of(wide)
     assert "heads" not in vars(wide)
     assert "call result.layer" in sentence
@@ -557,3 +559,29 @@ class TestCommand:
         assert done.exit_code == 1
         assert message in done.stderr
         assert done.stdout == ""
+
+
+def test_the_rank_of_the_heads_does_not_depend_on_units(tmp_path):
+    rng = np.random.default_rng(7)
+    units = np.array([1e3, 1e-3, 5e6, 1.0])
+    truth = pa.data.random_layer(4, n_heads=4, mode="last", random_state=3)
+    plain = [rng.standard_normal((rng.integers(3, 9), 4)) for _ in range(200)]
+    X, Y = [tokens * units for tokens in plain], truth(plain)
+    ranks = []
+    for tokens in (plain, X):
+        fitted = without_search(pa.fit(tokens, Y, mode="last"))
+        pa.save(fitted, tmp_path / "fit.safetensors")
+        again = replace(pa.load(tmp_path / "fit.safetensors"), statistics=None)
+        for thing, given in ((fitted, ()), (again, (tokens,)), (fitted.layer, (tokens, Y))):
+            shown = body(make_page(thing, *given), HEADS)
+            ranks.append(re.findall(r"rank (\d+)", shown))
+    assert ranks == [ranks[0]] * len(ranks)
+    assert ranks[0] == [str(np.linalg.matrix_rank(unfolded(pa.fit(plain, Y).coef)))]
+    # Of this one nothing is known of the units: then nothing is said.
+    assert not re.search(r"rank \d", body(make_page(again), HEADS))
+
+
+def unfolded(coef):
+    """The symmetric part of the tensor as a matrix (e d, d d)."""
+    tensor = unfold_coef(coef)
+    return tensor.reshape(len(tensor) * tensor.shape[1], -1)

@@ -27,7 +27,7 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
         return [heads_section(layer), statement("What is not shown", lines=needs)]
     if data.targets is None:
         needs = ["How good the layer is on these data: the page needs their targets Y."]
-        sections = [heads_section(layer)]
+        sections = [heads_section(layer, scale=data.scale(layer.bias))]
         if isinstance(layer, LinearAttention):
             own = {"mode": layer.mode, "bias": layer.bias}
             certificate, why_not = certificate_if_possible(data.batch, **own)
@@ -36,8 +36,10 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
         return [*sections, statement("What is not shown", lines=needs)]
     found = audit(layer, data.batch, _as_given(data))
     return [
-        *audit_page(found, data, layer), heads_section(layer), predictions_section(layer, data),
-    ]  # fmt: skip
+        *audit_page(found, data, layer),
+        heads_section(layer, scale=data.scale(layer.bias)),
+        predictions_section(layer, data),
+    ]
 
 
 def audit_page(

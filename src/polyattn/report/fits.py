@@ -47,7 +47,7 @@ def fit_page(
         sections.append(_ridge(result))
     if certificate is not None:
         sections += certificate_sections(certificate, about)
-    sections.append(_heads(result))
+    sections.append(_heads(result, data))
     if data is not None and data.targets is not None:
         sections.append(predictions_section(result.predict, data))
     if certificate is not None and data is not None:
@@ -100,7 +100,7 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
         )
     if known or _is_quick(result):
         return result.layer, result.heads.sentence
-    found = factor(result.coef)
+    found = factor(result.coef, result.data_scale)
     why = (
         "Fewer were not looked for, since the coefficients do not look like those of few heads "
         "and the search would take long: call result.layer, which makes it, and write the page "
@@ -113,7 +113,7 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
 def _is_quick(result: FitResult) -> bool:
     if result.coef.size <= QUICK_COEFFICIENTS:
         return True
-    target = Target.of(result.coef)
+    target = Target.on(result.coef, result.data_scale)
     rng = np.random.default_rng(result.random_state)
     n_outputs, _, width = result.coef.shape
     return target.is_zero or least_heads(target.tensor, result.head_tolerance, rng) < min(
@@ -121,9 +121,14 @@ def _is_quick(result: FitResult) -> bool:
     )
 
 
-def _heads(result: FitResult) -> Section:
+def _heads(result: FitResult, data: GivenData | None) -> Section:
     layer, sentence = heads_of(result)
-    return statement("Heads", sentence) if layer is None else heads_section(layer, sentence)
+    if layer is None:
+        return statement("Heads", sentence)
+    scale = result.data_scale
+    if scale is None and data is not None:
+        scale = data.scale(result.bias)
+    return heads_section(layer, sentence, scale=scale)
 
 
 def _outcome(result: FitResult) -> Section:

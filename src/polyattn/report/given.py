@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
+from polyattn.heads import SampleScale
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.stats.rows import Rows
 from polyattn.targets import Targets, as_targets
 
 
@@ -44,6 +46,10 @@ class GivenData:
     def n_rows(self) -> int:
         """How many positions are predicted."""
         return self.batch.n_rows(self.mode)
+
+    def scale(self, bias: bool) -> SampleScale:
+        """The sizes of coordinates and outputs on these data, for layers with or without bias."""
+        return SampleScale.of(Rows.build(self.batch, None, self.mode, bias))
 
     def sample(self, most_rows: int) -> tuple[GivenData, NDArray[np.intp]]:
         """Evenly spaced sequences of up to so many rows (at least one), and which they are."""
