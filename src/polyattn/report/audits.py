@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.auditing import Audit, audit
+from polyattn.auditing.report import BETTER, OPTIMAL
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
@@ -62,16 +63,18 @@ def audit_page(
 
 def _figures(found: Audit) -> Section:
     facts: dict[str, Any] = {
+        "outcome": found.outcome,
         "risk of the layer": found.risk,
         "least risk of linear attention": found.optimal_risk,
         "gap": found.gap,
         "rounding in the gap, at most": found.rounding,
         "distance of coefficients to the optimum": found.distance,
+        "that distance beside the norm of the optimum": found.relative_distance,
     }
     if found.implied is not None:
         facts["distance, at most, by the certificate"] = found.implied.distance
     facts["outputs are those of the coefficients"] = bool(found.consistent)
-    good = found.consistent and found.gap <= found.rounding
+    good = found.consistent and found.outcome in (OPTIMAL, BETTER)
     return statement("How good is the layer?", found.sentence, doubt=not good, facts=facts)
 
 
