@@ -74,7 +74,7 @@ def audit(
     )
     if rows.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
-    return _compare(subject, _measure(subject, rows), minimise(rows), _certify(rows, where))
+    return _compare(subject, _measure(subject, rows), minimise(rows), certify_rows(rows, where))
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,9 @@ def _scaled_columns(outputs: NDArray, target_exponent: int) -> NDArray[np.float6
     return np.ldexp(outputs.T.astype(np.float64), -target_exponent)
 
 
-def _certify(rows: Rows, domain: Domain) -> Certificate:
-    """Of the same positions with the same weights."""
+def certify_rows(rows: Rows, domain: str | Domain = "real") -> Certificate:
+    """The certificate of these positions with these weights."""
+    domain = as_domain(domain)
     weights = rows.sequence_weights
     if weights is None:
         return certify(rows.batch, rows.mode, domain, bias=rows.bias)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.auditing import Audit, audit
+from polyattn.auditing.comparing import certify_rows
 from polyattn.auditing.report import BETTER, OPTIMAL
+from polyattn.heads import SampleScale
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
@@ -28,17 +30,18 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
         return [heads_section(layer), statement("What is not shown", lines=needs)]
     if data.targets is None:
         needs = ["How good the layer is on these data: the page needs their targets Y."]
-        sections = [heads_section(layer, scale=data.scale(layer.bias))]
+        sections = [heads_section(layer, scale=SampleScale.of(data.rows(layer.bias)))]
         if isinstance(layer, LinearAttention):
-            own = {"mode": layer.mode, "bias": layer.bias}
-            certificate, why_not = certificate_if_possible(data.batch, **own)
+            certificate, why_not = certificate_if_possible(
+                lambda: certify_rows(data.rows(layer.bias))
+            )
             needs += [why_not] if why_not else []
             sections = [*(certificate_sections(certificate) if certificate else []), *sections]
         return [*sections, statement("What is not shown", lines=needs)]
-    found = audit(layer, data.batch, _as_given(data))
+    found = audit(layer, data.batch, _as_given(data), sample_weight=data.weights)
     return [
         *audit_page(found, data, layer),
-        heads_section(layer, scale=data.scale(layer.bias)),
+        heads_section(layer, scale=SampleScale.of(data.rows(layer.bias))),
         predictions_section(layer, data),
     ]
 

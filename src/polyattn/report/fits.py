@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.certify import Certificate
+from polyattn.auditing.comparing import certify_rows
+from polyattn.certify import Certificate, certify
 from polyattn.certify.finding import UNDECIDED
-from polyattn.heads import factor
+from polyattn.heads import SampleScale, factor
 from polyattn.heads.bounds import least_heads
 from polyattn.heads.compression import Target
 from polyattn.model import LinearAttention
@@ -69,7 +70,7 @@ def certificate_of(
     if sums is not None:
         others = data is None or len(data.batch) != sums.n_sequences or data.n_rows != sums.n_rows
         if others or full:
-            found, why_not = certificate_if_possible(statistics=sums)
+            found, why_not = certificate_if_possible(lambda: certify(statistics=sums))
             if others or (found is not None and found.verdict != UNDECIDED):
                 about = f"The certificate is about {TRAINING}, by their sums."
                 return found, why_not or about, TRAINING
@@ -78,7 +79,7 @@ def certificate_of(
             "Whether the data determine the layer: this fit kept no sums, so the page needs the "
             "training sequences X."
         ), TRAINING  # fmt: skip
-    found, why_not = certificate_if_possible(data.batch, mode=result.mode, bias=result.bias)
+    found, why_not = certificate_if_possible(lambda: certify_rows(data.rows(result.bias)))
     about = f"The certificate is about {GIVEN}, which may or may not be those of the training."
     if not full and result.rank is not None:
         about += f" In training the rank was {result.rank:,} of {result.n_features:,}."
@@ -127,7 +128,7 @@ def _heads(result: FitResult, data: GivenData | None) -> Section:
         return statement("Heads", sentence)
     scale = result.data_scale
     if scale is None and data is not None:
-        scale = data.scale(result.bias)
+        scale = SampleScale.of(data.rows(result.bias))
     return heads_section(layer, sentence, scale=scale)
 
 
@@ -137,7 +138,7 @@ def _outcome(result: FitResult) -> Section:
         "tokens and outputs": f"{count(result.n_dims, 'coordinate')} to "
         f"{count(len(result.coef), 'output')}, mode {result.mode}"
         + (", with a constant" if result.bias else ""),
-        "risk on the training data, mean ||y − F(X)||²": result.risk,
+        "risk on the training data, mean ||y − F(X)||² with the weights of the fit": result.risk,
     }
     if result.gap > 0:
         facts["least risk with any number of heads"] = result.optimal_risk
