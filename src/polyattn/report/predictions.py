@@ -44,8 +44,8 @@ def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Sect
     some_weight = "" if weights is None else " of positive weight"
     if some.n_rows < data.n_rows:
         caption += (
-            f" These are evenly spaced sequences{some_weight}; the data have {data.n_rows:,} predicted "
-            "positions, and the figures below are about the sample, too."
+            f" These are evenly spaced sequences{some_weight}; the data have {data.n_rows:,} "
+            "predicted positions, and the figures below are about the sample, too."
         )
     picture = plot(
         _draw(true.reshape(-1)[drawn], predicted.reshape(-1)[drawn]), "Predicted against true",
