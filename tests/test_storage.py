@@ -434,10 +434,10 @@ def test_a_missing_file(tmp_path):
 
 
 def test_a_directory_is_not_a_file(tmp_path):
-    with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+    with pytest.raises(InvalidInput, match=re.escape(str(tmp_path))):
         pa.load(tmp_path)
     (tmp_path / "inside").mkdir()
-    with pytest.raises(OSError, match="inside"):
+    with pytest.raises(InvalidInput, match="inside"):
         pa.save(random_layer(1, 2, 2), tmp_path / "inside")
     assert os.listdir(tmp_path) == ["inside"]
     assert os.listdir(tmp_path / "inside") == []
