@@ -30,6 +30,10 @@ from polyattn.targets import Targets
 
 EPS = float(np.finfo(np.float64).eps)
 
+# Sizes further apart than this are worth a word where they may be the cause of trouble: features
+# are of third degree, so that rounding reaches sequences that are 1e5 times smaller than others.
+UNLIKE_COORDINATES, UNLIKE_SEQUENCES = 30.0, 1e4
+
 
 @single_threaded_blas()
 def fit(
@@ -165,6 +169,38 @@ def _path_in_true_units(path: RidgePath, source: Rows | Moments | TriangularFact
     return replace(path, ridges=ridges, errors=np.array(errors))
 
 
+def _chosen(path: RidgePath, source: Rows | Moments | TriangularFactor) -> str:
+    """What is to be said of a ridge that the data chose."""
+    said = f"The ridge was chosen by {path.kind!r}: see ridge_path for the others."
+    if path.best != path.ridges[0] or len(path.ridges) == 1:
+        return said
+    sizes = source.coordinate_sizes[source.coordinate_sizes > 0]
+    spread = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
+    said += " It is the smallest of them: a smaller one, or ridge=0, may be better."
+    if spread > UNLIKE_COORDINATES:
+        said += (
+            f" The coordinates differ in size by a factor of about {spread:.0e}, and no ridge "
+            "suits them all: bring them to a similar size."
+        )
+    return said
+
+
+def _deficient(solution: Solution, rows: Rows) -> bool:
+    return solution.rank is not None and solution.rank < rows.n_features
+
+
+def _hidden(rows: Rows) -> str:
+    """Whether large sequences may hide what the others say, in words; else empty."""
+    sizes = np.maximum.reduceat(np.abs(rows.batch.values).max(axis=1), rows.batch.offsets[:-1])
+    spread = float(sizes.max() / (np.median(sizes) or 1.0))
+    if spread < UNLIKE_SEQUENCES:
+        return ""
+    return (
+        f"the largest sequence is about {spread:.0e} times larger than most, and beside it "
+        "rounding may hide what the others say"
+    )
+
+
 def _assemble(
     solution: Solution,
     road: str,
@@ -187,7 +223,8 @@ def _assemble(
             solution,
             source.n_features,
             source.n_positive,
-            path.kind if path is not None else None,
+            "" if path is None else _chosen(path, source),
+            _hidden(source) if isinstance(source, Rows) and _deficient(solution, source) else "",
         ),
         mode=source.mode,
         bias=source.bias,

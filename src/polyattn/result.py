@@ -116,7 +116,11 @@ class FitResult(Shown):
 
     @property
     def gap(self) -> float:
-        """risk - optimal_risk: what the limit on the number of heads costs."""
+        """risk - optimal_risk: what the limit on the number of heads costs.
+
+        Without a ridge no layer can do better than ``optimal_risk``.  With one, ``optimal_risk``
+        is that of the penalised minimiser, and the gap bounds nothing else.
+        """
         return self.risk - self.optimal_risk
 
     @computed_once

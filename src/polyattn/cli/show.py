@@ -109,7 +109,8 @@ def result_facts(result: FitResult) -> dict[str, object]:
     """The same for people."""
     rank = "not examined" if result.rank is None else f"{result.rank} of {result.n_features}"
     limited = result.outcome.name == "limited_heads"
-    gap = f" (optimum over any number of heads: {result.optimal_risk:.6g})" if limited else ""
+    best = "minimiser with this ridge" if result.ridge > 0 else "optimum"
+    gap = f" ({best} over any number of heads: {result.optimal_risk:.6g})" if limited else ""
     condition = {} if result.condition is None else {"condition": f"{result.condition:.3g}"}
     return {
         "layer": repr(result.layer),

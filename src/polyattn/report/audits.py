@@ -7,6 +7,7 @@ from typing import Any
 from polyattn.auditing import Audit, audit
 from polyattn.auditing.comparing import certify_rows
 from polyattn.auditing.report import BETTER, OPTIMAL
+from polyattn.errors import OutOfRange
 from polyattn.heads import SampleScale
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
@@ -30,7 +31,7 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
         return [heads_section(layer), statement("What is not shown", lines=needs)]
     if data.targets is None:
         needs = ["How good the layer is on these data: the page needs their targets Y."]
-        sections = [heads_section(layer, scale=SampleScale.of(data.rows(layer.bias)))]
+        sections = [heads_section(layer, scale=_scale(layer, data))]
         if isinstance(layer, LinearAttention):
             certificate, why_not = certificate_if_possible(
                 lambda: certify_rows(data.rows(layer.bias))
@@ -38,12 +39,14 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
             needs += [why_not] if why_not else []
             sections = [*(certificate_sections(certificate) if certificate else []), *sections]
         return [*sections, statement("What is not shown", lines=needs)]
-    found = audit(layer, data.batch, _as_given(data), sample_weight=data.weights)
-    return [
-        *audit_page(found, data, layer),
-        heads_section(layer, scale=SampleScale.of(data.rows(layer.bias))),
-        predictions_section(layer, data),
-    ]
+    try:
+        found = audit(layer, data.batch, _as_given(data), sample_weight=data.weights)
+        audited = audit_page(found, data, layer)
+    except OutOfRange as reason:
+        # The layer can still be shown where float64 cannot hold the figures of an audit.
+        audited = [statement("How good is the layer?", str(reason), doubt=True)]
+    heads = heads_section(layer, scale=_scale(layer, data))
+    return [*audited, heads, predictions_section(layer, data)]
 
 
 def audit_page(
@@ -79,6 +82,13 @@ def _figures(found: Audit) -> Section:
     facts["outputs are those of the coefficients"] = bool(found.consistent)
     good = found.consistent and found.outcome in (OPTIMAL, BETTER)
     return statement("How good is the layer?", found.sentence, doubt=not good, facts=facts)
+
+
+def _scale(layer: AttentionLayer, data: GivenData) -> SampleScale | None:
+    """The scale of the data, in which the rank of a linear layer is judged."""
+    if not isinstance(layer, LinearAttention):
+        return None
+    return SampleScale.of(data.rows(layer.bias))
 
 
 def _as_given(data: GivenData) -> Any:

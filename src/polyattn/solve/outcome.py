@@ -54,18 +54,21 @@ class Solution:
 
 
 def describe(
-    solution: Solution, n_features: int, n_rows: int, chosen_by: str | None = None
+    solution: Solution, n_features: int, n_rows: int, chosen: str = "", hidden: str = ""
 ) -> Outcome:
-    """The outcome of a solution; ``chosen_by`` is the rule that chose the ridge, if one did."""
+    """The outcome of a solution.
+
+    chosen : what is to be said of the rule that chose the ridge, if one did
+    hidden : why rounding may hide what the data say, if it does
+    """
     if solution.ridge > 0:
         return Outcome(
             "regularised",
             f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
             + solution.note
             + _caution(solution.condition),
-            f"The ridge was chosen by {chosen_by!r}: see ridge_path for the others."
-            if chosen_by
-            else "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
+            chosen
+            or "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
             "sequences out.",
         )
     if solution.rank is None:
@@ -91,6 +94,14 @@ def describe(
         else "the tokens do not vary in every way that the layer can see (constant, repeated or "
         "discrete coordinates, short sequences)"
     )
+    if hidden and n_rows >= n_features:
+        return Outcome(
+            "minimum_norm",
+            f"A global optimum was found, and in float64 it is not unique: rank {solution.rank} of "
+            f"{n_features} – {hidden}. The minimiser of smallest norm was chosen." + solution.note,
+            "Bring the sequences to a similar size, or leave out the largest; pa.certify says "
+            "whether the data determine the layer.",
+        )
     return Outcome(
         "minimum_norm",
         f"A global optimum was found, but it is not unique: rank {solution.rank} of {n_features} "
