@@ -1,17 +1,21 @@
 """audit: layers of every kind against an optimum that the solvers had no part in."""
 
+import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.exceptions import NotFittedError
 
 import polyattn as pa
 from planted import KINDS, problem, relative_error
 from polyattn.certify import minimiser
 from polyattn.certify.minimiser import excess_risk, minimise
+from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from polyattn.report import make_page
 from polyattn.sequences import MODES
 from polyattn.stats.rows import Rows
 
@@ -498,3 +502,73 @@ def test_sizes_up_to_the_limit_are_minimised(monkeypatch):
     monkeypatch.setattr(minimiser, "MOST_COLUMNS", 5)
     with pytest.raises(pa.errors.InvalidInput):
         minimise(rows)
+
+
+def one_long_sequence(factor):
+    """Noisy data in which the tokens of one sequence, and its target, are far larger."""
+    rng = np.random.default_rng(7)
+    layer = pa.data.random_layer(3, mode="last", random_state=1)
+    X = rng.standard_normal((200, 5, 3))
+    X[0] *= factor
+    clean = layer(X)
+    noise = np.where(np.arange(200)[:, None] > 0, rng.standard_normal(clean.shape), 0.0)
+    return X, clean + noise, layer
+
+
+def test_rounding_that_hides_the_risk_leaves_it_undecided(tmp_path):
+    X, Y, layer = one_long_sequence(1e6)
+    found = pa.audit(layer, X, Y)
+    assert found.gap <= found.rounding
+    assert found.rounding > max(found.risk, found.optimal_risk)
+    assert found.outcome == "undecided"
+    assert "hides whether it is optimal" in found.sentence
+    assert "optimal up to rounding" not in found.sentence
+    page = make_page(found)
+    assert "undecided" in page.sections[0].body
+    assert "doubt" in page.sections[0].body
+    pa.save(layer, tmp_path / "layer.safetensors")
+    np.savez(tmp_path / "data.npz", X=X, Y=Y)
+    files = [str(tmp_path / name) for name in ("layer.safetensors", "data.npz")]
+    shown = CliRunner().invoke(cli, ["audit", *files])
+    assert (
+        shown.exit_code
+        == {"identifiable": 4, "undecided": 4, "not_identifiable": 3}[found.certificate.verdict]
+    )
+    assert "undecided" in shown.output
+    told = CliRunner().invoke(cli, ["audit", *files, "--json"])
+    assert json.loads(told.stdout)["outcome"] == "undecided"
+
+
+def test_directions_too_small_to_be_solved_for_leave_the_risk_undecided():
+    """The best that was found ignores them, so to be as good as that is not to be optimal."""
+    X, Y, _ = one_long_sequence(1e6)
+    Y[0] = 1.0
+    found = pa.audit(pa.fit(X, Y), X, Y)
+    assert found.certificate.identifiable
+    least = pa.audit(pa.fit(X[1:], Y[1:]), X[1:], Y[1:]).risk
+    assert found.optimal_risk > 1.2 * least + found.rounding
+    assert found.outcome == "undecided"
+    assert "that was found" in found.sentence
+
+
+def test_rounding_that_hides_nothing_leaves_the_outcome_decided():
+    """Negative control: the same data with a sequence of ordinary size, and an exact layer."""
+    X, Y, layer = one_long_sequence(1.0)
+    assert pa.audit(layer, X, Y).outcome == "improvable"
+    assert pa.audit(pa.fit(X, Y), X, Y).outcome == "optimal"
+    assert pa.audit(layer, X, layer(X)).outcome == "optimal"
+    long, _, _ = one_long_sequence(1e6)
+    assert pa.audit(layer, long, layer(long)).outcome == "optimal"
+    assert pa.audit(lambda _: Y, X, Y, mode="last").outcome == "better"
+
+
+def test_the_distance_is_said_beside_the_size_of_the_coefficients():
+    X, Y, layer = task()
+    units = 2.0**-15
+    large = pa.audit(pa.fit(X * units, Y, "causal"), X * units, Y)
+    assert large.optimal_norm > 1e12
+    assert large.relative_distance == large.distance / large.optimal_norm < 1e-10
+    assert f"{large.relative_distance:.2g} times its norm" in large.sentence
+    plain = pa.audit(layer, X, Y)
+    assert pa.audit(layer.__call__, X, Y, mode="causal").relative_distance is None
+    assert plain.optimal_norm == pytest.approx(np.linalg.norm(pa.fit(X, Y, "causal").coef))

@@ -414,3 +414,29 @@ def test_repr_and_str():
     certificate = pa.certify(gaussian(90))
     assert repr(certificate).startswith("Certificate(identifiable, domain 'real', rank 18 of 18")
     assert str(certificate) == certificate.sentence
+
+
+UNITS = np.array([1e3, 1e-3, 5e6, 1.0, 1e-5])
+
+
+def test_units_that_hide_lambda_min_are_not_said_to_hide_the_layer():
+    rng = np.random.default_rng(7)
+    plain = [rng.standard_normal((rng.integers(3, 9), 5)) for _ in range(300)]
+    Y = rng.standard_normal((300, 1))
+    X = [tokens * UNITS for tokens in plain]
+    certificate = pa.certify(X)
+    assert (certificate.verdict, certificate.method) == ("identifiable", "gram")
+    assert certificate.lambda_min is None
+    # A fit does find the layer, so the sentence must not deny it.
+    np.testing.assert_allclose(pa.fit(X, Y).predict(X), pa.fit(plain, Y).predict(plain), rtol=1e-9)
+    assert "no fit" not in certificate.sentence
+    assert "may miss" not in certificate.sentence
+    assert "in the units of the data" in certificate.sentence
+    assert "coordinates brought to similar size" in certificate.sentence
+    assert pa.certify(plain).lambda_min > 0.1
+
+
+def test_a_layer_that_only_the_last_bits_determine_may_be_missed():
+    """Negative control: here no change of units helps."""
+    X = 2**50 + np.random.default_rng(0).integers(0, 4, size=(60, 4, 2))
+    assert "a fit in float64 may miss that layer" in pa.certify(X).sentence

@@ -285,7 +285,7 @@ def _bad_files(task):
         "both.npz": ["'lengths'", "'offsets'"],
         "weights.npz": ["sample_weight"],
         "none.npz": ["empty"],
-        ".": ["no file"],
+        ".": ["is a folder"],
     }
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, InvalidType, MissingExtra
+from polyattn.features.pairs import unfold_coef
 from polyattn.report import make_page, write_report
 from polyattn.report.fits import heads_of
 from polyattn.report.given import GivenData, spread
@@ -301,6 +302,7 @@ def test_a_long_search_for_heads_is_left_to_the_layer():
     rng = np.random.default_rng(0)
     found = pa.fit(rng.standard_normal((9, 4, 3)), rng.standard_normal((9, 3)))
     wide = replace(found, coef=rng.standard_normal((16, 136, 16)), n_dims=16)
+    wide = replace(wide, sample=None, statistics=None)
     layer, sentence = heads_of(wide)
     assert "heads" not in vars(wide)
     assert "call result.layer" in sentence
@@ -509,10 +511,17 @@ class TestCommand:
         assert content["bytes"] == (files / "page.html").stat().st_size
         assert content["kind"] == "FitResult"
 
-    def test_weights_are_said_to_be_left_out(self, task, files):
+    def test_weights_are_those_of_the_means(self, task, files):
         X, Y = np.asarray(task.X), np.asarray(task.Y)
         np.savez("weighted.npz", X=X, Y=Y, weights=np.ones(len(X)))
         done = self.run("fit.safetensors", "weighted.npz", "--json")
+        assert done.exit_code == 0, done.output
+        assert "weighted mean ||y" in (files / "report.html").read_text("utf-8")
+
+    def test_weights_are_said_to_be_left_out(self, task, files):
+        X, Y = np.asarray(task.X), np.asarray(task.Y)
+        np.savez("weighted.npz", X=X, Y=Y, weights=np.ones(len(X)))
+        done = self.run("certificate.json", "weighted.npz", "--json")
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)["sections"][-1] == "Notes"
         assert "weights in the data were not used" in (files / "report.html").read_text("utf-8")
@@ -560,3 +569,71 @@ class TestCommand:
         assert done.exit_code == 1
         assert message in done.stderr
         assert done.stdout == ""
+
+
+def test_the_rank_of_the_heads_does_not_depend_on_units(tmp_path):
+    rng = np.random.default_rng(7)
+    units = np.array([1e3, 1e-3, 5e6, 1.0])
+    truth = pa.data.random_layer(4, n_heads=4, mode="last", random_state=3)
+    plain = [rng.standard_normal((rng.integers(3, 9), 4)) for _ in range(200)]
+    X, Y = [tokens * units for tokens in plain], truth(plain)
+    ranks = []
+    for tokens in (plain, X):
+        fitted = without_search(pa.fit(tokens, Y, mode="last"))
+        pa.save(fitted, tmp_path / "fit.safetensors")
+        again = replace(pa.load(tmp_path / "fit.safetensors"), statistics=None)
+        for thing, given in ((fitted, ()), (again, (tokens,)), (fitted.layer, (tokens, Y))):
+            shown = body(make_page(thing, *given), HEADS)
+            ranks.append(re.findall(r"rank (\d+)", shown))
+    assert ranks == [ranks[0]] * len(ranks)
+    assert ranks[0] == [str(np.linalg.matrix_rank(unfolded(pa.fit(plain, Y).coef)))]
+    # Of this one nothing is known of the units: then nothing is said.
+    assert not re.search(r"rank \d", body(make_page(again), HEADS))
+
+
+def unfolded(coef):
+    """The symmetric part of the tensor as a matrix (e d, d d)."""
+    tensor = unfold_coef(coef)
+    return tensor.reshape(len(tensor) * tensor.shape[1], -1)
+
+
+@pytest.mark.parametrize("mode", ["last", "causal"])
+def test_a_weighted_fit_shows_one_mean_error(task, tmp_path, mode):
+    rng = np.random.default_rng(1)
+    X, weights = np.asarray(task.X), rng.uniform(0.0, 2.0, len(task.X))
+    weights[:5] = 0.0
+    Y = rng.standard_normal((len(X), 2) if mode == "last" else (*X.shape[:2], 2))
+    found = without_search(pa.fit(X, Y, mode=mode, sample_weight=weights))
+    found.report(tmp_path / "page.html", X, Y, sample_weight=weights)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    shown = re.findall(r"mean \|\|y − F\(X\)\|\|²[^<]*</td><td>([^<]*)<", text)
+    assert len(shown) == 2
+    assert shown[0] == shown[1]
+    # Without the weights the mean is another, and said to be.
+    plain = body(make_page(found, X, Y), PREDICTIONS)
+    assert "counts once" in plain
+    assert shown[0] not in plain
+    # A layer is audited with the weights, and the page is about the positions that have one.
+    audited = make_page(found.layer, X, Y, weights)
+    assert f"{found.risk:.4g}" in audited.sections[0].body
+    zero = replace(found, statistics=None)
+    few = np.where(np.arange(len(X)) == 3, 1.0, 0.0)
+    assert "Not identifiable" in body(make_page(zero, X, Y, few), CERTIFICATE)
+
+
+def test_weights_that_say_nothing_are_refused(task, result):
+    X = np.asarray(task.X)
+    with pytest.raises(InvalidInput, match="sample_weight was given without X"):
+        make_page(result, sample_weight=np.ones(len(X)))
+    with pytest.raises(InvalidInput, match="zero everywhere"):
+        make_page(result, X, sample_weight=np.zeros(len(X)))
+    with pytest.raises(InvalidInput, match="sample_weight says nothing about a Certificate"):
+        make_page(pa.certify(X), X, sample_weight=np.ones(len(X)))
+
+
+def test_a_sample_of_weighted_data_has_weight(task):
+    X, Y = np.asarray(task.X), np.asarray(task.Y)
+    weights = np.where(np.isin(np.arange(len(X)), (7, 90)), 2.0, 0.0)
+    some, chosen = GivenData.of(X, Y, "last", 3, sample_weight=weights).sample(1)
+    assert list(chosen) == [7]
+    np.testing.assert_array_equal(some.row_weights, [2.0])

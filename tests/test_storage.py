@@ -434,10 +434,10 @@ def test_a_missing_file(tmp_path):
 
 
 def test_a_directory_is_not_a_file(tmp_path):
-    with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+    with pytest.raises(InvalidInput, match=re.escape(str(tmp_path))):
         pa.load(tmp_path)
     (tmp_path / "inside").mkdir()
-    with pytest.raises(OSError, match="inside"):
+    with pytest.raises(InvalidInput, match="inside"):
         pa.save(random_layer(1, 2, 2), tmp_path / "inside")
     assert os.listdir(tmp_path) == ["inside"]
     assert os.listdir(tmp_path / "inside") == []
@@ -560,3 +560,38 @@ def assert_identical(found: Record, expected: Record):
         assert np.ascontiguousarray(found.arrays[name]).tobytes() == (
             np.ascontiguousarray(array).tobytes()
         ), name
+
+
+CERTIFICATE = pa.certify(X)
+
+
+@pytest.mark.parametrize("thing", [random_layer(1, 2, 1), CERTIFICATE], ids=["layer", "JSON"])
+@pytest.mark.parametrize(
+    ("path", "kind", "text"),
+    [
+        (".", InvalidInput, "path '.' is a folder; name a file in it"),
+        (Path(), InvalidInput, "path '.' is a folder; name a file in it"),
+        ("folder/", InvalidInput, "path 'folder' is a folder; name a file in it"),
+        ("link", InvalidInput, "path 'link' is a folder; name a file in it"),
+        ("", InvalidInput, "path must name a file; got ''"),
+        ("a\0b", InvalidInput, "path must name a file"),
+        (None, InvalidType, "path must name a file, as a text or a Path; got None"),
+        (3, InvalidType, "path must name a file, as a text or a Path; got 3"),
+        (b"layer", InvalidType, "path must name a file, as a text or a Path"),
+    ],
+)
+def test_a_path_that_names_no_file_is_refused(tmp_path, monkeypatch, thing, path, kind, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    for call in (lambda: pa.save(thing, path), lambda: pa.load(path), lambda: thing.report(path)):
+        with pytest.raises(kind, match=re.escape(text)):
+            call()
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["folder", "link"]
+
+
+def test_a_folder_is_refused_before_heads_are_looked_for(tmp_path):
+    result = pa.fit(X, Y)
+    with pytest.raises(InvalidInput, match="is a folder"):
+        pa.save(result, tmp_path)
+    assert "heads" not in vars(result)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from polyattn.errors import InvalidInput
+from polyattn.paths import file_to_write
 
 try:
     import fcntl
@@ -31,7 +32,7 @@ except ImportError:  # Windows: nothing is locked, and leftovers stay
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Let ``write`` fill a new file that takes its place complete, or not at all."""
-    target = _target(path)
+    target = _target(file_to_write(path))
     _require_place(target)
     _remove_leftovers(target)
     with _temporary(target) as (handle, temporary):
@@ -50,18 +51,14 @@ def require_writable(path: str | os.PathLike[str], name: str = "path") -> Path:
     Makes a temporary file where ``write_atomically`` would, and removes it: folders that are
     missing, closed, read-only or full, and names that are too long, are found for certain.
     """
-    target = _target(path)
-    if target.is_dir():
-        raise InvalidInput(
-            f"{name} {str(path)!r} is a folder; name a file in it, such as "
-            f"{str(Path(path) / 'report.html')!r}."
-        )
+    given = file_to_write(path, name)
+    target = _target(given)
     folder = target.parent
     if not folder.is_dir():
         raise InvalidInput(f"the folder {str(folder)!r} of {name} does not exist; make it first.")
     _require_place(target)
     require_writable_folder(folder, name, target.name)
-    return Path(path)
+    return given
 
 
 def require_writable_folder(folder: Path, name: str = "path", file: str = "file") -> None:
@@ -76,9 +73,9 @@ def require_writable_folder(folder: Path, name: str = "path", file: str = "file"
         ) from None
 
 
-def _target(path: str | os.PathLike[str]) -> Path:
+def _target(path: Path) -> Path:
     """The file that is meant: behind a symbolic link, the one that it leads to."""
-    target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     return target
@@ -88,7 +85,7 @@ def _require_place(target: Path) -> None:
     """A folder that is there, and nothing in the place of the file that is none."""
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist; make it first.")
-    if target.exists() and not (target.is_file() or target.is_dir()):
+    if target.exists() and not target.is_file():
         raise InvalidInput(f"{str(target)!r} is no ordinary file; name one to be written.")
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from polyattn.atomic_files import write_atomically
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, OutOfRange
 from polyattn.fields import any_object, entries, text
+from polyattn.paths import file_to_read
 from polyattn.quoting import shown
 from polyattn.strict_json import parse_json
 
@@ -62,9 +63,7 @@ def read_record(path: str | os.PathLike[str], kind: str | None = None) -> Record
     """Read and check a file; ``kind`` is what must be in it, if that is known."""
     from safetensors import SafetensorError, safe_open
 
-    source = Path(path)
-    if not source.is_file():
-        raise FileNotFoundError(f"there is no file {str(source)!r}.")
+    source = file_to_read(path)
     try:
         with safe_open(source, framework="numpy") as file:
             header = file.metadata() or {}

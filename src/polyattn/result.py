@@ -137,11 +137,11 @@ class FitResult(Shown):
             return self.known_heads
         left_open = self.rank is not None and self.rank < self.n_features
         if left_open and self.coef.size > SEARCHED_COEFFICIENTS:
-            return factor(self.coef, self._data_scale)
-        return compress(self.coef, self.head_tolerance, self.random_state, self._data_scale)
+            return factor(self.coef, self.data_scale)
+        return compress(self.coef, self.head_tolerance, self.random_state, self.data_scale)
 
     @property
-    def _data_scale(self) -> DataScale | None:
+    def data_scale(self) -> DataScale | None:
         """What is known of the data: a sample of the rows, or else their sums."""
         if self.sample is None and self.statistics is not None:
             return GramScale.of(self.statistics)

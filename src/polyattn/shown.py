@@ -22,7 +22,14 @@ class Carded:
 class Shown(Carded):
     """A thing with a page of its own, which data make fuller."""
 
-    def report(self, path: str | os.PathLike[str], X: Any = None, Y: Any = None) -> None:
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        X: Any = None,
+        Y: Any = None,
+        *,
+        sample_weight: Any = None,
+    ) -> None:
         """Write one self-contained HTML page that shows this.
 
         Parameters
@@ -32,8 +39,11 @@ class Shown(Carded):
             With them the page shows the certificate of what keeps no data, and bounds per input.
         Y : their targets, if they are known
             With them the page shows predictions beside them.
+        sample_weight : array (N,), one weight per sequence
+            With those of a weighted fit the page shows the error that the fit made least.
         """
-        import_module("polyattn.report").write_report(self, path, X, Y)
+        write_report = import_module("polyattn.report").write_report
+        write_report(self, path, X, Y, sample_weight=sample_weight)
 
 
 class ShownProgram(Carded):

@@ -11,6 +11,7 @@ from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files import read_record, rebuild, write_record
 from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.paths import file_to_read, file_to_write
 from polyattn.programs import Compiled
 from polyattn.result import FitResult
 from polyattn.softmax import LearnedSoftmax
@@ -34,6 +35,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     a JSON document, everything else safetensors.  A fit takes its statistics along, so it can be
     continued after loading.
     """
+    file_to_write(path)  # before heads are looked for
     if isinstance(obj, Certificate):
         save_certificate(obj, path)
         return
@@ -45,20 +47,19 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Any:
     """Read what ``save`` wrote: the same kind of object, checked against its digest."""
-    if _is_json(Path(path)):
-        return load_certificate(path)
-    record = read_record(path)
+    source = file_to_read(path)
+    if _is_json(source):
+        return load_certificate(source)
+    record = read_record(source)
     if record.kind not in KINDS:
         raise FileFormatError(
-            f"{str(path)!r} holds a {record.kind!r}, which this release does not know."
+            f"{str(source)!r} holds a {record.kind!r}, which this release does not know."
         )
-    return rebuild(KINDS[record.kind], record, path)
+    return rebuild(KINDS[record.kind], record, source)
 
 
 def _is_json(path: Path) -> bool:
     """Whether a file begins like a JSON object; safetensors begin with a number of 8 bytes."""
-    if not path.is_file():
-        return False
     with path.open("rb") as file:
         start = file.read(8)
     return start.lstrip().startswith(b"{") and b"\0" not in start

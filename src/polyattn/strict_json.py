@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 from math import isinf
-from pathlib import Path
 from typing import Any
 
 from polyattn.errors import FileFormatError, InvalidInput
+from polyattn.paths import file_to_read
 from polyattn.quoting import shown
 
 # Nothing that polyattn writes comes near these.
@@ -37,9 +37,7 @@ def parse_json(text: str) -> Any:
 
 def read_text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
     """The text of a file in UTF-8 that is not too large, or an error that names the file."""
-    source = Path(path)
-    if not source.is_file():
-        raise FileNotFoundError(f"there is no file {str(source)!r}.")
+    source = file_to_read(path)
     size = source.stat().st_size
     if size > most_bytes:
         raise FileFormatError(

@@ -27,6 +27,9 @@ from polyattn.targets import Targets
 # Tokens that are given to the layer together.
 CHUNK_TOKENS = 1 << 16
 
+# Rounding beyond this share of a risk hides whether that is the least.
+MOST_HIDDEN = 0.01
+
 
 def audit(
     layer: Any,
@@ -71,15 +74,19 @@ def audit(
     )
     if rows.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
-    return _compare(subject, _measure(subject, rows), minimise(rows), _certify(rows, where))
+    return _compare(subject, _measure(subject, rows), minimise(rows), certify_rows(rows, where))
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """The risk of the outputs, and what rounding may have done to it."""
+    """The risk of the outputs, what rounding may have done to it, and which part is no rounding.
+
+    ``visible``: the part from rows that miss their targets by more than their own rounding.
+    """
 
     risk: float
     rounding: float
+    visible: float
 
 
 # Outputs far larger than the targets overflow to infinity, which is refused at the end.
@@ -87,7 +94,8 @@ class _Measured:
 def _measure(subject: Subject, rows: Rows) -> _Measured:
     """The risk of the layer's own outputs, one pass in pieces."""
     target = rows.target_exponent or 0
-    squared, sizes = 0.0, 0.0
+    squared, sizes, visible = 0.0, 0.0, 0.0
+    unit = rounding_unit(rows.n_features + int(rows.batch.lengths.max()), rows.n_rows)
     for first, stop in ranges_of_rows(rows.batch.offsets, CHUNK_TOKENS):
         part = rows.part(first, stop)
         outputs = _scaled_columns(subject.rows_of_outputs(part), target)
@@ -95,13 +103,20 @@ def _measure(subject: Subject, rows: Rows) -> _Measured:
         size = np.abs(outputs) if unsigned is None else _scaled_columns(unsigned, target)
         wanted = part.scaled_targets(0, part.n_rows)
         weights = 1.0 if part.row_weights is None else part.row_weights
-        squared += float(np.sum(weights * (wanted - outputs) ** 2))
-        sizes += float(np.sum(weights * (np.abs(wanted) + size) ** 2))
+        missed = weights * np.sum((wanted - outputs) ** 2, axis=0)
+        whole = weights * np.sum((np.abs(wanted) + size) ** 2, axis=0)
+        squared += float(np.sum(missed))
+        sizes += float(np.sum(whole))
+        # Half of the digits of a row are more than rounding in it can move.
+        visible += float(np.sum(missed[missed > unit * whole]))
     risk = squared / rows.total_weight
-    unit = rounding_unit(rows.n_features + int(rows.batch.lengths.max()), rows.n_rows)
     doubt = unit * float(np.sqrt(sizes / rows.total_weight))
     rounding = (2.0 * float(np.sqrt(risk)) + doubt) * doubt
-    return _Measured(as_risk(risk, target), as_doubt(rounding, target))
+    return _Measured(
+        as_risk(risk, target),
+        as_doubt(rounding, target),
+        as_doubt(visible / rows.total_weight, target),
+    )
 
 
 def _scaled_columns(outputs: NDArray, target_exponent: int) -> NDArray[np.float64]:
@@ -109,8 +124,9 @@ def _scaled_columns(outputs: NDArray, target_exponent: int) -> NDArray[np.float6
     return np.ldexp(outputs.T.astype(np.float64), -target_exponent)
 
 
-def _certify(rows: Rows, domain: Domain) -> Certificate:
-    """Of the same positions with the same weights."""
+def certify_rows(rows: Rows, domain: str | Domain = "real") -> Certificate:
+    """The certificate of these positions with these weights."""
+    domain = as_domain(domain)
     weights = rows.sequence_weights
     if weights is None:
         return certify(rows.batch, rows.mode, domain, bias=rows.bias)
@@ -130,10 +146,11 @@ def _compare(
     gap = measured.risk - best.risk
     if -rounding <= gap < 0.0:
         gap = 0.0
-    distance, doubt = None, 0.0
+    distance, norm_of_best, doubt = None, None, 0.0
     smallest = _safe_lambda_min(certificate)
     if subject.coef is not None:
         distance = float(norm((subject.coef - best.coef).ravel()))
+        norm_of_best = float(norm(best.coef.ravel()))
         doubt = _distance_rounding(subject.coef, best, certificate, smallest)
     implied = None
     if gap >= 0.0 or distance is not None:
@@ -144,8 +161,24 @@ def _compare(
         gap >= 0.0 and implied is not None and distance <= implied.distance + doubt
     )
     return Audit(
-        measured.risk, best.risk, gap, rounding, distance, implied, consistent, certificate
-    )
+        measured.risk, best.risk, gap, rounding, distance, implied, consistent, certificate,
+        hidden=_is_hidden(measured, best, rounding, certificate),
+        optimal_norm=norm_of_best,
+    )  # fmt: skip
+
+
+def _is_hidden(
+    measured: _Measured, best: Minimiser, rounding: float, certificate: Certificate
+) -> bool:
+    """Whether a risk that is more than rounding may be above the least by as much as it is.
+
+    Either by rounding, or since directions that a proof sees are too small to be solved for.
+    """
+    if measured.visible == 0.0:
+        return False
+    full = certificate.verdict_on_real_inputs == IDENTIFIABLE
+    unsolved = full and best.rank < certificate.n_features
+    return unsolved or rounding > MOST_HIDDEN * measured.visible
 
 
 def _safe_lambda_min(certificate: Certificate) -> float:

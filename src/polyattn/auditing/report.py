@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from polyattn.certify import Certificate
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.sequences import Sequences
 from polyattn.shown import Shown
+
+# Outcomes of an audit, beside UNDECIDED.
+OPTIMAL, IMPROVABLE, BETTER = "optimal", "improvable", "better"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,12 @@ class Audit(Shown):
         not those of the coefficients, and one of the two is wrong.
     certificate : Certificate
         Whether the data determine the layer.
+    hidden : bool
+        Whether some positions are missed by more than their own rounding, and yet ``rounding``
+        exceeds a hundredth of that risk, or the optimum was found without directions that the
+        certificate proves to be there.  Then gaps within ``rounding`` say nothing.
+    optimal_norm : float | None
+        Frobenius norm of the optimum's folded coefficients; None for a black box.
     """
 
     risk: float
@@ -68,12 +77,34 @@ class Audit(Shown):
     implied: Implied | None
     consistent: bool
     certificate: Certificate = field(repr=False)
+    hidden: bool = False
+    optimal_norm: float | None = None
+
+    @property
+    def outcome(self) -> str:
+        """What was found: "optimal" up to rounding, "improvable", "better" or "undecided".
+
+        "better": a black box that fits better than any linear attention layer can.
+        """
+        if self.implied is None:
+            return BETTER
+        if self.gap > self.rounding:
+            return IMPROVABLE
+        return UNDECIDED if self.hidden else OPTIMAL
+
+    @property
+    def relative_distance(self) -> float | None:
+        """``distance`` as a share of ``optimal_norm``; None where one is unknown or that is 0."""
+        if self.distance is None or not self.optimal_norm:
+            return None
+        return self.distance / self.optimal_norm
 
     @property
     def sentence(self) -> str:
         """What was found, in words."""
+        found = " that was found" if self.outcome == UNDECIDED else ""
         text = (
-            f"The layer has risk {self.risk:.4g}; the best linear attention layer has "
+            f"The layer has risk {self.risk:.4g}; the best linear attention layer{found} has "
             f"{self.optimal_risk:.4g} on these data. {self._gap_in_words()} "
             f"{self._distance_in_words()}"
         )
@@ -88,9 +119,15 @@ class Audit(Shown):
         return self.sentence
 
     def _gap_in_words(self) -> str:
-        if self.implied is None:
+        outcome = self.outcome
+        if outcome == BETTER:
             return "It is a black box that fits better than any linear attention layer can."
-        if self.gap <= self.rounding:
+        if outcome == UNDECIDED:
+            return (
+                "Rounding hides whether it is optimal: float64 does not resolve all that these "
+                "data say; sequences and coordinates of similar size can help."
+            )
+        if outcome == OPTIMAL:
             return f"It is optimal up to rounding ({self.rounding:.1e})."
         if self.optimal_risk <= self.rounding:
             return f"It could be better by {self.gap:.4g}."
@@ -106,7 +143,12 @@ class Audit(Shown):
         if self.distance is None:
             return f"Its coefficients are unknown; {determined.split(',')[0]}."
         limit = "" if self.implied is None else self._limit_in_words(self.implied.distance)
-        return f"Its coefficients are {self.distance:.4g} from the optimum{limit}; {determined}."
+        away = f"{self.distance:.4g} from the optimum{limit}{self._share_in_words()}"
+        return f"Its coefficients are {away}; {determined}."
+
+    def _share_in_words(self) -> str:
+        share = self.relative_distance
+        return f", {share:.2g} times its norm" if share else ""
 
     def _limit_in_words(self, limit: float) -> str:
         return f" (at most {limit:.4g} by the certificate)" if np.isfinite(limit) else ""

@@ -63,15 +63,33 @@ def _figures(certificate: Certificate) -> str:
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
     found = certificate.verdict == IDENTIFIABLE
     if found and certificate.lambda_min is None and certificate.lambda_max is not None:
-        spectrum += (
-            "; lambda_min is positive, but below what float64 resolves beside it: no fit in "
-        )
-        spectrum += "float64 will find that layer"
+        spectrum += _unresolved(certificate)
     proved = found or certificate.method == "exact"
     kind = "rank" if proved else "numerical rank"
     return (
         f"The features of {certificate.n_rows} predicted positions have {kind} {rank} of {of}"
         f"{spectrum}."
+    )
+
+
+def _unresolved(certificate: Certificate) -> str:
+    """What it means that lambda_min is positive and not stated.
+
+    A proof from the Gram matrix resolves the equilibrated features, as fits do; then only the
+    units hide it.  Of other proofs it is open whether any scaling helps.
+    """
+    about = (
+        "; lambda_min is positive, but below what float64 resolves beside it in the units of the "
+        "data"
+    )
+    if certificate.method == "gram":
+        return (
+            f"{about}: after scaling the features stand clear of rounding, and coordinates "
+            "brought to similar size can show it"
+        )
+    return (
+        f"{about}: a fit in float64 may miss that layer, unless coordinates brought to similar "
+        "size show it"
     )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import FileFormatError
+from polyattn.paths import file_to_read
 from polyattn.quoting import shown
 
 # How a .npz begins (it is a zip archive), and a .npy.
@@ -64,8 +65,7 @@ class Header:
 
 def read_arrays(path: Path) -> NDArray | dict[str, NDArray]:
     """The array of a .npy, mapped and not read; or those of a .npz by their names."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}.")
+    path = file_to_read(path, "the data file")
     if path.suffix not in (".npy", ".npz"):
         raise FileFormatError(f"data are read from .npz and .npy files; got {str(path)!r}.")
     try:

@@ -36,9 +36,9 @@ def report(
     """Write a page about MODEL, a file that polyattn wrote, and DATA.
 
     MODEL is a layer, a fit result, a learned softmax layer, statistics, a certificate (.json), or
-    a compiled program.  DATA is a .npz with X and perhaps Y as for polyattn fit; with them the
-    page shows bounds, predictions and the certificate of what keeps no data.  Of a program the
-    page shows a run to click through.
+    a compiled program.  DATA is a .npz with X and perhaps Y and weights as for polyattn fit; with
+    them the page shows bounds, predictions and the certificate of what keeps no data.  Of a
+    program the page shows a run to click through.
 
     The page is one file that asks for nothing from anywhere.
     """
@@ -54,20 +54,21 @@ def report(
         _refuse(f"{str(model)!r} holds no program", machine=machine, input=word)
         if data is None:
             _refuse("there are no DATA", targets=targets)
-        given = () if data is None else _data(loaded, read_data(data, targets))
+        given = {} if data is None else _data(loaded, read_data(data, targets))
         with passes("writing the page"):
-            page = write_report(loaded, output, *given)
+            page = write_report(loaded, output, **given)
     emit(_content(loaded, page, output), [f"{page.title}: {output}", *_titles(page)], as_json)
 
 
-def _data(loaded: Any, read: DataFile) -> tuple[Any, Any, list[str]]:
-    """X, Y where there is one and the model predicts something, and what was left out."""
+def _data(loaded: Any, read: DataFile) -> dict[str, Any]:
+    """X; targets and weights where the model predicts something; and what was left out."""
     about = loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
     predicts = hasattr(about, "predict") or callable(about)
-    has_targets = predicts and "Y" in read.arrays
-    weights = "The weights in the data were not used: every sequence counts once on this page."
-    notes = [] if read.weights is None else [weights]
-    return read.sequences(), read.targets(about.mode) if has_targets else None, notes
+    if not predicts:
+        unused = "The weights in the data were not used: every sequence counts once on this page."
+        return {"X": read.sequences(), "notes": [] if read.weights is None else [unused]}
+    targets = read.targets(about.mode) if "Y" in read.arrays else None
+    return {"X": read.sequences(), "Y": targets, "sample_weight": read.weights}
 
 
 def _refuse(because: str, **options: object) -> None:

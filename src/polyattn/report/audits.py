@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.auditing import Audit, audit
+from polyattn.auditing.comparing import certify_rows
+from polyattn.auditing.report import BETTER, OPTIMAL
 from polyattn.errors import OutOfRange
+from polyattn.heads import SampleScale
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
@@ -28,19 +31,22 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
         return [heads_section(layer), statement("What is not shown", lines=needs)]
     if data.targets is None:
         needs = ["How good the layer is on these data: the page needs their targets Y."]
-        sections = [heads_section(layer)]
+        sections = [heads_section(layer, scale=_scale(layer, data))]
         if isinstance(layer, LinearAttention):
-            own = {"mode": layer.mode, "bias": layer.bias}
-            certificate, why_not = certificate_if_possible(data.batch, **own)
+            certificate, why_not = certificate_if_possible(
+                lambda: certify_rows(data.rows(layer.bias))
+            )
             needs += [why_not] if why_not else []
             sections = [*(certificate_sections(certificate) if certificate else []), *sections]
         return [*sections, statement("What is not shown", lines=needs)]
     try:
-        audited = audit_page(audit(layer, data.batch, _as_given(data)), data, layer)
+        found = audit(layer, data.batch, _as_given(data), sample_weight=data.weights)
+        audited = audit_page(found, data, layer)
     except OutOfRange as reason:
         # The layer can still be shown where float64 cannot hold the figures of an audit.
         audited = [statement("How good is the layer?", str(reason), doubt=True)]
-    return [*audited, heads_section(layer), predictions_section(layer, data)]
+    heads = heads_section(layer, scale=_scale(layer, data))
+    return [*audited, heads, predictions_section(layer, data)]
 
 
 def audit_page(
@@ -63,17 +69,26 @@ def audit_page(
 
 def _figures(found: Audit) -> Section:
     facts: dict[str, Any] = {
+        "outcome": found.outcome,
         "risk of the layer": found.risk,
         "least risk of linear attention": found.optimal_risk,
         "gap": found.gap,
         "rounding in the gap, at most": found.rounding,
         "distance of coefficients to the optimum": found.distance,
+        "that distance beside the norm of the optimum": found.relative_distance,
     }
     if found.implied is not None:
         facts["distance, at most, by the certificate"] = found.implied.distance
     facts["outputs are those of the coefficients"] = bool(found.consistent)
-    good = found.consistent and found.gap <= found.rounding
+    good = found.consistent and found.outcome in (OPTIMAL, BETTER)
     return statement("How good is the layer?", found.sentence, doubt=not good, facts=facts)
+
+
+def _scale(layer: AttentionLayer, data: GivenData) -> SampleScale | None:
+    """The scale of the data, in which the rank of a linear layer is judged."""
+    if not isinstance(layer, LinearAttention):
+        return None
+    return SampleScale.of(data.rows(layer.bias))
 
 
 def _as_given(data: GivenData) -> Any:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate
+from polyattn.certify.finding import UNDECIDED
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs.certificates.certificate import SATURATED, ProgramCertificate
@@ -77,7 +78,7 @@ def _audit(found: Audit) -> dict[str, Any]:
     facts = {"risk": found.risk, "least risk": found.optimal_risk, "gap": found.gap}
     return {
         "sentence": found.sentence,
-        "doubt": not found.consistent,
+        "doubt": not found.consistent or found.outcome == UNDECIDED,
         "facts": facts | {"distance": found.distance},
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from markupsafe import Markup
@@ -16,7 +17,6 @@ from polyattn.report.given import GivenData
 from polyattn.report.page import Section, fill
 from polyattn.report.spectra import MOST_FEATURES, draw_spectrum, spectrum_of
 from polyattn.report.statement import count, plot, statement
-from polyattn.sequences import SequenceBatch
 
 TITLE = "Do the data determine the layer?"
 WITNESS_TITLE = "Two layers that the data cannot tell apart"
@@ -63,12 +63,10 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
     return [verdict, _witness(certificate)]
 
 
-def certificate_if_possible(
-    X: SequenceBatch | None = None, **options: Any
-) -> tuple[Certificate | None, str]:
+def certificate_if_possible(make: Callable[[], Certificate]) -> tuple[Certificate | None, str]:
     """The certificate, or None and the reason why there is none: tokens can be too wide for one."""
     try:
-        return certify(X, **options), ""
+        return make(), ""
     except InvalidInput as error:
         return None, f"There is no certificate: {error}"
 

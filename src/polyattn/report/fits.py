@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.certify import Certificate
+from polyattn.auditing.comparing import certify_rows
+from polyattn.certify import Certificate, certify
 from polyattn.certify.finding import UNDECIDED
-from polyattn.heads import factor
+from polyattn.heads import SampleScale, factor
 from polyattn.heads.bounds import least_heads
 from polyattn.heads.compression import Target
 from polyattn.model import LinearAttention
@@ -47,7 +48,7 @@ def fit_page(
         sections.append(_ridge(result))
     if certificate is not None:
         sections += certificate_sections(certificate, about)
-    sections.append(_heads(result))
+    sections.append(_heads(result, data))
     if data is not None and data.targets is not None:
         sections.append(predictions_section(result.predict, data))
     if certificate is not None and data is not None:
@@ -69,7 +70,7 @@ def certificate_of(
     if sums is not None:
         others = data is None or len(data.batch) != sums.n_sequences or data.n_rows != sums.n_rows
         if others or full:
-            found, why_not = certificate_if_possible(statistics=sums)
+            found, why_not = certificate_if_possible(lambda: certify(statistics=sums))
             if others or (found is not None and found.verdict != UNDECIDED):
                 about = f"The certificate is about {TRAINING}, by their sums."
                 return found, why_not or about, TRAINING
@@ -78,7 +79,7 @@ def certificate_of(
             "Whether the data determine the layer: this fit kept no sums, so the page needs the "
             "training sequences X."
         ), TRAINING  # fmt: skip
-    found, why_not = certificate_if_possible(data.batch, mode=result.mode, bias=result.bias)
+    found, why_not = certificate_if_possible(lambda: certify_rows(data.rows(result.bias)))
     about = f"The certificate is about {GIVEN}, which may or may not be those of the training."
     if not full and result.rank is not None:
         about += f" In training the rank was {result.rank:,} of {result.n_features:,}."
@@ -100,7 +101,7 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
         )
     if known or _is_quick(result):
         return result.layer, result.heads.sentence
-    found = factor(result.coef)
+    found = factor(result.coef, result.data_scale)
     why = (
         "Fewer were not looked for, since the coefficients do not look like those of few heads "
         "and the search would take long: call result.layer, which makes it, and write the page "
@@ -113,7 +114,7 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
 def _is_quick(result: FitResult) -> bool:
     if result.coef.size <= QUICK_COEFFICIENTS:
         return True
-    target = Target.of(result.coef)
+    target = Target.on(result.coef, result.data_scale)
     rng = np.random.default_rng(result.random_state)
     n_outputs, _, width = result.coef.shape
     return target.is_zero or least_heads(target.tensor, result.head_tolerance, rng) < min(
@@ -121,9 +122,14 @@ def _is_quick(result: FitResult) -> bool:
     )
 
 
-def _heads(result: FitResult) -> Section:
+def _heads(result: FitResult, data: GivenData | None) -> Section:
     layer, sentence = heads_of(result)
-    return statement("Heads", sentence) if layer is None else heads_section(layer, sentence)
+    if layer is None:
+        return statement("Heads", sentence)
+    scale = result.data_scale
+    if scale is None and data is not None:
+        scale = SampleScale.of(data.rows(result.bias))
+    return heads_section(layer, sentence, scale=scale)
 
 
 def _outcome(result: FitResult) -> Section:
@@ -132,7 +138,7 @@ def _outcome(result: FitResult) -> Section:
         "tokens and outputs": f"{count(result.n_dims, 'coordinate')} to "
         f"{count(len(result.coef), 'output')}, mode {result.mode}"
         + (", with a constant" if result.bias else ""),
-        "risk on the training data, mean ||y − F(X)||²": result.risk,
+        "risk on the training data, mean ||y − F(X)||² with the weights of the fit": result.risk,
     }
     if result.gap > 0:
         facts["least risk with any number of heads"] = result.optimal_risk

@@ -7,20 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
-from polyattn.targets import Targets, as_targets
+from polyattn.stats.rows import Rows
+from polyattn.targets import Targets, as_targets, as_weights
 
 
 @dataclass(frozen=True, eq=False)
 class GivenData:
-    """Sequences, the positions that are predicted, and their targets (rows, e) if known."""
+    """Sequences, the positions that are predicted, and their targets (rows, e) if known.
+
+    ``weights``: one per sequence; without them every predicted position counts once.
+    """
 
     batch: SequenceBatch
     mode: str
     targets: NDArray | None = None
+    weights: NDArray | None = None
 
     @classmethod
     def of(
@@ -30,37 +35,58 @@ class GivenData:
         mode: str,
         n_dims: int,
         n_outputs: int | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> GivenData | None:
         """What was given, checked; None without sequences."""
         if X is None:
-            if Y is not None:
-                raise InvalidInput("Y was given without X; give the sequences of the targets too.")
+            for name, given in (("Y", Y), ("sample_weight", sample_weight)):
+                if given is not None:
+                    raise InvalidInput(f"{name} was given without X; give its sequences too.")
             return None
         batch = as_batch(X, n_dims=n_dims)
         targets = None if Y is None else as_targets(Y, batch, mode, n_outputs)
-        return cls(batch, mode, targets)
+        weights = as_weights(sample_weight, batch)
+        if weights is not None and not np.any(weights):
+            raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
+        return cls(batch, mode, targets, weights)
 
     @property
     def n_rows(self) -> int:
         """How many positions are predicted."""
         return self.batch.n_rows(self.mode)
 
+    @property
+    def row_weights(self) -> NDArray | None:
+        """The weights of all predicted positions."""
+        if self.weights is None or self.mode == "last":
+            return self.weights
+        return np.repeat(self.weights, self.batch.lengths)
+
+    def rows(self, bias: bool) -> Rows:
+        """The inputs with their weights, for layers with or without a constant."""
+        return Rows.build(self.batch, None, self.mode, bias, self.weights)
+
     def sample(self, most_rows: int) -> tuple[GivenData, NDArray[np.intp]]:
-        """Evenly spaced sequences of up to so many rows (at least one), and which they are."""
+        """Evenly spaced sequences of up to so many rows (at least one), and which they are.
+
+        Where there are weights, of those of positive weight.
+        """
         n_sequences = len(self.batch)
-        wanted = max(1, min(n_sequences, most_rows * n_sequences // self.n_rows))
-        chosen = np.arange(wanted) * n_sequences // wanted
+        counted = np.arange(n_sequences) if self.weights is None else np.flatnonzero(self.weights)
+        wanted = max(1, min(len(counted), most_rows * n_sequences // self.n_rows))
+        chosen = counted[np.arange(wanted) * len(counted) // wanted]
         if wanted == n_sequences:
             return self, chosen
         parts = [self.batch[int(i)] for i in chosen]
         batch = SequenceBatch.from_sequences(parts)
+        weights = None if self.weights is None else self.weights[chosen]
         if self.targets is None:
-            return GivenData(batch, self.mode), chosen
+            return GivenData(batch, self.mode, None, weights), chosen
         if self.mode == "last":
-            return GivenData(batch, self.mode, self.targets[chosen]), chosen
+            return GivenData(batch, self.mode, self.targets[chosen], weights), chosen
         offsets = self.batch.offsets
         targets = np.concatenate([self.targets[offsets[i] : offsets[i + 1]] for i in chosen])
-        return GivenData(batch, self.mode, targets), chosen
+        return GivenData(batch, self.mode, targets, weights), chosen
 
     def places(self, chosen: NDArray[np.intp]) -> list[str]:
         """The rows of a sample in words: the sequence, and the token where each has several."""

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.pairs import unfold_coef
+from polyattn.heads import DataScale
+from polyattn.heads.compression import Target
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
@@ -34,11 +36,16 @@ MOST_UNFOLDED = 1200
 POSITIVE, NEGATIVE = (217, 105, 43), (70, 120, 214)
 
 
-def heads_section(layer: AttentionLayer, sentence: str = "", errors: Sequence[str] = ()) -> Section:
+def heads_section(
+    layer: AttentionLayer,
+    sentence: str = "",
+    errors: Sequence[str] = (),
+    scale: DataScale | None = None,
+) -> Section:
     """The heads of a layer, largest first.
 
     ``sentence`` says how they were found, ``errors`` (one for each head of the layer) how well
-    each is known.
+    each is known.  ``scale``: that of the data, without which the rank of the layer is left out.
     """
     sizes = head_sizes(layer)
     order = np.argsort(-sizes, kind="stable")
@@ -46,7 +53,7 @@ def heads_section(layer: AttentionLayer, sentence: str = "", errors: Sequence[st
     attn, value = _comparable(layer)
     pictures: list[Markup] = []
     if isinstance(layer, LinearAttention):
-        pictures += _singular_values(layer, sizes[order])
+        pictures += _singular_values(layer, sizes[order], scale)
     if max(attn.shape[1], value.shape[2]) <= MOST_CELLS:
         # One scale for all heads; attn and value of softmax heads have nothing in common.
         of_attn, of_value = (float(np.abs(each[shown]).max()) for each in (attn, value))
@@ -113,24 +120,39 @@ def _comparable(layer: AttentionLayer) -> tuple[NDArray[np.float64], NDArray[np.
     return layer.attn * factor.reshape(shape), layer.value / factor.reshape(shape)
 
 
-def _singular_values(layer: LinearAttention, sizes: NDArray) -> list[Markup]:
+def _singular_values(
+    layer: LinearAttention, sizes: NDArray, scale: DataScale | None
+) -> list[Markup]:
     """What the heads weigh, beside the singular values of the tensor that data determine."""
     width, n_outputs = layer.attn.shape[1], layer.n_outputs
     if width * min(width, n_outputs) > MOST_UNFOLDED or not np.any(layer.coef):
         return []
-    tensor = unfold_coef(layer.coef)
-    matrix = tensor.reshape(n_outputs * width, width * width)
-    sigma = np.linalg.svd(matrix, compute_uv=False)
-    rank = int(np.count_nonzero(sigma > 1e-10 * sigma[0]))
+    sigma = _unfolded_values(unfold_coef(layer.coef))
+    rank = None if scale is None else _rank(layer, scale)
+    beside = "" if rank is None else f" (rank {rank:,})"
     caption = (
         f"Data determine the symmetric part of the layer's tensor. By itself it has rank {rank:,}, "
         f"which would take as many heads; the part that data cannot see was chosen so that "
         f"{count(layer.n_heads, 'head')} compute it."
-        if layer.n_heads < rank
+        if rank is not None and layer.n_heads < rank
         else f"The singular values of the symmetric part of the layer's tensor, which is all that "
-        f"data determine (rank {rank:,}), and the sizes of the heads."
+        f"data determine{beside}, and the sizes of the heads."
     )
+    if rank is not None:
+        caption += " The rank is that in units in which coordinates and outputs are of size one."
     return [plot(_draw_sizes(sigma, sizes), "Singular values and sizes of heads", caption)]
+
+
+def _rank(layer: LinearAttention, scale: DataScale) -> int:
+    """The rank of the symmetric part of the tensor, the same in whatever units tokens come."""
+    sigma = _unfolded_values(Target.on(layer.coef, scale).tensor)
+    return int(np.count_nonzero(sigma > 1e-10 * sigma[0]))
+
+
+def _unfolded_values(tensor: NDArray) -> NDArray[np.float64]:
+    """Singular values of a tensor (e, d, d, d) as a matrix (e d, d d), largest first."""
+    matrix = tensor.reshape(len(tensor) * tensor.shape[1], -1)
+    return np.asarray(np.linalg.svd(matrix, compute_uv=False), dtype=np.float64)
 
 
 def _draw_sizes(sigma: NDArray, sizes: NDArray) -> Figure:

@@ -21,6 +21,8 @@ TITLE = "Predicted against true"
 # The error is measured on so many predicted positions at most, and so many outputs are drawn.
 MOST_ROWS, MOST_POINTS = 20_000, 600
 
+UNWEIGHTED = "Every predicted position counts once here; sample_weight makes these means weighted."
+
 
 def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Section:
     """Outputs beside targets for evenly spaced sequences of the data given."""
@@ -28,7 +30,8 @@ def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Sect
     assert some.targets is not None  # noqa: S101 - the caller has looked
     true = np.asarray(some.targets, dtype=np.float64)
     predicted = rows_of(function, some.batch)
-    error, power = _mean_square(predicted - true), _mean_square(true)
+    weights = some.row_weights
+    error, power = _mean_square(predicted - true, weights), _mean_square(true, weights)
     explained = None
     if power[0] > 0:
         explained = 1.0 - _times_power(error[0] / power[0], error[1] - power[1])
@@ -38,27 +41,31 @@ def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Sect
         f"{some_of} of the {count(true.size, 'output')} at "
         f"{count(some.n_rows, 'predicted position')}; points on the line are right.".capitalize()
     )
+    some_weight = "" if weights is None else " of positive weight"
     if some.n_rows < data.n_rows:
         caption += (
-            f" These are evenly spaced sequences; the data have {data.n_rows:,} predicted "
-            "positions, and the figures below are about the sample, too."
+            f" These are evenly spaced sequences{some_weight}; the data have {data.n_rows:,} "
+            "predicted positions, and the figures below are about the sample, too."
         )
     picture = plot(
         _draw(true.reshape(-1)[drawn], predicted.reshape(-1)[drawn]), "Predicted against true",
         caption,
     )  # fmt: skip
+    kind = "mean" if weights is None else "weighted mean"
     facts = {
-        "mean ||y − F(X)||²": _times_power(*error),
-        "mean ||y||²": _times_power(*power),
+        f"{kind} ||y − F(X)||²": _times_power(*error),
+        f"{kind} ||y||²": _times_power(*power),
         "share of ||y||² explained": None if explained is None else _percent(explained),
     }
-    return statement(TITLE, pictures=[picture], facts=facts)
+    notes = [UNWEIGHTED] if weights is None else []
+    return statement(TITLE, pictures=[picture], facts=facts, notes=notes)
 
 
-def _mean_square(rows: NDArray) -> tuple[float, int]:
-    """The mean of ||row||^2 as m and k of m * 2^k: by itself it may be beyond float64."""
+def _mean_square(rows: NDArray, weights: NDArray | None) -> tuple[float, int]:
+    """The (weighted) mean of ||row||^2 as m and k of m * 2^k: it may be beyond float64."""
     exponent = int(np.frexp(np.abs(rows).max())[1])
-    return float(np.mean(np.sum(np.ldexp(rows, -exponent) ** 2, axis=1))), 2 * exponent
+    squares = np.sum(np.ldexp(rows, -exponent) ** 2, axis=1)
+    return float(np.average(squares, weights=weights)), 2 * exponent
 
 
 def _times_power(number: float, exponent: int) -> float:

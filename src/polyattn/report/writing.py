@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from polyattn.atomic_files import require_writable
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate, certify
@@ -54,6 +56,7 @@ def write_report(
     X: Sequences | None = None,
     Y: Targets | None = None,
     notes: Sequence[str] = (),
+    sample_weight: ArrayLike | None = None,
 ) -> Page:
     """Write the page of a result, layer, certificate, audit or statistics.
 
@@ -65,12 +68,13 @@ def write_report(
     path : where to write; the folder must exist
     X, Y : sequences and targets, as for ``fit``; the page says what it cannot show without them
     notes : sentences to end the page with
+    sample_weight : array (N,), one weight per sequence; those of the fit, to see its risk again
 
     Cost: a few seconds; of tokens with 16 coordinates mostly the spectrum.  Less than 1 MB.
     """
     require_writable(path)
     require_matplotlib()
-    page = make_page(thing, X, Y)
+    page = make_page(thing, X, Y, sample_weight)
     if notes:
         page = replace(page, sections=[*page.sections, statement("Notes", lines=notes)])
     page.write(path)
@@ -93,25 +97,31 @@ def write_program_report(
     return page
 
 
-def make_page(thing: Any, X: Sequences | None = None, Y: Targets | None = None) -> Page:
+def make_page(
+    thing: Any,
+    X: Sequences | None = None,
+    Y: Targets | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> Page:
     """The page of whatever ``write_report`` takes."""
     if isinstance(thing, FitResult):
-        data = GivenData.of(X, Y, thing.mode, thing.n_dims, len(thing.coef))
+        data = GivenData.of(X, Y, thing.mode, thing.n_dims, len(thing.coef), sample_weight)
         return Page("A fitted attention layer", lead(thing, data), fit_page(thing, data))
     if isinstance(thing, AttentionLayer):
-        data = GivenData.of(X, Y, thing.mode, thing.n_dims, thing.n_outputs)
+        data = GivenData.of(X, Y, thing.mode, thing.n_dims, thing.n_outputs, sample_weight)
         return Page("An attention layer", lead(thing, data), layer_page(thing, data))
     if isinstance(thing, LearnedSoftmax):
         layer = thing.layer
-        data = GivenData.of(X, Y, layer.mode, layer.n_dims, layer.n_outputs)
+        data = GivenData.of(X, Y, layer.mode, layer.n_dims, layer.n_outputs, sample_weight)
         return Page("A learned softmax layer", lead(thing, data), learned_page(thing, data))
     if isinstance(thing, QueryResult):
         data = None if thing.layer is None else GivenData.of(
-            X, Y, thing.layer.mode, thing.layer.n_dims, thing.layer.n_outputs
+            X, Y, thing.layer.mode, thing.layer.n_dims, thing.layer.n_outputs, sample_weight
         )  # fmt: skip
         return Page("A layer learned by asking", lead(thing, data), queries_page(thing, data))
-    if Y is not None:
-        raise InvalidInput(f"Y says nothing about a {type(thing).__name__}; leave it out.")
+    for name, given in (("Y", Y), ("sample_weight", sample_weight)):
+        if given is not None:
+            raise InvalidInput(f"{name} says nothing about a {type(thing).__name__}; leave it out.")
     return _of_inputs(thing, X)
 
 
