@@ -14,7 +14,7 @@ from polyattn.features import summaries
 from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES
 from polyattn.solve.ridge_path import RidgePath
-from polyattn.solve.spectrum import GRID
+from polyattn.solve.singular_values import GRID
 
 RIDGES = np.logspace(-4, 3, 8)
 EPS = np.finfo(float).eps

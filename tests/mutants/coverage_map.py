@@ -24,7 +24,7 @@ ABOUT_THE_CORE = (
     "degenerate",
     "estimator*",
     "exact",
-    "fit",
+    "fit*",
     "heads*",
     "interop",
     "invariance*",

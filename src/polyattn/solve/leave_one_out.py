@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
 from polyattn.features.summaries import default_block_rows
+from polyattn.solve.singular_values import FeatureSpectrum, SampleSpectrum, visible
 from polyattn.solve.spectral import EPS
-from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum, visible
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -44,12 +44,12 @@ NO_ERROR = 1e-12
 def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
     """The grid and the sums of squares, of data with at least as many rows as features."""
     spectrum = FeatureSpectrum.of(rows, ridges)
-    paths = _Paths.of(spectrum)
+    solutions = _Solutions.of(spectrum)
     errors, doubts = np.zeros((2, len(spectrum.grid)))
     decisive: list[_Sequence] = []
     judge = _single_rows if rows.mode == "last" else _one_sequence
     for some in _sequences(rows):
-        more, left = judge(paths, some)
+        more, left = judge(solutions, some)
         errors += more
         decisive += left
     for group in _groups(decisive, rows.n_features):
@@ -93,7 +93,7 @@ class _Sequence:
 
 
 @dataclass(frozen=True)
-class _Paths:
+class _Solutions:
     """1 / (values + ridge), (p, grid), and the solutions of all ridges (grid, p, e), in basis V."""
 
     vectors: NDArray[np.float64]
@@ -101,33 +101,33 @@ class _Paths:
     thetas: NDArray[np.float64]
 
     @classmethod
-    def of(cls, spectrum: FeatureSpectrum) -> _Paths:
+    def of(cls, spectrum: FeatureSpectrum) -> _Solutions:
         shrink = 1.0 / (spectrum.values[:, None] + spectrum.grid)
         projected = np.sqrt(spectrum.values)[:, None] * spectrum.components
         return cls(spectrum.vectors, shrink, shrink.T[:, :, None] * projected)
 
 
-def _single_rows(paths: _Paths, rows: _Sequence) -> tuple[NDArray, list[_Sequence]]:
+def _single_rows(solutions: _Solutions, rows: _Sequence) -> tuple[NDArray, list[_Sequence]]:
     """Squared errors of rows that are sequences of their own, and the decisive among them."""
-    basis = rows.features @ paths.vectors
-    leverage = basis**2 @ paths.shrink  # (n, grid)
+    basis = rows.features @ solutions.vectors
+    leverage = basis**2 @ solutions.shrink  # (n, grid)
     decisive = leverage[:, 0] > MOST_LEVERAGE
-    residual = rows.targets - basis @ paths.thetas  # (grid, n, e)
+    residual = rows.targets - basis @ solutions.thetas  # (grid, n, e)
     left_out = residual[:, ~decisive] / (1.0 - leverage[~decisive]).T[:, :, None]
     return np.sum(left_out**2, axis=(1, 2)), [rows.row(int(at)) for at in np.flatnonzero(decisive)]
 
 
-def _one_sequence(paths: _Paths, whole: _Sequence) -> tuple[NDArray, list[_Sequence]]:
+def _one_sequence(solutions: _Solutions, whole: _Sequence) -> tuple[NDArray, list[_Sequence]]:
     """Squared errors of the rows of one sequence; none yet where it is decisive."""
     sequence = whole.rotated()
-    basis = sequence.features @ paths.vectors
-    errors = np.zeros(paths.shrink.shape[1])
-    most = (basis * paths.shrink[:, 0]) @ basis.T
+    basis = sequence.features @ solutions.vectors
+    errors = np.zeros(solutions.shrink.shape[1])
+    most = (basis * solutions.shrink[:, 0]) @ basis.T
     if np.trace(most) > MOST_LEVERAGE and np.linalg.eigvalsh(most)[-1] > MOST_LEVERAGE:
         return errors, [sequence]
     for part in _some_ridges(len(errors), basis.size):
-        hat = (basis * paths.shrink.T[part, None, :]) @ basis.T
-        residual = sequence.targets - basis @ paths.thetas[part]
+        hat = (basis * solutions.shrink.T[part, None, :]) @ basis.T
+        residual = sequence.targets - basis @ solutions.thetas[part]
         left_out = np.linalg.solve(np.eye(len(basis)) - hat, residual)
         errors[part] = np.sum(left_out**2, axis=(1, 2)) + sequence.outside
     return errors, []

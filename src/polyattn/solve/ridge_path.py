@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.solve.leave_one_out import errors_of_few, errors_of_many
-from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum
+from polyattn.solve.singular_values import FeatureSpectrum, SampleSpectrum
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
 
