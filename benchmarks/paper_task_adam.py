@@ -17,7 +17,7 @@ import torch
 from common import THREADS, best_times, require, verdict
 
 import polyattn as pa
-from polyattn.experiments.adam import AdamSettings, train
+from polyattn_papers.adam import AdamSettings, train
 
 N_SEQUENCES, N_TOKENS, N_DIMS = 2048, 100, 4
 

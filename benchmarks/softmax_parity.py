@@ -15,9 +15,9 @@ import torch
 from common import require
 from threadpoolctl import threadpool_limits
 
-from polyattn.experiments.chen2024.attempts import by_adam, by_learner, by_random_starts
-from polyattn.experiments.chen2024.parity import parity_task
-from polyattn.experiments.chen2024.scoring import Truth
+from polyattn_papers.chen2024.attempts import by_adam, by_learner, by_random_starts
+from polyattn_papers.chen2024.parity import parity_task
+from polyattn_papers.chen2024.scoring import Truth
 
 N_DIMS, N_TOKENS, N_SEQUENCES = 8, 4, 3000
 

@@ -20,8 +20,8 @@ from common import require, verdict
 from threadpoolctl import threadpool_limits
 
 import polyattn as pa
-from polyattn.experiments.chen2024.attempts import by_adam, by_learner, by_random_starts
-from polyattn.experiments.chen2024.scoring import Truth, worst_error
+from polyattn_papers.chen2024.attempts import by_adam, by_learner, by_random_starts
+from polyattn_papers.chen2024.scoring import Truth, worst_error
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {
     "members": True,
     # How things are written to files, and what scikit-learn adds to every estimator.
-    "exclude-members": "to_record, from_record, to_json, from_json, kind, set_fit_request, "
+    "exclude-members": "to_record, from_record, to_dict, from_dict, kind, set_fit_request, "
     "set_partial_fit_request, set_predict_request, set_score_request, "
     "set_decision_function_request",
 }

@@ -36,15 +36,15 @@ from polyattn.cli.show import (
     statistics_json,
 )
 from polyattn.errors import PolyattnError
-from polyattn.experiments.reproduction.cells import Finished, FinishedCells
-from polyattn.experiments.reproduction.experiment import Experiment
-from polyattn.experiments.reproduction.page import TABLE, read_table
-from polyattn.experiments.reproduction.sealing import sealed
-from polyattn.experiments.reproduction.surroundings import together
 from polyattn.programs.machines import load_machine, save_machine
 from polyattn.programs.machines.format.content import content_of
 from polyattn.programs.machines.format.yaml_syntax import write_yaml
 from polyattn.report.page import fill
+from polyattn_papers.reproduction.cells import Finished, FinishedCells
+from polyattn_papers.reproduction.experiment import Experiment
+from polyattn_papers.reproduction.page import TABLE, read_table
+from polyattn_papers.reproduction.sealing import sealed
+from polyattn_papers.reproduction.surroundings import together
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
@@ -208,7 +208,7 @@ def use_table(path):
     path.replace(target)
     table = read_table(target)
     if table is not None:
-        fill("index", "polyattn.experiments.reproduction", tables=[table])
+        fill("index", "polyattn_papers.reproduction", tables=[table])
 
 
 def shown(content, text):

@@ -13,8 +13,8 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from polyattn import files
-from polyattn.strict_json import json_digest
+from polyattn.files import records as files
+from polyattn.files.strict_json import json_digest
 
 # What JSON can write and Python cannot: a number beyond float64, and lists in lists in lists.
 INFINITE, BOTTOMLESS = "@infinite@", "@bottomless@"

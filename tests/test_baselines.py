@@ -15,11 +15,11 @@ if find_spec("torch") is None:
 
 import torch
 
-from polyattn.experiments.baselines import forms
-from polyattn.experiments.baselines.descent import DescentSettings, Examples, Limit, descend
-from polyattn.experiments.baselines.linear import LinearHeads, LinearStack, generator_of
-from polyattn.experiments.baselines.threads import fastest_n_threads, n_threads
-from polyattn.experiments.baselines.transformer import Transformer
+from polyattn_papers.baselines import forms
+from polyattn_papers.baselines.descent import DescentSettings, Examples, Limit, descend
+from polyattn_papers.baselines.linear import LinearHeads, LinearStack, generator_of
+from polyattn_papers.baselines.threads import fastest_n_threads, n_threads
+from polyattn_papers.baselines.transformer import Transformer
 
 SIZES = [(1, 1, 1), (2, 3, 1), (3, 2, 4), (4, 4, 16), (16, 16, 2)]
 TOLERANCE = 1e-12

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyattn.blas import (
+from polyattn.numerics.blas import (
     add_product,
     add_square,
     divide_by_triangle,
     subtract_product,
     subtract_square,
 )
-from polyattn.cholesky import PANEL, TILE, factor_lower
+from polyattn.numerics.cholesky import PANEL, TILE, factor_lower
 
 SIZES = st.integers(0, 9)
 RNG = np.random.default_rng(0)

@@ -7,12 +7,12 @@ from selenium.webdriver.common.keys import Keys
 import polyattn as pa
 from browser import DESK, PHONE, check_page
 from planted import problem
-from polyattn.experiments.reproduction import Experiment, Gate, catalogue, reproduce, running
 from polyattn.programs import machines
 from polyattn.programs.machines import NamedMachine
 from polyattn.report.figures import new_figure
 from polyattn.report.page import Section, render_page, write_page
 from polyattn.report.programs import program_sections
+from polyattn_papers.reproduction import Experiment, Gate, catalogue, reproduce, running
 
 P = pa.programs
 

@@ -7,7 +7,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.roads.unseen import _movements, effect_if_unseen
+from polyattn.certify.methods.unseen import _movements, effect_if_unseen
 from polyattn.certify.verified import definite, orthogonal, spectrum
 from polyattn.certify.verified.gram import Gram, gram_of_statistics
 from polyattn.certify.verified.rounding import feature_depth, gamma, gram_error

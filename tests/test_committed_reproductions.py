@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from polyattn.experiments.reproduction import NAMES, find
-from polyattn.experiments.reproduction.page import read_table
+from polyattn_papers.reproduction import NAMES, find
+from polyattn_papers.reproduction.page import read_table
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reproduction"
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from polyattn.cli.main import cli
-from polyattn.experiments.recovery import RecoverySettings, make_task, recover
 from polyattn.report.races import draw_race
+from polyattn_papers.recovery import RecoverySettings, make_task, recover
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
@@ -103,7 +103,7 @@ def test_without_adam(tmp_path):
 
 def test_without_torch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    loaded = ("polyattn.experiments.adam", "polyattn.experiments.baselines")
+    loaded = ("polyattn_papers.adam", "polyattn_papers.baselines")
     for name in [name for name in sys.modules if name.startswith(loaded)]:
         monkeypatch.delitem(sys.modules, name)
     result = CliRunner().invoke(cli, ["demo", "--out", str(tmp_path / "report.html")])
@@ -141,7 +141,7 @@ def test_recovery_of_two_heads():
 def test_adam_learns_and_its_settings_count():
     import torch
 
-    from polyattn.experiments.adam import AdamSettings, train
+    from polyattn_papers.adam import AdamSettings, train
 
     task = make_task(RecoverySettings(n_dims=2, n_sequences=64, n_tokens=8, n_validation=16))
     sets = (task.X, task.Y, task.X_validation, task.Y_validation)

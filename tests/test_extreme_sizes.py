@@ -10,7 +10,7 @@ import polyattn as pa
 from polyattn.errors import FileFormatError, OutOfRange
 from polyattn.heads import best_heads, compress
 from polyattn.heads.data_scale import GramScale, SampleScale
-from polyattn.scaling import NEGLIGIBLE_RISK, TINY, as_doubt, as_risk, restored, rounded_up
+from polyattn.numerics.scaling import NEGLIGIBLE_RISK, TINY, as_doubt, as_risk, restored, rounded_up
 from polyattn.sequences import MODES
 from polyattn.stats.rows import Rows
 

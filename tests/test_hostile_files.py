@@ -1,12 +1,10 @@
 """Files made to mislead: each is refused by one sentence that names the file and the field."""
 
-import ast
 import io
 import json
 import time
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +12,10 @@ from click.testing import CliRunner
 from safetensors.numpy import save as save_arrays
 
 import polyattn as pa
-from polyattn import files
 from polyattn.certify.document import from_document, seal, to_document
 from polyattn.cli.main import cli
 from polyattn.errors import FileFormatError, InvalidInput, PolyattnError
+from polyattn.files import records as files
 from polyattn.programs.machines import load_machine
 from polyattn.stats.base import SIZES
 
@@ -161,35 +159,6 @@ def test_types_that_numpy_has_not_are_refused(tmp_path):
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"\0\0")
     with pytest.raises(FileFormatError, match="BF16"):
         pa.load(path)
-
-
-def test_the_names_of_outcomes_are_those_that_files_know():
-    """Every name that the source gives to an outcome is one that can be loaded."""
-    from polyattn import result
-    from polyattn.softmax import result as learned_result
-
-    root = Path(pa.__file__).parent
-    fits = ["solve", "limit.py", "fitting.py", "result.py"]
-    softmax = ["softmax/outcome.py", "softmax/learner.py", "softmax/judging", "softmax/result.py"]
-    for places, known in ((fits, result.OUTCOMES), (softmax, learned_result.OUTCOMES)):
-        found = set()
-        for place in places:
-            path = root / place
-            for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-                found |= _outcome_names(ast.parse(source.read_text()))
-        assert found
-        assert found <= set(known)
-
-
-def _outcome_names(tree):
-    return {
-        node.args[0].value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and getattr(node.func, "id", "") == "Outcome"
-        and node.args
-        and isinstance(node.args[0], ast.Constant)
-    }
 
 
 # Programs ----------------------------------------------------------------------------------------

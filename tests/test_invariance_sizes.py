@@ -15,7 +15,7 @@ import polyattn as pa
 from exact_cases import SOLVERS, Case
 from invariances import few_and_many, hold, seeds
 from polyattn.errors import OutOfRange
-from polyattn.scaling import COMPARABLE_PRODUCTS
+from polyattn.numerics.scaling import COMPARABLE_PRODUCTS
 from polyattn.sequences import MODES
 
 TINY, HUGE = np.finfo(np.float64).tiny, np.finfo(np.float64).max

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.arrays import float64_holds
 from polyattn.errors import InvalidInput
+from polyattn.numerics.arrays import float64_holds
 
 BIG = np.array([[[2**60 + 1, 3], [5, 2**53 + 1]], [[1, 2], [3, 4]]])
 SMALL = np.ones((2, 2, 2))

@@ -137,7 +137,7 @@ def test_any_span_will_do_and_undecided_rows_are_said():
 def test_certificates_are_plain_data():
     span = Span.of(dfa_traces((2, 2, 2), 20, seed=1))
     found = certify_fresh(ExactSpan.of(span), *counts(span), dfa_traces((2, 2, 2), 100, seed=9))
-    data = json.loads(json.dumps(found.to_json()))
+    data = json.loads(json.dumps(found.to_dict()))
     assert data["verdict"] == found.verdict == "not_saturated"
     assert data["leaving"] == {"trace": found.leaving.trace, "row": found.leaving.row}
     assert data["sentence"] == found.sentence

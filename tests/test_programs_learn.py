@@ -332,7 +332,7 @@ def test_certificates_are_issued_and_are_plain_data(tied):
     assert [each.verdict for each in issued] == ["undecided", "saturated", "saturated"]
     assert not any(each.proved for each in issued)
     for each in issued:
-        plain = json.loads(json.dumps(each.to_json(), allow_nan=False))
+        plain = json.loads(json.dumps(each.to_dict(), allow_nan=False))
         assert plain["sentence"] == each.sentence
         assert plain["n_traces"] == found.n_traces
         assert (plain["rank"], plain["n_rows"]) == (each.rank, found.n_rows)

@@ -14,7 +14,7 @@ from polyattn.programs.learning.tied.dictionary import dictionaries
 from polyattn.programs.learning.tied.facts import facts_of
 from polyattn.programs.learning.tied.grounding import admitted
 from polyattn.programs.learning.tied.layout import Layout
-from polyattn.programs.learning.tied.learner import learn_tied
+from polyattn.programs.learning.tied.learn_tied import learn_tied
 from polyattn.programs.learning.tied.least_norm import learn_least_norm
 from polyattn.programs.learning.tied.links import all_links
 from polyattn.programs.learning.tied.pursuit import Choice, Moments, pursue, snapped

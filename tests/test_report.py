@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,13 +14,13 @@ import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, InvalidType, MissingExtra
 from polyattn.features.pairs import unfold_coef
+from polyattn.outcome import Outcome
 from polyattn.report import make_page, write_report
 from polyattn.report.fits import heads_of
-from polyattn.report.given import GivenData, spread
 from polyattn.report.heads import head_sizes, heat_map
+from polyattn.report.page_data import GivenData, spread
 from polyattn.report.predictions import predictions_section
 from polyattn.report.spectra import draw_spectrum, spectrum_of
-from polyattn.solve.outcome import Outcome
 
 OUTCOME, CERTIFICATE, HEADS = "What was found", "Do the data determine the layer?", "Heads"
 PREDICTIONS, BOUNDS = "Predicted against true", "How far apart can good layers be?"
@@ -410,7 +411,7 @@ def test_refusals(result, task, make, error, message):
 
 
 def test_places_that_cannot_be_written_are_refused_before_the_work(result, tmp_path, monkeypatch):
-    monkeypatch.setattr("polyattn.report.writing.make_page", pytest.fail)
+    monkeypatch.setattr(import_module("polyattn.report.write_report"), "make_page", pytest.fail)
     with pytest.raises(InvalidInput, match="is a folder; name a file in it"):
         result.report(tmp_path)
     with pytest.raises(InvalidInput, match=r"'.*gone' of path does not exist"):
@@ -435,7 +436,7 @@ class TestCards:
 
     def test_a_fit_is_shown_without_looking_for_heads(self, task, monkeypatch):
         found = pa.fit(task.X, task.Y)
-        monkeypatch.setattr("polyattn.result.compress", pytest.fail)
+        monkeypatch.setattr("polyattn.fitting.result.compress", pytest.fail)
         card = found._repr_html_()
         assert "looked for when layer is asked for" in card
         assert "heads" not in vars(found)

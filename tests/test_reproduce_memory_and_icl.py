@@ -10,12 +10,12 @@ import pytest
 import polyattn as pa
 from polyattn.data.regression import step_layer, step_of
 from polyattn.errors import InvalidInput
-from polyattn.experiments.yau2024.associative_memory import EXPERIMENT as MEMORY
-from polyattn.experiments.yau2024.in_context.judging import gates as icl_gates
-from polyattn.experiments.yau2024.in_context.task import Expected, bayes_prediction
-from polyattn.experiments.yau2024.in_context_regression import EXPERIMENT as ICL
-from polyattn.experiments.yau2024.memory.closed_form import closed_form_rows
 from polyattn.heads import compress
+from polyattn_papers.yau2024.associative_memory import EXPERIMENT as MEMORY
+from polyattn_papers.yau2024.in_context.judging import gates as icl_gates
+from polyattn_papers.yau2024.in_context.task import Expected, bayes_prediction
+from polyattn_papers.yau2024.in_context_regression import EXPERIMENT as ICL
+from polyattn_papers.yau2024.memory.closed_form import closed_form_rows
 
 
 class Polynomial(dict):
@@ -297,7 +297,7 @@ def test_the_closed_form_on_memory():
 
 @pytest.mark.parametrize("small_start", [False, True])
 def test_adam_learns_a_small_memory(small_start):
-    sgd = pytest.importorskip("polyattn.experiments.yau2024.memory_sgd", exc_type=ImportError)
+    sgd = pytest.importorskip("polyattn_papers.yau2024.memory_sgd", exc_type=ImportError)
     task = pa.data.associative_memory(512, 2, unitary=0.5)
     untrained, trained = (
         sgd.train(task.X, task.Y, sgd.Training(2, 3, n_steps, small_start)) for n_steps in (1, 400)

@@ -7,12 +7,12 @@ import pytest
 
 from polyattn import programs
 from polyattn.errors import InvalidInput
-from polyattn.experiments.reproduction import find
-from polyattn.experiments.yau2024 import automaton_learners as learners
-from polyattn.experiments.yau2024 import automaton_search as search
-from polyattn.experiments.yau2024 import turing_judging as judging
-from polyattn.experiments.yau2024 import turing_machine, universal_automaton
 from polyattn.programs.learning.untied import learn_untied
+from polyattn_papers.reproduction import find
+from polyattn_papers.yau2024 import automaton_learners as learners
+from polyattn_papers.yau2024 import automaton_search as search
+from polyattn_papers.yau2024 import turing_judging as judging
+from polyattn_papers.yau2024 import turing_machine, universal_automaton
 
 TINY = (2, 2, 2)
 
@@ -285,7 +285,7 @@ def torch():
 
 @pytest.fixture(scope="module")
 def baseline(torch):  # noqa: ARG001 – without torch there is no baseline
-    from polyattn.experiments.yau2024 import trace_transformer
+    from polyattn_papers.yau2024 import trace_transformer
 
     return trace_transformer
 

@@ -6,15 +6,15 @@ from importlib.util import find_spec
 
 import pytest
 
-from polyattn.experiments.reproduction import find
-from polyattn.experiments.yau2024.random_attention.cells import (
+from polyattn_papers.reproduction import find
+from polyattn_papers.yau2024.random_attention.cells import (
     CLOSED,
     HEADS,
     LAYERS,
     TRANSFORMER,
     cells,
 )
-from polyattn.experiments.yau2024.random_attention.reading import summaries
+from polyattn_papers.yau2024.random_attention.reading import summaries
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 needs_plots = pytest.mark.skipif(

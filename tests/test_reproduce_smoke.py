@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from polyattn.cli.main import cli
-from polyattn.experiments.reproduction import NAMES
+from polyattn_papers.reproduction import NAMES
 
 pytest.importorskip("torch", reason="the baselines of the experiments need torch")
 

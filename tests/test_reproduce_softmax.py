@@ -10,11 +10,11 @@ pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 import polyattn as pa
-from polyattn.experiments.chen2024 import attempts
-from polyattn.experiments.chen2024.attempts import Attempt, by_learner, by_random_starts
-from polyattn.experiments.chen2024.parity import parity_task, twin_of_parity
-from polyattn.experiments.chen2024.scoring import Truth, succeeded
-from polyattn.experiments.reproduction import find
+from polyattn_papers.chen2024 import attempts
+from polyattn_papers.chen2024.attempts import Attempt, by_learner, by_random_starts
+from polyattn_papers.chen2024.parity import parity_task, twin_of_parity
+from polyattn_papers.chen2024.scoring import Truth, succeeded
+from polyattn_papers.reproduction import find
 
 NAMES = ("chen2024-recovery", "chen2024-hardness")
 

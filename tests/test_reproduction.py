@@ -18,7 +18,8 @@ from click.testing import CliRunner
 
 from polyattn.cli.main import cli
 from polyattn.errors import FileFormatError, InvalidInput, MissingExtra
-from polyattn.experiments.reproduction import (
+from polyattn.report.figures import OURS, new_figure
+from polyattn_papers.reproduction import (
     NAMES,
     Experiment,
     Gate,
@@ -27,9 +28,8 @@ from polyattn.experiments.reproduction import (
     reproduce,
     running,
 )
-from polyattn.experiments.reproduction.page import write_index
-from polyattn.experiments.reproduction.sealing import sealed
-from polyattn.report.figures import OURS, new_figure
+from polyattn_papers.reproduction.page import write_index
+from polyattn_papers.reproduction.sealing import sealed
 
 N_CELLS = 4
 
@@ -350,7 +350,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(register, monkeypatch):
     register(experiment(never))
     with pytest.raises(InvalidInput, match="cannot be made"):
         reproduce("squares", "/proc")
-    monkeypatch.setattr("polyattn.experiments.reproduction.cells.Path.mkdir", lambda *_, **__: None)
+    monkeypatch.setattr("polyattn_papers.reproduction.cells.Path.mkdir", lambda *_, **__: None)
     with pytest.raises(InvalidInput, match="cannot be written to"):
         reproduce("squares", "/proc")
 
@@ -365,7 +365,7 @@ def test_a_missing_package_is_named_before_the_work(
     register(experiment(never, needs_torch=True))
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        "polyattn.experiments.reproduction.running.find_spec",
+        "polyattn_papers.reproduction.running.find_spec",
         lambda name: None if name == package else real(name),
     )
     with pytest.raises(MissingExtra, match=rf"polyattn\[{extra}\]"):
@@ -423,7 +423,7 @@ def test_cells_run_in_processes_of_their_own(tmp_path):
             class Module(types.ModuleType):
                 @property
                 def EXPERIMENT(self):
-                    from polyattn.experiments.reproduction import Experiment, Gate
+                    from polyattn_papers.reproduction import Experiment, Gate
                     from polyattn.report.figures import new_figure
                     return Experiment(
                         "pids", "t", "c", "r",
@@ -432,13 +432,13 @@ def test_cells_run_in_processes_of_their_own(tmp_path):
                         lambda rows: [], lambda rows: [], lambda rows: new_figure(),
                     )
             sys.modules["pids_module"] = Module("pids_module")
-            import polyattn.experiments.reproduction.catalogue as catalogue
+            import polyattn_papers.reproduction.catalogue as catalogue
             catalogue._MODULES["pids"] = "pids_module"
         """)
     )
     code = textwrap.dedent("""
         import os
-        from polyattn.experiments.reproduction import reproduce
+        from polyattn_papers.reproduction import reproduce
         if __name__ == "__main__":
             made = reproduce("pids", "out", n_jobs=2)
             pids = {row["pid"] for row in made.rows}

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyattn import arrays
-from polyattn.arrays import ranges_of_rows
 from polyattn.errors import InvalidInput, InvalidType, PolyattnError
 from polyattn.model import LinearAttention
+from polyattn.numerics import arrays
+from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 from polyattn.targets import as_targets, as_weights
 

@@ -12,7 +12,7 @@ from polyattn.softmax.deadline import OutOfTime, require_time, seconds_left, unt
 from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.moments import initialise
 from polyattn.softmax.polish import polish
-from polyattn.softmax.sculpting.again import sculpt_again
+from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.crude import crude_sum
 from polyattn.softmax.sculpting.search import search

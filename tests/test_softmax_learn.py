@@ -11,7 +11,7 @@ import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.model.matching import match_heads
 from polyattn.softmax import counting
-from polyattn.softmax.door import rounding_of
+from polyattn.softmax.arguments import rounding_of
 
 EXACT = 1e-10
 

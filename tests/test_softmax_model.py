@@ -14,11 +14,11 @@ import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.model import forward_softmax
+from polyattn.outcome import Outcome
 from polyattn.reference.layer import with_constant
 from polyattn.reference.softmax import softmax_forward
 from polyattn.sequences import MODES
 from polyattn.softmax.result import LearnedSoftmax
-from polyattn.solve.outcome import Outcome
 
 
 @pytest.mark.parametrize("bias", [False, True])

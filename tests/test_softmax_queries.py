@@ -120,7 +120,7 @@ def test_phases_are_plain_data():
         "all differences",
         "held-out check",
     ]
-    plain = [phase.to_json() for phase in result.phases]
+    plain = [phase.to_dict() for phase in result.phases]
     assert json.loads(json.dumps(plain)) == plain
 
 

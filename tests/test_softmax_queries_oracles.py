@@ -1,13 +1,14 @@
 """Black boxes that misbehave, budgets and interruptions: what was learned is not lost."""
 
 import signal
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.softmax.queries import learn_from_queries, learning
+from polyattn.softmax.queries import learn_from_queries
 from polyattn.softmax.queries.findings import Findings, HeadsAt
 
 
@@ -296,14 +297,15 @@ def test_a_signal_at_the_very_end_loses_nothing(layer, monkeypatch):
     """The check has passed; the signal comes while the result is put together."""
     calls = iter(range(100))
     whole = learn_from_queries(layer, 6)
-    assemble = learning.assemble
+    module = import_module("polyattn.softmax.queries.learn_from_queries")
+    assemble = module.assemble
 
     def interrupted_once(findings, heads, mode):
         if mode == "causal" and next(calls) == 0:
             signal.raise_signal(signal.SIGINT)
         return assemble(findings, heads, mode)
 
-    monkeypatch.setattr(learning, "assemble", interrupted_once)
+    monkeypatch.setattr(module, "assemble", interrupted_once)
     result = learn_from_queries(layer, 6, mode="causal")
     assert result.recovered
     np.testing.assert_array_equal(result.layer.attn, whole.layer.attn)

@@ -13,7 +13,7 @@ from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.polish import polish, project
 from polyattn.softmax.polish.patterns import patterns
 from polyattn.softmax.sculpting import Body, sculpt
-from polyattn.softmax.sculpting.again import sculpt_again
+from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.crude import crude_sum
 from polyattn.softmax.sculpting.net import best_of_net
@@ -21,8 +21,8 @@ from polyattn.softmax.sculpting.rows import constraints, fit_rows
 from polyattn.softmax.sculpting.sharpen import sharp_sum, sharpen
 from polyattn.softmax.sculpting.solvers import linear_program
 from polyattn.softmax.sculpting.span import find_span
+from polyattn.softmax.sculpting.span_descent import Family, descend, fit_values
 from polyattn.softmax.sculpting.views import views
-from polyattn.softmax.sculpting.within import Family, descend, fit_values
 
 
 class Planted:
@@ -403,8 +403,8 @@ def test_the_road_ends_where_polish_is_exact(shape, gaussian, seed):
     assert names(found.failed) <= {"one-hot rows"}
     polished = polish(planted.examples.first(300), found.attn)
     assert planted.attn_error(polished.attn) < 1e-10
-    json.dumps([phase.to_json() for phase in found.phases], allow_nan=False)
-    json.dumps([condition.to_json() for condition in found.conditions], allow_nan=False)
+    json.dumps([phase.to_dict() for phase in found.phases], allow_nan=False)
+    json.dumps([condition.to_dict() for condition in found.conditions], allow_nan=False)
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import polyattn as pa
 from invariances import few_and_many, hold
 from polyattn.cli.main import cli
 from polyattn.errors import OutOfRange
-from polyattn.scaling import TINY, restored
-from polyattn.softmax.door import rounding_of
+from polyattn.numerics.scaling import TINY, restored
+from polyattn.softmax.arguments import rounding_of
 from polyattn.softmax.examples import COMPARABLE_EXPONENT, Units, prepare
 from polyattn.softmax.wording import counted_heads, percent
 

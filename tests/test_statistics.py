@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_limits
 import planted
 import polyattn as pa
 from planted import EPS
-from polyattn.arrays import aligned_empty
 from polyattn.errors import FileFormatError, InvalidInput, OutOfRange
 from polyattn.features import summaries
 from polyattn.features.pairs import distance_position, n_features, pair_index
+from polyattn.numerics.arrays import aligned_empty
 from polyattn.reference import erm, layer
 from polyattn.sequences import MODES
 from polyattn.stats import explicit, moments, paired, triangular

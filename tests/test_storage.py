@@ -15,9 +15,10 @@ from safetensors.numpy import save_file
 
 import polyattn as pa
 from fuzz_targets import own_program
-from polyattn import files, storage
+from polyattn import storage
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, PolyattnError
-from polyattn.files import Record, read_record, write_record
+from polyattn.files import records as files
+from polyattn.files.records import Record, read_record, write_record
 from polyattn.sequences import MODES
 
 RNG = np.random.default_rng(0)

@@ -16,8 +16,8 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import polyattn as pa
-from polyattn.computed_once import computed_once
-from polyattn.parallel import HANDS, deal, map_pieces, n_workers, single_threaded_blas
+from polyattn.numerics.computed_once import computed_once
+from polyattn.numerics.parallel import HANDS, deal, map_pieces, n_workers, single_threaded_blas
 from polyattn.stats.rows import Rows
 
 SECONDS = 60.0
@@ -155,7 +155,7 @@ def test_hands_do_not_depend_on_workers():
 FORKED = """
 import os, sys, threading
 from threadpoolctl import threadpool_info, threadpool_limits
-from polyattn.parallel import map_pieces, single_threaded_blas
+from polyattn.numerics.parallel import map_pieces, single_threaded_blas
 import numpy as np
 threadpool_limits(2, user_api="blas")
 map_pieces(abs, [1, 2])

@@ -14,7 +14,7 @@ from plain_nodes import table as as_table
 from sphinx.addnodes import download_reference
 from sphinx.util.docutils import SphinxDirective
 
-from polyattn.experiments.reproduction import NAMES
+from polyattn_papers.reproduction import NAMES
 
 FOLDER = "reproduction"
 

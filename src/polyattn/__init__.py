@@ -16,7 +16,8 @@ from polyattn.auditing import Audit, audit
 from polyattn.certify import Certificate, certify, domains
 from polyattn.certify.check import verify
 from polyattn.certify.sample_size import sample_size
-from polyattn.fitting import fit
+from polyattn.fitting.fit import fit
+from polyattn.fitting.result import FitResult
 from polyattn.model import (
     HeadMatch,
     LinearAttention,
@@ -26,10 +27,9 @@ from polyattn.model import (
     match_heads,
     same_function,
 )
-from polyattn.result import FitResult
+from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch
 from polyattn.softmax import LearnedSoftmax, QueryResult, learn_from_queries, learn_softmax
-from polyattn.solve.outcome import Outcome
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load, save
 

@@ -9,8 +9,8 @@ from typing import SupportsIndex, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import real_array, require_finite, require_float64
 from polyattn.errors import InvalidInput, InvalidType
+from polyattn.numerics.arrays import real_array, require_finite, require_float64
 
 MODES = ("last", "causal", "full")
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import real_array, require_finite
 from polyattn.errors import InvalidInput
+from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.sequences import SequenceBatch
 
 Targets: TypeAlias = SequenceBatch | ArrayLike | Sequence[ArrayLike]

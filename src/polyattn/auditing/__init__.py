@@ -7,7 +7,7 @@
 ('identifiable', True, True)
 """
 
-from polyattn.auditing.comparing import audit
-from polyattn.auditing.report import Audit, Implied
+from polyattn.auditing.audit import audit
+from polyattn.auditing.result import Audit, Implied
 
 __all__ = ["Audit", "Implied", "audit"]

@@ -2,7 +2,7 @@
 
 from polyattn.certify import domains
 from polyattn.certify.certificate import Certificate
-from polyattn.certify.certifying import certify
+from polyattn.certify.certify import certify
 from polyattn.certify.next_data import NextData
 from polyattn.certify.witness import Witness
 

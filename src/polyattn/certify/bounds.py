@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from polyattn.arrays import pieces
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE
@@ -27,7 +26,8 @@ from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
 from polyattn.features.summaries import SummaryBlock, Tokens, summary_blocks
 from polyattn.model.layer import shape_rows, single_or_batch
-from polyattn.scaling import exponent_for, largest_magnitude, rounded_up
+from polyattn.numerics.arrays import pieces
+from polyattn.numerics.scaling import exponent_for, largest_magnitude, rounded_up
 from polyattn.sequences import SequenceBatch, Sequences
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from polyattn.certify.bounds import disagreement_bound
 from polyattn.certify.domains import Domain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
+from polyattn.certify.methods.counting import unseen_direction
 from polyattn.certify.next_data import NextData, next_data
-from polyattn.certify.roads.counting import unseen_direction
 from polyattn.certify.witness import Witness, find_witness
+from polyattn.display import Reported
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import Sequences
-from polyattn.shown import Shown
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate(Shown):
+class Certificate(Reported):
     """What ``certify`` returns.
 
     Attributes
@@ -85,7 +85,7 @@ class Certificate(Shown):
     @property
     def sentence(self) -> str:
         """The verdict in words, with the figures it rests on."""
-        from polyattn.certify.sentences import sentence
+        from polyattn.certify.outcomes import sentence
 
         return sentence(self)
 

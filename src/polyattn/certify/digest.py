@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from polyattn.arrays import float64_holds, pieces
+from polyattn.numerics.arrays import float64_holds, pieces
 from polyattn.sequences import SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 

@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import float64_holds, pieces
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.verified.definite import Definite, prove_definite
 from polyattn.certify.verified.gram import Gram, gram_of_rows, gram_of_statistics
 from polyattn.certify.verified.rounding import feature_depth, gamma
 from polyattn.certify.verified.triangle import Triangle, triangle_of_rows, triangle_of_statistics
+from polyattn.numerics.arrays import float64_holds, pieces
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 

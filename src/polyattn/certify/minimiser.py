@@ -24,8 +24,8 @@ from polyattn.errors import InvalidInput
 from polyattn.features.cubic import correlate
 from polyattn.features.kernel import kernel
 from polyattn.features.pairs import feature_sizes, feature_weights, n_pairs, norm_weights
-from polyattn.parallel import single_threaded_blas
-from polyattn.scaling import as_doubt, as_risk, restored, scaled
+from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.scaling import as_doubt, as_risk, restored, scaled
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 

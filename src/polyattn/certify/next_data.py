@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
-from polyattn.arrays import require_float64
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.separate import separating_sequence
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.numerics.arrays import require_float64
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import ranges_of_rows, require_float64
 from polyattn.certify.domains.custom import CustomDomain
 from polyattn.certify.finding import Direction
 from polyattn.certify.separate import separating_sequence
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.features.pairs import pair_index
 from polyattn.model import LinearAttention
+from polyattn.numerics.arrays import ranges_of_rows, require_float64
 from polyattn.reference.layer import forward as reference_forward
 from polyattn.reference.layer import with_constant
 from polyattn.sequences import SequenceBatch

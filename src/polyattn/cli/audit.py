@@ -19,8 +19,8 @@ from polyattn.cli.io import read_data
 from polyattn.cli.options import FILE
 from polyattn.cli.show import certificate_facts
 from polyattn.errors import InvalidInput
+from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.result import FitResult
 from polyattn.storage import load
 
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from polyattn.certify import Certificate, NextData, Witness, domains
 from polyattn.certify import certify as certify_data
-from polyattn.certify.certifying import METHODS
+from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.document import load_certificate, to_document
 from polyattn.cli.console import emit, facts, json_option, passes, working

@@ -15,17 +15,17 @@ from polyattn.cli.demo_page import demo_page
 from polyattn.cli.io import require_output
 from polyattn.cli.options import FILE
 from polyattn.errors import MissingExtra
-from polyattn.experiments.recovery import (
+from polyattn.model import coefficient_distance
+from polyattn_papers.recovery import (
     Recovery,
     RecoverySettings,
     RecoveryTask,
     make_task,
     recover,
 )
-from polyattn.model import coefficient_distance
 
 if TYPE_CHECKING:
-    from polyattn.experiments.adam import AdamRun
+    from polyattn_papers.adam import AdamRun
 
 #: What is reported of the certificate.
 CERTIFIED = (
@@ -80,7 +80,7 @@ def _write(
 def _adam(task: RecoveryTask, seconds: float) -> tuple[AdamRun | None, str]:
     """A run of Adam, or the reason why there is none."""
     try:
-        from polyattn.experiments.adam import train
+        from polyattn_papers.adam import train
     except MissingExtra as error:
         return None, f"Adam was left out: {error}"
     sets = (task.X, task.Y, task.X_validation, task.Y_validation)

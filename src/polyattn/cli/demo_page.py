@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from polyattn.experiments.recovery import Recovery, RecoveryTask
 from polyattn.report import Page, Section, fill
 from polyattn.report.fits import fit_page
-from polyattn.report.given import GivenData
+from polyattn.report.page_data import GivenData
 from polyattn.report.races import draw_race
 from polyattn.report.statement import plot, statement
+from polyattn_papers.recovery import Recovery, RecoveryTask
 
 
 def demo_page(figures: dict[str, Any], found: Recovery, task: RecoveryTask) -> Page:

@@ -13,7 +13,7 @@ from polyattn.cli.io import read_data, require_output
 from polyattn.cli.options import FILE, NumberOr
 from polyattn.cli.show import result_facts, result_json
 from polyattn.errors import InvalidInput
-from polyattn.fitting import fit as fit_layer
+from polyattn.fitting.fit import fit as fit_layer
 from polyattn.sequences import MODES
 from polyattn.solve.auto import SOLVERS, plan
 from polyattn.solve.penalty import RULES

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import real_array
-from polyattn.atomic_files import require_writable, write_atomically
 from polyattn.cli.array_files import read_arrays
 from polyattn.errors import FileFormatError, InvalidInput
+from polyattn.files.atomic import require_writable, write_atomically
+from polyattn.numerics.arrays import real_array
 from polyattn.quoting import shown
 from polyattn.sequences import SequenceBatch, as_batch
 

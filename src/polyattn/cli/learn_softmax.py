@@ -20,7 +20,7 @@ from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
-from polyattn.softmax.door import METHODS
+from polyattn.softmax.arguments import METHODS
 from polyattn.softmax.wording import counted_heads, percent
 from polyattn.storage import save
 from polyattn.targets import as_weights
@@ -89,7 +89,7 @@ def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
     return {
         "kind": "learned_softmax",
         "recovered": learned.recovered,
-        "outcome": learned.outcome.to_json(),
+        "outcome": learned.outcome.to_dict(),
         "n_heads": learned.n_heads,
         "mode": learned.layer.mode,
         "method": learned.method,
@@ -104,7 +104,7 @@ def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
         "value_std": _finite(learned.value_std),
         "attn_error": _finite(learned.attn_error),
         "value_error": _finite(learned.value_error),
-        "phases": [phase.to_json() for phase in learned.phases],
+        "phases": [phase.to_dict() for phase in learned.phases],
     }
 
 

@@ -13,8 +13,8 @@ from polyattn.cli.console import emit, json_option, passes
 from polyattn.cli.io import read_data, require_output, require_suffix, write_arrays
 from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
+from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.result import FitResult
 from polyattn.softmax import LearnedSoftmax
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load

@@ -12,9 +12,9 @@ from rich.table import Table
 from polyattn.cli.console import emit, json_option, plain, progress
 from polyattn.cli.options import FILE
 from polyattn.errors import PolyattnError
-from polyattn.experiments.reproduction import NAMES, Reproduction, find
-from polyattn.experiments.reproduction import reproduce as run
-from polyattn.experiments.reproduction.experiment import PROFILES
+from polyattn_papers.reproduction import NAMES, Reproduction, find
+from polyattn_papers.reproduction import reproduce as run
+from polyattn_papers.reproduction.experiment import PROFILES
 
 
 @click.command(epilog="Names: " + ", ".join((*NAMES, "all")) + ".")
@@ -71,7 +71,7 @@ def _one(name: str, profile: str, out: Path, fresh: bool, jobs: int) -> Reproduc
 
 def _summary(made: Reproduction) -> dict[str, Any]:
     """What is printed: all but the rows, which are in the table."""
-    return {key: value for key, value in made.to_json().items() if key != "rows"}
+    return {key: value for key, value in made.to_dict().items() if key != "rows"}
 
 
 def _table(made: Reproduction) -> RenderableType:

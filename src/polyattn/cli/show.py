@@ -16,8 +16,8 @@ from polyattn.cli.console import emit, facts, json_option, working
 from polyattn.cli.learn_softmax import learned_json, learned_text
 from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
+from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.result import FitResult
 from polyattn.softmax import LearnedSoftmax
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
@@ -87,7 +87,7 @@ def result_json(result: FitResult) -> dict[str, Any]:
     """A result in plain types, without its arrays; looks for the heads first."""
     return {
         "kind": "fit_result",
-        "outcome": result.outcome.to_json(),
+        "outcome": result.outcome.to_dict(),
         "risk": result.risk,
         "optimal_risk": result.optimal_risk,
         "gap": result.gap,

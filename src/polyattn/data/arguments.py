@@ -7,7 +7,7 @@ from numbers import Real
 import numpy as np
 
 from polyattn.errors import InvalidInput
-from polyattn.random_state import RandomState, require_generator
+from polyattn.numerics.random_state import RandomState, require_generator
 
 __all__ = ["RandomState", "require_generator", "require_level"]
 

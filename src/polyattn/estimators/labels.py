@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import require_finite, require_unrounded
 from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.numerics.arrays import require_finite, require_unrounded
 from polyattn.sequences import MODES
 
 # One array, or for tokens of ragged sequences a list of arrays (n_i,).

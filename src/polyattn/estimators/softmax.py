@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from polyattn.estimators.base import determination, flatten, refuse_table, without_output_axis
 from polyattn.estimators.regressor import lacks_output_axis
 from polyattn.model import SoftmaxAttention
+from polyattn.outcome import Outcome
 from polyattn.sequences import Sequences, as_batch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
-from polyattn.solve.outcome import Outcome
 from polyattn.targets import Targets, as_targets
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from polyattn.certify import Certificate
 from polyattn.certify.minimiser import excess_risk
-from polyattn.computed_once import computed_once
 from polyattn.estimators.certificates import Counts, Evidence, certificate_of
-from polyattn.fitting import fit
-from polyattn.result import FitResult
+from polyattn.fitting.fit import fit
+from polyattn.fitting.result import FitResult
+from polyattn.numerics.computed_once import computed_once
 from polyattn.stats import Moments, TriangularFactor
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.blas import add_product
-from polyattn.parallel import map_pieces
+from polyattn.numerics.blas import add_product
+from polyattn.numerics.parallel import map_pieces
 
 # Products that are made together: they stay in the cache of a core.
 BLOCK_NUMBERS, MIN_WIDTH = 1 << 16, 64

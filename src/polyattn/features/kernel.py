@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.pairs import norm_weights
-from polyattn.parallel import map_pieces
+from polyattn.numerics.parallel import map_pieces
 
 # Columns of the kernel that are finished together, so that no second N x N array is needed.
 COLUMN_BLOCK = 256

@@ -23,8 +23,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges, ranges_of_rows
 from polyattn.features.pairs import n_pairs, pair_index
+from polyattn.numerics.arrays import even_ranges, ranges_of_rows
 from polyattn.sequences import SequenceBatch
 
 # A block of summaries holds about this many numbers: 4 MB, which get large memory pages.

@@ -17,7 +17,7 @@ from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
 from polyattn.heads.metric import excess, require_gram, whiten
 from polyattn.heads.reduce import reduce
 from polyattn.heads.search import MOST_WORK, descents, random_heads
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # Many starts are followed roughly, the best of them to the end.
 ROUGH = Patience(window=4, fraction=0.05, enough=1e-12)

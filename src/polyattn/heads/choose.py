@@ -21,7 +21,7 @@ from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import Descent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
 from polyattn.heads.search import Trial, fewest
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # How often noise alone may refuse the true number of heads.
 REFUSED = 1e-4

@@ -14,7 +14,7 @@ from polyattn.heads.descent import Frobenius, Patience
 from polyattn.heads.factor import factored
 from polyattn.heads.reduce import reduce
 from polyattn.heads.search import Trial, descents, fewest, first_within
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # The reduction to a core may lose a tenth of the tolerance, the descent the rest.
 SHARE = 0.1

@@ -11,7 +11,7 @@ from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.pairs import fold_tensor, n_pairs, unfold_coef
 from polyattn.heads.algebra import balanced, layer_tensor
 from polyattn.heads.data_scale import DataScale, Units, output_exponents
-from polyattn.scaling import TINY, restored
+from polyattn.numerics.scaling import TINY, restored
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from polyattn.heads.algebra import (
     pull_value,
     symmetrised,
 )
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # Jacobians up to so many entries are formed and factored.
 DENSE_ENTRIES = 60_000

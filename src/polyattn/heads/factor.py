@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from polyattn.heads.algebra import split_heads
 from polyattn.heads.compression import Compression, Target
 from polyattn.heads.data_scale import DataScale
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 
 @single_threaded_blas()

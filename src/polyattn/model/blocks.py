@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import pieces
 from polyattn.errors import OutOfRange
 from polyattn.features.summaries import Tokens
-from polyattn.scaling import column_magnitudes, exponent_for, largest_magnitude, spread
+from polyattn.numerics.arrays import pieces
+from polyattn.numerics.scaling import column_magnitudes, exponent_for, largest_magnitude, spread
 from polyattn.sequences import SequenceBatch
 
 # Tokens that are processed together.

@@ -14,7 +14,7 @@ from polyattn.model.layer import AttentionLayer
 from polyattn.model.linear import LinearAttention
 from polyattn.model.matching import merged_values, require_alike, visible_attn
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # What two layers must share to be comparable.
 SHARED = ("n_dims", "n_outputs", "mode", "bias")

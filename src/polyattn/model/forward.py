@@ -15,9 +15,9 @@ from polyattn.features.cubic import apply_coef
 from polyattn.features.pairs import fold_heads, n_features
 from polyattn.features.summaries import summary_blocks
 from polyattn.model.blocks import equal_blocks, ordinary_tokens
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.scaling import restored
 from polyattn.progress import report
-from polyattn.scaling import restored
 from polyattn.sequences import SequenceBatch
 
 # Tokens of a causal chunk: the scores of a chunk then stay in the first cache.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges
 from polyattn.model.blocks import equal_blocks, ordinary_tokens
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.arrays import even_ranges
+from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.scaling import restored
 from polyattn.progress import report
-from polyattn.scaling import restored
 from polyattn.sequences import SequenceBatch
 
 # Logits that are in memory together.

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import real_array, require_finite
+from polyattn.display import Reported
 from polyattn.errors import InvalidInput, require_choice, require_flag
-from polyattn.fields import array, entries, flag, one_of
-from polyattn.files import Record
-from polyattn.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.files.fields import array, entries, flag, one_of
+from polyattn.files.records import Record
+from polyattn.numerics.arrays import real_array, require_finite
+from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
-from polyattn.shown import Shown
 
 # What files hold of a layer; that the arrays agree is checked where a layer is made.
 ARRAYS = entries({"attn": array((None, None, None)), "value": array((None, None, None))})
@@ -23,7 +23,7 @@ FIELDS = entries({"mode": one_of(MODES), "bias": flag})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionLayer(Shown):
+class AttentionLayer(Reported):
     """Heads attn (H, d, d) and value (H, d, e), and the positions that ``mode`` predicts."""
 
     attn: NDArray[np.float64]

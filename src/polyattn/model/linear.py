@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from polyattn.features.pairs import fold_heads
 from polyattn.model.forward import forward
 from polyattn.model.layer import AttentionLayer
-from polyattn.scaling import restored
+from polyattn.numerics.scaling import restored
 from polyattn.sequences import SequenceBatch
 
 

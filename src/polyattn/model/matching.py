@@ -14,7 +14,7 @@ from scipy.linalg import norm
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # Heads are equal, or idle, up to this part of the largest head.
 TOLERANCE = 1e-12

@@ -1,8 +1,8 @@
 """Computations as attention: compiled from a small language, run, learned from traces."""
 
 from polyattn.programs import machines
+from polyattn.programs.compile import compile  # noqa: A004 - P.compile says what it does
 from polyattn.programs.compiled import Compiled
-from polyattn.programs.compiling import compile  # noqa: A004 - P.compile says what it does
 from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.instructions import (
     Conjunction,

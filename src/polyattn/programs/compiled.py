@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from polyattn.fields import any_object, entries, listed, text
-from polyattn.files import Record
+from polyattn.display import ReportedProgram
+from polyattn.files.fields import any_object, entries, listed, text
+from polyattn.files.records import Record
 from polyattn.model import LinearAttention
 from polyattn.programs.assembly import assemble, to_layer
 from polyattn.programs.language.schema import Schema
@@ -19,14 +20,13 @@ from polyattn.programs.running.batch import decode_batch
 from polyattn.programs.running.decode import tasks_of
 from polyattn.programs.running.engine import Engine
 from polyattn.programs.running.runnable import Runnable
-from polyattn.shown import ShownProgram
 
 # What is in the schema and in the terms is checked where they are read.
 FIELDS = entries({"name": text(1000), "schema": any_object, "terms": listed(any_object)})
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled(ShownProgram, Runnable):
+class Compiled(ReportedProgram, Runnable):
     """A program as one layer of linear attention, run autoregressively.
 
     terms : what the layer computes, product by product

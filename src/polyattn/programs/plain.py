@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.fields import entries, listed, text
+from polyattn.files.fields import entries, listed, text
 from polyattn.programs.encoding import Encoding
 from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.patterns import Argument, Pattern, Variable

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from polyattn.fields import Check, entries, integer, listed, nullable, number, one_of, require, text
+from polyattn.files.fields import (
+    Check,
+    entries,
+    integer,
+    listed,
+    nullable,
+    number,
+    one_of,
+    require,
+    text,
+)
 from polyattn.programs.language.attributes import INTEGER, ONE_HOT
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS
 

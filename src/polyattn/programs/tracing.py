@@ -8,13 +8,13 @@ from itertools import cycle, islice
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.programs.encoding import Encoding, Task
 from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.program import Program
 from polyattn.programs.running.decode import decode, recorded
 from polyattn.programs.traces import Trace
 from polyattn.progress import report
-from polyattn.random_state import RandomState, require_generator
 
 
 def traces(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.auditing import Audit, audit
-from polyattn.auditing.comparing import certify_rows
-from polyattn.auditing.report import BETTER, OPTIMAL
+from polyattn.auditing.audit import certify_rows
+from polyattn.auditing.result import BETTER, OPTIMAL
 from polyattn.errors import OutOfRange
 from polyattn.heads import SampleScale
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
-from polyattn.report.given import GivenData
 from polyattn.report.heads import heads_section
 from polyattn.report.page import Section
+from polyattn.report.page_data import GivenData
 from polyattn.report.predictions import predictions_section
 from polyattn.report.statement import statement
 from polyattn.sequences import SequenceBatch

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from polyattn.certify import Certificate
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
-from polyattn.report.given import GivenData, norms, rows_of, spread
 from polyattn.report.page import Section, fill
+from polyattn.report.page_data import GivenData, norms, rows_of, spread
 from polyattn.report.statement import count, plot, statement
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from markupsafe import Markup
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate
 from polyattn.certify.finding import UNDECIDED
+from polyattn.fitting.result import FitResult
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs.certificates.certificate import SATURATED, ProgramCertificate
 from polyattn.report.page import fill
 from polyattn.report.statement import count
-from polyattn.result import FitResult
 from polyattn.softmax import LearnedSoftmax, QueryResult
 
 # Layers up to this size are shown number by number, and programs up to so many terms.

@@ -13,8 +13,8 @@ from polyattn.certify.domains.custom import CustomDomain
 from polyattn.certify.finding import NOT_IDENTIFIABLE
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.report.bounds import bounds_section
-from polyattn.report.given import GivenData
 from polyattn.report.page import Section, fill
+from polyattn.report.page_data import GivenData
 from polyattn.report.spectra import MOST_FEATURES, draw_spectrum, spectrum_of
 from polyattn.report.statement import count, plot, statement
 

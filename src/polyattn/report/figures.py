@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from polyattn.atomic_files import write_atomically
 from polyattn.errors import missing_extra
+from polyattn.files.atomic import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

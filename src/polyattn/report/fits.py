@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.auditing.comparing import certify_rows
+from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
 from polyattn.certify.finding import UNDECIDED
+from polyattn.fitting.result import FitResult
 from polyattn.heads import SampleScale, factor
 from polyattn.heads.bounds import least_heads
 from polyattn.heads.compression import Target
@@ -16,12 +17,11 @@ from polyattn.model import LinearAttention
 from polyattn.report.bounds import bounds_section
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
-from polyattn.report.given import GivenData, norms, rows_of
 from polyattn.report.heads import MOST_UNFOLDED, heads_section
 from polyattn.report.page import Section
+from polyattn.report.page_data import GivenData, norms, rows_of
 from polyattn.report.predictions import predictions_section
 from polyattn.report.statement import count, plot, statement
-from polyattn.result import FitResult
 
 # Outcomes that say less than "this is the one layer".
 DOUBTS = ("minimum_norm", "iterative")

@@ -16,8 +16,8 @@ from polyattn.heads.compression import Target
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
-from polyattn.report.given import norms, spread
 from polyattn.report.page import Section, fill
+from polyattn.report.page_data import norms, spread
 from polyattn.report.statement import count, plot, statement
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import Any
 
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate
+from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Learned
-from polyattn.report.given import GivenData
+from polyattn.report.page_data import GivenData
 from polyattn.report.statement import count
-from polyattn.result import FitResult
 from polyattn.sequences import SequenceBatch
 
 

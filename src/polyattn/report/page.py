@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from polyattn._version import __version__
-from polyattn.atomic_files import write_atomically
+from polyattn.files.atomic import write_atomically
 
 
 @dataclass(frozen=True)

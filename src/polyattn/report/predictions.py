@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.report.figures import OURS, SOFT, drawing, new_figure
-from polyattn.report.given import GivenData, rows_of, spread
 from polyattn.report.page import Section
+from polyattn.report.page_data import GivenData, rows_of, spread
 from polyattn.report.statement import count, plot, statement
 
 if TYPE_CHECKING:

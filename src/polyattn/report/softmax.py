@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.report.given import GivenData
 from polyattn.report.heads import heads_section
 from polyattn.report.page import Section, fill
+from polyattn.report.page_data import GivenData
 from polyattn.report.predictions import predictions_section
 from polyattn.report.statement import count, statement
 from polyattn.softmax import LearnedSoftmax, QueryResult

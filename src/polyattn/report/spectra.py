@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.verified.spectrum import second_moment
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.report.figures import OTHER, OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
-from polyattn.report.given import spread
+from polyattn.report.page_data import spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

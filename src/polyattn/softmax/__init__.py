@@ -2,7 +2,7 @@
 
 from polyattn.softmax.hardness import parity_error_bound, parity_layer, parity_outputs
 from polyattn.softmax.identifiability import HeadFinding, HeadReport, identifiable_heads
-from polyattn.softmax.learner import learn_softmax
+from polyattn.softmax.learn_softmax import learn_softmax
 from polyattn.softmax.queries import QueryResult, learn_from_queries
 from polyattn.softmax.result import LearnedSoftmax
 

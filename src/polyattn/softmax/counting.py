@@ -17,7 +17,7 @@ from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.redundancy import smaller_heads
 from polyattn.softmax.judging.residuals import gain_score, residuals
 from polyattn.softmax.polish import polish
-from polyattn.softmax.roads import Found, Search
+from polyattn.softmax.search import Found, Search
 
 # A gain on held-out examples is real when it is this many standard errors.
 REAL_GAIN = 3.0

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import OutOfRange
-from polyattn.scaling import column_magnitudes, restored, rounded_up
+from polyattn.numerics.scaling import column_magnitudes, restored, rounded_up
 from polyattn.sequences import SequenceBatch
 
 Matrix = NDArray[np.float64]

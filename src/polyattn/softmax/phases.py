@@ -18,7 +18,7 @@ class Phase:
     def __str__(self) -> str:
         return f"{self.name}: {self.sentence}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``Phase(**...)`` is the inverse."""
         return {
             "name": self.name,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.fields import (
+from polyattn.display import Reported
+from polyattn.files.fields import (
     any_object,
     array,
     entries,
@@ -19,26 +20,20 @@ from polyattn.fields import (
     plain_value,
     text,
 )
-from polyattn.files import Record
+from polyattn.files.records import Record
 from polyattn.model import SoftmaxAttention
+from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
-from polyattn.shown import Shown
+from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
 from polyattn.softmax.phases import Phase
-from polyattn.solve.outcome import Outcome, outcome_fields
 
 ARRAYS = ("attn_std", "value_std", "attn_error", "value_error")
 PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")
 
-# The names that the outcome of learning from examples can have.
-OUTCOMES = (
-    "recovered", "recovered_on_these_inputs", "ambiguous", "ill_determined", "overfitted",
-    "not_recovered", "interrupted", "out_of_time",
-)  # fmt: skip
-
 FIELDS = entries({
     "validation_error": number(0), "training_error": number(0), "noise": number(0),
     "method": text(100), "n_training": integer(0), "n_held_out": integer(0),
-    "mode": one_of(MODES), "outcome": outcome_fields(OUTCOMES),
+    "mode": one_of(MODES), "outcome": SOFTMAX_OUTCOMES.check,
     "phases": listed(entries({
         "name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0),
     })),
@@ -46,7 +41,7 @@ FIELDS = entries({
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedSoftmax(Shown):
+class LearnedSoftmax(Reported):
     """What ``learn_softmax`` returns.
 
     Attributes
@@ -75,7 +70,7 @@ class LearnedSoftmax(Shown):
     """
 
     layer: SoftmaxAttention
-    outcome: Outcome
+    outcome: Outcome[SoftmaxName]
     validation_error: float
     training_error: float
     noise: float
@@ -110,8 +105,8 @@ class LearnedSoftmax(Shown):
         arrays |= {name: getattr(self, name) for name in ARRAYS}
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
         metadata["mode"] = self.layer.mode
-        metadata["outcome"] = self.outcome.to_json()
-        metadata["phases"] = [phase.to_json() for phase in self.phases]
+        metadata["outcome"] = self.outcome.to_dict()
+        metadata["phases"] = [phase.to_dict() for phase in self.phases]
         return Record("learned_softmax", arrays, metadata)
 
     @classmethod
@@ -126,7 +121,7 @@ class LearnedSoftmax(Shown):
         fields |= {name: metadata[name] for name in PLAIN}
         return cls(
             layer=SoftmaxAttention(arrays["attn"], arrays["value"], metadata["mode"]),
-            outcome=Outcome(**metadata["outcome"]),
+            outcome=SOFTMAX_OUTCOMES.from_dict(metadata["outcome"]),
             phases=tuple(Phase(**phase) for phase in metadata["phases"]),
             **fields,
         )

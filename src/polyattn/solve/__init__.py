@@ -7,7 +7,8 @@ the limit of ridge -> 0.  T is the symmetric tensor of the layer, so in the coor
 theta = s * P (off-diagonal s = sqrt(1/2)) the penalty is plain ||theta||^2.
 """
 
+from polyattn.outcome import Outcome
 from polyattn.solve.auto import Plan, plan
-from polyattn.solve.outcome import Outcome, Solution
+from polyattn.solve.outcomes import Solution
 
 __all__ = ["Outcome", "Plan", "Solution", "plan"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
-from polyattn.solve.outcome import Solution
+from polyattn.solve.outcomes import Solution
 from polyattn.solve.spectral import solve_root
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows

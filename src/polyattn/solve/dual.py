@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.cholesky import factor_lower
 from polyattn.features.cubic import apply_coef, correlate
 from polyattn.features.kernel import COLUMN_BLOCK, kernel_lower
 from polyattn.features.pairs import n_pairs, norm_weights
-from polyattn.parallel import map_pieces
+from polyattn.numerics.cholesky import factor_lower
+from polyattn.numerics.parallel import map_pieces
 from polyattn.solve.direct import solve_direct
-from polyattn.solve.outcome import Solution
+from polyattn.solve.outcomes import Solution
 from polyattn.solve.primal import as_coef
 from polyattn.solve.spectral import EPS, column_scale
 from polyattn.stats.rows import Rows

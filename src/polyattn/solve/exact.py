@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef
-from polyattn.parallel import map_pieces, single_threaded_blas
-from polyattn.scaling import exponent_for
-from polyattn.solve.outcome import Solution
+from polyattn.numerics.parallel import map_pieces, single_threaded_blas
+from polyattn.numerics.scaling import exponent_for
+from polyattn.solve.outcomes import Solution
 from polyattn.solve.primal import as_coef, solve_definite
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows

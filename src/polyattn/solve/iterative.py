@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef, correlate
 from polyattn.features.pairs import feature_weights, n_pairs
-from polyattn.scaling import exponent_for
-from polyattn.solve.outcome import Solution
+from polyattn.numerics.scaling import exponent_for
+from polyattn.solve.outcomes import Solution
 from polyattn.solve.primal import as_coef, residual_pass
 from polyattn.solve.spectral import column_scale
 from polyattn.stats.rows import Rows

@@ -7,8 +7,8 @@ import numbers
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import real_array, require_finite
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.solve.ridge_path import RidgePath, generalised, leave_one_out
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows

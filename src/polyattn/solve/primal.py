@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.cholesky import factor_lower
 from polyattn.features.cubic import add_correlation, apply_coef
 from polyattn.features.pairs import feature_weights, n_pairs
-from polyattn.parallel import deal, map_pieces, single_threaded_blas
+from polyattn.numerics.cholesky import factor_lower
+from polyattn.numerics.parallel import deal, map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_factor
-from polyattn.solve.outcome import Solution
+from polyattn.solve.outcomes import Solution
 from polyattn.solve.spectral import column_scale, solve_gram
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import RowBlock, Rows

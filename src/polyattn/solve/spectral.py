@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr, solve_triangular
 
-from polyattn.solve.outcome import Solution
+from polyattn.solve.outcomes import Solution
 
 EPS = float(np.finfo(np.float64).eps)
 

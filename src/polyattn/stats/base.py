@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.features.pairs import n_features, pair_index
-from polyattn.fields import (
+from polyattn.files.fields import (
     Check,
     entries,
     flag,
@@ -23,9 +23,9 @@ from polyattn.fields import (
     one_of,
     require,
 )
-from polyattn.files import Record, read_record, rebuild, write_record
-from polyattn.parallel import single_threaded_blas
-from polyattn.scaling import (
+from polyattn.files.records import Record, read_record, rebuild, write_record
+from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.scaling import (
     exponent_for,
     require_comparable,
     require_weighable,

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.blas import add_square
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import n_features
-from polyattn.parallel import deal, map_pieces
+from polyattn.numerics.blas import add_square
+from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.stats.rows import RowBlock
 from polyattn.stats.sums import Sums
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import default_block_rows, sequence_grams
-from polyattn.fields import Check, array, require
-from polyattn.parallel import single_threaded_blas
-from polyattn.scaling import require_comparable_squares, restored
+from polyattn.files.fields import Check, array, require
+from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.scaling import require_comparable_squares, restored
 from polyattn.stats.base import Statistics
 from polyattn.stats.explicit import ExplicitSums
 from polyattn.stats.paired import PairedSums

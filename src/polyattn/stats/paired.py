@@ -18,12 +18,12 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import CACHE_LINE, aligned_empty, even_ranges
-from polyattn.blas import add_product
 from polyattn.features.cubic import add_correlation
 from polyattn.features.pairs import distance_position, n_pairs, pair_index, pair_position
 from polyattn.features.summaries import pair_products
-from polyattn.parallel import deal, map_pieces, n_workers
+from polyattn.numerics.arrays import CACHE_LINE, aligned_empty, even_ranges
+from polyattn.numerics.blas import add_product
+from polyattn.numerics.parallel import deal, map_pieces, n_workers
 from polyattn.stats.rows import RowBlock
 from polyattn.stats.sums import Sums
 

@@ -9,19 +9,19 @@ from itertools import chain
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.arrays import pieces, ranges_of_rows
 from polyattn.errors import require_flag
 from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import Tokens, summary_blocks
-from polyattn.parallel import map_pieces
-from polyattn.progress import report
-from polyattn.scaling import (
+from polyattn.numerics.arrays import pieces, ranges_of_rows
+from polyattn.numerics.parallel import map_pieces
+from polyattn.numerics.scaling import (
     column_magnitudes,
     exponent_for,
     require_comparable,
     require_weighable,
     token_exponent,
 )
+from polyattn.progress import report
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
 

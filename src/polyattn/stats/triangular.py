@@ -10,7 +10,7 @@ from scipy.linalg import lapack
 
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import n_features
-from polyattn.fields import Check, array, require
+from polyattn.files.fields import Check, array, require
 from polyattn.stats.base import Statistics
 from polyattn.stats.rows import Rows
 from polyattn.stats.sums import shaped_like

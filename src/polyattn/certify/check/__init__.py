@@ -16,7 +16,7 @@ from polyattn.certify.check.elimination import LARGEST_PRIME, is_prime
 from polyattn.certify.check.place import Place
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _about_domain(certificate: Certificate, batch: SequenceBatch, place: Place) 
     if place.batch is not None:
         if place.batch.n_dims != batch.n_dims:
             yield f"the domain has tokens of {place.batch.n_dims} coordinates, not {batch.n_dims}."
-        sampled = not certificate.domain.to_json()["exhaustive"]
+        sampled = not certificate.domain.to_dict()["exhaustive"]
         real = certificate.verdict_on_real_inputs == "identifiable"
         if certificate.verdict == "identifiable" and sampled and not real:
             yield "samples of a domain cannot show that the data determine the layer on it."
@@ -141,7 +141,7 @@ def _about_domain(certificate: Certificate, batch: SequenceBatch, place: Place) 
 
 def _place(certificate: Certificate, domain: str | Domain | None) -> Place:
     """The domain of the certificate; refuses one that is missing, or another one."""
-    stored = certificate.domain.to_json()
+    stored = certificate.domain.to_dict()
     given = stored if domain is None else _described(domain)
     if given != stored:
         raise InvalidInput(f"the certificate is about the domain {stored}, not {given}.")
@@ -154,4 +154,4 @@ def _place(certificate: Certificate, domain: str | Domain | None) -> Place:
 
 
 def _described(domain: str | Domain) -> dict[str, Any]:
-    return {"name": domain, "lengths": [1, None]} if isinstance(domain, str) else domain.to_json()
+    return {"name": domain, "lengths": [1, None]} if isinstance(domain, str) else domain.to_dict()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import pieces
 from polyattn.certify.check.elimination import random_prime
 from polyattn.certify.check.measure import UNIT, Measured
 from polyattn.certify.check.place import Place
@@ -21,6 +20,7 @@ from polyattn.certify.check.recompute import (
     rank_modulo,
     rounded_coordinates,
 )
+from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:

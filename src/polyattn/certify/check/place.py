@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import pieces
+from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
 # Random sequences on which a direction that is not zero shows, or a miracle happened.

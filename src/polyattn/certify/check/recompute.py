@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import pieces, ranges_of_rows
 from polyattn.certify.check.elimination import product, rank_of, reduce
+from polyattn.numerics.arrays import pieces, ranges_of_rows
+from polyattn.numerics.scaling import exponent_for, largest_magnitude
 from polyattn.progress import report
-from polyattn.scaling import exponent_for, largest_magnitude
 from polyattn.sequences import SequenceBatch
 
 # Numbers of one block of Gram matrices, and of features.

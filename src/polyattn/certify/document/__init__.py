@@ -18,14 +18,14 @@ import numpy as np
 import scipy
 
 from polyattn._version import __version__
-from polyattn.atomic_files import write_atomically
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.document.schema import ENTRIES, check_document
 from polyattn.certify.document.stored import domain_from_json
 from polyattn.certify.finding import Direction
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
+from polyattn.files.atomic import write_atomically
+from polyattn.files.strict_json import json_digest, parse_json, read_text
 from polyattn.quoting import shown
-from polyattn.strict_json import json_digest, parse_json, read_text
 
 FORMAT = "polyattn certificate"
 VERSION = 1
@@ -69,7 +69,7 @@ def to_document(certificate: Certificate) -> dict[str, Any]:
             "python": platform.python_version(),
         },
         **{name: _plain(getattr(certificate, name)) for name in names},
-        "domain": certificate.domain.to_json(),
+        "domain": certificate.domain.to_dict(),
         "rounding": float(certificate.rounding) if math.isfinite(certificate.rounding) else None,
         "direction": _direction_to_json(certificate.direction),
     }  # fmt: skip

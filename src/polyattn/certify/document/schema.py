@@ -9,7 +9,7 @@ from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.finding import VERDICTS
 from polyattn.errors import FileFormatError
 from polyattn.features.pairs import n_features
-from polyattn.fields import (
+from polyattn.files.fields import (
     Check,
     check_that,
     digest,

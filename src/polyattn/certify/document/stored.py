@@ -28,7 +28,7 @@ class StoredDomain(CustomDomain):
             f"{self.name!r}; give the domain again (verify(..., domain=...)), or certify anew."
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name, "exhaustive": self.exhaustive, "n_sequences": self.n_sequences,
             "digest": self.digest,
@@ -40,7 +40,7 @@ class StoredDomain(CustomDomain):
 
 
 def domain_from_json(content: dict[str, Any]) -> Domain:
-    """The domain that ``to_json`` described."""
+    """The domain that ``to_dict`` described."""
     if "lengths" not in content:
         return StoredDomain(**content)
     least, most = content["lengths"]

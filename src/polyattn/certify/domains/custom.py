@@ -48,7 +48,7 @@ class CustomDomain(ABC):
         at = row if mode == "last" else int(np.searchsorted(self.batch.offsets, row, "right")) - 1
         return np.ldexp(np.asarray(self.batch[at], dtype=np.float64), -exponent)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Name, size and digest as plain data."""
         return {
             "name": self.name, "exhaustive": self.exhaustive, "n_sequences": len(self.batch),

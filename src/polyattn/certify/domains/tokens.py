@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import pieces
 from polyattn.certify.domains.spaces import Feature, FeatureSpace
 from polyattn.errors import InvalidInput, InvalidType
+from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
 Lengths = int | tuple[int, int | None] | None
@@ -100,7 +100,7 @@ class TokenDomain(ABC):
                 )
             start += len(piece)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Name and lengths as plain data."""
         return {"name": self.name, "lengths": [self.shortest, self.longest]}
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges
-from polyattn.parallel import map_pieces, single_threaded_blas
+from polyattn.numerics.arrays import even_ranges
+from polyattn.numerics.parallel import map_pieces, single_threaded_blas
 
 Residues = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import pieces
 from polyattn.certify.exact.modular import Residues, centre
+from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
 # "Integer data" are integers up to this size, once a power of two per coordinate is taken out.

@@ -14,8 +14,8 @@ from math import gcd, isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges
 from polyattn.certify.exact.modular import centre, inverse, multiply
+from polyattn.numerics.arrays import even_ranges
 
 # Entries are cut into limbs of so many bits; INNER products of a limb and a residue are exact.
 LIMB, INNER = 20, 1 << 12

@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges, ranges_of_rows
 from polyattn.certify.exact.modular import Residues
 from polyattn.certify.exact.numbers import (
     Extents,
@@ -26,6 +25,7 @@ from polyattn.certify.exact.numbers import (
 from polyattn.certify.exact.summary import TOKENS, Summary, settle
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.pairs import n_features, pair_index
+from polyattn.numerics.arrays import even_ranges, ranges_of_rows
 from polyattn.sequences import MODES, SequenceBatch
 
 __all__ = ["FeatureRows", "integer_bits", "is_integer_data"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges
 from polyattn.certify.exact.modular import INNER, Residues, centre, multiply
-from polyattn.parallel import map_pieces
+from polyattn.numerics.arrays import even_ranges
+from polyattn.numerics.parallel import map_pieces
 
 # Terms added together: so many products of residues, and a carry, are exact.
 TOKENS = INNER - 1

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.arrays import even_ranges
-from polyattn.blas import add_product
 from polyattn.certify.verified.gram import Gram
 from polyattn.certify.verified.rounding import SLACK, gamma
+from polyattn.numerics.arrays import even_ranges
+from polyattn.numerics.blas import add_product
 
 # Rows of the residual that are computed together.
 RESIDUAL_ROWS = 256

@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges
-from polyattn.blas import add_square
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.verified.rounding import LEAST_POWER, gram_error
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import pair_index, pair_position
+from polyattn.numerics.arrays import even_ranges
+from polyattn.numerics.blas import add_square
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.verified.definite import Definite
 from polyattn.certify.verified.gram import Gram
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # Up to this size all eigenvalues are as cheap as two.
 DENSE_SIZE = 600

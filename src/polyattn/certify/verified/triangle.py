@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.arrays import even_ranges
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.verified.gram import BLOCK_NUMBERS, Gram, require_room
+from polyattn.numerics.arrays import even_ranges
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 

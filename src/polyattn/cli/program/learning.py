@@ -10,13 +10,13 @@ import click
 import numpy as np
 from rich.console import RenderableType
 
-from polyattn.atomic_files import write_atomically
 from polyattn.cli.console import emit, facts, json_option, passes, progress
 from polyattn.cli.io import require_output
 from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import STYLES, make_program, program_option
 from polyattn.cli.program.showing import lines
 from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.files.atomic import write_atomically
 from polyattn.programs import Schema, traces
 from polyattn.storage import save
 
@@ -111,14 +111,14 @@ def learn(
         "n_traces": len(seen),
         "n_rows": sum(trace.n_rows for trace in seen),
         "seed": seed,
-        "outcome": learned.outcome.to_json(),
+        "outcome": learned.outcome.to_dict(),
         "terms": [str(term) for term in learned.terms] if tied else None,
     }
     if fresh:
         with passes("certifying"):
             # Not a seed that the traces or the tested machines were drawn with.
             others = traces(program, fresh, random_state=np.random.default_rng([seed, 2]))
-            content["certificate"] = learned.certify(fresh=others).to_json()
+            content["certificate"] = learned.certify(fresh=others).to_dict()
     if test:
         content["test"] = _test(learned, program.schema, larger, test, seed)
     if output is not None:

@@ -7,12 +7,12 @@ from polyattn.programs.certificates.certificate import (
     Leaving,
     ProgramCertificate,
 )
-from polyattn.programs.certificates.integers import prove_domain
-from polyattn.programs.certificates.issuing import (
+from polyattn.programs.certificates.certify_traces import (
     certify_domain,
     certify_fresh,
     certify_training,
 )
+from polyattn.programs.certificates.integers import prove_domain
 from polyattn.programs.certificates.spans import RowSpan
 
 __all__ = [

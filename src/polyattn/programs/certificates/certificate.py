@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from polyattn.shown import Carded
+from polyattn.display import Carded
 
 SATURATED, NOT_SATURATED, UNDECIDED = "saturated", "not_saturated", "undecided"
 
@@ -75,7 +75,7 @@ class ProgramCertificate(Carded):
         """The verdict for a person to read: what is known, how, and what to do."""
         return _SENTENCES[self.method](self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All figures as plain data."""
         found = {name: getattr(self, name) for name in self.__dataclass_fields__}
         found["leaving"] = self.leaving and {"trace": self.leaving.trace, "row": self.leaving.row}

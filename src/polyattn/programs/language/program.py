@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from polyattn.display import ReportedProgram
 from polyattn.errors import InvalidType
 from polyattn.programs.language.instructions import Instruction
 from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.running.decode import run_encoded
-from polyattn.shown import ShownProgram
 
 
 @dataclass(frozen=True)
-class Program(ShownProgram):
+class Program(ReportedProgram):
     """What to write after the last token, instruction by instruction.
 
     All instructions act at once; what they write is added up, rounded block by block, and

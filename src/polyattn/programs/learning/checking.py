@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.arrays import EXACT_INTEGER
 from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.numerics.arrays import EXACT_INTEGER
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.traces import Trace
 

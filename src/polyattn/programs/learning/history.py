@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import require_float64
+from polyattn.numerics.arrays import require_float64
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.learning.rows import Rows
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType, require_flag
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.checking import require_options, require_traces
 from polyattn.programs.learning.learned import Learned
 from polyattn.programs.learning.learned_least_norm import LearnedLeastNorm
 from polyattn.programs.learning.learned_tied import LearnedTied
 from polyattn.programs.learning.learned_untied import LearnedUntied
-from polyattn.programs.learning.tied.learner import learn_tied
+from polyattn.programs.learning.tied.learn_tied import learn_tied
 from polyattn.programs.learning.tied.least_norm import learn_least_norm
-from polyattn.programs.learning.untied.learner import learn_untied
+from polyattn.programs.learning.untied.learn_untied import learn_untied
 from polyattn.programs.traces import Trace
 
 

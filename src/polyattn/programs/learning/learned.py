@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from polyattn.display import ReportedProgram
 from polyattn.errors import InvalidInput, require_flag
 from polyattn.model import LinearAttention
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.outcome import Outcome
 from polyattn.programs.certificates import (
     ProgramCertificate,
     RowSpan,
@@ -24,11 +26,9 @@ from polyattn.programs.learning.checking import require_traces
 from polyattn.programs.running.decode import run_encoded
 from polyattn.programs.running.runnable import Runnable
 from polyattn.programs.traces import Trace
-from polyattn.shown import ShownProgram
-from polyattn.solve.outcome import Outcome
 
 
-class Learned(ShownProgram, Runnable):
+class Learned(ReportedProgram, Runnable):
     """A program that was learned from traces.
 
     Attributes

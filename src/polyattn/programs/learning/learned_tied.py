@@ -13,7 +13,7 @@ from polyattn.programs.language.schema import Atom, Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.doubt import doubt_of
 from polyattn.programs.learning.learned import Learned
-from polyattn.programs.learning.tied.learner import TiedFit
+from polyattn.programs.learning.tied.learn_tied import TiedFit
 from polyattn.programs.learning.tied.span import SizedSpan
 from polyattn.programs.running.batch import BatchEngine
 from polyattn.programs.running.engine import Engine

@@ -9,6 +9,7 @@ import numpy as np
 
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention
+from polyattn.outcome import Outcome
 from polyattn.programs.certificates import ProgramCertificate, prove_domain
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
@@ -20,7 +21,6 @@ from polyattn.programs.learning.untied.leave_out import innovative
 from polyattn.programs.learning.untied.program import UntiedProgram
 from polyattn.programs.learning.untied.span import Span
 from polyattn.programs.traces import Trace
-from polyattn.solve.outcome import Outcome
 
 # Coefficients below this are rounding.
 NEGLIGIBLE = 1e-9

@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from polyattn.atomic_files import write_atomically
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
+from polyattn.files.atomic import write_atomically
+from polyattn.files.strict_json import read_text
 from polyattn.programs.machines.dfa import DFA
 from polyattn.programs.machines.format.content import content_of, machine_from
 from polyattn.programs.machines.format.syntax import JSON, YAML, parse
 from polyattn.programs.machines.named import NamedMachine
 from polyattn.programs.machines.turing import TuringMachine
-from polyattn.strict_json import read_text
 
 # Far more than any machine that can be run.
 MOST_BYTES = 1_000_000

@@ -83,7 +83,7 @@ class Film:
                 cells[frame.changed[0]] = frame.changed[1]
             yield number, frame, cells_line(cells, frame.head)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What the script of the page needs, in plain types."""
         frames = [
             {

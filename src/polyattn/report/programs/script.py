@@ -15,6 +15,6 @@ def player_script(film: Film) -> str:
     line ends that a browser would change before it compares the digest of the page's policy.
     """
     player = files("polyattn.report.programs").joinpath("player.js").read_text(encoding="utf-8")
-    data = json.dumps(film.to_json(), separators=(",", ":"), allow_nan=False)
+    data = json.dumps(film.to_dict(), separators=(",", ":"), allow_nan=False)
     harmless = data.replace("<", "\\u003c")
     return f"{player}play({harmless});\n"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from polyattn.softmax.door import LEAST_EQUATIONS
+from polyattn.softmax.arguments import LEAST_EQUATIONS
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
 from polyattn.softmax.judging.structure import STRUCTURES, structure_scores

@@ -4,7 +4,7 @@ Read ``learning.py`` first: the phases in order.  Then ``pairs.py`` for what two
 ``mixing.py`` for how heads are told apart.
 """
 
-from polyattn.softmax.queries.learning import learn_from_queries
+from polyattn.softmax.queries.learn_from_queries import learn_from_queries
 from polyattn.softmax.queries.result import QueryResult
 
 __all__ = ["QueryResult", "learn_from_queries"]

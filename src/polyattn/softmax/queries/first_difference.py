@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from polyattn.softmax.queries.calibrate import Sizes, unit_rows
 from polyattn.softmax.queries.findings import Findings, HeadsAt
+from polyattn.softmax.queries.joint_diagonalisation import candidates, jacobians, rank_of_effects
 from polyattn.softmax.queries.mixing import Mixing
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.points import Points, points_for_all_rows
-from polyattn.softmax.queries.separate import candidates, jacobians, rank_of_effects
 
 # Query tokens of the first look at the number of heads; doubled while that is not enough.
 FIRST_LOOK = 16

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.parallel import single_threaded_blas
+from polyattn.numerics.parallel import single_threaded_blas
 
 # theta (B, p), which problems (B',) -> residuals (B', m) and Jacobians (B', m, p)
 Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.arrays import even_ranges, real_array, require_finite
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.scaling import exponent_for, largest_magnitude, restored, scaled
+from polyattn.numerics.arrays import even_ranges, real_array, require_finite
+from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
 
 # Numbers of one call: sequences are asked for in batches below this, whatever the batch size.
 CALL_NUMBERS = 1 << 22

@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import isfinite
 
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.outcome import Outcome
 from polyattn.softmax.queries.assemble import assemble
 from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import Check, Findings
 from polyattn.softmax.queries.oracle import Stopped
 from polyattn.softmax.wording import counted_heads
-from polyattn.solve.outcome import Outcome
 
 ADVICE = {
     "budget": "Raise max_queries; the layer is what was known when it was reached.",

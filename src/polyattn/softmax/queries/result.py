@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from polyattn.display import Reported
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.shown import Shown
+from polyattn.outcome import Outcome
 from polyattn.softmax.phases import Phase
-from polyattn.solve.outcome import Outcome
 
 
 @dataclass(frozen=True)
-class QueryResult(Shown):
+class QueryResult(Reported):
     """A layer learned from a black box, and how far it can be trusted.
 
     layer : the layer, or the best guess so far; None before one-token sequences were answered

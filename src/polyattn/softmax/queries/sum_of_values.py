@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.door import rounding_of
+from polyattn.softmax.arguments import rounding_of
 from polyattn.softmax.queries.oracle import Oracle, Stopped
 
 # How many random tokens check that answers are affine, and how many queries are repeated.

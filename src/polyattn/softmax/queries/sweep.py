@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.parallel import map_pieces
+from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import Findings, HeadsAt
 from polyattn.softmax.queries.first_difference import First, accepted

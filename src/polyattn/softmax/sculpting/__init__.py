@@ -2,6 +2,6 @@
 
 from polyattn.softmax.sculpting.body import Body, Extreme, Membership
 from polyattn.softmax.sculpting.conditions import Condition
-from polyattn.softmax.sculpting.road import Sculpted, sculpt
+from polyattn.softmax.sculpting.sculpt import Sculpted, sculpt
 
 __all__ = ["Body", "Condition", "Extreme", "Membership", "Sculpted", "sculpt"]

@@ -39,7 +39,7 @@ class Condition:
     def __str__(self) -> str:
         return f"{'holds' if self.holds else 'FAILS'}  {self.name}: {self.sentence}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; what is infinite becomes None."""
         return {
             "name": self.name,

@@ -13,7 +13,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.sculpting.within import Family
+from polyattn.softmax.sculpting.span_descent import Family
 
 Matrix = NDArray[np.float64]
 

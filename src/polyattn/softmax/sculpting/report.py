@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from polyattn.softmax.phases import Phase
-from polyattn.softmax.sculpting.again import Again
+from polyattn.softmax.sculpting.alternate import Again
 from polyattn.softmax.sculpting.carve import Carved
 from polyattn.softmax.sculpting.crude import CrudeSum
 from polyattn.softmax.sculpting.search import Searched

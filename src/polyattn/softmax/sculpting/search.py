@@ -17,8 +17,8 @@ from polyattn.softmax.examples import Examples
 from polyattn.softmax.polish import Projection, project
 from polyattn.softmax.sculpting.net import best_of_net
 from polyattn.softmax.sculpting.span import Span
+from polyattn.softmax.sculpting.span_descent import Family, descend, fit_values
 from polyattn.softmax.sculpting.views import views
-from polyattn.softmax.sculpting.within import Family, descend, fit_values
 
 Matrix = NDArray[np.float64]
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.outcome import Outcome
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.rows import rows_of
 from polyattn.programs.learning.tied.report import Findings, Mismatch
 from polyattn.programs.learning.tied.span import RelationSpan, SizedSpan
 from polyattn.programs.traces import Trace
-from polyattn.solve.outcome import Outcome
 
 
 @dataclass(frozen=True, eq=False)

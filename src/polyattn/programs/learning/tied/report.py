@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.outcome import Outcome
 from polyattn.programs.learning.tied.facts import strides_of
 from polyattn.programs.learning.tied.folds import Selection
 from polyattn.programs.learning.tied.layout import Layout
 from polyattn.programs.traces import Trace
-from polyattn.solve.outcome import Outcome
 
 # The one outcome that claims success.
 LEARNED = "learned"

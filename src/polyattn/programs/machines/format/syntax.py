@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.strict_json import parse_json
+from polyattn.files.strict_json import parse_json
 
 JSON, YAML = (".json",), (".yaml", ".yml")
 

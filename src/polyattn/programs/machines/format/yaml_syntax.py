@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from polyattn.errors import InvalidInput, missing_extra
+from polyattn.files.strict_json import MOST_DEPTH
 from polyattn.quoting import shown
-from polyattn.strict_json import MOST_DEPTH
 
 try:
     import yaml  # type: ignore[import-untyped]

@@ -1,0 +1,224 @@
+"""certify: sequences -> features of the domain -> counting, exact or verified arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from polyattn.certify.certificate import Certificate
+from polyattn.certify.digest import digest_sequences, digest_statistics
+from polyattn.certify.domains import Domain, as_domain
+from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.domains.tokens import TokenDomain
+from polyattn.certify.evidence import Evidence
+from polyattn.certify.exact.rank import exact_rank, null_vector
+from polyattn.certify.exact.residues import FeatureRows, is_integer_data
+from polyattn.certify.finding import (
+    IDENTIFIABLE,
+    NOT_IDENTIFIABLE,
+    UNDECIDED,
+    Direction,
+    Finding,
+)
+from polyattn.certify.methods.counting import RANKED_COLUMNS, by_count
+from polyattn.certify.methods.floating import by_floating
+from polyattn.certify.methods.premise import premise_of_sums
+from polyattn.certify.methods.span import by_span
+from polyattn.certify.verified.gram import require_room
+from polyattn.certify.verified.rounding import UNIT
+from polyattn.certify.verified.spectrum import extremes, largest, proved_extremes, second_moment
+from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.numerics.arrays import require_float64
+from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.sequences import MODES, Sequences
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
+METHODS = ("auto", "exact", "float")
+
+
+@single_threaded_blas()
+def certify(
+    X: Sequences | None = None,
+    mode: str = "last",
+    domain: str | Domain = "real",
+    *,
+    bias: bool = False,
+    method: str = "auto",
+    statistics: Moments | TriangularFactor | None = None,
+) -> Certificate:
+    """Whether the data determine the layer: a verdict that can be relied on.
+
+    Parameters
+    ----------
+    X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
+    mode : "last" | "causal" | "full"
+        Which positions are predicted; statistics know theirs.
+    domain : "real" | "boolean" | "one_hot" | Domain
+        Where layers have to agree: ``domains.Real(lengths=...)``, ``Boolean``, ``OneHot``,
+        ``Finite(sequences)`` or ``Sampled(draw)``.  Data must lie in a built-in domain.
+    bias : bool
+        The layer appends a constant 1 to each token; statistics know theirs.
+    method : "auto" | "exact" | "float"
+        "auto" decides integers of any size (up to 64 bits), and floats that were not rounded,
+        in exact arithmetic where floating point with proved rounding bounds does not; "exact"
+        takes any numbers as the exact rationals they are.
+    statistics : Moments or TriangularFactor, in place of X
+
+    Returns
+    -------
+    Certificate
+        ``verdict`` is "identifiable", "not_identifiable" or "undecided".
+
+    Guarantee: "identifiable" is a theorem about the numbers given: every minimiser of the
+    empirical risk (over layers with enough heads; with fewer if the data come from such a
+    layer) is the same function on the domain [yau2024: Lemmas 2.3, A.3-A.8].
+    "not_identifiable" comes with a direction that the data do not see: exactly for integers and
+    for floats that were not rounded; of rounded floats up to their rounding (of too few rows it
+    is certain that there is one).  Floats look rounded if some have the last bit of their dtype
+    set, and not all numbers of the coordinate are multiples of one power of two, of at most one
+    bit more than the dtype has.
+    Whatever rounding leaves open, or a sampler did not draw, is "undecided".
+
+    Cost: by floating point one pass of ``Moments`` and 2/3 p^3 flops, two passes more where that
+    leaves doubt; exact about 2 p^3 flops.  Memory p^2 numbers, whatever the number of sequences.
+    """
+    require_choice("method", method, METHODS)
+    where = as_domain(domain)
+    source = _source(X, mode, bias, statistics, method)
+    if isinstance(where, TokenDomain):
+        evidence = Evidence(source, where.space(source.n_dims, source.bias))
+        premise = _require_inside(evidence, where)
+        found = decide(evidence, method)
+        found = replace(found, note=f"{found.note} {premise}".strip())
+        on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
+        return _certificate(evidence, where, found, on_real, evidence.space.dimension)
+    evidence = Evidence(source, FeatureSpace.whole(source.width))
+    real = decide(evidence, method)
+    found = by_span(evidence, real, where, method)
+    return _certificate(evidence, where, found, real.verdict, None)
+
+
+def decide(evidence: Evidence, method: str) -> Finding:
+    """The road for these data: counting, exact arithmetic, or floating point."""
+    few = by_count(evidence)
+    if few is not None:
+        return few
+    require_room(evidence.space)
+    rows = evidence.rows
+    if rows is None:
+        return by_floating(evidence)
+    if method == "float":
+        require_float64(rows.batch.values, "X, for method='float',")
+        return by_floating(evidence)
+    if method == "exact" or not evidence.in_float64 or is_integer_data(rows.batch):
+        return _exactly(evidence, rows)
+    # Rounding bounds first: they are cheaper, and a proof by them is about the numbers as given.
+    if evidence.definite is None and not evidence.rounded.any():
+        found = _exactly(evidence, rows)
+        if found.verdict != UNDECIDED:
+            return found
+    return by_floating(evidence)
+
+
+def _require_inside(evidence: Evidence, domain: TokenDomain) -> str:
+    """Refuse data outside the domain; what has to be believed where only sums are known."""
+    source = evidence.source
+    if isinstance(source, Rows):
+        domain.require_inside(source.batch)
+        return ""
+    return premise_of_sums(source, domain, evidence.space)
+
+
+def _exactly(evidence: Evidence, rows: Rows) -> Finding:
+    space = evidence.space
+    columns = None if space.is_whole else space.columns
+    features = FeatureRows(rows.batch, rows.mode, rows.bias, columns)
+    found = exact_rank(features)
+    if found.rank == space.dimension:
+        return Finding(IDENTIFIABLE, "exact", found.rank, 0.0, prime=found.prime)
+    vector = null_vector(features, found)
+    if vector is not None:
+        return Finding(NOT_IDENTIFIABLE, "exact", found.rank, 0.0, vector, found.prime)
+    note = f"The rank is at least {found.rank}; no direction could be confirmed in integers."
+    return Finding(UNDECIDED, "exact", found.rank, 0.0, prime=found.prime, note=note)
+
+
+def _certificate(
+    evidence: Evidence, domain: Domain, found: Finding, on_real: str,
+    dimension: int | None,
+) -> Certificate:  # fmt: skip
+    source = evidence.source
+    smallest, largest = _spectrum(evidence, found)
+    digest = (
+        digest_sequences(source.batch) if isinstance(source, Rows) else digest_statistics(source)
+    )
+    n_sequences = len(source.batch) if isinstance(source, Rows) else source.n_sequences
+    return Certificate(
+        verdict=found.verdict, verdict_on_real_inputs=on_real, domain=domain, mode=source.mode,
+        bias=source.bias, n_dims=source.n_dims, n_sequences=n_sequences, n_rows=source.n_rows,
+        n_features=evidence.space.n_features, dimension=dimension, rank=found.rank,
+        lambda_min=smallest, lambda_max=largest, method=found.method, note=found.note,
+        rounding=float(found.rounding), digest=digest, prime=found.prime,
+        given_direction=_embedded(evidence, found.direction), evidence=evidence,
+    )  # fmt: skip
+
+
+def _spectrum(evidence: Evidence, found: Finding) -> tuple[float | None, float | None]:
+    """(lambda_min, lambda_max) in the units of the data; None where they are unknown."""
+    gram_is_made = found.method != "count" or evidence.space.dimension <= RANKED_COLUMNS
+    if found.verdict == NOT_IDENTIFIABLE:
+        if not gram_is_made:
+            return 0.0, None
+        top = largest(second_moment(evidence.gram, evidence.space))
+        return 0.0, _in_units(evidence, top)
+    if found.method == "gram" and evidence.space.is_whole and evidence.definite is not None:
+        ends = proved_extremes(evidence.gram, evidence.definite)
+        smallest, top = (end / evidence.gram.total_weight for end in ends)
+    else:
+        smallest, top = extremes(second_moment(evidence.gram, evidence.space))
+    if found.verdict == IDENTIFIABLE and smallest <= evidence.space.dimension * UNIT * top:
+        return None, _in_units(evidence, top)  # it is positive, and below rounding
+    # Lambda_D has no negative eigenvalues; rounding may show one.
+    return _in_units(evidence, max(smallest, 0.0)), _in_units(evidence, top)
+
+
+def _in_units(evidence: Evidence, eigenvalue: float) -> float | None:
+    """An eigenvalue of scaled tokens in the units of the data; None if float64 cannot hold it."""
+    with np.errstate(over="ignore", under="ignore"):
+        restored = float(np.ldexp(eigenvalue, 6 * evidence.token_exponent))
+    return restored if np.isfinite(restored) and (restored > 0 or eigenvalue == 0) else None
+
+
+def _embedded(evidence: Evidence, direction: Direction | None) -> Direction | None:
+    """From the representatives (m,) to all features (p,)."""
+    if direction is None or evidence.space.is_whole:
+        return direction
+    if isinstance(direction, tuple):
+        full = [0] * evidence.space.n_features
+        for column, entry in zip(evidence.space.columns.tolist(), direction, strict=True):
+            full[column] = entry
+        return tuple(full)
+    return evidence.space.embed(direction)
+
+
+def _source(
+    X: Sequences | None, mode: str, bias: bool, statistics: object, method: str
+) -> Rows | Moments | TriangularFactor:
+    if statistics is None:
+        if X is None:
+            raise InvalidInput("certify needs sequences X, or statistics=...")
+        mode = require_choice("mode", mode, MODES)
+        return Rows.build(X, None, mode, bias, keep_integers=True)
+    if X is not None:
+        raise InvalidInput("give either X or statistics, not both.")
+    if not isinstance(statistics, Moments | TriangularFactor):
+        raise InvalidType(
+            f"statistics must be Moments or a TriangularFactor; got {type(statistics).__name__}."
+        )
+    if statistics.n_rows == 0:
+        raise InvalidInput("the statistics are empty; call their update(X) first.")
+    if method == "exact":
+        raise InvalidInput("method='exact' needs the sequences X; sums are rounded already.")
+    return statistics

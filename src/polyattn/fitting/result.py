@@ -1,0 +1,249 @@
+"""FitResult: the optimum, what is known of it, and the layer with few heads, made on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.display import Reported
+from polyattn.features.pairs import n_features, n_pairs
+from polyattn.files.fields import (
+    any_object,
+    array,
+    entries,
+    flag,
+    integer,
+    nullable,
+    number,
+    one_of,
+    require,
+    text,
+)
+from polyattn.files.records import Record
+from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
+from polyattn.model.forward import coef_forward
+from polyattn.model.layer import shape_rows, single_or_batch
+from polyattn.model.linear import LinearAttention
+from polyattn.numerics.computed_once import computed_once
+from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.outcome import Outcome
+from polyattn.sequences import MODES, SequenceBatch, Sequences
+from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
+from polyattn.solve.penalty import RULES
+from polyattn.solve.ridge_path import RidgePath
+from polyattn.stats import Moments, TriangularFactor
+
+# Up to this many coefficients few heads are looked for even where data leave them open.
+SEARCHED_COEFFICIENTS = 1 << 15
+
+PLAIN = (
+    "mode", "bias", "n_dims", "risk", "optimal_risk", "ridge", "rank", "n_features",
+    "condition", "solver", "head_tolerance", "random_state",
+)  # fmt: skip
+
+STATISTICS = {kind.kind: kind for kind in (Moments, TriangularFactor)}
+
+FIELDS = entries(
+    {
+        "mode": one_of(MODES), "bias": flag, "n_dims": integer(1), "risk": number(),
+        "optimal_risk": number(), "ridge": number(0), "rank": nullable(integer(0)),
+        "n_features": integer(1), "condition": nullable(number(0)), "solver": text(100),
+        "head_tolerance": number(0), "random_state": integer(0, None),
+        "outcome": FIT_OUTCOMES.check,
+        "heads": entries(
+            {"lost": number(0), "risk_gap": nullable(number()), "sentence": text()},
+            {"output_error": nullable(number(0))},
+        ),
+    },
+    {
+        "ridge_path": one_of(RULES),
+        "statistics": entries({
+            "kind": one_of(tuple(STATISTICS)), "metadata": any_object,
+        }),
+    },
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult(Reported):
+    """What ``fit`` returns.
+
+    Attributes
+    ----------
+    coef : array (e, q, d)
+        Folded coefficients of the fitted layer; with ``n_heads=None`` the global optimum.
+    outcome : Outcome
+        What was found, as a sentence (``str(result.outcome)``).
+    risk : float
+        Weighted mean over predicted positions of ||y - F(X)||^2 on the training data.
+    optimal_risk : float
+        The same for the optimum over any number of heads; ``gap`` is the difference.
+    solver, ridge, rank, n_features, condition
+        The road taken, the penalty used, and what was learnt about the features on the way.
+        Solver "exact": a sample of the rows determines the layer and all others agree with it;
+        the condition number is that of the sample.
+    statistics : Moments | TriangularFactor | None
+        The sums behind the fit, where the road made them; they merge, save and refit.
+    ridge_path : RidgePath | None
+        Errors over the grid, when the ridge was chosen by the data.
+    sample : SampleScale | None
+        Summaries of some of the training positions, by which heads are judged.
+    """
+
+    coef: NDArray[np.float64]
+    outcome: Outcome[FitName]
+    mode: str
+    bias: bool
+    n_dims: int
+    risk: float
+    optimal_risk: float
+    ridge: float
+    rank: int | None
+    n_features: int
+    condition: float | None
+    solver: str
+    head_tolerance: float
+    random_state: int
+    statistics: Moments | TriangularFactor | None = field(default=None, repr=False)
+    ridge_path: RidgePath | None = field(default=None, repr=False)
+    known_heads: Compression | None = field(default=None, repr=False)
+    sample: SampleScale | None = field(default=None, repr=False)
+
+    @property
+    def gap(self) -> float:
+        """risk - optimal_risk: what the limit on the number of heads costs.
+
+        Without a ridge no layer can do better than ``optimal_risk``.  With one, ``optimal_risk``
+        is that of the penalised minimiser, and the gap bounds nothing else.
+        """
+        return self.risk - self.optimal_risk
+
+    @computed_once
+    def heads(self) -> Compression:
+        """Heads that compute ``coef``: as few as were found (on first use: a short search).
+
+        They are looked for in units in which the data are of size one; ``heads.output_error``
+        is what they change in the outputs on the data, beside each output.
+
+        Large coefficients that the data leave open are factored without a search: the minimum
+        norm spreads over all heads, and looking for few would be in vain.
+        """
+        if self.known_heads is not None:
+            return self.known_heads
+        left_open = self.rank is not None and self.rank < self.n_features
+        if left_open and self.coef.size > SEARCHED_COEFFICIENTS:
+            return factor(self.coef, self.data_scale)
+        return compress(self.coef, self.head_tolerance, self.random_state, self.data_scale)
+
+    @property
+    def data_scale(self) -> DataScale | None:
+        """What is known of the data: a sample of the rows, or else their sums."""
+        if self.sample is None and self.statistics is not None:
+            return GramScale.of(self.statistics)
+        return self.sample
+
+    @computed_once
+    def layer(self) -> LinearAttention:
+        """The fitted layer."""
+        return LinearAttention(self.heads.attn, self.heads.value, self.mode, self.bias)
+
+    def predict(self, X: Sequences) -> Any:
+        """Outputs for sequences X from the coefficients, in the form of X (as a layer's)."""
+        batch, single = single_or_batch(X, self.n_dims)
+        exponent = exponent_for(largest_magnitude([self.coef])) or 0
+        rows = coef_forward(batch, scaled(self.coef, -exponent), self.mode, self.bias, exponent)
+        shaped = shape_rows(
+            rows, batch, self.mode, as_list=isinstance(X, list | tuple | SequenceBatch)
+        )
+        return shaped[0] if single else shaped
+
+    def __repr__(self) -> str:
+        return (
+            f"FitResult({self.n_dims} -> {len(self.coef)}, mode {self.mode!r}, "
+            f"risk {self.risk:.3g}, {self.outcome.name}, solver {self.solver!r})"
+        )
+
+    def to_record(self) -> Record:
+        """The content as named arrays and plain metadata; the heads are computed first."""
+        arrays = {"coef": self.coef, "attn": self.heads.attn, "value": self.heads.value}
+        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
+        metadata["outcome"] = self.outcome.to_dict()
+        metadata["heads"] = {
+            "lost": self.heads.lost, "risk_gap": self.heads.risk_gap,
+            "sentence": self.heads.sentence, "output_error": self.heads.output_error,
+        }  # fmt: skip
+        if self.ridge_path is not None:
+            arrays |= {"ridges": self.ridge_path.ridges, "errors": self.ridge_path.errors}
+            metadata["ridge_path"] = self.ridge_path.kind
+        if self.statistics is not None:
+            inner = self.statistics.to_record()
+            arrays |= {f"statistics.{name}": array for name, array in inner.arrays.items()}
+            metadata["statistics"] = {"kind": inner.kind, "metadata": inner.metadata}
+        return Record("fit_result", arrays, metadata)
+
+    @classmethod
+    def from_record(cls, record: Record) -> FitResult:
+        """The inverse of ``to_record``."""
+        arrays, metadata = record.arrays, record.metadata
+        FIELDS(metadata, "metadata")
+        prefix = "statistics."
+        inner = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+        own = {name: each for name, each in arrays.items() if not name.startswith(prefix)}
+        _check_arrays(own, metadata)
+        statistics = _statistics(inner, metadata)
+        path = None
+        if "ridge_path" in metadata:
+            path = RidgePath(arrays["ridges"], arrays["errors"], metadata["ridge_path"])
+        arrays["coef"].setflags(write=False)
+        return cls(
+            coef=arrays["coef"],
+            outcome=FIT_OUTCOMES.from_dict(metadata["outcome"]),
+            statistics=statistics,
+            ridge_path=path,
+            known_heads=Compression(arrays["attn"], arrays["value"], **metadata["heads"]),
+            **{name: metadata[name] for name in PLAIN},
+        )
+
+
+def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any]) -> None:
+    """Refuse arrays of a file that do not have the sizes that its metadata name."""
+    d = metadata["n_dims"] + metadata["bias"]
+    p, rank = metadata["n_features"], metadata["rank"]
+    require(p == n_features(d), "metadata.n_features", f"{n_features(d)}, as n_dims says", p)
+    require(rank is None or rank <= p, "metadata.rank", f"at most {p}", rank)
+    checks = {
+        "coef": array((None, n_pairs(d), d)),
+        "attn": array((None, d, d)),
+        "value": array((None, d, None)),
+    }
+    if "ridge_path" in metadata:
+        checks["ridges"] = checks["errors"] = array((None,), least=0.0, finite=False)
+    entries(checks)(arrays, "arrays")
+    sizes = {name: each.shape for name, each in arrays.items()}
+    heads, outputs = sizes["attn"][0], sizes["coef"][0]
+    wanted = f"of shape ({heads}, {d}, {outputs}), like attn and coef, and not empty"
+    fits = sizes["value"] == (heads, d, outputs) and heads > 0 and outputs > 0
+    require(fits, "arrays.value", wanted, sizes["value"])
+    if "ridge_path" in metadata:
+        fits = sizes["ridges"] == sizes["errors"] != (0,)
+        require(fits, "arrays.errors", "as many as ridges, at least one", sizes["errors"])
+
+
+def _statistics(
+    arrays: dict[str, NDArray], metadata: dict[str, Any]
+) -> Moments | TriangularFactor | None:
+    """The statistics in the file of a fit, if there are any: those of the same layer."""
+    if "statistics" not in metadata:
+        require(not arrays, "arrays", "those of the fit alone", list(arrays))
+        return None
+    stored = metadata["statistics"]
+    made = STATISTICS[stored["kind"]].from_record(
+        Record(stored["kind"], arrays, stored["metadata"])
+    )
+    for name in ("n_dims", "mode", "bias"):
+        own, wanted = getattr(made, name), metadata[name]
+        require(own == wanted, f"metadata.statistics.{name}", f"that of the fit, {wanted}", own)
+    return made

@@ -1,0 +1,1 @@
+"""What every step computes with: arrays, powers of two, BLAS, threads, random numbers."""

@@ -1,0 +1,236 @@
+"""The sentences of ``learn_softmax``: what was found, what it rests on, what to try next."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from polyattn.outcome import Meaning, Outcome, OutcomeSet
+from polyattn.softmax.arguments import LEAST_EQUATIONS
+from polyattn.softmax.judging.alternatives import Rival
+from polyattn.softmax.judging.judge import Fit
+from polyattn.softmax.judging.uncertainty import Uncertainty
+from polyattn.softmax.wording import counted_heads, percent
+
+SoftmaxName = Literal[
+    "recovered", "recovered_on_these_inputs", "ambiguous", "ill_determined", "overfitted",
+    "not_recovered", "interrupted", "out_of_time",
+]  # fmt: skip
+
+Stop = Literal["interrupted", "out_of_time"]
+
+SOFTMAX_OUTCOMES = OutcomeSet[SoftmaxName](
+    "LearnedSoftmax",
+    {
+        "recovered": Meaning(True, "Held-out examples agree, and the data determine every head."),
+        "recovered_on_these_inputs": Meaning(
+            False, "Right on inputs like these; other inputs would show what these leave open."
+        ),
+        "ambiguous": Meaning(False, "Other heads explain tokens like these just as well."),
+        "ill_determined": Meaning(False, "Held-out examples agree, but heads are uncertain."),
+        "overfitted": Meaning(False, "Training examples fit better than held-out ones."),
+        "not_recovered": Meaning(False, "No layer that was found explains the examples."),
+        "interrupted": Meaning(False, "Stopped by the user; the best layer so far."),
+        "out_of_time": Meaning(False, "Stopped by max_seconds; the best layer so far."),
+    },
+)
+
+# What a failed test says about the residuals.
+SYMPTOMS = {
+    "generalises": "held-out examples fit worse than training ones",
+    "tails": "their tails are not those of a normal distribution",
+    "skew": "they are skewed",
+    "sizes": "some sequences have much larger ones than others",
+    "outputs": "they are correlated between outputs",
+    "linear": "they depend on the tokens",
+    "products": "they depend on products of token coordinates",
+    "curves": "they depend on the tokens by a curve that no head has",
+    "bends": "they depend on the outputs, as if these were squashed or stretched",
+    "share": "they make up more than half of the targets",
+    "declared": "they are larger than the noise that was declared",
+    "room": "there are too few examples to see whether another head explains them",
+    "more_heads": "another head explains a part of them",
+}
+
+TRY_MORE = (
+    "Try more examples, more heads (n_heads), method='sculpt' or another random_state; where "
+    "inputs can be chosen, learn_from_queries needs no luck."
+)
+
+
+BELOW_DECLARED = (
+    "The residuals are smaller than the noise that was declared; they were judged as if none had "
+    "been."
+)
+
+
+def describe(
+    fit: Fit,
+    bars: Uncertainty,
+    n_held_out: int,
+    notes: tuple[str, ...],
+    rival: Rival | None,
+    doubts: list[str],
+) -> Outcome[SoftmaxName]:
+    """The outcome of a search that ended by itself.
+
+    ``rival`` is another layer of as many heads that explains the examples, ``doubts`` are reasons
+    why these do not determine the heads.
+    """
+    heads = counted_heads(len(bars.attn))
+    if fit.below_declared:
+        notes = (*notes, BELOW_DECLARED)
+    extra = "".join(f" {note}" for note in notes)
+    if not fit.explained:
+        return _unexplained(fit, heads, extra)
+    if rival is not None and rival.name == "two_valued":
+        return _ambiguous(rival, heads, extra)
+    doubts = [*_doubts(fit, bars), *doubts]
+    if doubts:
+        return SOFTMAX_OUTCOMES(
+            "ill_determined",
+            f"A layer of {heads} explains the held-out examples, but they do not determine it: "
+            f"{doubts[0]}.{extra}",
+            "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
+        )
+    if rival is not None or bars.n_open:
+        gap = f"the examples leave {_open(bars)} open" if rival is None else _other_signs(rival)
+        return SOFTMAX_OUTCOMES(
+            "recovered_on_these_inputs",
+            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but {gap}. "
+            f"Other inputs would show them, and there this layer may be wrong.{extra}",
+            "On inputs like these the outputs are right. To determine the rest, add examples with "
+            "tokens that vary independently in every coordinate, in sequences of three or more.",
+        )
+    if fit.kind == "exact":
+        return SOFTMAX_OUTCOMES(
+            "recovered", f"Recovered: {heads}. {_agreement(fit, n_held_out)}.{extra}", ""
+        )
+    return SOFTMAX_OUTCOMES(
+        "recovered",
+        f"Recovered up to noise: {heads}. {_agreement(fit, n_held_out)}; attn and value of every "
+        f"head are expected to be right to {percent(bars.worst)}. Heads that differ by less "
+        f"than the noise shows count as one.{extra}",
+        "More examples shrink the error bars (attn_std, value_std)."
+        if fit.kind == "declared"
+        else "That the residuals are noise is a conclusion of tests; pass noise=... if its size "
+        "is known. More examples shrink the error bars (attn_std, value_std).",
+    )
+
+
+def _ambiguous(rival: Rival, heads: str, extra: str) -> Outcome[SoftmaxName]:
+    return SOFTMAX_OUTCOMES(
+        "ambiguous",
+        f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
+        f"heads {_numbered(rival.heads)} from others: they have equal values, and the queries "
+        f"are so few that other heads have the same logits, in another order.{extra}",
+        "On such tokens the function is right; tokens of more values would settle the heads.",
+    )
+
+
+def _other_signs(rival: Rival) -> str:
+    """What two tokens cannot show."""
+    return (
+        f"the signs of heads {_numbered(rival.heads)} are open: the weights of two tokens are p "
+        "and 1 - p, so attn A with value V and -A with -V differ by a mean of the tokens alone, "
+        "which other heads make up for"
+    )
+
+
+def _agreement(fit: Fit, n_held_out: int) -> str:
+    """What the held-out examples showed, without a full stop."""
+    if fit.kind == "exact":
+        return (
+            f"Outputs of {n_held_out} sequences that were held out agree to "
+            f"{fit.validation_error:.1e} of their size"
+        )
+    source = "that was declared" if fit.kind == "declared" else "that the residuals show"
+    return (
+        f"On {n_held_out} held-out sequences nothing is left but noise {source}, "
+        f"{percent(fit.validation_error)} of the targets"
+    )
+
+
+def doubts_of_inputs(
+    counted: tuple[int, int], redundant: bool, unexamined: tuple[int, ...]
+) -> list[str]:
+    """Why inputs do not determine heads: too few that differ, or heads that none tells apart.
+
+    ``counted`` are numbers and unknowns; ``unexamined`` heads may be paired otherwise.
+    """
+    doubts = []
+    n_equations, n_unknowns = counted
+    if n_equations < n_unknowns * LEAST_EQUATIONS:
+        doubts.append(
+            f"inputs that differ give {n_equations} numbers for {n_unknowns} unknowns, so other "
+            "heads may explain them as well"
+        )
+    if redundant:
+        doubts.append("heads are so nearly equal, or so small, that no input tells them apart")
+    if unexamined:
+        doubts.append(
+            f"heads {_numbered(unexamined)} have equal values, and there are too many ways to "
+            "give others the same logits at these queries to try all"
+        )
+    return doubts
+
+
+def _numbered(heads: tuple[int, ...]) -> str:
+    """Heads as they are counted in sentences, from 1."""
+    *most, last = [str(head + 1) for head in heads]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _doubts(fit: Fit, bars: Uncertainty) -> list[str]:
+    """Why heads that explain the examples are uncertain in directions that these show."""
+    if fit.well_determined(bars):
+        return []
+    if not fit.converged:
+        return [f"descent crept to an error of {fit.validation_error:.1e} and no further"]
+    if not fit.all_needed:
+        return ["one head fewer explains as much, up to the noise"]
+    return [f"attn or value of a head is uncertain by {percent(bars.in_determined)}"]
+
+
+def _open(bars: Uncertainty) -> str:
+    """How many directions of the parameters are open, and of which matrices."""
+    parts = []
+    for name, errors in (("attn", bars.attn_error), ("value", bars.value_error)):
+        heads = [str(h + 1) for h in np.flatnonzero(np.isinf(errors))]
+        if heads:
+            plural = "s" if len(heads) > 1 else ""
+            parts.append(f"{name} of head{plural} {', '.join(heads)}")
+    return f"{bars.n_open} of {bars.n_parameters} directions ({'; '.join(parts)})"
+
+
+def stopped(why: Stop, error: float, n_heads: int) -> Outcome[SoftmaxName]:
+    """The outcome of a search that was ended from outside."""
+    reasons = {
+        "interrupted": "The search was interrupted",
+        "out_of_time": "The time that max_seconds allows is over",
+    }
+    return SOFTMAX_OUTCOMES(
+        why,
+        f"{reasons[why]}; the best layer so far has {counted_heads(n_heads)} and leaves "
+        f"{percent(error)} of the held-out outputs unexplained.",
+        "Nothing is lost: go on with more time, or use the layer as it is.",
+    )
+
+
+def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome[SoftmaxName]:
+    if fit.failed == ("generalises",):
+        return SOFTMAX_OUTCOMES(
+            "overfitted",
+            f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
+            f"of the held-out outputs, more than of the training ones.{extra}",
+            "There are too few examples for so many heads: give more examples, or fewer heads.",
+        )
+    symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
+    return SOFTMAX_OUTCOMES(
+        "not_recovered",
+        f"Not recovered: the best layer of {heads} that was found leaves "
+        f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
+        f"residuals are not plain noise ({symptoms}).{extra}",
+        TRY_MORE + " If the targets are noisy in such a way, say so with noise=... .",
+    )

@@ -1,0 +1,193 @@
+"""learn_from_queries: a softmax attention layer from a black box that answers chosen inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
+from polyattn.numerics.random_state import RandomState, require_generator
+from polyattn.outcome import Outcome
+from polyattn.softmax.queries.assemble import assemble
+from polyattn.softmax.queries.calibrate import LIMIT, Sizes, calibrate
+from polyattn.softmax.queries.findings import Findings
+from polyattn.softmax.queries.oracle import Oracle, Stopped
+from polyattn.softmax.queries.outcomes import (
+    beside_bias,
+    beyond_reach,
+    concluded,
+    interrupted,
+    stopped,
+    unexplained,
+)
+from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.result import QueryResult
+from polyattn.softmax.queries.strategies import roads
+from polyattn.softmax.queries.sum_of_values import measure_sum, require_linear
+from polyattn.softmax.queries.validate import validate
+
+# Layers that are right but for precision before that is accepted as the outcome.
+MOST_CLOSE = 2
+
+
+def learn_from_queries(
+    oracle: Callable[[NDArray[np.float64]], Any],
+    n_dims: int,
+    n_heads: int | None = None,
+    bias: bool = False,
+    max_queries: int | None = None,
+    random_state: RandomState = 0,
+    batch_size: int = 1024,
+    mode: str = "full",
+    callback: Callable[[int], None] | None = None,
+) -> QueryResult:
+    """Recover a softmax attention layer from its answers to chosen sequences.
+
+        F(X) = sum_i softmax(X A_i X^T) X V_i
+
+    One-token sequences give S = sum_i V_i.  Sequences [x' + delta, x'] give, at their last row,
+    x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are told apart by Jacobians in x' and joint
+    diagonalisation for one delta, followed to d of them, and assembled.  With fewer outputs than
+    heads, copies of tokens make a rational function whose poles are the heads.  See
+    docs/derivations/softmax_queries.md.
+
+    Parameters
+    ----------
+    oracle : callable (B, n, d) -> (B, n, e)
+        A full or a causal layer; only the last row is read.
+    n_dims : int
+        d, the coordinates of a token.
+    n_heads : int, optional
+        Number of heads, if known.  It is found in any case; another one is an outcome of its own.
+    bias : bool
+        The layer sees a constant coordinate 1 beside each token.  The last column of attn is then
+        invisible and set to zero; of the last rows of value only the sum can be seen, and every
+        head gets an equal share.
+    max_queries : int, optional
+        Budget of sequences; when it does not suffice the outcome says so, with what was learned.
+    random_state : int or Generator
+        Decides all queries.
+    batch_size : int
+        Most sequences of one call of the oracle.
+    mode : "full" | "causal" | "last"
+        Of the layer that is returned; what is learned is the same.
+    callback : callable, optional
+        Hears the number of queries so far after every call of the oracle.
+
+    An interrupt (Ctrl-C, SIGINT) ends the run with the best layer so far.
+
+    Returns
+    -------
+    QueryResult
+
+    Guarantee: ``recovered`` means that one-token answers are linear up to rounding (what is left
+    is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
+    three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
+    explains, that residuals explain what is left, and that they leave attn and value in no doubt
+    above 1.5e-4.  Identifiable,
+    and so recoverable, are the A_i and V_i up to the order of heads, heads with equal A_i merged,
+    heads with V_i = 0 left out.
+
+    Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
+    (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
+    for rounded answers; with fewer outputs than heads 1.3 d H (D + e) / e queries of 48 tokens.
+    Memory: one batch of queries and O(d (D + e) H) for the answer.
+    """
+    if not callable(oracle):
+        raise InvalidType(f"oracle must be callable; got {type(oracle).__name__}.")
+    n_dims = require_integer("n_dims", n_dims)
+    told = None if n_heads is None else require_integer("n_heads", n_heads)
+    budget = None if max_queries is None else require_integer("max_queries", max_queries)
+    require_choice("mode", mode, ("full", "causal", "last"))
+    rng = require_generator(random_state)
+    findings = Findings(require_flag("bias", bias))
+    box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size), callback)
+    try:
+        return _result(box, findings, mode, *_ended(box, findings, told, rng))
+    except KeyboardInterrupt as interruption:
+        return _result(box, findings, mode, interrupted(findings, told), interruption)
+
+
+def _ended(
+    box: Oracle, findings: Findings, told: int | None, rng: np.random.Generator
+) -> tuple[Outcome, BaseException | None]:
+    """The outcome of a run that came to an end, and the exception that ended it, if one did."""
+    try:
+        return _learn(box, findings, told, rng), None
+    except Stopped as stop:
+        return stopped(stop), stop.__cause__
+
+
+def _result(
+    box: Oracle, findings: Findings, mode: str, outcome: Outcome, error: BaseException | None
+) -> QueryResult:
+    """Everything that is known, whatever ended the run."""
+    layer = assemble(findings, findings.settled, mode)
+    return QueryResult(
+        layer=None if layer is None else box.restored(layer),
+        n_queries=box.n_queries,
+        outcome=outcome,
+        validation_error=None if findings.best is None else findings.best.error,
+        doubt=None if findings.best is None else findings.best.doubt,
+        noise=findings.noise,
+        phases=tuple(findings.phases),
+        error=error,
+    )
+
+
+def _learn(box: Oracle, findings: Findings, told: int | None, rng: np.random.Generator) -> Outcome:
+    """The phases in order: sum of values, sizes, heads by one road or the other, held-out check."""
+    pairs, sizes = _begin(box, findings, rng)
+    if sizes.extreme and not findings.bias:
+        box.scale_tokens(int(np.log2(sizes.delta)))
+        pairs, sizes = _begin(box, findings, rng)
+    if sizes.extreme and sizes.delta > 2.0**LIMIT:
+        return beside_bias(sizes)
+    if not sizes.complete:
+        return beyond_reach(sizes)
+    n_close = 0
+    for road in roads(pairs, sizes, findings, told, rng):
+        findings.begin()
+        try:
+            layer = assemble(findings, findings.heads, "last") if road() else None
+        except np.linalg.LinAlgError as failure:
+            findings.record("numerical failure", box.n_queries, reason=str(failure))
+            layer = None
+        if layer is None:
+            continue
+        check = validate(pairs, layer, findings.heads, sizes, rng)
+        findings.record(
+            "held-out check",
+            box.n_queries,
+            error=check.error,
+            allowed=check.tolerance,
+            doubt=check.doubt,
+        )
+        findings.keep(check)
+        n_close += check.close
+        if check.passed or n_close == MOST_CLOSE:
+            break
+    layer = assemble(findings, findings.settled, "last")
+    if findings.best is None or layer is None:
+        return unexplained(findings)
+    return concluded(findings.best, layer, told, findings)
+
+
+def _begin(box: Oracle, findings: Findings, rng: np.random.Generator) -> tuple[Pairs, Sizes]:
+    """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
+    total = measure_sum(box, findings.bias, rng)
+    findings.sum_value, findings.sum_bias = total.value, total.bias
+    findings.noise, findings.deterministic = total.noise, total.deterministic
+    findings.record(
+        "sum of values", box.n_queries, noise=total.noise, repeat_error=total.repeat_error
+    )
+    require_linear(box, total, rng)
+    pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise)
+    sizes = calibrate(pairs, rng)
+    findings.record(
+        "sizes", box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat
+    )
+    return pairs, sizes

@@ -1,0 +1,191 @@
+"""The roads to a given number of heads, and what is done with the heads they find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from polyattn.softmax import growth, moments
+from polyattn.softmax.examples import Examples
+from polyattn.softmax.judging.judge import Fit, Judge
+from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
+from polyattn.softmax.judging.uncertainty import Uncertainty
+from polyattn.softmax.polish import Polished, Projection, enough, polish, project
+from polyattn.softmax.recorder import Watch
+from polyattn.softmax.sculpting import sculpt
+from polyattn.softmax.wording import counted_heads
+
+# Effort of the attempt to explain a residual that looks like noise, and its examples.
+RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
+
+# Descent happens on few examples, until four steps gain less than this, relatively.
+MOST_STEPS, COARSE_GAIN = 120, 1e-3
+
+# Steps on all examples before heads are judged: those that were right on few are right by then.
+FEW_STEPS = 8
+
+# Relative residuals up to this are as exact as float64 allows.
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class Found:
+    """Heads on all training examples, how they do on the others, and where they come from."""
+
+    projection: Projection
+    fit: Fit
+    road: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_heads(self) -> int:
+        """The number of heads."""
+        return len(self.projection.attn)
+
+    def with_notes(self, *notes: str) -> Found:
+        """The same, with more to say; what was said already is not said again."""
+        return replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Looks for heads: every road ends in ``settled``, which judges what it found."""
+
+    judge: Judge
+    watch: Watch
+    rng: np.random.Generator
+    method: str
+
+    @property
+    def training(self) -> Examples:
+        """What learning may see."""
+        return self.judge.training
+
+    @cached_property
+    def visible(self) -> Visible:
+        """Which part of attention the tokens show."""
+        return visible(self.training)
+
+    def quickly(self, n_heads: int) -> Found:
+        """Heads by a single start of the method's first road."""
+        by_road = self.by_sculpting if self.method == "sculpt" else self.by_moments
+        return by_road(n_heads)
+
+    def determined(self, found: Found) -> bool:
+        """Whether the data determine every head that was found."""
+        bars = self.error_bars(found)
+        return bars.n_open == 0 and found.fit.well_determined(bars)
+
+    def error_bars(self, found: Found) -> Uncertainty:
+        """How exactly the training examples determine the heads that were found."""
+        return self.judge.error_bars(found.projection, found.fit)
+
+    def by_moments(self, n_heads: int) -> Found:
+        """Moments say where heads lie, descent takes them there."""
+        start = moments.initialise(self.training, n_heads, self.rng)
+        self.watch.phases.extend(start.phases)
+        return self.from_start(start.attn, "moments")
+
+    def by_growth(self, n_heads: int, effort: int) -> Found:
+        """Random starts, one head after the other, exchanges; until nothing is unexplained."""
+        with self.watch.phase("growth") as note:
+            polished = growth.search(
+                self.training,
+                n_heads,
+                self.rng,
+                accept=lambda one: self.settled(one.projection).fit.explained,
+                effort=effort,
+                on_step=self.watch,
+            )
+            n_found = len(polished.attn)
+            note.say(
+                f"Grew to {counted_heads(n_found)}, relative residual {polished.error:.1e}.",
+                n_heads=n_found,
+                error=polished.error,
+                effort=effort,
+            )
+        return self.settled(polished.projection, "growth")
+
+    def with_one_more(self, found: Found) -> Found:
+        """One head more than was found, where the residual shows it best; not yet at rest."""
+        with self.watch.phase("one head more") as note:
+            few = enough(self.training, found.n_heads + 1)
+            some = self.training.first(max(len(few), RIVAL_EXAMPLES))
+            here = Polished(found.projection, (found.projection.error,))
+            grown = growth.grow(some, here, self.rng, effort=RIVAL_EFFORT, on_step=self.watch)
+            near = polish(self.training, grown.attn, FEW_STEPS, self.watch)
+            rival = self.judged(near.projection, "growth")
+            note.say(
+                f"With {counted_heads(rival.n_heads)} the held-out error is "
+                f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
+                f"{found.fit.validation_error:.1e}.",
+                validation_error=rival.fit.validation_error,
+            )
+        return rival
+
+    def by_sculpting(self, n_heads: int) -> Found:
+        """The six phases of the paper, then descent."""
+        found = sculpt(self.training, n_heads, self.rng, on_step=self.watch)
+        self.watch.phases.extend(found.phases)
+        with self.watch.phase("conditions") as note:
+            broken = ", ".join(condition.name for condition in found.failed)
+            note.say(
+                f"Not met: {broken}." if broken else "All that the road needs of the data is met.",
+                conditions=[condition.to_dict() for condition in found.conditions],
+            )
+        return self.from_start(found.attn, "sculpt")
+
+    def from_start(self, attn: np.ndarray, road: str) -> Found:
+        """Descend from given heads: on few examples first, then on all."""
+        with self.watch.phase("polish") as note:
+            few = enough(self.training, len(attn))
+            polished = polish(few, attn, MOST_STEPS, self.watch, gain=COARSE_GAIN)
+            found = self.settled(polished.projection, road)
+            note.say(
+                f"{len(polished.errors) - 1} steps on {len(few)} examples, held-out error "
+                f"{found.fit.validation_error:.1e}.",
+                steps=len(polished.errors) - 1,
+                training_error=found.projection.error,
+                validation_error=found.fit.validation_error,
+            )
+        return found
+
+    def settled(self, here: Projection, road: str = "") -> Found:
+        """Heads brought to rest on all training examples, without redundant ones; judged."""
+        settled = project(self.training, self.visible.part(here.attn))
+        if settled.error > ROUNDING:
+            settled = polish(self.training, settled.attn, FEW_STEPS, self.watch).projection
+            if self.judge.fit(settled).explained:
+                settled = polish(self.training, settled.attn, on_step=self.watch).projection
+        notes: tuple[str, ...] = ()
+        if not self.visible.complete:
+            notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
+            settled = project(self.training, self.visible.part(settled.attn))
+        return self._without_redundant(Found(settled, self.judge.fit(settled), road, notes))
+
+    def _without_redundant(self, found: Found) -> Found:
+        """The same with fewer heads, where it is exact and its heads are not determined.
+
+        Exact heads that are distinct and not idle are determined, so where they are not, some
+        are equal or idle: one fewer is as exact.
+        """
+        if found.fit.kind != "exact" or found.n_heads == 1 or self.determined(found):
+            return found
+        for attn, sentence in smaller_heads(found.projection):
+            fewer = polish(self.training, attn, on_step=self.watch).projection
+            fit = self.judge.fit(fewer)
+            if fit.kind == "exact":
+                return self.settled(fewer, found.road).with_notes(*found.notes, sentence)
+        return found
+
+    def judged(self, here: Projection, road: str) -> Found:
+        """Heads as they are, with the best values on all training examples."""
+        projection = project(self.training, self.visible.part(here.attn))
+        return Found(projection, self.judge.fit(projection), road)
+
+
+def uniform(examples: Examples) -> Projection:
+    """One head that attends to everything alike: what is known before any search."""
+    return project(examples, np.zeros((1, examples.n_dims, examples.n_dims)))

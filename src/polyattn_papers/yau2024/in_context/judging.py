@@ -1,0 +1,147 @@
+"""What the rows of the experiment on in-context regression say, and whether they must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from polyattn_papers.reproduction import Gate, Row
+from polyattn_papers.yau2024.in_context.task import ALLOWED, optimum_of
+
+# Slopes of log distance against log N that count as -1/2.
+SLOPES = (-0.6, -0.4)
+
+
+def findings(rows: list[Row]) -> list[str]:
+    """Distances, steps, risks and heads, task by task."""
+    shape = (
+        f"Tokens (x, y) with d = {rows[0]['n_dims']} inputs and n = {rows[0]['n_examples']} "
+        "examples, then the question (x, 0); the target is w·x with w fresh for each sequence. "
+        "pa.fit sees streamed moments of all cubic features and is told neither of gradient "
+        "descent nor of one head. Distances are relative: Frobenius norms of differences of "
+        "folded coefficients over that of the theory's."
+    )
+    last = [row for _, group in tasks(rows) for row in largest(group)]
+    single, every = rms(last, "one_head_distance"), rms(last, "distance")
+    heads = (
+        f"The distance of the best layer with one head is {single:.2g}, that of the optimum over "
+        f"all heads {every:.2g}: one head has fewer coefficients to fit noise with. Asked for as "
+        f"many heads as the noise calls for, fit takes {_counts(last)} fits. Its rule supposes "
+        "noise of one size for all sequences; here residuals grow with the features, and a second "
+        "head may look needed where none is."
+    )
+    return [shape, *(_finding(name, group) for name, group in tasks(rows)), heads]
+
+
+def gates(rows: list[Row]) -> list[Gate]:
+    """The rate, the size and the place of what is left, the risks, and the one head."""
+    found = []
+    for name, group in tasks(rows):
+        for column, what in (
+            ("distance", "distance"),
+            ("other_coefficients", "other coefficients"),
+        ):
+            rate = slope(group, column)
+            claim = f"{name}: {what} like N^(-1/2), slope in [{SLOPES[0]}, {SLOPES[1]}]"
+            found.append(Gate(claim, SLOPES[0] <= rate <= SLOPES[1], f"{rate:.3f}"))
+    last = [row for _, group in tasks(rows) for row in largest(group)]
+    errors = f"within {ALLOWED:g} standard errors"
+
+    def off_plain(row: Row) -> float:
+        return abs(row["plain_fresh"] - optimum_of(row).plain_risk) / row["plain_fresh_error"]
+
+    def off_theory(row: Row) -> float:
+        return float(abs(row["theory_fresh"] - row["theory_risk"]) / row["theory_fresh_error"])
+
+    def off_excess(row: Row) -> float:
+        above = row["excess"] - row["expected_excess"]
+        return float(max(above, -row["excess"]) / row["excess_error"])
+
+    return [
+        *found,
+        _worst(
+            f"at the largest N distances are below mean + {ALLOWED:g} deviations of least squares",
+            last, lambda row: row["distance"] / row["largest_distance"], 1.0,
+        ),
+        _worst(f"error of the theory's layer on fresh data = formula {errors}",
+               last, off_theory, ALLOWED),
+        _worst(f"error of the plain step on fresh data = formula {errors}",
+               last, off_plain, ALLOWED),
+        _worst(f"the fit's excess over the theory is between 0 and what is expected {errors}",
+               last, off_excess, ALLOWED),
+        _worst("the Bayes-optimal predictor has a smaller error than the layer",
+               last, lambda row: row["bayes_fresh"] / row["theory_fresh"], 1.0),
+        _worst("one head is enough: its gap to the optimum is no more than noise explains",
+               last, lambda row: row["one_head_gap"] / row["largest_gap"], 1.0),
+    ]  # fmt: skip
+
+
+def tasks(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """The rows of each covariance and noise, with a name for them."""
+    for covariance, noise in dict.fromkeys((row["covariance"], row["noise"]) for row in rows):
+        group = [row for row in rows if (row["covariance"], row["noise"]) == (covariance, noise)]
+        yield f"{covariance}, noise {noise:g}", group
+
+
+def largest(rows: list[Row]) -> list[Row]:
+    """The rows with most sequences."""
+    most = max(row["n_sequences"] for row in rows)
+    return [row for row in rows if row["n_sequences"] == most]
+
+
+def by_size(rows: list[Row], column: str) -> tuple[list[int], list[float]]:
+    """Numbers of sequences and the root mean square of a column over seeds."""
+    sizes = sorted({row["n_sequences"] for row in rows})
+    return sizes, [rms([row for row in rows if row["n_sequences"] == n], column) for n in sizes]
+
+
+def slope(rows: list[Row], column: str) -> float:
+    """The slope of log column against log N by least squares."""
+    sizes, values = by_size(rows, column)
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def rms(rows: list[Row], column: str) -> float:
+    """The root mean square of a column."""
+    return float(np.sqrt(np.mean([row[column] ** 2 for row in rows])))
+
+
+def mean(rows: list[Row], column: str) -> float:
+    """The mean of a column."""
+    return float(np.mean([row[column] for row in rows]))
+
+
+def gains(rows: list[Row]) -> list[float]:
+    """n times the fitted step along the eigenvectors of the covariance, largest first."""
+    return [mean(rows, f"gain_{place}") for place in range(1, rows[0]["n_dims"] + 1)]
+
+
+def _finding(name: str, group: list[Row]) -> str:
+    last = largest(group)
+    known = 1 / np.linalg.eigvalsh(optimum_of(last[0]).gamma)[::-1]
+    theory, fitted = (", ".join(f"{one:.3f}" for one in many) for many in (known, gains(last)))
+    return (
+        f"{name}: the distance falls like N^{slope(group, 'distance'):.2f}, to "
+        f"{rms(last, 'distance'):.3g} at N = {last[0]['n_sequences']:,}, where the covariance of "
+        f"least squares says {rms(last, 'expected_distance'):.3g}; coefficients that the theory "
+        f"wants to be zero are {rms(last, 'other_coefficients'):.3g}. n times the step along the "
+        f"eigenvectors of Σ, largest first: {fitted}; Γ⁻¹ says {theory}. "
+        f"Error on fresh sequences: {last[0]['theory_risk']:.4g} by the formula, "
+        f"{mean(last, 'theory_fresh'):.4g} measured; of the fit {mean(last, 'excess'):.1e} more; "
+        f"{mean(last, 'plain_fresh'):.4g} for the best step without a preconditioner, "
+        f"{mean(last, 'bayes_fresh'):.3g} for the Bayes-optimal ridge regression, which no single "
+        "layer of linear attention can be."
+    )
+
+
+def _counts(rows: list[Row]) -> str:
+    counts = [row["chosen_heads"] for row in rows]
+    one = sorted(set(counts))
+    return ", ".join(f"{heads} in {counts.count(heads)} of {len(counts)}" for heads in one)
+
+
+def _worst(claim: str, rows: list[Row], measure: Callable[[Row], float], most: float) -> Gate:
+    """A gate on the largest of a measure."""
+    worst = max(measure(row) for row in rows)
+    return Gate(claim, bool(worst <= most), f"at most {worst:.2g} of {most:g}")

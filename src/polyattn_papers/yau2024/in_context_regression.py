@@ -1,0 +1,115 @@
+"""In-context linear regression: the fitted optimum against one step of gradient descent.
+
+Beyond the paper.  For this task the best layer is known in closed form, so that the coefficients
+of a fit can be compared with it one by one, and so can the speed at which they come near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyattn.data import OneStep
+from polyattn.data.regression import step_layer, step_of
+from polyattn.fitting.fit import fit
+from polyattn.stats import Moments
+from polyattn_papers.reproduction import Experiment, Row, Settings
+from polyattn_papers.yau2024.in_context.drawing import draw
+from polyattn_papers.yau2024.in_context.judging import findings, gates
+from polyattn_papers.yau2024.in_context.task import ALLOWED, Fresh, draw_task, optimum_of
+
+# Sequences drawn at a time.
+BLOCK = 1 << 13
+
+# The first fit, with some seventy sequences for each feature.
+LOG2_FIRST = 12
+
+
+def cells(profile: str) -> Sequence[Settings]:
+    """Each stream of sequences is a cell: it is fitted again and again while it grows."""
+    full = profile == "full"
+    tasks = [("anisotropic", 0.0), ("anisotropic", 0.5)]
+    tasks += [("isotropic", 0.0), ("isotropic", 0.5)] if full else []
+    return [
+        {"covariance": covariance, "noise": noise, "n_dims": 4, "n_examples": 20,
+         "log2_largest": 20 if full else 16, "log2_fresh": 17 if full else 15,
+         "seed": 100 * number + repeat}
+        for number, (covariance, noise) in enumerate(tasks)
+        for repeat in range(5 if full else 3)
+    ]  # fmt: skip
+
+
+def run(settings: Settings) -> list[Row]:
+    """Fits at 2^12, 2^14, ... sequences of one stream, each beside the theory."""
+    optimum = optimum_of(settings)
+    rng = np.random.default_rng([settings["seed"], 0])
+    fresh = Fresh.draw(optimum, settings)
+    moments, rows = Moments(optimum.n_dims + 1, 1), []
+    for exponent in range(LOG2_FIRST, settings["log2_largest"] + 1, 2):
+        while moments.n_rows < 2**exponent:
+            task = draw_task(min(BLOCK, 2**exponent - moments.n_rows), optimum, rng)
+            moments.update(task.X, task.Y)
+        rows.append(_row(moments, optimum, fresh))
+    return rows
+
+
+def _row(moments: Moments, optimum: OneStep, fresh: Fresh) -> Row:
+    """One fit: its coefficients, its risk and its heads against the theory's."""
+    n_sequences, theory = moments.n_rows, optimum.layer.coef
+    best, single, chosen = (fit(statistics=moments, n_heads=heads) for heads in (None, 1, "auto"))
+    step, size = step_of(best.coef), float(np.linalg.norm(theory))
+    others = best.coef - step_layer(step).coef
+    along = np.linalg.eigh(optimum.covariance)[1]
+    gains = np.diagonal(along.T @ step @ along)[::-1] * optimum.n_examples
+    losses = (best.predict(fresh.X) - fresh.Y)[:, 0] ** 2
+    expected = fresh.expected
+    row: Row = {
+        "n_sequences": n_sequences,
+        "distance": float(np.linalg.norm(best.coef - theory)) / size,
+        "expected_distance": expected.distance(n_sequences),
+        "largest_distance": expected.distance(n_sequences, ALLOWED),
+        "step_distance": float(np.linalg.norm(step - optimum.preconditioner)) / size,
+        "other_coefficients": float(np.linalg.norm(others)) / size,
+        "chosen_heads": chosen.layer.n_heads,
+        "one_head_distance": float(np.linalg.norm(single.coef - theory)) / size,
+        "one_head_gap": single.gap,
+        "largest_gap": expected.largest_gap(n_sequences),
+        "training_risk": best.risk,
+        "theory_risk": optimum.risk,
+        "expected_excess": expected.excess / n_sequences,
+    }
+    measured = {
+        "excess": losses - fresh.optimum_losses,
+        "theory_fresh": fresh.optimum_losses,
+        "plain_fresh": fresh.plain_losses,
+        "bayes_fresh": fresh.bayes_losses,
+    }
+    for name, sample in measured.items():
+        row[name] = float(np.mean(sample))
+        row[f"{name}_error"] = float(np.std(sample) / np.sqrt(len(sample)))
+    return row | {f"gain_{place}": float(gain) for place, gain in enumerate(gains, start=1)}
+
+
+EXPERIMENT = Experiment(
+    name="yau2024-icl",
+    title="In-context regression: the fitted layer is one step of gradient descent",
+    claim=(
+        "Not in the paper, but a consequence of it. Its theorem says that least squares in cubic "
+        "features finds the best linear attention layer over any number of heads. For linear "
+        "regression in context that layer can be written down: it predicts as one step of "
+        "gradient descent does, preconditioned by Γ⁻¹/n, Γ = (1 + 1/n) Σ + ((tr Σ + σ²)/n) I. "
+        "One head computes it, and more heads cannot do better. So a fit to N sequences must "
+        "come near to it like N^(-1/2), in every coefficient."
+    ),
+    reference=(
+        "Yau et al. (arXiv 2410.10101), Theorem 2.2, with the one-head theory of Ahn and others "
+        "(2023), Zhang, Frei and Bartlett (2024), Mahankali and others (2024); for any number of "
+        "heads: docs/derivations/in_context_regression.md."
+    ),
+    cells=cells,
+    run=run,
+    findings=findings,
+    gates=gates,
+    draw=draw,
+)

@@ -1,0 +1,37 @@
+"""Outcomes: every kind of result has a documented, typed set of them."""
+
+from typing import get_args
+
+import pytest
+
+from polyattn.errors import InvalidInput
+from polyattn.outcome import Meaning, OutcomeSet
+from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
+from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
+
+SETS = {"fit": (FIT_OUTCOMES, FitName), "softmax": (SOFTMAX_OUTCOMES, SoftmaxName)}
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_the_set_is_the_type(kind):
+    outcomes, names = SETS[kind]
+    assert outcomes.names == get_args(names)
+    assert all(meaning.text.endswith(".") for meaning in outcomes.meanings.values())
+    assert any(meaning.ok for meaning in outcomes.meanings.values())
+
+
+def test_what_is_ok_is_said_by_the_set():
+    outcomes = OutcomeSet("Thing", {"good": Meaning(True, "Good."), "bad": Meaning(False, "Bad.")})
+    assert outcomes("good", "It went well.").ok
+    bad = outcomes("bad", "It did not.", "Try again.")
+    assert not bad.ok
+    assert str(bad) == "It did not. Try again."
+    assert outcomes.from_dict(bad.to_dict()) == bad
+    # Files of before hold no ok.
+    assert outcomes.from_dict({"name": "bad", "sentence": "a", "next_step": ""}).ok is False
+
+
+def test_other_names_are_refused():
+    outcomes = OutcomeSet("Thing", {"good": Meaning(True, "Good.")})
+    with pytest.raises(InvalidInput, match="Thing has no outcome 'bad'; it has good"):
+        outcomes("bad", "It did not.")
