@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import emit, facts, json_option, plain, working
+from polyattn.cli.console import FILE, emit, facts, json_option, plain, working
 from polyattn.cli.io import DataFile, read_data, require_output
-from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax

@@ -14,7 +14,7 @@ from polyattn.heads.data_scale import DataScale, Units, output_exponents
 from polyattn.numerics.scaling import TINY, restored
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compression:
     """Heads that compute given coefficients, exactly or nearly.
 
@@ -39,6 +39,12 @@ class Compression:
     def n_heads(self) -> int:
         """H, the number of heads."""
         return self.attn.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Compression({count_heads(self.n_heads)}, lost {self.lost:.1e})"
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.display import count
 from polyattn.features.pairs import unfold_coef
 from polyattn.heads import DataScale
 from polyattn.heads.compression import Target
@@ -18,7 +19,7 @@ from polyattn.model.layer import AttentionLayer
 from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
 from polyattn.report.page import Section, fill
 from polyattn.report.page_data import norms, spread
-from polyattn.report.statement import count, plot, statement
+from polyattn.report.sections import plot, statement
 
 if TYPE_CHECKING:
     from markupsafe import Markup

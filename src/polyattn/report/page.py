@@ -30,6 +30,20 @@ class Section:
     body: Markup
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page before it is written: ``script`` is the only JavaScript that it will run."""
+
+    title: str
+    lead: str
+    sections: list[Section]
+    script: str = ""
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the page: complete, or not at all."""
+        write_page(path, render_page(self.title, self.lead, self.sections, self.script))
+
+
 def render_page(
     title: str, lead: str | Markup, sections: Sequence[Section], script: str = ""
 ) -> str:

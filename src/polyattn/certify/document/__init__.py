@@ -19,8 +19,7 @@ import scipy
 
 from polyattn._version import __version__
 from polyattn.certify.certificate import Certificate
-from polyattn.certify.document.schema import ENTRIES, check_document
-from polyattn.certify.document.stored import domain_from_json
+from polyattn.certify.document.schema import ENTRIES, check_document, domain_from_json
 from polyattn.certify.finding import Direction
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.files.atomic import write_atomically
