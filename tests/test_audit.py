@@ -536,8 +536,8 @@ def test_rounding_that_hides_the_risk_leaves_it_undecided(tmp_path):
         == {"identifiable": 4, "undecided": 4, "not_identifiable": 3}[found.certificate.verdict]
     )
     assert "undecided" in shown.output
-    told = CliRunner().invoke(cli, ["audit", *files, "--json"])
-    assert json.loads(told.stdout)["outcome"]["name"] == "undecided"
+    printed = CliRunner().invoke(cli, ["audit", *files, "--json"])
+    assert json.loads(printed.stdout)["outcome"]["name"] == "undecided"
 
 
 def test_directions_too_small_to_be_solved_for_leave_the_risk_undecided():

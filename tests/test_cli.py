@@ -146,8 +146,8 @@ def test_fit_from_saved_statistics(run, task):
         kind(3, 3).update(task.X, task.Y).save(f"{name}.safetensors")
         found = parsed(run("fit", f"{name}.safetensors", "--json"))
         assert found["rank"] == 18
-        told = parsed(run("fit", f"{name}.safetensors", "--explain", "--json"))
-        assert told["solver"] == found["solver"]
+        explained = parsed(run("fit", f"{name}.safetensors", "--explain", "--json"))
+        assert explained["solver"] == found["solver"]
     refused(run("fit", "m.safetensors", "--mode", "full"), "leave --targets, --mode")
     refused(run("fit", "m.safetensors", "--solver", "dual"), "solver='primal'")
     refused(run("fit", "m.safetensors", "--ridge", "loo"), "gcv")
@@ -158,10 +158,10 @@ def test_explain_only_says_what_would_be_done(run, task):
     result = run("fit", "data.npz", "--explain", "-o", "model.safetensors")
     assert result.stdout.startswith("primal: 200 rows for 18 features")
     assert not Path("model.safetensors").exists()
-    told = parsed(run("fit", "data.npz", "--explain", "--json", "--solver", "dual"))
-    assert told["solver"] == "dual"
-    assert told["n_rows"] == 200
-    assert told["bytes"] > 0
+    explained = parsed(run("fit", "data.npz", "--explain", "--json", "--solver", "dual"))
+    assert explained["solver"] == "dual"
+    assert explained["n_rows"] == 200
+    assert explained["bytes"] > 0
 
 
 # predict

@@ -202,6 +202,10 @@ def test_certificates_audits_and_statistics(task, flat, tmp_path):
     assert titles(make_page(stored, task.X)) == [CERTIFICATE, BOUNDS]
     with pytest.raises(InvalidInput, match="X are not the data of this certificate"):
         make_page(stored, flat)
+    pa.save(audit, tmp_path / "audit.safetensors")
+    stored = pa.load(tmp_path / "audit.safetensors")
+    assert titles(make_page(stored)) == ["How good is the layer?", CERTIFICATE]
+    assert titles(make_page(stored, task.X)) == titles(make_page(audit))
 
 
 def test_domains_smaller_than_all_real_inputs():

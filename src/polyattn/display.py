@@ -107,15 +107,15 @@ def _wrapped(text: str, columns: int = COLUMNS) -> list[str]:
     return wrap(text, columns, break_on_hyphens=False)
 
 
-def figure(value: Any) -> str:
-    """A fact for people: no more digits than one reads."""
+def figure(value: Any, digits: int = 4, unknown: str = "unknown") -> str:
+    """A fact for people: no more digits than one reads, powers of ten where they are needed."""
     if value is None:
-        return "unknown"
+        return unknown
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        return f"{value:,}"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def count(number: int, what: str) -> str:

@@ -190,6 +190,6 @@ def _beside(figures: dict[str, Any]) -> Section:
     )
     curve, closed = adam["curve"], figures["closed_form"]
     done = (closed["seconds"], closed["validation_error"])
-    race = draw_error_over_time("Adam", curve["seconds"], curve["errors"], done)
-    picture = plot(race, "Validation error over time, both logarithmic", caption)
+    figure = draw_error_over_time("Adam", curve["seconds"], curve["errors"], done)
+    picture = plot(figure, "Validation error over time, both logarithmic", caption)
     return statement("Beside gradient descent", pictures=[picture])

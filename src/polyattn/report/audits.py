@@ -11,7 +11,11 @@ from polyattn.heads import SampleScale
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
-from polyattn.report.certificates import certificate_if_possible, certificate_sections
+from polyattn.report.certificates import (
+    certificate_if_possible,
+    certificate_sections,
+    certified_again,
+)
 from polyattn.report.heads import heads_section
 from polyattn.report.page import Section
 from polyattn.report.page_data import PageData
@@ -54,17 +58,19 @@ def audit_page(
     found: Audit, data: PageData | None = None, layer: AttentionLayer | None = None
 ) -> list[Section]:
     """The figures of an audit, the certificate, and bounds where the optimum is determined."""
-    evidence = found.certificate.evidence
+    certificate = found.certificate
+    if certificate.evidence is None and data is not None:
+        certificate = certified_again(certificate, data)
+    evidence, implied = certificate.evidence, found.implied
     if data is None and evidence is not None and evidence.rows is not None:
-        data = PageData(evidence.rows.batch, found.certificate.mode)
-    sections = [described(TITLE, found), *certificate_sections(found.certificate)]
-    implied = found.implied
-    if implied is not None and data is not None and implied.excess > 0:
+        data = PageData(evidence.rows.batch, certificate.mode)
+    sections = [described(TITLE, found), *certificate_sections(certificate)]
+    if implied is not None and data is not None and evidence is not None and implied.excess > 0:
         meaning = (
             "So far can two linear attention layers be apart that are as good as the audited one "
             f"(risk at most {implied.excess:.3g} above the least)."
         )
-        sections.append(bounds_section(found.certificate, data, implied.excess, meaning, layer))
+        sections.append(bounds_section(certificate, data, implied.excess, meaning, layer))
     return sections
 
 

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 TITLE = "Do the data determine the layer?"
 WITNESS_TITLE = "Two layers that the data cannot tell apart"
 
+METHODS = {
+    "count": "counting",
+    "exact": "exact arithmetic",
+    "gram": "floating point with proved rounding bounds",
+    "triangular": "floating point with proved rounding bounds, by a triangular factor",
+    "span": "the span of the domain",
+}
+
 # All eigenvalues of a larger matrix would take longer than a page is waited for.
 MOST_FEATURES = 2600
 
@@ -66,8 +74,8 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
     """
     pictures, notes = _spectrum(certificate)
     verdict = described(
-        TITLE, certificate, ("digest",), lines=[about] if about else [], pictures=pictures,
-        notes=notes,
+        TITLE, certificate, ("digest", "method"), {"decided by": METHODS[certificate.method]},
+        lines=[about] if about else [], pictures=pictures, notes=notes,
     )  # fmt: skip
     if certificate.verdict != NOT_IDENTIFIABLE:
         return [verdict]
@@ -147,7 +155,7 @@ class Spectrum:
     """Eigenvalues, largest first, for tokens divided by 2**token_exponent.
 
     ``floor``: what rounding in the sums and in the eigenvalues may amount to; below it an
-    eigenvalue cannot be told from zero by looking at it.
+    eigenvalue cannot be distinguished from zero by looking at it.
     """
 
     values: NDArray[np.float64]

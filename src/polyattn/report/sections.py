@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # A card shows so many lines.
 SHOWN_LINES = 12
 
-# On a page there is room to say what a fact is.
+# A page says at more length what a fact is.
 EXPLAINED = {
     "consistent": "outputs are those of the coefficients",
     "distance": "distance of coefficients to the optimum",
@@ -74,11 +74,17 @@ def statement(
     return Section(title, body)
 
 
-def described(title: str, thing: Any, left_out: Sequence[str] = (), **more: Any) -> Section:
+def described(
+    title: str,
+    thing: Any,
+    left_out: Sequence[str] = (),
+    instead: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Section:
     """The section that says what a thing is: its sentence, and its facts but for some."""
     made = describe(thing)
     facts = {name: value for name, value in made.facts.items() if name not in left_out}
-    shown = replace(made, facts=facts).table(EXPLAINED)
+    shown = replace(made, facts=facts).table(EXPLAINED) | dict(instead or {})
     return statement(title, made.statement, doubt=bool(made.doubts), facts=shown, **more)
 
 
