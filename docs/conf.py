@@ -25,6 +25,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "benchmark_scripts",
     "command_line",
+    "outcomes",
     "paper_map",
     "plain_docstrings",
     "reproductions",
