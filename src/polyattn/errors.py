@@ -6,6 +6,8 @@ built-in ones, so ``except ValueError`` keeps working for callers who do not kno
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 
 from polyattn.quoting import printable, shortened, shown
@@ -62,6 +64,19 @@ def require_integer(name: str, value: object, least: int = 1) -> int:
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
         return int(value)
     raise InvalidInput(f"{name} must be an integer of at least {least}; got {shown(value)}.")
+
+
+def require_number(name: str, value: object, most: float = np.inf) -> float:
+    """Return ``value`` as a float if it is a finite real number between 0 and ``most``."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = np.inf
+        if 0.0 <= number <= most and np.isfinite(number):
+            return number
+    wanted = "a finite number >= 0" if most == np.inf else f"a number between 0 and {most:g}"
+    raise InvalidInput(f"{name} must be {wanted}; got {shown(value)}.")
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:

@@ -13,6 +13,7 @@ from polyattn.fitting.limited import limit_heads
 from polyattn.fitting.result import FitResult
 from polyattn.heads import SampleScale, require_head_count
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_seed
 from polyattn.numerics.scaling import as_risk, restored
 from polyattn.sequences import MODES, Sequences
 from polyattn.solve.auto import SOLVERS, plan
@@ -48,7 +49,7 @@ def fit(
     *,
     statistics: Moments | TriangularFactor | None = None,
     ridge_grid: ArrayLike | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     try_exact: bool = True,
 ) -> FitResult:
     """The best multi-head linear attention layer for the data: global, no step size, no seed.
@@ -67,8 +68,9 @@ def fit(
         out each sequence, ``"gcv"`` by generalised cross-validation (moments suffice).
     n_heads : None, int, or "auto"
         None: the exact optimum, with as few heads as a search finds.  An integer: the best layer
-        found with so many heads, and its gap to the optimum.  ``"auto"``: the fewest heads
-        whose gap is no more than the noise explains.
+        found with so many heads, and its gap to the optimum; beyond d min(e, d) heads, which
+        compute every layer, the others are zero.  ``"auto"``: the fewest heads whose gap is no
+        more than the noise explains.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"
         All minimise the same objective; ``polyattn.solve.plan`` says what ``auto`` would take.
     bias : bool
@@ -77,7 +79,7 @@ def fit(
     statistics : Moments or TriangularFactor
         Instead of X and Y: fit from accumulated sums (their mode and bias are used).
     ridge_grid : array of ridges to choose from (default: a wide grid)
-    random_state : int
+    random_state : int, Generator or None
         Seed of the search for few heads; the optimum itself needs none.
     try_exact : bool
         Before sums are made, look whether some layer computes all targets to rounding (only with
@@ -92,7 +94,7 @@ def fit(
     require_choice("mode", mode, MODES)
     require_choice("solver", solver, ("auto", *SOLVERS))
     heads = require_head_count(n_heads)
-    seed = _require_seed(random_state)
+    seed = require_seed(random_state)
     require_flag("try_exact", try_exact)
     penalty = require_ridge(ridge, ridge_grid)
     source: Rows | Moments | TriangularFactor
@@ -133,13 +135,6 @@ def _checked_statistics(statistics: object, solver: str) -> Moments | Triangular
             "which needs X and Y."
         )
     return statistics
-
-
-def _require_seed(random_state: int) -> int:
-    integer = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if not integer or random_state < 0:
-        raise InvalidInput(f"random_state must be an integer >= 0; got {random_state!r}.")
-    return int(random_state)
 
 
 def _solve(

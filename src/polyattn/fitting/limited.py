@@ -12,6 +12,7 @@ from polyattn.errors import InvalidInput
 from polyattn.features.pairs import feature_sizes, feature_weights, fold_heads
 from polyattn.fitting.result import FitResult
 from polyattn.heads import Compression, GramScale
+from polyattn.heads.compression import count_heads
 from polyattn.heads.data_scale import Units
 from polyattn.numerics.scaling import as_risk, restored, scaled
 from polyattn.outcome import Outcome
@@ -157,7 +158,10 @@ def _in_true_units(found: Compression, exponent: int) -> Compression:
 
 
 def _describe(result: FitResult, risk: float, found: Compression, note: str) -> Outcome[FitName]:
-    count = "1 head" if found.n_heads == 1 else f"{found.n_heads} heads"
+    count = count_heads(found.n_heads)
+    used = int(np.count_nonzero(found.attn.any(axis=(1, 2)) & found.value.any(axis=(1, 2))))
+    if 0 < used < found.n_heads:
+        note = f" It needs {used} of them; the others are zero.{note}"
     best = "the optimum over any number of heads, which no layer can beat,"
     if result.ridge > 0:
         best = "the minimiser with this ridge over any number of heads"

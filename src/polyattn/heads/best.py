@@ -18,6 +18,7 @@ from polyattn.heads.metric import excess, require_gram, whiten
 from polyattn.heads.reduce import reduce
 from polyattn.heads.search import MOST_WORK, descents, random_heads
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_generator
 
 # Many starts are followed roughly, the best of them to the end.
 ROUGH = Patience(window=4, fraction=0.05, enough=1e-12)
@@ -32,7 +33,7 @@ def best_heads(
     coef: ArrayLike,
     n_heads: int,
     gram: ArrayLike | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     data: DataScale | None = None,
 ) -> Compression:
     """The best layer with ``n_heads`` heads that was found; heads it does not need are zero.
@@ -45,11 +46,12 @@ def best_heads(
     ----------
     coef : array (e, q, d)
         Folded coefficients P.
-    n_heads : int >= 1
+    n_heads : int
+        At least 1; beyond d min(e, d) all others are zero.
     gram : array (p, p), p = q d, optional
         M, positive semidefinite, in the order (pair, l) of ``coef.reshape(e, p)``; it may be
         singular.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
     data : DataScale, optional
         Without moments: the units in which the norm of coefficients is taken.
@@ -61,8 +63,11 @@ def best_heads(
     """
     count = require_head_count(n_heads)
     if not isinstance(count, int):
-        raise InvalidInput(f"n_heads must be an integer >= 1 here; got {n_heads!r}.")
-    rng = np.random.default_rng(random_state)
+        raise InvalidInput(
+            f"n_heads must be an integer >= 1 in best_heads; got {n_heads!r}. Without a limit "
+            "compress finds few heads, and choose_heads lets the noise decide."
+        )
+    rng = require_generator(random_state)
     if gram is not None:
         return least_risk(*weighed(coef, gram), count, rng)
     target = Target.on(coef, data)

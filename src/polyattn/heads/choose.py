@@ -22,6 +22,7 @@ from polyattn.heads.descent import Descent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
 from polyattn.heads.search import Trial, fewest
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_generator
 
 # How often noise alone may refuse the true number of heads.
 REFUSED = 1e-4
@@ -38,7 +39,11 @@ SINGULAR = 1e-14
 
 @single_threaded_blas()
 def choose_heads(
-    coef: ArrayLike, gram: ArrayLike, residual_power: float, n_rows: int, random_state: int = 0
+    coef: ArrayLike,
+    gram: ArrayLike,
+    residual_power: float,
+    n_rows: int,
+    random_state: RandomState = 0,
 ) -> Compression:
     """The layer with fewest heads whose excess over the optimum noise alone would explain.
 
@@ -58,7 +63,7 @@ def choose_heads(
         Sum of squared errors of P.
     n_rows : int
         Number of predicted positions.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the starts.
 
     Guarantee: the gap is reported and obeys the rule.  Under small Gaussian noise the true number
@@ -79,7 +84,7 @@ def choose_heads(
         return _kept(coef, gram, random_state, note)
     power = target.in_true_units(excess(target.tensor, moments))
     allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
-    found = _search(whitened, allowed, np.random.default_rng(random_state))
+    found = _search(whitened, allowed, require_generator(random_state))
     if found is None:
         note = "Noise explains no number of heads below that of the optimum. "
         return _kept(coef, gram, random_state, note)
@@ -154,7 +159,7 @@ def _search(
     return found and descend(tensor, found.value, found.key, metric, CAREFUL)
 
 
-def _kept(coef: ArrayLike, gram: ArrayLike, random_state: int, note: str) -> Compression:
+def _kept(coef: ArrayLike, gram: ArrayLike, random_state: RandomState, note: str) -> Compression:
     """The function itself with few heads; its gap is rounding."""
     target, moments = weighed(coef, gram)
     data = GramScale(np.asarray(gram, dtype=np.float64), target.n_dims)

@@ -15,6 +15,7 @@ from polyattn.heads.factor import factored
 from polyattn.heads.reduce import reduce
 from polyattn.heads.search import Trial, descents, fewest, first_within
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_generator
 
 # The reduction to a core may lose a tenth of the tolerance, the descent the rest.
 SHARE = 0.1
@@ -30,7 +31,7 @@ TOTAL_WORK = 4e10
 def compress(
     coef: ArrayLike,
     tolerance: float = 1e-10,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     data: DataScale | None = None,
 ) -> Compression:
     """The same function with the fewest heads that were found.
@@ -45,7 +46,7 @@ def compress(
     tolerance : float, 0 < tolerance < 1
         How exactly the coefficients are to be met; coefficients from a fit are themselves only
         known to about 1e-12 .. 1e-9.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
     data : DataScale, optional
         The data behind the coefficients: S is then taken in units in which they are of size one,
@@ -74,10 +75,10 @@ def compress(
 
 
 def _search(
-    target: Target, tolerance: float, random_state: int, data: DataScale | None
+    target: Target, tolerance: float, random_state: RandomState, data: DataScale | None
 ) -> Compression:
     """The fewest heads found that lose at most ``tolerance`` of S."""
-    rng = np.random.default_rng(random_state)
+    rng = require_generator(random_state)
     core = reduce(target.tensor, SHARE * tolerance)
     least = least_heads(core.tensor, tolerance, rng)
     value, key = core.expand(*_heads_of(core.tensor, least, (1.0 - SHARE) * tolerance, rng))

@@ -78,6 +78,12 @@ def _scaled_ridge(ridge: NDArray, token_exponent: int) -> NDArray[np.float64]:
 def _checked_grid(grid: ArrayLike) -> NDArray[np.float64]:
     ridges = np.unique(real_array(grid, "ridge_grid").astype(np.float64))
     require_finite(ridges, "ridge_grid")
-    if ridges.size == 0 or ridges[0] <= 0:
-        raise InvalidInput("ridge_grid must hold at least one number, all of them positive.")
+    if ridges.size == 0:
+        raise InvalidInput("ridge_grid must hold at least one positive number; it is empty.")
+    if ridges[0] <= 0:
+        raise InvalidInput(
+            f"ridge_grid must hold positive numbers; got {ridges[0]:g}. Without a penalty what is "
+            "left out has no one prediction where the features of the others are dependent, so "
+            "that 0 cannot be compared: put a small number in its place, or fit with ridge=0."
+        )
     return ridges
