@@ -17,8 +17,10 @@ RULES = ("loo", "gcv")
 
 
 def require_ridge(ridge: object, grid: ArrayLike | None) -> float | str:
-    """A ridge >= 0 or one of the rules; a grid only makes sense with a rule."""
+    """A ridge >= 0 or one of the rules; a grid, checked, only makes sense with a rule."""
     if isinstance(ridge, str) and ridge in RULES:
+        if grid is not None:
+            _checked_grid(grid)
         return ridge
     rules = ", ".join(repr(rule) for rule in RULES)
     if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real):
