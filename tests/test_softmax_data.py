@@ -13,7 +13,7 @@ from polyattn.data import (
 )
 from polyattn.data.hard_softmax import FAMILIES
 from polyattn.errors import InvalidInput
-from polyattn.reference.softmax import softmax_forward
+from polyattn.reference.layer import softmax_forward
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 from polyattn.softmax.identifiability.report import identifiable_heads
 

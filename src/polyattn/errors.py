@@ -79,6 +79,18 @@ def require_number(name: str, value: object, most: float = np.inf) -> float:
     raise InvalidInput(f"{name} must be {wanted}; got {shown(value)}.")
 
 
+def require_head_count(n_heads: object) -> int | str | None:
+    """Return ``n_heads`` if it is None, "auto", or an integer of at least 1."""
+    if n_heads is None or (isinstance(n_heads, str) and n_heads == "auto"):
+        return n_heads
+    if isinstance(n_heads, int | np.integer) and not isinstance(n_heads, bool) and n_heads >= 1:
+        return int(n_heads)
+    raise InvalidInput(
+        f"n_heads must be None, 'auto' or an integer >= 1; got {shown(n_heads)}. "
+        "None keeps the exact optimum, 'auto' lets the noise decide."
+    )
+
+
 def missing_extra(package: str, extra: str) -> MissingExtra:
     """The error for an absent optional package, with the command that installs it."""
     return MissingExtra(

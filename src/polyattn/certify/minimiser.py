@@ -21,8 +21,7 @@ from scipy.linalg import lapack, qr, solve_triangular
 
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput
-from polyattn.features.cubic import correlate
-from polyattn.features.kernel import kernel
+from polyattn.features.cubic import correlate, kernel
 from polyattn.features.pairs import feature_sizes, feature_weights, n_pairs, norm_weights
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import as_doubt, as_risk, restored, scaled

@@ -15,8 +15,8 @@ from polyattn.cli.show import result_facts, result_json
 from polyattn.errors import InvalidInput
 from polyattn.fitting.fit import fit as fit_layer
 from polyattn.sequences import MODES
-from polyattn.solve.auto import SOLVERS, plan
-from polyattn.solve.penalty import RULES
+from polyattn.solve.ridge import RULES
+from polyattn.solve.solvers import SOLVERS, plan
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.storage import load, save
@@ -121,7 +121,7 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         emit({"solver": own, "reason": reason}, [f"{own}: {reason}"], as_json)
         return
     rows = Rows.build(**source)
-    made = plan(rows.n_rows, rows.width, rows.n_outputs, solver)
+    made = plan(rows.n_rows, rows.n_dims, rows.n_outputs, solver, rows.bias)
     content = {
         "solver": made.solver, "reason": made.reason, "bytes": made.bytes,
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,

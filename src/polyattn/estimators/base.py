@@ -11,18 +11,17 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from polyattn.certify import Certificate
-from polyattn.errors import InvalidInput, require_choice
+from polyattn.errors import InvalidInput, require_choice, require_head_count
 from polyattn.estimators.state import FittedState, evidence_of
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
-from polyattn.heads import require_head_count
 from polyattn.model import LinearAttention
 from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import column_magnitudes
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES, Sequences
-from polyattn.solve.auto import SOLVERS
-from polyattn.solve.penalty import require_ridge
+from polyattn.solve.ridge import require_ridge
+from polyattn.solve.solvers import SOLVERS
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets

@@ -18,7 +18,7 @@ from polyattn.certify.minimiser import excess_risk
 from polyattn.errors import InvalidInput
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
-from polyattn.numerics.computed_once import computed_once
+from polyattn.numerics.parallel import computed_once
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 

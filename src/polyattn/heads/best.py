@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_head_count
 from polyattn.features.pairs import n_features
-from polyattn.heads.algebra import layer_tensor, split_heads
-from polyattn.heads.compression import Compression, Target, require_coef, require_head_count
+from polyattn.heads.algebra import layer_tensor, reduce, split_heads
+from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import DataScale, GramScale, Units
 from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
 from polyattn.heads.metric import excess, require_gram, whiten
-from polyattn.heads.reduce import reduce
 from polyattn.heads.search import MOST_WORK, descents, random_heads
+from polyattn.heads.target import Compression, Target, require_coef
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
 
@@ -31,7 +31,7 @@ ROUNDING = 1e-15
 @single_threaded_blas()
 def best_heads(
     coef: ArrayLike,
-    n_heads: int,
+    n_heads: int | str | None,
     gram: ArrayLike | None = None,
     random_state: RandomState = 0,
     data: DataScale | None = None,
@@ -46,8 +46,9 @@ def best_heads(
     ----------
     coef : array (e, q, d)
         Folded coefficients P.
-    n_heads : int
-        At least 1; beyond d min(e, d) all others are zero.
+    n_heads : int >= 1 or None
+        None: as few as compute the same function (``compress``).  ``"auto"`` has to know the
+        noise: see ``choose_heads``.
     gram : array (p, p), p = q d, optional
         M, positive semidefinite, in the order (pair, l) of ``coef.reshape(e, p)``; it may be
         singular.
@@ -62,11 +63,17 @@ def best_heads(
     Cost: about 100 rounds of O(H e d^3 + e p^2) per start, and O(p^2 (q + d)) for the moments.
     """
     count = require_head_count(n_heads)
-    if not isinstance(count, int):
+    if isinstance(count, str):
         raise InvalidInput(
-            f"n_heads must be an integer >= 1 in best_heads; got {n_heads!r}. Without a limit "
-            "compress finds few heads, and choose_heads lets the noise decide."
+            "n_heads='auto' lets the noise decide, which needs the squared errors of the fit: "
+            "call choose_heads(coef, gram, residual_power, n_rows), or pa.fit(..., n_heads='auto')."
         )
+    if count is None:
+        scale = data
+        if gram is not None:
+            width = require_coef(coef).shape[2]
+            scale = GramScale(require_gram(gram, n_features(width)), width)
+        return compress(coef, random_state=random_state, data=scale)
     rng = require_generator(random_state)
     if gram is not None:
         return least_risk(*weighed(coef, gram), count, rng)

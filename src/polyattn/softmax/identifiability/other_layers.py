@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model import SoftmaxAttention
-from polyattn.model.matching import visible_attn
+from polyattn.model.compare import visible_attn
 from polyattn.sequences import SequenceBatch
 from polyattn.softmax.identifiability.mirrored import mirrored
 from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged

@@ -9,7 +9,7 @@ from scipy.linalg import norm
 
 from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.model import SoftmaxAttention
-from polyattn.model.matching import TOLERANCE, merged_values, require_softmax, visible_attn
+from polyattn.model.compare import TOLERANCE, merged_values, require_softmax, visible_attn
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.softmax.identifiability.head_jacobian import jacobian_rank, n_visible
