@@ -16,8 +16,8 @@ import numpy as np
 from common import THREADS, require, verdict
 from threadpoolctl import threadpool_limits
 
+from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.rank import exact_rank
-from polyattn.certify.exact.residues import FeatureRows
 from polyattn.sequences import as_batch
 
 TARGETS = {4000: (20, 10.0), 8000: (25, 30.0)}  # columns: (coordinates, seconds)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from oracle import rational_features, rational_rank
 from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as exact
+from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
-from polyattn.certify.exact.numbers import number_residues
+from polyattn.certify.exact.numbers import Extents, is_integer_data, number_residues
 from polyattn.certify.exact.rank import (
     annihilates,
     exact_rank,
@@ -22,7 +23,6 @@ from polyattn.certify.exact.rank import (
     null_vector,
 )
 from polyattn.certify.exact.rational import lifted, reconstruct
-from polyattn.certify.exact.residues import FeatureRows, integer_bits, is_integer_data
 from polyattn.errors import InvalidInput
 from polyattn.progress import listening
 from polyattn.sequences import MODES, SequenceBatch, as_batch
@@ -268,6 +268,14 @@ def test_impossible_columns(columns):
 
 
 # Sizes ----------------------------------------------------------------------------------------
+
+
+def integer_bits(batch, bias=False):
+    """The least K >= 0 and B such that all x 2^K are integers of size below 2^B."""
+    extents = Extents.of(batch, bias)
+    exponent = max(0, -int(extents.lowest.min()))
+    bits = extents.highest[extents.largest > 0].max(initial=-exponent) + exponent
+    return exponent, int(bits)
 
 
 @pytest.mark.parametrize(

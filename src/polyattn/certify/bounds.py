@@ -19,8 +19,8 @@ from scipy.linalg import solve_triangular
 
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.finding import IDENTIFIABLE
-from polyattn.certify.verified.definite import Definite, prove_definite
+from polyattn.certify.verdict import IDENTIFIABLE
+from polyattn.certify.verified.gram import Definite, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
 from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, OutOfRange, require_choice

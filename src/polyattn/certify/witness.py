@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.domains.custom import CustomDomain
-from polyattn.certify.finding import Direction
-from polyattn.certify.separate import separating_sequence
+from polyattn.certify.verdict import Direction
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.features.pairs import pair_index
 from polyattn.model import LinearAttention
@@ -127,7 +126,7 @@ def _separating_input(
     if isinstance(domain, CustomDomain):
         return domain.separating_input(vector, certificate.mode, bias, exponent)
     rng = np.random.default_rng(0)
-    return separating_sequence(domain, vector, certificate.n_dims, bias, size, rng)
+    return domain.separating_sequence(vector, certificate.n_dims, bias, size, rng)
 
 
 def _difference_layer(

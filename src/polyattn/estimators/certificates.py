@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from polyattn.certify import Certificate, certify
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import as_domain
-from polyattn.certify.finding import NOT_IDENTIFIABLE
+from polyattn.certify.verdict import NOT_IDENTIFIABLE
 from polyattn.errors import InvalidInput
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows

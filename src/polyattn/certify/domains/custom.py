@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
 
 class CustomDomain(ABC):
-    """What the two kinds share: sequences to look at, and whether they are all there are."""
+    """What all kinds share: sequences to look at, and whether they are all there are."""
 
     name: str
     exhaustive: bool
@@ -110,3 +110,27 @@ class Sampled(CustomDomain):
         (1 - eps)^n.
         """
         return float((1.0 - confidence) ** (1.0 / self.n_samples))
+
+
+@dataclass(frozen=True)
+class StoredDomain(CustomDomain):
+    """A custom domain of which a file kept name, size and digest, but not the sequences."""
+
+    name: str
+    exhaustive: bool
+    n_sequences: int
+    digest: str
+
+    @property
+    def batch(self) -> SequenceBatch:
+        """Not there."""
+        raise InvalidInput(
+            f"the certificate was read from a file, which keeps only the digest of its domain "
+            f"{self.name!r}; give the domain again (verify(..., domain=...)), or certify anew."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.n_sequences} {'sequences' if self.exhaustive else 'samples'})"

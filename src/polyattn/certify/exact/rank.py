@@ -15,6 +15,7 @@ from operator import index
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.exact.feature_rows import ExactSummary, FeatureRows
 from polyattn.certify.exact.integers import (
     annihilated,
     feature_bits,
@@ -24,8 +25,6 @@ from polyattn.certify.exact.integers import (
 from polyattn.certify.exact.modular import SLAB, Echelon, primes
 from polyattn.certify.exact.numbers import number_residues
 from polyattn.certify.exact.rational import LIMB, lifted, reconstruct
-from polyattn.certify.exact.residues import FeatureRows
-from polyattn.certify.exact.summary import Summary
 from polyattn.progress import report
 
 Vector = tuple[int, ...]
@@ -128,7 +127,7 @@ def annihilates(rows: FeatureRows, vector: Sequence[int]) -> bool:
 
 
 def _absorb(
-    echelon: Echelon, block: Summary, limit: int, rng: np.random.Generator
+    echelon: Echelon, block: ExactSummary, limit: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
     """Add the independent rows of a block; their numbers."""
     waiting, found = np.arange(len(block.pairs)), []
@@ -229,7 +228,7 @@ def _lift_on(
 def _affordable_digits(rows: FeatureRows, size: int, n_vectors: int, effort: float) -> int:
     """How many digits to lift at most, for ``size`` pivot columns."""
     limbs = 1 + feature_bits(rows) // LIMB
-    one_pass = PASS * len(rows.pairs[0]) * (len(rows.batch.values) + rows.n_rows * rows.n_dims)
+    one_pass = PASS * len(rows.pairs[0]) * (len(rows.batch.values) + rows.n_rows * rows.width)
     per_digit = size**2 * n_vectors * (1 + limbs) + one_pass
     # Hadamard: minors are below 2^bits, and a digit has more than 21; then all is said.
     bits = size * (feature_bits(rows) + size.bit_length())

@@ -8,8 +8,7 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.definite import Definite
-from polyattn.certify.verified.gram import Gram
+from polyattn.certify.verified.gram import Definite, Gram
 from polyattn.numerics.parallel import single_threaded_blas
 
 # Up to this size all eigenvalues are as cheap as two.
