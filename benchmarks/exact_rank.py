@@ -64,7 +64,7 @@ def plain_rank(residues: np.ndarray, prime: int) -> tuple[int, float]:
 def compare(n_columns: int, n_dims: int, name: str, other: object) -> None:
     rows = data(n_columns, n_dims)
     rank, prime, seconds = timed_rank(rows)
-    residues = np.concatenate([block for _, block in rows.blocks(prime, 1024)]) % prime
+    residues = np.concatenate([each.features() for each in rows.summaries(prime, 1024)]) % prime
     other_rank, other_seconds = other(residues, prime)
     print(f"{n_columns} columns: ours {seconds:.2f} s, {name} {other_seconds:.2f} s")
     require(f"rank {rank} by both", rank == other_rank)

@@ -17,11 +17,10 @@ from polyattn.certify.methods.span import by_span
 from polyattn.certify.verdict import (
     IDENTIFIABLE,
     NOT_IDENTIFIABLE,
-    Direction,
     Finding,
 )
 from polyattn.certify.verified.rounding import UNIT
-from polyattn.certify.verified.spectrum import extremes, largest, proved_extremes, second_moment
+from polyattn.certify.verified.spectrum import extremes, largest, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import MODES, Sequences
@@ -47,12 +46,12 @@ def certify(
     ----------
     X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
     mode : "last" | "causal" | "full"
-        Which positions are predicted; statistics know theirs.
+        Which positions are predicted; statistics have their own.
     domain : "real" | "boolean" | "one_hot" | Domain
         Where layers have to agree: ``domains.Real(lengths=...)``, ``Boolean``, ``OneHot``,
         ``Finite(sequences)`` or ``Sampled(draw)``.  Data must lie in a built-in domain.
     bias : bool
-        The layer appends a constant 1 to each token; statistics know theirs.
+        The layer appends a constant 1 to each token; statistics have their own.
     method : "auto" | "exact" | "float"
         "auto" decides integers of any size (up to 64 bits), and floats that were not rounded,
         in exact arithmetic where floating point with proved rounding bounds does not; "exact"
@@ -103,13 +102,14 @@ def _certificate(
         digest_sequences(source.batch) if isinstance(source, Rows) else digest_statistics(source)
     )
     n_sequences = len(source.batch) if isinstance(source, Rows) else source.n_sequences
+    direction = None if found.direction is None else evidence.space.embed(found.direction)
     return Certificate(
         verdict=found.verdict, verdict_on_real_inputs=on_real, domain=domain, mode=source.mode,
         bias=source.bias, n_dims=source.n_dims, n_sequences=n_sequences, n_rows=source.n_rows,
         n_features=evidence.space.n_features, dimension=dimension, rank=found.rank,
         lambda_min=smallest, lambda_max=largest, method=found.method, note=found.note,
         rounding=float(found.rounding), digest=digest, prime=found.prime,
-        given_direction=_embedded(evidence, found.direction), evidence=evidence,
+        given_direction=direction, evidence=evidence,
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def _spectrum(evidence: Evidence, found: Finding) -> tuple[float | None, float |
         top = largest(second_moment(evidence.gram, evidence.space))
         return 0.0, _in_units(evidence, top)
     if found.method == "gram" and evidence.space.is_whole and evidence.definite is not None:
-        ends = proved_extremes(evidence.gram, evidence.definite)
+        ends = extremes(evidence.gram.matrix, evidence.definite)
         smallest, top = (end / evidence.gram.total_weight for end in ends)
     else:
         smallest, top = extremes(second_moment(evidence.gram, evidence.space))
@@ -137,18 +137,6 @@ def _in_units(evidence: Evidence, eigenvalue: float) -> float | None:
     with np.errstate(over="ignore", under="ignore"):
         restored = float(np.ldexp(eigenvalue, 6 * evidence.token_exponent))
     return restored if np.isfinite(restored) and (restored > 0 or eigenvalue == 0) else None
-
-
-def _embedded(evidence: Evidence, direction: Direction | None) -> Direction | None:
-    """From the representatives (m,) to all features (p,)."""
-    if direction is None or evidence.space.is_whole:
-        return direction
-    if isinstance(direction, tuple):
-        full = [0] * evidence.space.n_features
-        for column, entry in zip(evidence.space.columns.tolist(), direction, strict=True):
-            full[column] = entry
-        return tuple(full)
-    return evidence.space.embed(direction)
 
 
 def _source(

@@ -143,7 +143,7 @@ def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
     """The same by Cholesky, or by eigenvalues: nothing is known of those below 1e-15."""
     scale = _powers_of_two(np.sqrt(moments.scaled_feature_powers()))
     matrix, cross = moments.scaled_gram(1.0 / scale), moments.scaled_cross() / scale[:, None]
-    # The matrix is symmetric: its C order is the Fortran order LAPACK wants.
+    # The matrix is symmetric: its C order is the Fortran order of LAPACK.
     root, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
     if not failed and _rcond(root) ** 2 > SAFE_RCOND:
         rhs = solve_triangular(root, cross, trans="T", check_finite=False)

@@ -145,7 +145,7 @@ class Claims:
         if certificate.method == "count" and not few and not isinstance(direction, tuple):
             yield f"{certificate.n_rows} rows are not fewer than {self.dimension} dimensions."
         if direction is None:
-            # Of fewer rows than dimensions everybody knows that there is one.
+            # With fewer rows than dimensions there always is one.
             if not few:
                 yield "there is no direction that the data do not see."
             return

@@ -55,7 +55,7 @@ def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None =
 def objections(
     certificate: Certificate, X: Sequences, domain: str | Domain | None = None
 ) -> list[str]:
-    """Every reason why ``verify`` says no, in words; an empty list if it says yes."""
+    """Every reason why ``verify`` returns False, in words; an empty list if there is none."""
     if hasattr(X, "to_record"):
         kind = type(X).__name__
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]
@@ -89,7 +89,7 @@ def _about_form(certificate: Certificate) -> Iterator[str]:
 
 
 def _about_data(certificate: Certificate, batch: SequenceBatch) -> Iterator[str]:
-    """The data are those that were certified, and what is said about their sizes is right."""
+    """The data are those that were certified, and their sizes are as stated."""
     if bool(certificate.note) != (certificate.verdict == "undecided"):
         yield "a note says what is left undecided, and only that."
     digest = digest_sequences(batch)

@@ -20,6 +20,7 @@ from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.features.cubic import apply_coef
 from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
 
@@ -81,12 +82,12 @@ class Finite(CustomDomain):
 class Sampled(CustomDomain):
     """Whatever ``draw`` can return: ``draw(rng)`` gives one random sequence (n, d).
 
-    ``n_samples`` of them are drawn, always the same for one ``random_state``.
+    ``n_samples`` of them are drawn, always the same for one integer ``random_state``.
     """
 
     draw: Callable[[np.random.Generator], ArrayLike]
     n_samples: int = 1000
-    random_state: int = 0
+    random_state: RandomState = 0
     name: str = "sampled"
     exhaustive = False
 
@@ -99,7 +100,7 @@ class Sampled(CustomDomain):
     @cached_property
     def batch(self) -> SequenceBatch:
         """The samples, drawn on first use."""
-        rng = np.random.default_rng(self.random_state)
+        rng = require_generator(self.random_state)
         drawn = [np.asarray(self.draw(rng)) for _ in range(self.n_samples)]
         return as_batch(drawn, "the samples of the domain", keep_integers=True)
 

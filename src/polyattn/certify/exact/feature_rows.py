@@ -123,11 +123,6 @@ class FeatureRows:
         """
         return self._walk(prime, 0, len(self.batch), block_rows or self._block_rows)
 
-    def blocks(self, prime: int, block_rows: int) -> Iterator[tuple[int, Residues]]:
-        """The features (rows, n_columns) modulo the prime in blocks, each with its first row."""
-        for summary in self.summaries(prime, block_rows):
-            yield summary.first, summary.features()
-
     def chosen(self, numbers: NDArray[np.int64], prime: int) -> Residues:
         """The features of the rows with these numbers modulo the prime, in that order.
 

@@ -50,7 +50,7 @@ class Extents:
 
 def is_integer_data(batch: SequenceBatch) -> bool:
     """Whether every coordinate holds a power of two times integers up to LARGEST_INTEGER."""
-    # Other data give themselves away at once.
+    # Data of another kind are usually recognised by the first few sequences.
     for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
         extents = Extents.of(part)
         with np.errstate(over="ignore"):

@@ -8,9 +8,7 @@ on luck: an unlucky prime makes the bound lower or the search fail, never an ans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +87,7 @@ def null_vector(rows: FeatureRows, found: ExactRank, effort: float = EFFORT) -> 
     candidates = list(_read_off(rows, found, sparsest[:CANDIDATES]).values())
     candidates.sort(key=lambda vector: (sum(map(bool, vector)), max(map(abs, vector))))
     for vector in candidates[:ATTEMPTS]:
-        if annihilates(rows, vector):
+        if annihilated(rows, [vector])[0]:
             return vector
     vectors = _lift(rows, found, sparsest[:1], effort)
     return vectors[0] if vectors else None
@@ -119,11 +117,6 @@ def null_space(
         return None
     vectors.update(zip(missing.tolist(), lifts, strict=True))
     return [vectors[place] for place in range(found.n_free)]
-
-
-def annihilates(rows: FeatureRows, vector: Sequence[int]) -> bool:
-    """Whether psi . v = 0 for every row, exactly, for an integer vector (n_columns,)."""
-    return bool(annihilated(rows, [[index(entry) for entry in vector]])[0])
 
 
 def _absorb(
@@ -230,7 +223,7 @@ def _affordable_digits(rows: FeatureRows, size: int, n_vectors: int, effort: flo
     limbs = 1 + feature_bits(rows) // LIMB
     one_pass = PASS * len(rows.pairs[0]) * (len(rows.batch.values) + rows.n_rows * rows.width)
     per_digit = size**2 * n_vectors * (1 + limbs) + one_pass
-    # Hadamard: minors are below 2^bits, and a digit has more than 21; then all is said.
+    # Hadamard: minors are below 2^bits, and a digit has more than 21: more digits change nothing.
     bits = size * (feature_bits(rows) + size.bit_length())
     return min(int((effort - size**3) / per_digit), 2 * bits // 21 + 2)
 

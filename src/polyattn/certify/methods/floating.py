@@ -1,7 +1,8 @@
 """Floating point with proved rounding bounds: what survives the bounds is claimed, no more.
 
-Full rank is proved from the Gram, or by a triangular factor.  That the rank is deficient is said
-only of a direction of coefficients that the data do not see, as far as their own rounding goes.
+Full rank is proved from the Gram, or by a triangular factor.  A deficient
+rank is claimed only with a direction of coefficients that the data do not see, up to their own
+rounding.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _by_triangle(evidence: Evidence) -> Finding:
     proof = prove_independent(rows, evidence.space, triangle)
     if proof is not None:
         return Finding(IDENTIFIABLE, "triangular", size, proof.rounding)
-    # A random direction of all that seem unseen: a single one may be unseen by a hair.
+    # A random direction of all that seem unseen: a single one may be seen, barely.
     basis = evidence.null_basis
     if basis.shape[1]:
         weights = np.random.default_rng(0).standard_normal(basis.shape[1])
@@ -88,8 +89,8 @@ def effect_if_unseen(
     within a few roundings of the given ones would not move them at all (to first order).
     Without the second, a layer that shows only in the cube of a small deviation would be called
     unseen, and exact arithmetic could prove the opposite.  Only coordinates that look rounded
-    may move; where that does not explain the outputs, ``is_hidden`` is asked whether the numbers
-    as they are leave something undetermined.
+    may move; where that does not explain the outputs, ``is_hidden()`` decides whether the
+    numbers as they are leave something undetermined.
     """
     rows, space = evidence.rows, evidence.space
     if rows is None:
@@ -114,7 +115,7 @@ def effect_if_unseen(
 
 
 def is_deficient(evidence: Evidence) -> bool:
-    """Whether the rank is below the dimension modulo random primes: then it is, but for luck."""
+    """Whether the rank is below the dimension modulo random primes: then it nearly certainly is."""
     size, rows = evidence.space.dimension, evidence.exact_rows
     return all(exact_rank(rows, size, prime).rank < size for prime in _random_primes(rows))
 
@@ -130,7 +131,7 @@ def is_outside(evidence: Evidence, sequences: SequenceBatch) -> bool:
 
 
 def _random_primes(rows: FeatureRows) -> Iterator[int]:
-    # The same data give the same primes, and nobody makes data for them.
+    # The same data give the same primes, which nobody can choose data for.
     rng = np.random.default_rng(int(digest_sequences(rows.batch)[:16], 16))
     return (random_prime(rng) for _ in range(PRIMES))
 

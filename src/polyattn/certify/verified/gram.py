@@ -89,7 +89,7 @@ class Gram:
 
 
 def require_memory(space: FeatureSpace) -> None:
-    """Refuse a matrix that no machine would like to hold, before it is asked for."""
+    """Refuse a matrix that is too large for memory, before it is made."""
     if space.dimension > MOST_COLUMNS:
         raise InvalidInput(
             f"a certificate needs a matrix of {space.dimension} x {space.dimension} numbers "
@@ -158,7 +158,7 @@ def prove_definite(
     """The proof, or None where rounding leaves doubt.
 
     ``scale`` (m,): powers of two D, by default those that equilibrate the features.
-    ``shift`` asks for more than positivity: a margin of nearly so much, after scaling.
+    ``shift``: the margin to prove, after scaling; 0 for any positive one.
     Cost: one Cholesky factorisation and one product of triangles, 2/3 m^3 flops.
     """
     if not gram.is_reliable:
@@ -172,7 +172,7 @@ def prove_definite(
         return None
     diagonal = np.einsum("ii->i", matrix)
     diagonal -= shift
-    # The matrix is symmetric: its C order is the Fortran order LAPACK wants.
+    # The matrix is symmetric: its C order is the Fortran order of LAPACK.
     factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1, overwrite_a=0)
     if failed:
         return None
@@ -186,7 +186,7 @@ def _residual_bound(shifted: NDArray, factor: NDArray, shift: float) -> float:
 
     Cost: m^3/3 flops, since R is triangular; a block of rows at a time.
     """
-    size, lower = len(factor), factor.T  # in C order, as products like it
+    size, lower = len(factor), factor.T  # in C order, which is faster in products
     squares, power = 0.0, float(np.einsum("ij,ij->", lower, lower))
     for first, stop in even_ranges(size, RESIDUAL_ROWS):
         residual = np.zeros((stop - first, size - first))

@@ -5,7 +5,7 @@ practice D R^-1 of a QR factorisation.  If the columns of B = Phi W are nearly o
 
     sigma_min(B)  >=  sqrt(1 - ||B^T B - I||) - rounding  >  0,
 
-then Phi W, and with it Phi, has full column rank: whatever W is, and whoever computed it.  One
+then Phi W, and with it Phi, has full column rank: whatever W is, and however it was computed.  One
 pass over the data forms B block by block, and bounds its rounding errors row by row.  Condition
 numbers of Phi up to about 1e13 (of Lambda_D: 1e26) are decided.
 
@@ -93,7 +93,7 @@ def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
 def triangle_of_statistics(
     statistics: TriangularFactor, space: FeatureSpace, gram: Gram
 ) -> Triangle:
-    """From a factor that was accumulated before, rows as they are; ``gram`` knows the scale."""
+    """From a factor that was accumulated before, rows as they are; ``gram`` has the scale."""
     factor = statistics.scaled_factor()
     chosen = factor if space.is_whole else _factored([factor[:, space.columns]])
     return Triangle(chosen * gram.scale, gram.scale, gram.feature_size)
