@@ -86,9 +86,11 @@ def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
         if found is not None:
             return found
         source = TriangularFactor.of(source)
-    root, rhs, outside = (
-        _root_of_moments(source) if isinstance(source, Moments) else _root_of_factor(source)
-    )
+    if isinstance(source, Moments):
+        root, rhs, outside = _root_of_moments(source)
+    else:
+        root, rhs = source.scaled_factor(), source.scaled_projection()
+        root, outside = root / feature_weights(source.width), source.scaled_residual_power()
     solved = _minimum_norm(root, rhs, source.n_rows)
     size = solved.size + float(np.sqrt(outside + np.sum(rhs**2)))
     folded = solved.theta / feature_weights(source.width)[:, None]
@@ -133,14 +135,11 @@ class _LeastNorm:
     doubtful: float = 0.0
 
 
-def _root_of_factor(factor: TriangularFactor) -> tuple[NDArray, NDArray, float]:
-    """(root, rhs, power of the targets outside the span of the features)."""
-    root = factor.scaled_factor() / feature_weights(factor.width)
-    return root, factor.scaled_projection(), factor.scaled_residual_power()
-
-
 def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
-    """The same by Cholesky, or by eigenvalues: nothing is known of those below 1e-15."""
+    """(root, rhs, power of the targets outside the span of the features).
+
+    By Cholesky, or by eigenvalues: nothing is known of those below 1e-15.
+    """
     scale = _powers_of_two(np.sqrt(moments.scaled_feature_powers()))
     matrix, cross = moments.scaled_gram(1.0 / scale), moments.scaled_cross() / scale[:, None]
     # The matrix is symmetric: its C order is the Fortran order of LAPACK.

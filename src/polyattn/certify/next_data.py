@@ -97,7 +97,9 @@ def next_data(
     if evidence.rows is not None:
         require_float64(evidence.rows.batch.values, "next_data computes in float64; X")
     search = _Search(certificate, domain, evidence)
-    pool = None if candidates is None else search.read(candidates)
+    pool = None if candidates is None else as_batch(candidates, "candidates", certificate.n_dims)
+    if pool is not None:
+        domain.require_inside(pool)
     missing = search.deficit
     most = n_sequences or max(missing, 1)
     chosen: list[NDArray[np.float64]] = []
@@ -139,11 +141,6 @@ class _Search:
     def deficit(self) -> int:
         """How many directions are unseen."""
         return self.unseen.shape[1]
-
-    def read(self, candidates: Sequences) -> SequenceBatch:
-        batch = as_batch(candidates, "candidates", self.certificate.n_dims)
-        self.domain.require_inside(batch)
-        return batch
 
     def features(self, batch: SequenceBatch) -> NDArray[np.float64]:
         """Features (m, rows) of some sequences."""

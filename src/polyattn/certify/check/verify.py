@@ -9,7 +9,7 @@ float64 is m 2^e, an exact number.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polyattn.certify.check.claims import Claims
 from polyattn.certify.check.domains import CHECKED, CheckedDomain, CheckedSequences
@@ -141,7 +141,11 @@ def _about_domain(
 def _checked_domain(certificate: Certificate, domain: str | Domain | None) -> CheckedDomain:
     """The domain of the certificate; refuses one that is missing, or another one."""
     stored = certificate.domain.to_dict()
-    given = stored if domain is None else _described(domain)
+    given = stored
+    if isinstance(domain, str):
+        given = {"name": domain, "lengths": [1, None]}
+    elif domain is not None:
+        given = domain.to_dict()
     if given != stored:
         raise InvalidInput(f"the certificate is about the domain {stored}, not {given}.")
     if "lengths" in stored:
@@ -152,7 +156,3 @@ def _checked_domain(certificate: Certificate, domain: str | Domain | None) -> Ch
     if digest_sequences(batch) != stored["digest"]:
         raise InvalidInput("the sequences of the domain are not those of the certificate.")
     return CheckedSequences(batch=batch)
-
-
-def _described(domain: str | Domain) -> dict[str, Any]:
-    return {"name": domain, "lengths": [1, None]} if isinstance(domain, str) else domain.to_dict()

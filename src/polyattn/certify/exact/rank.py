@@ -83,7 +83,9 @@ def null_vector(rows: FeatureRows, found: ExactRank, effort: float = EFFORT) -> 
     Guarantee: checked in integers.  None if the rank is full, or nothing was confirmed within
     ``effort`` multiply-adds.
     """
-    sparsest = np.argsort(_supports(found), kind="stable")
+    # By how many pivot columns the null vector of each free column involves.
+    supports = np.count_nonzero(found.echelon.coefficients, axis=0)
+    sparsest = np.argsort(supports, kind="stable")
     candidates = list(_read_off(rows, found, sparsest[:CANDIDATES]).values())
     candidates.sort(key=lambda vector: (sum(map(bool, vector)), max(map(abs, vector))))
     for vector in candidates[:ATTEMPTS]:
@@ -141,11 +143,6 @@ def _suitable_prime(rows: FeatureRows) -> int:
     tokens = rows.batch.values[:1024]
     nonzero = tokens != 0
     return next(p for p in primes() if np.all(number_residues(tokens, p)[nonzero]))
-
-
-def _supports(found: ExactRank) -> NDArray[np.int64]:
-    """How many pivot columns the null vector of each free column involves."""
-    return np.count_nonzero(found.echelon.coefficients, axis=0)
 
 
 def _read_off(rows: FeatureRows, found: ExactRank, places: NDArray[np.int64]) -> dict[int, Vector]:

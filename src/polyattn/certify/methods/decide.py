@@ -67,8 +67,13 @@ def by_count(evidence: Evidence) -> Finding | None:
             )
         rank = size - evidence.null_basis.shape[1] if size <= RANKED_COLUMNS else None
         return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0)
-    if evidence.max_length == 1 and evidence.space.is_whole and evidence.space.width > 1:
-        return _single_tokens(evidence)
+    width = evidence.space.width
+    if evidence.max_length == 1 and evidence.space.is_whole and width > 1:
+        direction = [0] * size
+        # Feature (pair, l) stands at pair * width + l; the pairs begin with (0, 0), (0, 1).
+        direction[1], direction[width] = -1, 1
+        rank = size - evidence.null_basis.shape[1]
+        return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0, tuple(direction))
     return None
 
 
@@ -106,12 +111,3 @@ def unseen_direction(evidence: Evidence) -> NDArray[np.float64]:
     direction = np.zeros(size)
     direction[chosen] = scale * orthogonal
     return direction
-
-
-def _single_tokens(evidence: Evidence) -> Finding:
-    width = evidence.space.width
-    direction = [0] * evidence.space.dimension
-    # Feature (pair, l) stands at pair * width + l; the pairs begin with (0, 0), (0, 1).
-    direction[1], direction[width] = -1, 1
-    rank = evidence.space.dimension - evidence.null_basis.shape[1]
-    return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0, tuple(direction))

@@ -12,6 +12,7 @@ S. M. Rump, Verification of positive definiteness, BIT 46 (2006)].
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -105,16 +106,22 @@ def gram_of_rows(rows: Rows, space: FeatureSpace) -> Gram:
         return gram_of_statistics(Moments.of(rows), space)
     size = space.dimension
     lower, magnitudes = np.zeros((size, size)), np.zeros(size)
-    for block in rows.blocks():
-        for first, stop in even_ranges(block.stop - block.first, max(64, BLOCK_NUMBERS // size)):
-            pairs, queries = block.pairs[:, first:stop], block.queries[:, first:stop]
-            add_square(lower, space.features(pairs, queries))
-            magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
+    for pairs, queries in row_pieces(rows, space):
+        add_square(lower, space.features(pairs, queries))
+        magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
     matrix = np.tril(lower) + np.tril(lower, -1).T
     return Gram(
         matrix, magnitudes, rows.n_rows, int(rows.batch.lengths.max()), rows.total_weight,
         rows.token_exponent or 0,
     )  # fmt: skip
+
+
+def row_pieces(rows: Rows, space: FeatureSpace) -> Iterator[tuple[NDArray, NDArray]]:
+    """Pairs (q, r) and queries (width, r) of all rows, so many that their features fit a cache."""
+    step = max(64, BLOCK_NUMBERS // space.dimension)
+    for block in rows.blocks():
+        for first, stop in even_ranges(block.stop - block.first, step):
+            yield block.pairs[:, first:stop], block.queries[:, first:stop]
 
 
 def gram_of_statistics(statistics: Moments | TriangularFactor, space: FeatureSpace) -> Gram:

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.gram import BLOCK_NUMBERS, Gram, require_memory
+from polyattn.certify.verified.gram import Gram, require_memory, row_pieces
 from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
-from polyattn.numerics.arrays import even_ranges
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -35,8 +34,6 @@ HOUSEHOLDER_CONSTANT = 32.0
 
 # Entries of an inverse at which no proof can succeed.
 HOPELESS = 1e17
-
-Piece = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +56,10 @@ class Triangle:
         return np.concatenate([values, np.zeros(size - len(values))]), vectors
 
 
-def normalised_pieces(rows: Rows, space: FeatureSpace) -> Iterator[Piece]:
-    """Pairs (q, r) and queries (d, r) of all rows, each row times a power of two.
-
-    So many rows at a time that their features fit a cache.
-    """
-    step = max(64, BLOCK_NUMBERS // space.dimension)
-    for block in rows.blocks():
-        for first, stop in even_ranges(block.stop - block.first, step):
-            pairs, queries = block.pairs[:, first:stop], block.queries[:, first:stop]
-            yield _of_size_one(pairs), _of_size_one(queries)
+def normalised_pieces(rows: Rows, space: FeatureSpace) -> Iterator[tuple[NDArray, NDArray]]:
+    """Pairs (q, r) and queries (width, r) of all rows, each row times a power of two."""
+    for pairs, queries in row_pieces(rows, space):
+        yield _of_size_one(pairs), _of_size_one(queries)
 
 
 def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
