@@ -46,17 +46,18 @@ def certify(
     ----------
     X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
     mode : "last" | "causal" | "full"
-        Which positions are predicted; statistics have their own.
+        Which positions are predicted, and what they attend to.
     domain : "real" | "boolean" | "one_hot" | Domain
         Where layers have to agree: ``domains.Real(lengths=...)``, ``Boolean``, ``OneHot``,
         ``Finite(sequences)`` or ``Sampled(draw)``.  Data must lie in a built-in domain.
     bias : bool
-        The layer appends a constant 1 to each token; statistics have their own.
+        Append a coordinate that is always 1 to every token.
     method : "auto" | "exact" | "float"
         "auto" decides integers of any size (up to 64 bits), and floats that were not rounded,
         in exact arithmetic where floating point with proved rounding bounds does not; "exact"
         takes any numbers as the exact rationals they are.
-    statistics : Moments or TriangularFactor, in place of X
+    statistics : Moments or TriangularFactor
+        Instead of X: certify from accumulated sums (their mode and bias are used).
 
     Returns
     -------

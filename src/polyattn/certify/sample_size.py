@@ -34,9 +34,9 @@ def sample_size(
     n_outputs : int | None
         Target coordinates e; None for as many as ``n_dims``.
     noise : float
-        The standard deviation of the targets around the true layer, in each output.
+        Standard deviation of the noise on the targets, in their units.
     bias : bool
-        The layer appends a constant 1 to each token.
+        Append a coordinate that is always 1 to every token.
 
     Guarantee: for targets y = F*(X) + independent Gaussian noise and whatever sequences, the
     least-squares fit satisfies mean ||F - F*||^2 <= error over the N positions that were fitted,

@@ -82,7 +82,8 @@ class Finite(CustomDomain):
 class Sampled(CustomDomain):
     """Whatever ``draw`` can return: ``draw(rng)`` gives one random sequence (n, d).
 
-    ``n_samples`` of them are drawn, always the same for one integer ``random_state``.
+    ``n_samples`` of them are drawn when they are first needed, and kept.  ``random_state`` is an
+    int, Generator or None; an int always gives the same samples.
     """
 
     draw: Callable[[np.random.Generator], ArrayLike]

@@ -47,7 +47,7 @@ class FeatureRows:
     ----------
     batch : SequenceBatch
     mode : {"last", "causal", "full"}
-    bias : append a coordinate 1 to every token.
+    bias : append a coordinate that is always 1 to every token
     columns : integer array or None
         Which of the p features, in the order of ``features.cubic_features``; others are never
         formed, and of the pairs only those that occur.
