@@ -13,8 +13,8 @@ import numpy as np
 from polyattn.certify import Certificate, certify
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import as_domain
-from polyattn.certify.finding import NOT_IDENTIFIABLE
 from polyattn.certify.minimiser import excess_risk
+from polyattn.certify.verdict import NOT_IDENTIFIABLE
 from polyattn.errors import InvalidInput
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
-from polyattn.certify.finding import UNDECIDED
+from polyattn.certify.verdict import UNDECIDED
 from polyattn.fitting.result import FitResult
 from polyattn.heads import SampleScale, factor
 from polyattn.heads.bounds import least_heads

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scipy.linalg import norm
 
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.model import SoftmaxAttention
 from polyattn.model.compare import TOLERANCE, merged_values, require_softmax, visible_attn
 from polyattn.numerics.parallel import single_threaded_blas
