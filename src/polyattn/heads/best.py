@@ -54,7 +54,7 @@ def best_heads(
         singular.
     random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
-    data : DataScale, optional
+    data : FitResult.data_scale or GramScale, optional
         Without moments: the units in which the norm of coefficients is taken.
 
     Guarantee: a local minimum, never worse than its starts, among them the truncated ``factor``;

@@ -46,7 +46,7 @@ def compress(
         known to about 1e-12 .. 1e-9.
     random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
-    data : DataScale, optional
+    data : FitResult.data_scale or GramScale, optional
         The data behind the coefficients: S is then taken in units in which they are of size one,
         and every output on them has to be met to ``tolerance``, too.
 
