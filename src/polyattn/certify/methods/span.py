@@ -24,12 +24,6 @@ OUTSIDE_SHARE = 1e-6
 
 def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: str) -> Finding:
     """The finding on a custom domain, given the finding on all real inputs."""
-    n_dims = evidence.source.n_dims
-    if domain.batch.n_dims != n_dims:
-        raise InvalidInput(
-            f"the domain's tokens have {domain.batch.n_dims} coordinates, those of the data "
-            f"{n_dims}; they must agree."
-        )
     if on_real.verdict == IDENTIFIABLE:
         return on_real
     rows = evidence.rows
