@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.deadline import require_time
 from polyattn.softmax.examples import Block
+from polyattn.softmax.recorder import require_time
 from polyattn.softmax.sculpting.body import Body
 from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
 

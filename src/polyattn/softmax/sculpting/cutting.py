@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.deadline import require_time
+from polyattn.softmax.recorder import require_time
 from polyattn.softmax.sculpting.solvers import Status
 
 Matrix = NDArray[np.float64]

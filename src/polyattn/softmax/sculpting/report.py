@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 from polyattn.softmax.sculpting.alternate import Again
 from polyattn.softmax.sculpting.carve import Carved
 from polyattn.softmax.sculpting.crude import CrudeSum

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.phases import Phase
 from polyattn.softmax.polish import Projection
+from polyattn.softmax.recorder import Phase
 from polyattn.softmax.sculpting import conditions, report
 from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve

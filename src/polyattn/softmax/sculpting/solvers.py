@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from polyattn.softmax.deadline import seconds_left
+from polyattn.softmax.recorder import seconds_left
 
 Matrix = NDArray[np.float64]
 Status = Literal["found", "empty", "unbounded", "undecided"]
