@@ -16,7 +16,7 @@ from rich.table import Table
 
 from polyattn.cli.console import emit, facts, json_option, plain, working
 from polyattn.cli.io import DataFile, read_data, require_output
-from polyattn.cli.options import FILE
+from polyattn.cli.options import FILE, NumberOr
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
@@ -33,7 +33,14 @@ NOT_RECOVERED = 4
 @click.argument("data", type=FILE)
 @click.option("--targets", type=FILE, help="Y as a .npy file.")
 @click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
-@click.option("--heads", type=int, help="The number of heads [default: found from the data].")
+@click.option("--bias", is_flag=True, help="The layer sees a constant 1 beside every token.")
+@click.option(
+    "--heads",
+    type=NumberOr(int, ("auto",)),
+    default="auto",
+    show_default=True,
+    help="The number of heads; auto: the data decide.",
+)
 @click.option("--max-heads", type=int, help="The most to look for when it is not given.")
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
 @click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
@@ -45,7 +52,8 @@ def learn_softmax_verb(
     data: Path,
     targets: Path | None,
     mode: str,
-    heads: int | None,
+    bias: bool,
+    heads: int | str,
     max_heads: int | None,
     method: str,
     noise: float | None,
@@ -69,8 +77,8 @@ def learn_softmax_verb(
     start = time.perf_counter()
     with _following() as follow:
         learned = learn_softmax(
-            X, Y, heads, method, seed, mode=mode, noise=noise, max_heads=max_heads,
-            max_seconds=max_seconds, callback=follow,
+            X, Y, heads, method, seed, mode=mode, bias=bias, noise=noise,
+            max_heads=max_heads, max_seconds=max_seconds, callback=follow,
         )  # fmt: skip
     content = learned_json(learned) | {"seconds": time.perf_counter() - start}
     if output is not None:
@@ -92,6 +100,7 @@ def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
         "outcome": learned.outcome.to_dict(),
         "n_heads": learned.n_heads,
         "mode": learned.layer.mode,
+        "bias": learned.layer.bias,
         "method": learned.method,
         "validation_error": learned.validation_error,
         "training_error": learned.training_error,

@@ -13,6 +13,7 @@ from polyattn.files.fields import (
     any_object,
     array,
     entries,
+    flag,
     integer,
     listed,
     number,
@@ -37,7 +38,7 @@ FIELDS = entries({
     "phases": listed(entries({
         "name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0),
     })),
-})  # fmt: skip
+}, {"bias": flag})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,8 @@ class LearnedSoftmax(Reported):
     attn_std, value_std : arrays like layer.attn and layer.value
         Standard deviations of the parameters if residuals are independent noise of that size;
         infinite where the examples leave a parameter open that other inputs would show, or where
-        float64 cannot hold so large a number.
+        float64 cannot hold so large a number.  With ``bias``, zero for the last column of attn,
+        which is zero by convention.
     attn_error, value_error : arrays (n_heads,)
         Expected relative error of each head's matrices, ||error||_F / ||matrix||_F; infinite
         for a matrix with open parameters, or that is another one in a layer that explains the
@@ -104,7 +106,7 @@ class LearnedSoftmax(Reported):
         arrays = {"attn": self.layer.attn, "value": self.layer.value}
         arrays |= {name: getattr(self, name) for name in ARRAYS}
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata["mode"] = self.layer.mode
+        metadata |= {"mode": self.layer.mode, "bias": self.layer.bias}
         metadata["outcome"] = self.outcome.to_dict()
         metadata["phases"] = [phase.to_dict() for phase in self.phases]
         return Record("learned_softmax", arrays, metadata)
@@ -120,7 +122,13 @@ class LearnedSoftmax(Reported):
         fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         fields |= {name: metadata[name] for name in PLAIN}
         return cls(
-            layer=SoftmaxAttention(arrays["attn"], arrays["value"], metadata["mode"]),
+            layer=SoftmaxAttention(
+                # Files from before layers with biases were learned do not say.
+                arrays["attn"],
+                arrays["value"],
+                metadata["mode"],
+                metadata.get("bias", False),
+            ),
             outcome=SOFTMAX_OUTCOMES.from_dict(metadata["outcome"]),
             phases=tuple(Phase(**phase) for phase in metadata["phases"]),
             **fields,
