@@ -6,17 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from polyattn.cli.console import emit, facts, json_option, plain, working
 from polyattn.cli.io import DataFile, read_data, require_output
 from polyattn.cli.options import FILE, NumberOr
+from polyattn.display import figure, label
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
@@ -80,7 +79,7 @@ def learn_softmax_verb(
             X, Y, heads, method, seed, mode=mode, bias=bias, noise=noise,
             max_heads=max_heads, max_seconds=max_seconds, callback=follow,
         )  # fmt: skip
-    content = learned_json(learned) | {"seconds": time.perf_counter() - start}
+    content = learned.to_full_dict() | {"seconds": time.perf_counter() - start}
     if output is not None:
         save(learned, output)
         content["model"] = str(output)
@@ -92,44 +91,16 @@ def learn_softmax_verb(
         raise click.exceptions.Exit(NOT_RECOVERED)
 
 
-def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
-    """What was learned in plain types, parameters and phases included."""
-    return {
-        "kind": "learned_softmax",
-        "recovered": learned.recovered,
-        "outcome": learned.outcome.to_dict(),
-        "n_heads": learned.n_heads,
-        "mode": learned.layer.mode,
-        "bias": learned.layer.bias,
-        "method": learned.method,
-        "validation_error": learned.validation_error,
-        "training_error": learned.training_error,
-        "noise": learned.noise,
-        "n_training": learned.n_training,
-        "n_held_out": learned.n_held_out,
-        "attn": learned.layer.attn.tolist(),
-        "value": learned.layer.value.tolist(),
-        "attn_std": _finite(learned.attn_std),
-        "value_std": _finite(learned.value_std),
-        "attn_error": _finite(learned.attn_error),
-        "value_error": _finite(learned.value_error),
-        "phases": [phase.to_dict() for phase in learned.phases],
-    }
-
-
 def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     """The outcome, the figures, a table of heads and one of phases, for people."""
-    figures = facts(
-        "softmax attention",
-        {
-            "layer": repr(learned.layer),
-            "held-out error": f"{learned.validation_error:.3g} ({learned.n_held_out} sequences)",
-            "training error": f"{learned.training_error:.3g} ({learned.n_training} sequences)",
-            "noise": f"{learned.noise:.3g}",
-            "found by": learned.method,
-        },
-    )
-    return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
+    described = learned.describe()
+    figures = {label(name): figure(value) for name, value in described.facts.items()}
+    return [
+        str(learned.outcome),
+        facts(described.about, figures),
+        _heads(learned),
+        _phases(learned),
+    ]
 
 
 def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
@@ -142,13 +113,6 @@ def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
         "learn-softmax does not use: every sequence counts once. Leave out the sequences of weight "
         "zero, then remove the array."
     )
-
-
-def _finite(errors: NDArray[np.float64]) -> Any:
-    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
-    numbers = errors.astype(object)
-    numbers[~np.isfinite(errors)] = None
-    return numbers.tolist()
 
 
 def _share(error: float) -> str:

@@ -102,7 +102,7 @@ def learn_softmax(
                 found = find_heads(search, data.n_heads, data.n_supported, data.most_heads)
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
-            found = search.judged(recorder.best or best, recorder.last)
+            found = search.judged(recorder.best or best, recorder.best_phase)
         return _result(found, search, units, data, why)
 
 
