@@ -25,7 +25,7 @@ from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.polish import polish
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.sculpting.carve import carve
-from polyattn.softmax.sculpting.views import views
+from polyattn.softmax.sculpting.rows import views
 
 N_EXAMPLES, N_POLISH, EXACT = 20_000, 400, 1e-10
 

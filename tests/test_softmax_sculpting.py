@@ -16,13 +16,12 @@ from polyattn.softmax.sculpting import Body, sculpt
 from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.crude import crude_sum
-from polyattn.softmax.sculpting.net import best_of_net
-from polyattn.softmax.sculpting.rows import constraints, fit_rows
+from polyattn.softmax.sculpting.rows import constraints, fit_rows, views
+from polyattn.softmax.sculpting.search import best_of_net
 from polyattn.softmax.sculpting.sharpen import sharp_sum, sharpen
 from polyattn.softmax.sculpting.solvers import linear_program
 from polyattn.softmax.sculpting.span import find_span
 from polyattn.softmax.sculpting.span_descent import Family, descend, fit_values
-from polyattn.softmax.sculpting.views import views
 
 
 class Planted:

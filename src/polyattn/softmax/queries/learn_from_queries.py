@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
-from polyattn.softmax.queries.assemble import assemble
 from polyattn.softmax.queries.calibrate import LIMIT, Sizes, calibrate
-from polyattn.softmax.queries.findings import Findings
+from polyattn.softmax.queries.findings import Findings, assemble
 from polyattn.softmax.queries.oracle import Oracle, Stopped
 from polyattn.softmax.queries.outcomes import (
     beside_bias,

@@ -6,9 +6,8 @@ from math import isfinite
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
-from polyattn.softmax.queries.assemble import assemble
 from polyattn.softmax.queries.calibrate import Sizes
-from polyattn.softmax.queries.findings import Check, Findings
+from polyattn.softmax.queries.findings import Check, Findings, assemble
 from polyattn.softmax.queries.oracle import Stopped
 from polyattn.softmax.wording import counted_heads
 

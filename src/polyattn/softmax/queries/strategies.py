@@ -12,7 +12,7 @@ from polyattn.softmax.queries.copies import heads_by_copies
 from polyattn.softmax.queries.findings import Findings
 from polyattn.softmax.queries.first_difference import first_difference
 from polyattn.softmax.queries.pairs import Pairs
-from polyattn.softmax.queries.places import Places, measure_places
+from polyattn.softmax.queries.rational import Places, measure_places
 from polyattn.softmax.queries.sweep import sweep
 
 # Random first differences that are tried on each road.

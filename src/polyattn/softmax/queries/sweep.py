@@ -15,7 +15,6 @@ from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import Findings, HeadsAt
 from polyattn.softmax.queries.first_difference import First, accepted
-from polyattn.softmax.queries.low_rank import column_spaces
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.points import (
     NOISY,
@@ -132,3 +131,26 @@ def _near(start: NDArray, heads: HeadsAt) -> bool:
     """Whether each c_i is nearest to the one it was started from: heads keep their order."""
     apart = np.linalg.norm(heads.values[:, None] - start[None], axis=2)
     return bool(np.all(np.argmin(apart, axis=1) == np.arange(len(apart))))
+
+
+# A rank is believed when this many more differences brought nothing new.
+N_CONFIRMATIONS = 4
+
+
+def column_spaces(heads: list[HeadsAt], pairs: Pairs) -> NDArray[np.float64] | None:
+    """Orthonormal bases (H, D, r) of the column spaces, or None while they may still grow.
+
+    r is the largest rank of a head; heads of smaller rank get some directions they do not need.
+    Singular values count as zero below 1e-11 of the largest, or what noise explains.
+    """
+    n_seen = len(heads)
+    if n_seen <= N_CONFIRMATIONS:
+        return None
+    columns = np.stack([at.columns for at in heads], axis=2)
+    relative = columns[:, :, 1:] - columns[:, :, :1]
+    bases, spectra, _ = np.linalg.svd(relative, full_matrices=False)
+    floor = max(1e-11, 3e3 * pairs.noise) * spectra[:, :1]
+    rank = int(np.sum(spectra > floor, axis=1).max())
+    if rank > n_seen - 1 - N_CONFIRMATIONS:
+        return None
+    return bases[:, :, : max(rank, 1)]

@@ -17,10 +17,10 @@ from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.conditions import Condition
 from polyattn.softmax.sculpting.crude import crude_sum
+from polyattn.softmax.sculpting.rows import views
 from polyattn.softmax.sculpting.search import search
 from polyattn.softmax.sculpting.sharpen import sharp_sum
 from polyattn.softmax.sculpting.span import find_span
-from polyattn.softmax.sculpting.views import views
 
 Matrix = NDArray[np.float64]
 
