@@ -10,6 +10,7 @@ from polyattn.softmax.moments.correlation import FirstOrder, correlate
 from polyattn.softmax.moments.frame import frame_of
 from polyattn.softmax.moments.spans import unfold
 from polyattn.softmax.polish import descend
+from polyattn.softmax.recorder import Recorder
 
 
 def layer(attn, value, keys, hidden=None):
@@ -135,10 +136,12 @@ def test_singular_values_drop_after_the_number_of_heads(n_heads):
 )
 def test_degenerate_sizes(n_heads, n_dims, n_tokens, n_outputs, count):
     rng, attn, value, keys = planted(13, n_heads, n_dims, n_tokens, count, 1.0, n_outputs)
-    start = initialise(examples_of(attn, value, keys), n_heads, rng)
+    recorder = Recorder()
+    start = initialise(examples_of(attn, value, keys), n_heads, rng, recorder)
     assert start.attn.shape == (n_heads, n_dims, n_dims)
     assert np.all(np.isfinite(start.attn))
-    assert all(isinstance(phase.sentence, str) for phase in start.phases)
+    assert [phase.name for phase in recorder.phases][:2] == ["moments", "separation"]
+    assert all(phase.sentence != "Not finished." for phase in recorder.phases)
 
 
 @pytest.mark.parametrize("kind", ["zero targets", "equal tokens", "one token", "one example"])

@@ -12,7 +12,7 @@ from polyattn.report.page_data import GivenData
 from polyattn.report.predictions import predictions_section
 from polyattn.report.statement import count, statement
 from polyattn.softmax import LearnedSoftmax, QueryResult
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 
 
 def learned_page(found: LearnedSoftmax, data: GivenData | None) -> list[Section]:

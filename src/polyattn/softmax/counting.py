@@ -146,7 +146,7 @@ def _as_good_with_fewer(search: Search, found: Found) -> Found | None:
     if search.error_bars(found).worst <= SURELY_NEEDED:
         return None
     for attn, _ in smaller_heads(found.projection):
-        rest = polish(search.training, attn, on_step=search.watch).projection
+        rest = polish(search.training, attn, on_step=search.recorder).projection
         fewer = search.judged(rest, found.road)
         if not _gains(search, fewer, found):
             return fewer

@@ -6,25 +6,20 @@ redundant or invisible goes → judge on what was held out → say what was foun
 
 from __future__ import annotations
 
-from math import inf
-from numbers import Real
-from time import monotonic
-
-from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import Sequences
 from polyattn.softmax.arguments import Admitted, admit
 from polyattn.softmax.counting import find_heads
-from polyattn.softmax.deadline import OutOfTime, until
 from polyattn.softmax.examples import Units, prepare
 from polyattn.softmax.identifiability.token_span import hidden_directions
 from polyattn.softmax.judging.alternatives import Rivals, rival_layers
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.probe import open_on_generic_inputs
 from polyattn.softmax.outcomes import Stop, describe, doubts_of_inputs, stopped
-from polyattn.softmax.recorder import Callback, Watch
+from polyattn.softmax.polish import Projection
+from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until
 from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.search import Found, Search, uniform
 from polyattn.targets import Targets
@@ -64,7 +59,7 @@ def learn_softmax(
     max_seconds : float, optional
         Stop after about this time with the best layer so far; an interrupt does the same.
     callback : callable, optional
-        Hears (phase, number of heads, relative error) after every step.
+        Receives (phase, number of heads, relative error) after every step.
 
     Returns
     -------
@@ -81,22 +76,22 @@ def learn_softmax(
     """
     data = admit(X, Y, n_heads, method, mode, noise, max_heads)
     rng = require_generator(random_state)
-    end, watch = monotonic() + _seconds(max_seconds), Watch(callback)
+    end, recorder = end_after(max_seconds), Recorder[Projection](callback)
     examples, units = prepare(data.batch, data.rows, data.mode, rng)
     held_out, training = examples.split(data.n_held_out)
     scaled_noise = None if data.noise is None else units.scaled_noise(data.noise)
     judge = Judge(training, held_out, data.rounding, scaled_noise)
-    search = Search(judge, watch, rng, data.method)
+    search = Search(judge, recorder, rng, data.method)
     best = uniform(training)
     why: Stop | None = None
     with single_threaded_blas():
         try:
             with until(end):
-                watch(best)
+                recorder(best)
                 found = find_heads(search, data.n_heads, data.room, data.most_heads)
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
-            found = search.judged(watch.best or best, watch.last)
+            found = search.judged(recorder.best or best, recorder.last)
         return _result(found, search, units, data, why)
 
 
@@ -120,7 +115,7 @@ def _result(
     attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):
-        outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
+        outcome = stopped(stopped_by, fit.validation_error, projection.n_heads)
     return LearnedSoftmax(
         layer=layer,
         outcome=outcome,
@@ -134,13 +129,5 @@ def _result(
         value_std=value_std,
         attn_error=bars.attn_error,
         value_error=bars.value_error,
-        phases=tuple(search.watch.phases),
+        phases=tuple(search.recorder.phases),
     )
-
-
-def _seconds(value: object) -> float:
-    if value is None:
-        return inf
-    if isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0:
-        return float(value)
-    raise InvalidInput(f"max_seconds must be a positive number or None; got {value!r}.")

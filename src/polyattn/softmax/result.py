@@ -25,7 +25,7 @@ from polyattn.model import SoftmaxAttention
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 
 ARRAYS = ("attn_std", "value_std", "attn_error", "value_error")
 PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")

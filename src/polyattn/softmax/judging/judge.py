@@ -136,7 +136,7 @@ class Judge:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
         held_out = residuals(self.held_out, projection)
         training = residuals(self.training, projection)
-        n_unknowns = self.n_unknowns(len(projection.attn))
+        n_unknowns = self.n_unknowns(projection.n_heads)
         sigma = self._sigma(training, n_unknowns)
         below = self._below_declared(training, sigma)
         if held_out.error <= self.tolerance:
@@ -159,7 +159,7 @@ class Judge:
     def error_bars(self, projection: Projection, fit: Fit) -> Uncertainty:
         """Standard deviations of the parameters, from the size of the residuals."""
         n_equations = self.training.n_rows * self.training.n_outputs
-        averaged = n_equations / self.n_unknowns(len(projection.attn))
+        averaged = n_equations / self.n_unknowns(projection.n_heads)
         share = COMPUTED_ROUNDINGS * float(np.finfo(np.float64).eps * np.sqrt(max(averaged, 1.0)))
         finest = FINEST
         if fit.kind == "exact":

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from polyattn.softmax.deadline import require_time
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.polish.normal import normal_equations
 from polyattn.softmax.polish.projection import Projection, project
+from polyattn.softmax.recorder import require_time
 
 Matrix = NDArray[np.float64]
 

@@ -41,6 +41,11 @@ class Projection:
     whitening: Matrix
 
     @property
+    def n_heads(self) -> int:
+        """m."""
+        return len(self.attn)
+
+    @property
     def stacked_value(self) -> Matrix:
         """[V_1; ...; V_m], shape (m d, e)."""
         return self.value.reshape(-1, self.value.shape[2])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 
 # Deviations up to this are a matter of precision, not of wrong heads.
 CLOSE = 1e-2

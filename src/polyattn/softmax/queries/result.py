@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from polyattn.display import Reported
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Phase 4, sculpting and sharpening alternate: body and sum sharpen each other, and the last body is K* [chen2024].
+"""Phase 4: sculpting and sharpening alternate, and the last body is K* [chen2024].
 
 With a sharper S certified rows are truer, with truer rows the centre of the body is closer to the
 affine hull of the A_i, and with a better centre S is sharper again.  For one head this converges

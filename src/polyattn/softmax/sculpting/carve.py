@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.deadline import require_time
 from polyattn.softmax.examples import Block
+from polyattn.softmax.recorder import require_time
 from polyattn.softmax.sculpting.body import ConvexBody
 from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
 

@@ -109,22 +109,22 @@ def search(
     net_error = fit_values(family, starts[0]).error
     if n_heads > 1:
         starts += [_random_start(n_heads, len(span.basis), radius, rng) for _ in range(FROM_RANDOM)]
-    best, validated, tried = starts[0], np.inf, 0
-    fitted = np.inf
+    best: Projection | None = None
+    validated, fitted, tried = np.inf, np.inf, 0
     for start in starts:
         found = descend(family, start)
         tried += 1
         residual = test.targets - test.seen(found.G) @ found.value.reshape(-1, found.value.shape[2])
         error = float(np.linalg.norm(residual)) / test.size
         if error < validated:
-            best, validated, fitted = found.G, error, found.error
+            best = project(fitting, family.attn(found.G))
+            validated, fitted = error, found.error
             if on_step is not None:
-                on_step(project(fitting, family.attn(best)))
+                on_step(best)
         if validated < EXACT:
             break
-    attn = family.attn(best)
-    value = project(fitting, attn).value
-    return Searched(attn, value, n_candidates, tried, fitted, validated, net_error)
+    best = best or project(fitting, family.attn(starts[0]))
+    return Searched(best.attn, best.value, n_candidates, tried, fitted, validated, net_error)
 
 
 def _examples_needed(examples: Examples, n_heads: int) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from polyattn.softmax.deadline import require_time, seconds_left
+from polyattn.softmax.recorder import require_time, seconds_left
 
 Matrix = NDArray[np.float64]
 Status = Literal["found", "empty", "unbounded", "undecided"]

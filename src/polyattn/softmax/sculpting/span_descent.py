@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 
 from polyattn.model.forward_softmax import softmax
-from polyattn.softmax.deadline import require_time
 from polyattn.softmax.examples import Block
+from polyattn.softmax.recorder import require_time
 
 Matrix = NDArray[np.float64]
 
