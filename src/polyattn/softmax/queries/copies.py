@@ -1,8 +1,8 @@
-"""The road for fewer outputs than heads (or values that are not independent): copies of tokens.
+"""Heads by copies of tokens: for fewer outputs than heads, or values that are not independent.
 
 At one query token the rational function of the share of moved copies separates the heads; nearby
 query tokens have the same c_i, so that their logits, which are affine in the token, follow; then
-all other differences follow from the first as in the other road, each by a network of H sigmoids.
+all other differences follow from the first as in ``sweep``, each by a network of H sigmoids.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from polyattn.softmax.queries.calibrate import Sizes, unit_rows
-from polyattn.softmax.queries.findings import Findings, HeadsAt
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.least_squares import minimise, spread
 from polyattn.softmax.queries.mixing import relative_size
 from polyattn.softmax.queries.pairs import Pairs
-from polyattn.softmax.queries.points import other_directions
+from polyattn.softmax.queries.points import DISTANCE, N_HALVINGS, other_directions
 from polyattn.softmax.queries.rational import (
     FIT,
     N_COPIES,
@@ -28,13 +28,9 @@ from polyattn.softmax.queries.rational import (
     shifts,
 )
 
-# Steps from the place to its neighbours, and reach of the queries that refine, in calibrated sizes.
-STEP = 0.5
-REACH = 3.0
-
-# As in the other road: how far differences lie apart and how often that is halved.
-DISTANCE = 0.3
-N_HALVINGS = 4
+# Steps from the place to its neighbours, and the largest norm of query tokens that refine, in
+# calibrated sizes.
+STEP, LARGEST = 0.5, 3.0
 
 # Neighbours whose effects deviate by this, relative to the values, were followed wrongly.
 LOST = 1e-5
@@ -71,7 +67,7 @@ def heads_by_copies(
     sizes: Sizes,
     place: NDArray,
     heads: HeadsAt,
-    findings: Findings,
+    findings: QueryFindings,
     rng: np.random.Generator,
 ) -> bool:
     """Heads for d differences, added to ``findings``; False when sigmoids do not fit.
@@ -130,7 +126,7 @@ def _random_probe(
     """Query tokens with random shares: 1.3 times what ``n_outputs`` independent outputs need."""
     n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
     tokens = sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
-    tokens *= rng.uniform(0.3, REACH, size=(n_tokens, 1))
+    tokens *= rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
     moved = rng.choice(shares(), size=n_tokens)
     return Probe(tokens, pairs.rows(tokens), moved)
 
@@ -166,7 +162,7 @@ def _ordered_like(start: HeadsAt, heads: HeadsAt) -> HeadsAt:
         np.linalg.norm(old[:, None] - new[None], axis=2) / np.linalg.norm(old)
         for old, new in ((start.columns, heads.columns), (start.values, heads.values))
     )
-    # Slow to import, and only this road needs it.
+    # Slow to import, and only copies need it.
     from scipy.optimize import linear_sum_assignment
 
     order = linear_sum_assignment(apart)[1]
