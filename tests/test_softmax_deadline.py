@@ -22,15 +22,15 @@ from polyattn.softmax.recorder import (
 from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.crude import crude_sum
+from polyattn.softmax.sculpting.rows import views
 from polyattn.softmax.sculpting.search import search
 from polyattn.softmax.sculpting.sharpen import sharp_sum
 from polyattn.softmax.sculpting.solvers import depth_program, linear_program, norm_program
 from polyattn.softmax.sculpting.span import find_span
-from polyattn.softmax.sculpting.views import views
 
 
-class Walk:
-    """The road as far as each phase needs it, made while there was time."""
+class Prepared:
+    """What each phase starts from, made while there was time."""
 
     def __init__(self):
         task = pa.data.planted_softmax(600, 4, 5, n_heads=2, random_state=0)
@@ -44,8 +44,8 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk():
-    return Walk()
+def prepared():
+    return Prepared()
 
 
 PHASES = {
@@ -60,10 +60,10 @@ PHASES = {
 
 
 @pytest.mark.parametrize("name", PHASES)
-def test_every_long_phase_ends_when_the_time_is_over(walk, name):
-    PHASES[name](walk)
+def test_every_long_phase_ends_when_the_time_is_over(prepared, name):
+    PHASES[name](prepared)
     with until(monotonic()), pytest.raises(OutOfTime):
-        PHASES[name](walk)
+        PHASES[name](prepared)
 
 
 @pytest.mark.parametrize("program", [depth_program, norm_program, linear_program])

@@ -9,7 +9,7 @@ import pytest
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.softmax.queries import learn_from_queries
-from polyattn.softmax.queries.findings import Findings, HeadsAt
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ def test_a_signal_at_the_very_end_loses_nothing(layer, monkeypatch):
 
 
 def test_a_later_attempt_does_not_lose_the_differences_of_an_earlier_one():
-    findings = Findings(bias=False)
+    findings = QueryFindings(bias=False)
     at = HeadsAt(np.ones(2), np.ones((1, 2)), np.ones((1, 2)))
     findings.heads = [at, at]
     findings.begin()

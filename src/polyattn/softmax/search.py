@@ -126,8 +126,7 @@ class Search:
 
     def by_sculpting(self, n_heads: int) -> Found:
         """The six phases of the paper, then descent."""
-        found = sculpt(self.training, n_heads, self.rng, on_step=self.recorder)
-        self.recorder.phases.extend(found.phases)
+        found = sculpt(self.training, n_heads, self.rng, self.recorder)
         with self.recorder.phase("conditions") as note:
             broken = ", ".join(condition.name for condition in found.failed)
             note.say(

@@ -1,4 +1,4 @@
-"""What the road needs of the data, measured and named [chen2024].
+"""What sculpting needs of the data, measured and named [chen2024].
 
 The paper assumes non-degeneracy; here every assumption is a number that is compared with what is
 needed, so that a failure has a name.
@@ -17,7 +17,7 @@ from polyattn.softmax.sculpting.carve import Carved
 from polyattn.softmax.sculpting.crude import CrudeSum
 from polyattn.softmax.sculpting.search import Searched
 from polyattn.softmax.sculpting.sharpen import SharpSum
-from polyattn.softmax.sculpting.span import Span
+from polyattn.softmax.sculpting.span import HeadSpan
 
 Matrix = NDArray[np.float64]
 
@@ -154,7 +154,7 @@ def of_margins(sharp: SharpSum, n_dims: int) -> Condition:
     )
 
 
-def of_span(span: Span) -> Condition:
+def of_span(span: HeadSpan) -> Condition:
     """Whether the span stands out from the other directions."""
     if len(span.directions) == 0:
         return Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")
