@@ -6,9 +6,8 @@ import pytest
 from polyattn.model.forward_softmax import softmax
 from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.moments import initialise
-from polyattn.softmax.moments.correlation import FirstOrder, correlate
+from polyattn.softmax.moments.first_order import FirstOrder, correlate, unfold
 from polyattn.softmax.moments.frame import frame_of
-from polyattn.softmax.moments.spans import unfold
 from polyattn.softmax.polish import descend
 from polyattn.softmax.recorder import Recorder
 

@@ -11,7 +11,7 @@ from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
 from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.polish import polish, project
-from polyattn.softmax.polish.patterns import patterns
+from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import ConvexBody, sculpt
 from polyattn.softmax.sculpting.alternate import sculpt_again

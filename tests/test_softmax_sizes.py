@@ -14,7 +14,7 @@ from polyattn.errors import OutOfRange
 from polyattn.numerics.scaling import TINY, restored
 from polyattn.softmax.arguments import rounding_of
 from polyattn.softmax.examples import COMPARABLE_EXPONENT, Units, prepare
-from polyattn.softmax.wording import counted_heads, percent
+from polyattn.softmax.outcomes import counted_heads, percent
 
 RNG = np.random.default_rng(3)
 LAYER = pa.SoftmaxAttention(RNG.standard_normal((2, 3, 3)), RNG.standard_normal((2, 3, 2)))

@@ -20,7 +20,7 @@ from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.softmax.arguments import METHODS
-from polyattn.softmax.wording import counted_heads, percent
+from polyattn.softmax.outcomes import counted_heads, percent
 from polyattn.storage import save
 from polyattn.targets import as_weights
 
@@ -94,7 +94,9 @@ def learn_softmax_verb(
 def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     """The outcome, the figures, a table of heads and one of phases, for people."""
     described = learned.describe()
-    figures: dict[str, object] = {label(name): figure(value) for name, value in described.facts.items()}
+    figures: dict[str, object] = {
+        label(name): figure(value) for name, value in described.facts.items()
+    }
     return [
         str(learned.outcome),
         facts(described.about, figures),

@@ -14,10 +14,9 @@ from polyattn.softmax.arguments import Arguments, check_arguments
 from polyattn.softmax.counting import find_heads
 from polyattn.softmax.examples import Units, prepare
 from polyattn.softmax.identifiability.token_span import hidden_directions
-from polyattn.softmax.judging.alternatives import Rivals, rival_layers
-from polyattn.softmax.judging.constant import share_of_constant
+from polyattn.softmax.judging.alternatives import Rivals, rival_layers, share_of_constant
 from polyattn.softmax.judging.judge import Judge
-from polyattn.softmax.judging.probe import open_on_generic_inputs
+from polyattn.softmax.judging.uncertainty import open_on_generic_inputs
 from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubts_of_inputs, stopped
 from polyattn.softmax.polish import Projection
 from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until

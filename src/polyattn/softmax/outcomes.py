@@ -11,7 +11,6 @@ from polyattn.softmax.arguments import LEAST_EQUATIONS
 from polyattn.softmax.judging.alternatives import Rival
 from polyattn.softmax.judging.judge import Fit
 from polyattn.softmax.judging.uncertainty import Uncertainty
-from polyattn.softmax.wording import counted_heads, percent
 
 SoftmaxName = Literal[
     "recovered", "recovered_on_these_inputs", "ambiguous", "ill_determined", "overfitted",
@@ -261,3 +260,15 @@ def _unexplained(
         + TRY_MORE
         + " If the targets are noisy in such a way, say so with noise=... .",
     )
+
+
+def counted_heads(n_heads: int) -> str:
+    """How many heads, in words."""
+    return "1 head" if n_heads == 1 else f"{n_heads} heads"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A share as a percentage of so many digits; up to a million without an exponent."""
+    number = 100 * share
+    short = f"{number:.{digits}g}"
+    return f"{number:.0f} %" if "e+" in short and number < 1e6 else f"{short} %"

@@ -12,10 +12,10 @@ from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.judge import Fit, Judge
 from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
 from polyattn.softmax.judging.uncertainty import Uncertainty
+from polyattn.softmax.outcomes import counted_heads
 from polyattn.softmax.polish import Polished, Projection, enough, polish, project
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
-from polyattn.softmax.wording import counted_heads
 
 # Effort of the attempt to explain a residual that looks like noise, and its examples.
 RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
@@ -90,7 +90,7 @@ class Search:
     def by_growth(self, n_heads: int, effort: int) -> Found:
         """Random starts, one head after the other, exchanges; until nothing is unexplained."""
         with self.recorder.phase("growth") as note:
-            polished = growth.search(
+            polished = growth.search_heads(
                 self.training,
                 n_heads,
                 self.rng,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish import Polished, Projection, descend
+from polyattn.softmax.polish import OnStep, Polished, descend
 
 Matrix = NDArray[np.float64]
 
 # Standard deviations of the logits of a start, in the order in which they are tried.
 SCALES = (1.0, 0.3, 3.0)
-
 
 # The same for heads of rank one, which often see one thing only and may be sharp.
 SHARP_SCALES = (3.0, 6.0)
@@ -33,7 +32,7 @@ def restarts(
     *,
     scales: tuple[float, ...] = SCALES,
     n_steps: int = 60,
-    on_step: Callable[[Projection], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Iterator[Polished]:
     """Descents from random heads, without end; the scale of the logits goes round ``scales``."""
     while True:

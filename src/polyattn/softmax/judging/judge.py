@@ -19,8 +19,15 @@ import numpy as np
 
 from polyattn.softmax.arguments import LEAST_EQUATIONS
 from polyattn.softmax.examples import Examples, count_unknowns
-from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
-from polyattn.softmax.judging.structure import STRUCTURES, structure_scores
+from polyattn.softmax.judging.residuals import (
+    ALARM,
+    STRUCTURES,
+    Residuals,
+    alarms,
+    noise_scores,
+    residuals,
+    structure_scores,
+)
 from polyattn.softmax.judging.uncertainty import FINEST, Uncertainty, uncertainty
 from polyattn.softmax.polish.projection import Projection
 

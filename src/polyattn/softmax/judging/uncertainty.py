@@ -21,15 +21,15 @@ the last rows of value – is set by convention and takes no part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
-from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish.normal import NormalEquations, normal_equations
-from polyattn.softmax.polish.projection import Projection
+from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.polish.normal_equations import NormalEquations, normal_equations
+from polyattn.softmax.polish.projection import Projection, project
 
 Matrix = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -229,3 +229,28 @@ def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> M
 def _relative(deviation: Matrix, heads: Matrix, least: float) -> Matrix:
     sizes = np.maximum(np.linalg.norm(heads, axis=(1, 2)), least)
     return np.hypot(np.linalg.norm(deviation, axis=(1, 2)) / sizes, FINEST)
+
+
+# Tokens of a random sequence, and numbers of output for each unknown.
+N_TOKENS, EQUATIONS = 4, 4
+
+# Generic inputs must show a direction clearly, not just above rounding.
+CLEARLY = 1e4
+
+
+def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
+    """Whether random tokens, of the size of the scaled examples, leave directions open as well.
+
+    Cost: that of error bars on EQUATIONS times as many numbers as there are parameters.
+    """
+    _, width, n_outputs = projection.value.shape
+    n_parameters = projection.attn.size + projection.value.size
+    n_sequences = 1 + EQUATIONS * n_parameters // (N_TOKENS * n_outputs)
+    # Always the same tokens: a judge draws no lots.
+    keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
+    if bias:
+        keys[:, :, -1] = 1.0
+    block = Block(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None, bias)
+    examples = Examples((block,))
+    there = replace(project(examples, projection.attn), value=projection.value)
+    return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.polish.patterns import patterns
+from polyattn.softmax.polish.projection import patterns
 
 Matrix = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, lstsq
 
 from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.moments.first_order import Spans
 from polyattn.softmax.moments.frame import Frame
-from polyattn.softmax.moments.spans import Spans
 
 Matrix = NDArray[np.float64]
 Table = dict[tuple[int, ...], Matrix]

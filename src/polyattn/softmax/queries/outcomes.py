@@ -7,8 +7,8 @@ from typing import Literal
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
+from polyattn.softmax.outcomes import counted_heads
 from polyattn.softmax.queries.findings import HeldOutCheck, QueryFindings, assemble
-from polyattn.softmax.wording import counted_heads
 
 QueryName = Literal[
     "recovered", "recovered_on_these_inputs", "imprecise", "other_number_of_heads",

@@ -21,9 +21,9 @@ from polyattn.files.records import Record
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
 from polyattn.quoting import printable, shortened
+from polyattn.softmax.outcomes import counted_heads
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 from polyattn.softmax.recorder import Phase
-from polyattn.softmax.wording import counted_heads
 
 INFINITE = "infinite"
 

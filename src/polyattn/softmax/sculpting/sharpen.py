@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
 from polyattn.softmax.examples import Block
-from polyattn.softmax.polish.patterns import patterns
+from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.sculpting.carve import Carved, plain_number
 
 Matrix = NDArray[np.float64]

@@ -1,7 +1,7 @@
-"""Where a new head would explain the residual R: directions for splitting and for adding.
+"""From m heads to m + 1: split one, add one, or add one at random; the best that descent finds.
 
-A head with pattern p that is replaced by the two heads A + t D, A - t D with values
-V/2 + W, V/2 - W changes the output of a query x by
+Where would a new head explain the residual R?  A head with pattern p that is replaced by the two
+heads A + t D, A - t D with values V/2 + W, V/2 - W changes the output of a query x by
 
     2 t x D Cov_p(X) W  +  t^2/2 sum_j p_j ((x D z_j)^2 - mean) z_j V  +  ...,     z_j = x_j - p X.
 
@@ -16,13 +16,87 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.polish import Projection
-from polyattn.softmax.polish.patterns import patterns, responses, seen
+from polyattn.softmax.growth.halving import best_descents
+from polyattn.softmax.growth.starts import random_heads
+from polyattn.softmax.polish import OnStep, Polished, Projection, enough, polish, project
+from polyattn.softmax.polish.projection import patterns, responses, seen
 
 Matrix = NDArray[np.float64]
 
+# How far the two halves of a head go apart, relative to its norm, and how large a new one is.
+PARTINGS = (0.05, 0.2, 0.6)
+SIZES = (-2.0, -1.0, -0.3, 0.3, 1.0, 2.0)
+
+# Starts that descend, for each unit of effort.
+N_DESCENTS = 4
+
 # Rows for which covariances are in memory together.
 BLOCK_ROWS = 1 << 13
+
+# What a start is made of; of those that differ in a size alone, one is tried.
+Origin = tuple[str, int, int]
+
+
+def grow(
+    examples: Examples,
+    here: Polished | None,
+    rng: np.random.Generator,
+    *,
+    effort: int = 1,
+    on_step: OnStep | None = None,
+) -> Polished:
+    """The best m + 1 heads reached from the m heads ``here`` (None: from none).
+
+    ``effort`` multiplies the number of directions tried and of descents made.
+
+    Cost: about 4 ``effort`` descents on enough examples to see the way, and one on all.
+    """
+    n_heads = 1 if here is None else len(here.attn) + 1
+    few = enough(examples, n_heads)
+    heads = None if here is None else here.attn
+    best = best_descents(few, grown_starts(few, heads, rng, effort), on_step=on_step)[0]
+    return best if len(few) == len(examples) else polish(examples, best.attn, on_step=on_step)
+
+
+def grown_starts(
+    examples: Examples, heads: Matrix | None, rng: np.random.Generator, effort: int
+) -> list[Matrix]:
+    """The most promising starts with one head more than ``heads`` (m, d, d), best first."""
+    width = examples.width
+    here = None if heads is None or not len(heads) else project(examples, heads)
+    old = np.zeros((0, width, width)) if here is None else here.attn
+    starts: list[tuple[Origin, Matrix]] = []
+    if here is None:
+        starts.append((("uniform", 0, 0), np.zeros((1, width, width))))
+    else:
+        for head in range(len(old)):
+            for index, D in enumerate(splitting(examples, here, head, 1 + effort)):
+                starts += _halves(old, head, D, index)
+    for index, D in enumerate(adding(examples, here, 1 + effort)):
+        starts += [
+            (("new", index, int(size > 0)), np.concatenate([old, size * D[None]])) for size in SIZES
+        ]
+    for index in range(2 * effort):
+        extra = random_heads(rng, 1, width, 1.0)
+        starts.append((("random", index, 0), np.concatenate([old, extra])))
+    errors = [project(examples, attn).error for _, attn in starts]
+    best_of_origin: dict[Origin, Matrix] = {}
+    for index in np.argsort(errors, kind="stable"):
+        best_of_origin.setdefault(*starts[index])
+    return list(best_of_origin.values())[: N_DESCENTS * effort]
+
+
+def _halves(heads: Matrix, head: int, D: Matrix, index: int) -> list[tuple[Origin, Matrix]]:
+    """``heads`` with one of them replaced by A + t D and A - t D, for several t."""
+    size = max(float(np.linalg.norm(heads[head])), 1.0)
+    others = np.delete(heads, head, axis=0)
+    return [
+        (
+            ("split", head, index),
+            np.concatenate([others, [heads[head] + t * size * D, heads[head] - t * size * D]]),
+        )
+        for t in PARTINGS
+    ]
 
 
 def splitting(examples: Examples, here: Projection, head: int, count: int) -> list[Matrix]:

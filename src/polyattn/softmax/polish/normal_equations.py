@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.polish.patterns import patterns, responses
-from polyattn.softmax.polish.projection import Projection
+from polyattn.softmax.polish.projection import Projection, patterns, responses
 
 Matrix = NDArray[np.float64]
 

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.moments.correlation import correlate
+from polyattn.softmax.moments.first_order import correlate, unfold
 from polyattn.softmax.moments.frame import frame_of
 from polyattn.softmax.moments.separation import separate
-from polyattn.softmax.moments.spans import unfold
 from polyattn.softmax.polish import Projection, enough, polish, project
 from polyattn.softmax.recorder import Note, Recorder
 
