@@ -26,7 +26,7 @@ from polyattn.certify.check import objections
 from polyattn.certify.document import to_document
 from polyattn.cli.console import emit
 from polyattn.cli.io import read_data
-from polyattn.cli.learn_softmax import learned_json, learned_text
+from polyattn.cli.learn_softmax import learned_text
 from polyattn.cli.show import (
     certificate_facts,
     layer_json,
@@ -147,7 +147,7 @@ def _use_sums(sums):
 def _use_learned(learned):
     _use_layer(learned.layer)
     learned.to_record()
-    shown(learned_json(learned), learned_text(learned))
+    shown(learned.to_full_dict(), learned_text(learned))
     repr(learned.recovered)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -367,3 +368,22 @@ def test_rounding_is_read_off_the_numbers():
     assert rounding_of(values.astype(np.float16)) == 2.0**-11
     assert rounding_of(np.ones((3, 1))) == 2.0**-53
     assert rounding_of(np.ones((3, 1), dtype=np.int64)) == 2.0**-53
+
+
+def test_the_result_describes_itself():
+    task = pa.data.planted_softmax(60, 4, 3, n_heads=1, random_state=0)
+    found = pa.learn_softmax(task.X, task.Y)
+    text = str(found)
+    assert text.count("\n") <= 12
+    assert found.outcome.sentence in text
+    assert "validation error" in text
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["outcome"]["ok"] is True
+    assert plain["validation_error"] == found.validation_error
+    full = found.to_full_dict()
+    assert full["kind"] == "learned_softmax"
+    assert np.shape(full["attn_std"]) == (1, 3, 3)
+    stopped = pa.learn_softmax(task.X, task.Y, max_seconds=1e-9)
+    assert stopped.outcome.next_step in str(stopped)
+    assert stopped.method == "start"

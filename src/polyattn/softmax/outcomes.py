@@ -49,7 +49,7 @@ SYMPTOMS = {
     "bends": "they depend on the outputs, as if these were squashed or stretched",
     "share": "they make up more than half of the targets",
     "declared": "they are larger than the noise that was declared",
-    "room": "there are too few examples to see whether another head explains them",
+    "few_examples": "there are too few examples to see whether another head explains them",
     "more_heads": "another head explains a part of them",
 }
 
@@ -65,6 +65,13 @@ BELOW_DECLARED = (
 )
 
 
+# What "recovered" means for a layer with biases.
+CONVENTION = (
+    "The last column of attn, which no input shows, is zero, and the heads have equal shares in "
+    "the sum of the last rows of value."
+)
+
+
 def describe(
     fit: Fit,
     bars: Uncertainty,
@@ -72,18 +79,20 @@ def describe(
     notes: tuple[str, ...],
     rival: Rival | None,
     doubts: list[str],
+    share_of_constant: float = 0.0,
 ) -> Outcome[SoftmaxName]:
     """The outcome of a search that ended by itself.
 
     ``rival`` is another layer of as many heads that explains the examples, ``doubts`` are reasons
-    why these do not determine the heads.
+    why these do not determine the heads.  ``share_of_constant`` is what a constant beside each
+    token explains of residuals that nothing explains.
     """
     heads = counted_heads(len(bars.attn))
     if fit.below_declared:
         notes = (*notes, BELOW_DECLARED)
     extra = "".join(f" {note}" for note in notes)
     if not fit.explained:
-        return _unexplained(fit, heads, extra)
+        return _unexplained(fit, heads, extra, share_of_constant)
     if rival is not None and rival.name == "two_valued":
         return _ambiguous(rival, heads, extra)
     doubts = [*_doubts(fit, bars), *doubts]
@@ -204,7 +213,9 @@ def _open(bars: Uncertainty) -> str:
     return f"{bars.n_open} of {bars.n_parameters} directions ({'; '.join(parts)})"
 
 
-def stopped(why: Stop, error: float, n_heads: int) -> Outcome[SoftmaxName]:
+def stopped(
+    why: Stop, error: float, n_heads: int, share_of_constant: float = 0.0
+) -> Outcome[SoftmaxName]:
     """The outcome of a search that was ended from outside."""
     reasons = {
         "interrupted": "The search was interrupted",
@@ -214,17 +225,31 @@ def stopped(why: Stop, error: float, n_heads: int) -> Outcome[SoftmaxName]:
         why,
         f"{reasons[why]}; the best layer so far has {counted_heads(n_heads)} and leaves "
         f"{percent(error)} of the held-out outputs unexplained.",
-        "Nothing is lost: go on with more time, or use the layer as it is.",
+        _try_bias(share_of_constant)
+        + "Nothing is lost: go on with more time, or use the layer as it is.",
     )
 
 
-def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome[SoftmaxName]:
+def _try_bias(share_of_constant: float) -> str:
+    """The advice to learn a layer with biases, where a constant explains a part of what is left."""
+    if not share_of_constant:
+        return ""
+    return (
+        "Try bias=True: a constant coordinate beside each token explains "
+        f"{percent(share_of_constant)} of the squared residuals at once. "
+    )
+
+
+def _unexplained(
+    fit: Fit, heads: str, extra: str, share_of_constant: float
+) -> Outcome[SoftmaxName]:
     if fit.failed == ("generalises",):
         return SOFTMAX_OUTCOMES(
             "overfitted",
             f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
             f"of the held-out outputs, more than of the training ones.{extra}",
-            "There are too few examples for so many heads: give more examples, or fewer heads.",
+            _try_bias(share_of_constant)
+            + "There are too few examples for so many heads: give more examples, or fewer heads.",
         )
     symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
     return SOFTMAX_OUTCOMES(
@@ -232,5 +257,7 @@ def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome[SoftmaxName]:
         f"Not recovered: the best layer of {heads} that was found leaves "
         f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
         f"residuals are not plain noise ({symptoms}).{extra}",
-        TRY_MORE + " If the targets are noisy in such a way, say so with noise=... .",
+        _try_bias(share_of_constant)
+        + TRY_MORE
+        + " If the targets are noisy in such a way, say so with noise=... .",
     )

@@ -80,25 +80,22 @@ class Recorder(Generic[Best]):
     candidates leaves ``best`` empty.
 
     present : the phase that is running; "start" outside of all
+    best_phase : the phase in which the best was found
     """
 
     callback: Callback | None = None
     best: Best | None = None
     phases: list[Phase] = field(default_factory=list)
     present: str = "start"
+    best_phase: str = "start"
     _last_end: float = field(default_factory=perf_counter, repr=False)
 
     def __call__(self, candidate: Best) -> None:
         """Keep the candidate if it is the best so far, and inform the callback."""
         if self.best is None or candidate.error < self.best.error:
-            self.best = candidate
+            self.best, self.best_phase = candidate, self.present
         if self.callback is not None:
             self.callback(self.present, candidate.n_heads, candidate.error)
-
-    @property
-    def last(self) -> str:
-        """The phase that ended last; "start" before any has."""
-        return self.phases[-1].name if self.phases else self.present
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Note]:

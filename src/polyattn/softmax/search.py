@@ -186,4 +186,4 @@ class Search:
 
 def uniform(examples: Examples) -> Projection:
     """One head that attends to everything alike: what is known before any search."""
-    return project(examples, np.zeros((1, examples.n_dims, examples.n_dims)))
+    return project(examples, np.zeros((1, examples.width, examples.width)))

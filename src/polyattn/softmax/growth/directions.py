@@ -28,18 +28,18 @@ BLOCK_ROWS = 1 << 13
 def splitting(examples: Examples, here: Projection, head: int, count: int) -> list[Matrix]:
     """Directions (d, d) of norm one in which ``head`` should part, ``count`` of each kind."""
     A, V = here.attn[head], here.value[head]
-    n_dims = len(A)
-    bilinear: Matrix = np.zeros((n_dims * here.value.shape[2], n_dims * n_dims))
-    quadratic: Matrix = np.zeros((n_dims * n_dims, n_dims * n_dims))
+    width = len(A)
+    bilinear: Matrix = np.zeros((width * here.value.shape[2], width * width))
+    quadratic: Matrix = np.zeros((width * width, width * width))
     for block in examples.blocks(BLOCK_ROWS):
         queries, residual = _queries_and_residual(block, here)
         pattern = patterns(block, A)
-        bilinear += _felt(queries, residual, responses(block, [pattern], np.eye(n_dims)[None]))
+        bilinear += _felt(queries, residual, responses(block, [pattern], np.eye(width)[None]))
         quadratic += _products(queries, queries).T @ _skewness(block, pattern, residual @ V.T)
-    found = _left_directions(bilinear, n_dims, count)
-    form = quadratic.reshape((n_dims,) * 4).transpose(0, 2, 1, 3).reshape(n_dims**2, -1)
+    found = _left_directions(bilinear, width, count)
+    form = quadratic.reshape((width,) * 4).transpose(0, 2, 1, 3).reshape(width**2, -1)
     vectors = np.linalg.eigh((form + form.T) / 2)[1][:, ::-1]
-    return found + [vectors[:, q].reshape(n_dims, n_dims) for q in range(min(count, n_dims**2))]
+    return found + [vectors[:, q].reshape(width, width) for q in range(min(count, width**2))]
 
 
 def adding(examples: Examples, here: Projection | None, count: int) -> list[Matrix]:
@@ -47,19 +47,19 @@ def adding(examples: Examples, here: Projection | None, count: int) -> list[Matr
 
     Once for the covariances of the keys as they are, once for their deviations from the mean.
     """
-    n_dims = examples.n_dims
-    uniform = np.zeros((n_dims, n_dims))
-    raw: Matrix = np.zeros((n_dims * examples.n_outputs, n_dims * n_dims))
-    linear: Matrix = np.zeros((n_dims, examples.n_outputs))
-    total: Matrix = np.zeros(n_dims * n_dims)
+    width = examples.width
+    uniform = np.zeros((width, width))
+    raw: Matrix = np.zeros((width * examples.n_outputs, width * width))
+    linear: Matrix = np.zeros((width, examples.n_outputs))
+    total: Matrix = np.zeros(width * width)
     for block in examples.blocks(BLOCK_ROWS):
         queries, residual = _queries_and_residual(block, here)
-        covariances = responses(block, [patterns(block, uniform)], np.eye(n_dims)[None])
+        covariances = responses(block, [patterns(block, uniform)], np.eye(width)[None])
         raw += _felt(queries, residual, covariances)
         linear += queries.T @ residual
         total += covariances.reshape(block.n_rows, -1).sum(axis=0)
     centred = raw - np.outer(linear.reshape(-1), total / examples.n_rows)
-    return [D for part in (raw, centred) for D in _left_directions(part, n_dims, count)]
+    return [D for part in (raw, centred) for D in _left_directions(part, width, count)]
 
 
 def _queries_and_residual(block: Block, here: Projection | None) -> tuple[Matrix, Matrix]:
@@ -82,20 +82,20 @@ def _products(left: Matrix, right: Matrix) -> Matrix:
 def _skewness(block: Block, pattern: Matrix, pulled: Matrix) -> Matrix:
     """sum_j p_j (z_j . pulled) z_j z_j^T of every row, z_j = x_j - p X, shape (B r, d d)."""
     n_queries, n_keys = pattern.shape[1:]
-    n_dims = block.keys.shape[2]
+    width = block.keys.shape[2]
     deviations = block.keys[:, None] - (pattern @ block.keys)[:, :, None]
-    weights = np.matmul(deviations, pulled.reshape(-1, n_queries, n_dims, 1)) * pattern[..., None]
-    weighted = (deviations * weights).reshape(-1, n_keys, n_dims)
-    deviations = deviations.reshape(-1, n_keys, n_dims)
+    weights = np.matmul(deviations, pulled.reshape(-1, n_queries, width, 1)) * pattern[..., None]
+    weighted = (deviations * weights).reshape(-1, n_keys, width)
+    deviations = deviations.reshape(-1, n_keys, width)
     return np.matmul(weighted.transpose(0, 2, 1), deviations).reshape(block.n_rows, -1)
 
 
-def _left_directions(felt: Matrix, n_dims: int, count: int) -> list[Matrix]:
+def _left_directions(felt: Matrix, width: int, count: int) -> list[Matrix]:
     """The D of the top singular vectors of M[(a b), (b' c)] = felt[(a c), (b b')]."""
-    n_outputs = len(felt) // n_dims
-    tensor = felt.reshape(n_dims, n_outputs, n_dims, n_dims).transpose(0, 2, 3, 1)
-    paired = tensor.reshape(n_dims * n_dims, n_dims * n_outputs)
+    n_outputs = len(felt) // width
+    tensor = felt.reshape(width, n_outputs, width, width).transpose(0, 2, 3, 1)
+    paired = tensor.reshape(width * width, width * n_outputs)
     gram = paired @ paired.T
     vectors = np.linalg.eigh(gram)[1][:, ::-1]
     count = min(count, *paired.shape)
-    return [vectors[:, q].reshape(n_dims, n_dims) for q in range(count)]
+    return [vectors[:, q].reshape(width, width) for q in range(count)]

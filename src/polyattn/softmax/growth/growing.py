@@ -61,12 +61,12 @@ def candidates(
     examples: Examples, heads: Matrix | None, rng: np.random.Generator, effort: int
 ) -> list[Candidate]:
     """The most promising starts with one head more than ``heads`` (m, d, d), best first."""
-    n_dims = examples.n_dims
+    width = examples.width
     here = None if heads is None or not len(heads) else project(examples, heads)
-    old = np.zeros((0, n_dims, n_dims)) if here is None else here.attn
+    old = np.zeros((0, width, width)) if here is None else here.attn
     starts: list[tuple[Origin, Matrix]] = []
     if here is None:
-        starts.append((("uniform", 0, 0), np.zeros((1, n_dims, n_dims))))
+        starts.append((("uniform", 0, 0), np.zeros((1, width, width))))
     else:
         for head in range(len(old)):
             for index, D in enumerate(splitting(examples, here, head, 1 + effort)):
@@ -76,7 +76,7 @@ def candidates(
             (("new", index, int(size > 0)), np.concatenate([old, size * D[None]])) for size in SIZES
         ]
     for index in range(2 * effort):
-        extra = random_heads(rng, 1, n_dims, 1.0)
+        extra = random_heads(rng, 1, width, 1.0)
         starts.append((("random", index, 0), np.concatenate([old, extra])))
     scored = [Candidate(origin, attn, project(examples, attn).error) for origin, attn in starts]
     scored.sort(key=lambda candidate: candidate.error)

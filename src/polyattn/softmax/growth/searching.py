@@ -94,15 +94,15 @@ class _Hunt:
 
     def random(self, level: int) -> Iterator[Polished]:
         """Random starts of several scales, one by one at first, then in races."""
-        n_dims = self.few.n_dims
+        width = self.few.width
         for _ in range(level):
-            dense = [random_heads(self.rng, self.n_heads, n_dims, scale) for scale in SCALES]
-            sharp = [random_heads(self.rng, self.n_heads, n_dims, s, 1) for s in SHARP_SCALES]
+            dense = [random_heads(self.rng, self.n_heads, width, scale) for scale in SCALES]
+            sharp = [random_heads(self.rng, self.n_heads, width, s, 1) for s in SHARP_SCALES]
             yield from race(self.few, dense + sharp, on_step=self.on_step)
 
     def grown(self, level: int) -> Iterator[Polished]:
         """One head more at a time, following the best ``level`` branches."""
-        beam = [np.zeros((0, self.few.n_dims, self.few.n_dims))]
+        beam = [np.zeros((0, self.few.width, self.few.width))]
         for n_heads in range(1, self.n_heads + 1):
             last = n_heads == self.n_heads
             branches: list[Polished] = []
@@ -152,4 +152,4 @@ class _Hunt:
     @property
     def n_values(self) -> int:
         """d e, the unknowns in the values of a head."""
-        return self.few.n_dims * self.few.n_outputs
+        return self.few.width * self.few.n_outputs

@@ -73,10 +73,12 @@ def rival_layers(judge: Judge, found: Projection, bars: Uncertainty) -> Rivals:
     otherwise a few steps of descent for each alternative.
     """
     tolerance = max(ALIKE, bars.noticeable)
+    # The last rows of value are shares of a sum, which other heads may share as well.
+    value = found.value[:, :-1] if judge.training.bias else found.value
     unexamined: tuple[int, ...] = ()
     others = chain(
-        mirrored(found.attn, found.value, tolerance),
-        rearranged(found.attn, found.value, judge.training.queries(), tolerance),
+        mirrored(found.attn, value, tolerance),
+        rearranged(found.attn, value, judge.training.queries(), tolerance),
     )
     for count, other in enumerate(others):
         if isinstance(other, Unexamined):

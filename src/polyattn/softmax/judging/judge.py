@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polyattn.softmax.arguments import LEAST_EQUATIONS
-from polyattn.softmax.examples import Examples
+from polyattn.softmax.examples import Examples, count_unknowns
 from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
 from polyattn.softmax.judging.structure import STRUCTURES, structure_scores
 from polyattn.softmax.judging.uncertainty import FINEST, Uncertainty, uncertainty
@@ -104,11 +104,6 @@ class Judge:
         """Relative held-out errors up to this are exact."""
         return max(EXACT, ROUNDINGS * self.rounding)
 
-    def n_unknowns(self, n_heads: int) -> int:
-        """Parameters of ``n_heads`` heads."""
-        d, e = self.training.n_dims, self.training.n_outputs
-        return n_heads * d * (d + e)
-
     def count(self, n_heads: int, sigma: float) -> tuple[int, int]:
         """Numbers that the targets give for ``n_heads`` heads, and unknowns for which they do.
 
@@ -117,9 +112,10 @@ class Judge:
         outputs and a matrix (r, e), which any r outputs determine.
         """
         n_outputs = self._independent_outputs(sigma)
-        n_unknowns = n_heads * self.training.n_dims * (self.training.n_dims + n_outputs)
+        training = self.training
+        n_unknowns = count_unknowns(n_heads, training.width, n_outputs, training.bias)
         needed = int(np.ceil(LEAST_EQUATIONS * n_unknowns / n_outputs))
-        return n_outputs * self.training.n_distinct_rows(needed), n_unknowns
+        return n_outputs * training.n_distinct_rows(needed), n_unknowns
 
     def _independent_outputs(self, sigma: float) -> int:
         """The rank of the targets, of outputs that were brought to one size; 1 at least."""
@@ -136,7 +132,7 @@ class Judge:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
         held_out = residuals(self.held_out, projection)
         training = residuals(self.training, projection)
-        n_unknowns = self.n_unknowns(projection.n_heads)
+        n_unknowns = self.training.n_unknowns(projection.n_heads)
         sigma = self._sigma(training, n_unknowns)
         below = self._below_declared(training, sigma)
         if held_out.error <= self.tolerance:
@@ -159,7 +155,7 @@ class Judge:
     def error_bars(self, projection: Projection, fit: Fit) -> Uncertainty:
         """Standard deviations of the parameters, from the size of the residuals."""
         n_equations = self.training.n_rows * self.training.n_outputs
-        averaged = n_equations / self.n_unknowns(projection.n_heads)
+        averaged = n_equations / self.training.n_unknowns(projection.n_heads)
         share = COMPUTED_ROUNDINGS * float(np.finfo(np.float64).eps * np.sqrt(max(averaged, 1.0)))
         finest = FINEST
         if fit.kind == "exact":

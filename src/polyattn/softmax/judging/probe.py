@@ -22,17 +22,19 @@ N_TOKENS, EQUATIONS = 4, 4
 CLEARLY = 1e4
 
 
-def open_on_generic_inputs(projection: Projection) -> bool:
+def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
     """Whether random tokens, of the size of the scaled examples, leave directions open as well.
 
     Cost: that of error bars on EQUATIONS times as many numbers as there are parameters.
     """
-    _, n_dims, n_outputs = projection.value.shape
+    _, width, n_outputs = projection.value.shape
     n_parameters = projection.attn.size + projection.value.size
     n_sequences = 1 + EQUATIONS * n_parameters // (N_TOKENS * n_outputs)
     # Always the same tokens: a judge draws no lots.
-    keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, n_dims))
-    block = Block(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None)
+    keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
+    if bias:
+        keys[:, :, -1] = 1.0
+    block = Block(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None, bias)
     examples = Examples((block,))
     there = replace(project(examples, projection.attn), value=projection.value)
     return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0

@@ -48,7 +48,7 @@ def structure_scores(
     tokens, outputs = _rows(examples, projection)
     residual = left.values[: len(tokens)] / sigma
     scores = {}
-    for name, functions in _families(tokens, examples.n_dims):
+    for name, functions in _families(tokens, examples.width):
         if functions.shape[1] * ROWS_FOR_EACH <= len(tokens):
             basis = _orthonormal(functions)
             explained = float(np.sum((basis.T @ residual) ** 2))
@@ -61,11 +61,9 @@ def _rows(examples: Examples, projection: Projection) -> tuple[Matrix, Matrix]:
     """Query beside mean token (rows, 2 d), and fitted outputs (rows, e), in the order of left."""
     tokens: list[Matrix] = []
     outputs: list[Matrix] = []
-    n_dims, n_rows = examples.n_dims, 0
+    width, n_rows = examples.width, 0
     for block in examples.blocks(MOST_ROWS):
-        tokens.append(
-            np.concatenate([block.queries, _means(block)], axis=2).reshape(-1, 2 * n_dims)
-        )
+        tokens.append(np.concatenate([block.queries, _means(block)], axis=2).reshape(-1, 2 * width))
         outputs.append(seen(block, projection.attn) @ projection.stacked_value)
         n_rows += block.n_rows
         if n_rows >= MOST_ROWS:
@@ -75,17 +73,17 @@ def _rows(examples: Examples, projection: Projection) -> tuple[Matrix, Matrix]:
 
 def _means(block: Block) -> Matrix:
     """The mean of the tokens that each query attends to: a head of zero attention."""
-    n_dims = block.keys.shape[2]
-    return np.asarray(patterns(block, np.zeros((n_dims, n_dims))) @ block.keys)
+    width = block.keys.shape[2]
+    return np.asarray(patterns(block, np.zeros((width, width))) @ block.keys)
 
 
-def _families(tokens: Matrix, n_dims: int) -> Iterator[tuple[str, Matrix]]:
+def _families(tokens: Matrix, width: int) -> Iterator[tuple[str, Matrix]]:
     yield "linear", np.concatenate([np.ones((len(tokens), 1)), tokens], axis=1)
-    first, second = np.triu_indices(n_dims)
+    first, second = np.triu_indices(width)
     yield "products", tokens[:, first] * tokens[:, second]
     # Always the same combinations: a judge draws no lots.
     rng = np.random.default_rng(0)
-    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(n_dims)
+    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(width)
     yield "curves", np.tanh(tokens @ directions + rng.standard_normal(N_CURVES))
 
 

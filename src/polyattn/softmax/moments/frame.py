@@ -71,9 +71,9 @@ def frame_of(examples: Examples) -> Frame:
     """The frame of all tokens of the examples."""
     count = sum(group.keys.shape[0] * group.keys.shape[1] for group in examples.groups)
     mean = sum(group.keys.sum(axis=(0, 1)) for group in examples.groups) / count
-    second: Matrix = np.zeros((examples.n_dims, examples.n_dims))
+    second: Matrix = np.zeros((examples.width, examples.width))
     for block in examples.blocks(BLOCK_ROWS):
-        deviations = (block.keys - mean).reshape(-1, examples.n_dims)
+        deviations = (block.keys - mean).reshape(-1, examples.width)
         second += deviations.T @ deviations
     variances, axes = np.linalg.eigh(second / count)
     varying = variances > CONSTANT * max(float(variances[-1]), np.finfo(float).tiny)

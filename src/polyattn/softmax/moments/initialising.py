@@ -91,7 +91,7 @@ def _starts(
     coordinates: Matrix | None, basis: Matrix, n_heads: int, rng: np.random.Generator
 ) -> list[Matrix]:
     """Separated heads at several gains, and mixtures of the span; the first are separated."""
-    size, n_dims = len(basis), basis.shape[1]
+    size, width = len(basis), basis.shape[1]
     starts = []
     if coordinates is not None:
         extra = rng.standard_normal((n_heads - size, size))
@@ -101,7 +101,7 @@ def _starts(
         mixtures = scale * rng.standard_normal((N_MIXTURES, n_heads, size))
         starts += [np.tensordot(mixture, basis, axes=1) for mixture in mixtures]
     if not starts:
-        starts = [rng.standard_normal((n_heads, n_dims, n_dims)) / n_dims]
+        starts = [rng.standard_normal((n_heads, width, width)) / width]
     return starts
 
 

@@ -28,7 +28,8 @@ def seen(block: Block, attn: Matrix) -> Matrix:
 def responses(block: Block, weights: list[Matrix], value: Matrix) -> Matrix:
     """Cov_p(X) V of every query and head, shape (B r, m, d, e), for patterns and values (m, d, e).
 
-    The derivative of a head's output: d y_c / d A[a, b] = x_a (Cov_p(X) V)[b, c].
+    The derivative of a head's output: d y_c / d A[a, b] = x_a (Cov_p(X) V)[b, c].  It is zero for
+    the constant of ``bias``, and not only up to rounding: nothing moves there.
     """
     keys = block.keys
     parts = []
@@ -38,6 +39,8 @@ def responses(block: Block, weights: list[Matrix], value: Matrix) -> Matrix:
         centred *= pattern[..., None]
         parts.append(centred)
     together = np.matmul(keys.transpose(0, 2, 1)[:, None], np.concatenate(parts, axis=3))
-    n_heads, n_dims, n_outputs = value.shape
-    together = together.reshape(block.n_rows, n_dims, n_heads, n_outputs)
+    n_heads, width, n_outputs = value.shape
+    together = together.reshape(block.n_rows, width, n_heads, n_outputs)
+    if block.bias:
+        together[:, -1] = 0.0
     return together.transpose(0, 2, 1, 3)

@@ -54,8 +54,13 @@ class Projection:
 def project(examples: Examples, attn: Matrix) -> Projection:
     """The values of least squared error for heads ``attn`` (m, d, d).
 
+    With ``bias`` the last columns of attn, which no input shows, are set to zero, and the last
+    rows of value are equal: the least norm shares what is seen of them, their sum.
+
     Cost: O(rows m d (m d + e)) beyond the attention patterns; memory of one block.
     """
+    if examples.bias:
+        attn = np.concatenate([attn[:, :, :-1], np.zeros((*attn.shape[:2], 1))], axis=2)
     n_features = attn.shape[0] * attn.shape[1]
     n_columns = n_features + examples.n_outputs
     triangle = np.zeros((0, n_columns))
@@ -67,13 +72,16 @@ def project(examples: Examples, attn: Matrix) -> Projection:
     rank = int(np.count_nonzero(sigma > RANK_TOLERANCE * sigma[0]))
     whitening = right[:rank].T / sigma[:rank]
     value = whitening @ (left[:, :rank].T @ triangle[:n_features, n_features:])
+    value = value.reshape(*attn.shape[:2], -1)
+    if examples.bias:
+        value[:, -1] = value[:, -1].mean(axis=0)
     lost = triangle[n_features:, n_features:]
     dropped = left[:, rank:].T @ triangle[:n_features, n_features:]
     unexplained = np.hypot(np.linalg.norm(lost), np.linalg.norm(dropped))
     size = np.sqrt(examples.power)
     return Projection(
         attn,
-        value.reshape(*attn.shape[:2], -1),
+        value,
         float(unexplained / size) if size > 0 else 0.0,
         whitening,
     )

@@ -44,6 +44,6 @@ def descend(
 
 def enough(examples: Examples, n_heads: int, equations: float = FAR_EQUATIONS) -> Examples:
     """The first examples, with about ``equations`` scalar targets for each unknown."""
-    n_unknowns = n_heads * examples.n_dims * (examples.n_dims + examples.n_outputs)
+    n_unknowns = examples.n_unknowns(n_heads)
     targets = examples.n_outputs * examples.n_rows / len(examples)
     return examples.first(max(FEWEST_EXAMPLES, round(equations * n_unknowns / targets)))
