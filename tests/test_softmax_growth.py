@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polyattn.model.forward_softmax import softmax
+from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.growth import grow, random_heads, restarts, search
 from polyattn.softmax.growth.directions import adding, splitting

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polyattn.model.forward_softmax import softmax
+from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.moments import initialise
 from polyattn.softmax.moments.correlation import FirstOrder, correlate

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polyattn.reference.softmax import softmax_forward, softmax_jacobian, softmax_weights
+from polyattn.reference.layer import softmax_forward, softmax_jacobian, softmax_weights
 from polyattn.softmax.examples import Block, Examples
 from polyattn.softmax.polish import descend, enough, polish, project
 from polyattn.softmax.polish.normal import normal_equations

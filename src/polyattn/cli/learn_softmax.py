@@ -94,7 +94,9 @@ def learn_softmax_verb(
 def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     """The outcome, the figures, a table of heads and one of phases, for people."""
     described = learned.describe()
-    figures: dict[str, object] = {label(name): figure(value) for name, value in described.facts.items()}
+    figures: dict[str, object] = {
+        label(name): figure(value) for name, value in described.facts.items()
+    }
     return [
         str(learned.outcome),
         facts(described.about, figures),

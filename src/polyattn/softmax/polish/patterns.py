@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.model.forward_softmax import softmax
+from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import Block
 
 Matrix = NDArray[np.float64]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 
-from polyattn.model.forward_softmax import softmax
+from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import Block
 from polyattn.softmax.recorder import require_time
 
