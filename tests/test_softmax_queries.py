@@ -262,6 +262,9 @@ def test_a_generator_decides_the_queries_and_advances():
     first, second = (learn_from_queries(layer, 4, random_state=rng) for _ in range(2))
     assert first.layer == learn_from_queries(layer, 4, random_state=3).layer
     assert first.layer != second.layer
+    first, second = (learn_from_queries(layer, 4, random_state=None) for _ in range(2))
+    assert first.recovered
+    assert first.layer != second.layer
 
 
 # The result --------------------------------------------------------------------------------------
