@@ -21,7 +21,7 @@ from common import verdict
 from threadpoolctl import threadpool_limits
 
 import polyattn as pa
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import Projection, polish
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
@@ -153,7 +153,7 @@ def planted(
         "full",
     )
     X = rng.choice([-1.0, 1.0], (count, n_tokens, n_dims))
-    return heads, Examples((Block(X, np.array(heads(X)), None),))
+    return heads, Examples((ExampleBlock(X, np.array(heads(X)), None),))
 
 
 def inside(S: np.ndarray, examples: Examples, attn: np.ndarray) -> float:

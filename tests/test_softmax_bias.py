@@ -9,7 +9,7 @@ import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.estimators import SoftmaxAttentionRegressor
 from polyattn.interop import from_torch
-from polyattn.softmax.examples import Block, Examples, count_unknowns
+from polyattn.softmax.examples import ExampleBlock, Examples, count_unknowns
 from polyattn.softmax.identifiability import identifiable_heads
 from polyattn.softmax.judging.alternatives import share_of_constant
 from polyattn.softmax.judging.uncertainty import open_on_generic_inputs, uncertainty
@@ -195,7 +195,7 @@ def test_bias_is_a_flag():
 @pytest.mark.parametrize("bias", [False, True])
 def test_unknowns_are_the_rank_of_the_jacobian(bias):
     X, Y, _ = planted(count=60)
-    examples = Examples((Block(X, Y, None),))
+    examples = Examples((ExampleBlock(X, Y, None),))
     examples = examples.with_constant() if bias else examples
     rng = np.random.default_rng(0)
     projection = project(examples, rng.standard_normal((2, examples.width, examples.width)))

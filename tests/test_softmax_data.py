@@ -13,7 +13,7 @@ from polyattn.data import (
 )
 from polyattn.data.hard_softmax import FAMILIES
 from polyattn.errors import InvalidInput
-from polyattn.reference.softmax import softmax_forward
+from polyattn.reference.layer import softmax_forward
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 from polyattn.softmax.identifiability.identifiable_heads import identifiable_heads
 
@@ -129,7 +129,10 @@ def test_the_planted_layer_depends_on_the_seed_alone():
     [
         (lambda: boolean_sequences(0, 2, 2), "n_sequences must be"),
         (lambda: boolean_sequences(2, (3, 2), 2), "shortest <= longest"),
-        (lambda: random_softmax_layer(2, rank=3), "rank must be at most n_dims = 2; got 3"),
+        (
+            lambda: random_softmax_layer(2, rank=3),
+            "rank must be at most 2, the width of the heads; got 3",
+        ),
         (lambda: random_softmax_layer(2, rank=0), "rank must be an integer of at least 1"),
         (lambda: random_softmax_layer(2, logits=-1.0), "logits must be a finite number >= 0"),
         (lambda: random_softmax_layer(2, mode="first"), "mode must be one of"),

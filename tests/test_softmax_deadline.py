@@ -8,7 +8,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.softmax import recorder as recorder_module
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.moments import initialise
 from polyattn.softmax.polish import polish
 from polyattn.softmax.recorder import (
@@ -35,7 +35,7 @@ class Prepared:
     def __init__(self):
         task = pa.data.planted_softmax(600, 4, 5, n_heads=2, random_state=0)
         self.rng = np.random.default_rng(0)
-        self.examples = Examples((Block(task.X, task.Y, None),))
+        self.examples = Examples((ExampleBlock(task.X, task.Y, None),))
         self.held_out, self.fitting = self.examples.split(60)
         self.blocks = views(self.fitting)
         self.S = crude_sum(self.blocks).S

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from polyattn.model.forward_softmax import softmax
-from polyattn.softmax.examples import Block, Examples
+from polyattn.model.softmax import softmax
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.growth import grow, random_heads, restarts, search_heads
 from polyattn.softmax.growth.grow import adding, splitting
 from polyattn.softmax.growth.halving import best_descents
@@ -43,7 +43,7 @@ def planted(seed, n_heads=2, n_dims=5, n_tokens=3, count=300, size=1.0, kind="pl
 
 
 def examples_of(attn, value, keys):
-    return Examples((Block(keys, layer(attn, value, keys), None),))
+    return Examples((ExampleBlock(keys, layer(attn, value, keys), None),))
 
 
 def farthest(attn, found):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.reference.softmax import softmax_jacobian, softmax_weights
+from polyattn.reference.layer import softmax_jacobian, softmax_weights
 from polyattn.sequences import as_batch
 from polyattn.softmax.examples import Examples, prepare
 from polyattn.softmax.identifiability.rearranged import rearranged

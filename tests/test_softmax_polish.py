@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from polyattn.reference.softmax import softmax_forward, softmax_jacobian, softmax_weights
-from polyattn.softmax.examples import Block, Examples
+from polyattn.reference.layer import softmax_forward, softmax_jacobian, softmax_weights
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import descend, enough, polish, project
 from polyattn.softmax.polish.normal_equations import normal_equations
 
@@ -26,7 +26,7 @@ def planted_examples(rng, attn, value, sizes, mode="full", noise=0.0):
         targets = targets.reshape(count, -1, value.shape[2])
         targets = targets + noise * rng.standard_normal(targets.shape)
         hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
-        groups.append(Block(keys, targets, hidden))
+        groups.append(ExampleBlock(keys, targets, hidden))
     return Examples(tuple(groups))
 
 
@@ -136,7 +136,7 @@ def test_equal_heads_and_zero_targets_do_no_harm():
     examples = planted_examples(rng, attn, value, [(60, 3)])
     twice = polish(examples, np.concatenate([attn, attn]))
     assert twice.error < 1e-13
-    nothing = Examples((Block(examples.groups[0].keys, np.zeros((60, 3, 2)), None),))
+    nothing = Examples((ExampleBlock(examples.groups[0].keys, np.zeros((60, 3, 2)), None),))
     assert polish(nothing, attn).error == 0.0
 
 

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import polish, project
 from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.recorder import Recorder
@@ -70,7 +70,7 @@ def block_of(keys, attn, value, mode="full", noise=0.0):
     outputs = np.array(SoftmaxAttention(attn, value, mode)(keys))
     length = keys.shape[1]
     hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
-    return Block(keys, outputs.reshape(len(keys), -1, value.shape[2]) + noise, hidden)
+    return ExampleBlock(keys, outputs.reshape(len(keys), -1, value.shape[2]) + noise, hidden)
 
 
 def relative(found, truth):
@@ -231,7 +231,9 @@ def test_deviations_predict_what_an_error_of_the_outputs_does():
     rng = np.random.default_rng(0)
     size, changes = 1e-5, []
     for _ in range(2000):
-        moved = Block(block.keys, block.targets + size * rng.standard_normal((1, 3, 8)), None)
+        moved = ExampleBlock(
+            block.keys, block.targets + size * rng.standard_normal((1, 3, 8)), None
+        )
         changes.append(constraints(fit_rows(moved, planted.total), np.arange(3)).rhs - said.rhs)
     np.testing.assert_allclose(np.std(changes, axis=0) / size, said.deviation, rtol=0.1)
 
@@ -509,6 +511,6 @@ def test_misuse_is_refused():
     with pytest.raises(InvalidInput, match="two examples"):
         sculpt(Planted(1, 4, 2, n=1).examples, 1, rng)
     block = Planted(1, 4, 3, n=20).examples.groups[0]
-    odd = Examples((Block(block.keys, block.targets, np.eye(3, dtype=bool)),))
+    odd = Examples((ExampleBlock(block.keys, block.targets, np.eye(3, dtype=bool)),))
     with pytest.raises(InvalidInput, match="another pattern"):
         sculpt(odd, 1, rng)

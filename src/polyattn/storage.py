@@ -9,7 +9,7 @@ from typing import Any
 from polyattn.certify import Certificate
 from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
-from polyattn.files.paths import file_to_read, file_to_write
+from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention

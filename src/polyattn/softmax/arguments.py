@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
-from polyattn.quoting import shown
+from polyattn.errors import (
+    InvalidInput,
+    require_choice,
+    require_flag,
+    require_integer,
+    require_number,
+)
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 from polyattn.softmax.examples import count_unknowns
 from polyattn.targets import Targets, as_targets
@@ -67,7 +71,8 @@ def check_arguments(
     """Check everything that can be wrong with a call of ``learn_softmax``."""
     method, mode = require_choice("method", method, METHODS), require_choice("mode", mode, MODES)
     bias = require_flag("bias", bias)
-    given = _given_heads(n_heads)
+    counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
+    given = None if counted else require_integer("n_heads", n_heads)
     if max_heads is not None:
         max_heads = require_integer("max_heads", max_heads)
     batch = as_batch(X)
@@ -92,19 +97,7 @@ def check_arguments(
         min(max_heads or MOST_HEADS, MOST_UNKNOWNS // width**2),
         n_held_out,
         rounding_of(rows),
-        _noise(noise),
-    )
-
-
-def _given_heads(n_heads: object) -> int | None:
-    """The number that was given; None where the data decide."""
-    if n_heads is None or (isinstance(n_heads, str) and n_heads == "auto"):
-        return None
-    if isinstance(n_heads, int | np.integer) and not isinstance(n_heads, bool) and n_heads >= 1:
-        return int(n_heads)
-    raise InvalidInput(
-        f"n_heads must be an integer of at least 1, or 'auto' or None; got {shown(n_heads)}. With "
-        "'auto', as with None, the data decide."
+        None if noise is None else require_number("noise", noise),
     )
 
 
@@ -168,15 +161,4 @@ def _too_few(batch: SequenceBatch, rows: NDArray, bias: bool, n_heads: int) -> s
         f"{per_sequence:g} target numbers for each sequence and {HELD_OUT:.0%} of them held out "
         f"(at least {LEAST_HELD_OUT}) at least {needed} sequences are needed; about three times "
         "as many make it easy."
-    )
-
-
-def _noise(noise: object) -> float | None:
-    if noise is None:
-        return None
-    if isinstance(noise, Real) and not isinstance(noise, bool) and 0 <= float(noise) < np.inf:
-        return float(noise)
-    raise InvalidInput(
-        f"noise must be the standard deviation of the targets' errors, a number >= 0, or None "
-        f"for unknown; got {noise!r}."
     )

@@ -41,7 +41,7 @@ IN_RANGE = (
 
 
 @dataclass(frozen=True)
-class Block:
+class ExampleBlock:
     """Sequences of one length n.
 
     keys : array (B, n, d), all tokens
@@ -68,18 +68,18 @@ class Block:
         """B r, how many positions are predicted."""
         return self.targets.shape[0] * self.targets.shape[1]
 
-    def part(self, first: int, stop: int) -> Block:
+    def part(self, first: int, stop: int) -> ExampleBlock:
         """Sequences first..stop, a view."""
         return replace(self, keys=self.keys[first:stop], targets=self.targets[first:stop])
 
-    def with_constant(self) -> Block:
+    def with_constant(self) -> ExampleBlock:
         """The same sequences with a last coordinate 1 beside each token, that of ``bias``."""
         constant = np.ones((*self.keys.shape[:2], 1))
         return replace(self, keys=np.concatenate([self.keys, constant], axis=2), bias=True)
 
 
 @dataclass(frozen=True)
-class Units:
+class ExampleUnits:
     """The powers of two taken out: token coordinate j is divided by 2**of_tokens[j]."""
 
     of_tokens: NDArray[np.int64]
@@ -129,7 +129,7 @@ class Units:
 class Examples:
     """Sequences with targets, as one block for each length that occurs."""
 
-    groups: tuple[Block, ...]
+    groups: tuple[ExampleBlock, ...]
 
     def __len__(self) -> int:
         return sum(len(group) for group in self.groups)
@@ -197,7 +197,7 @@ class Examples:
                     (of_sum if uniform else found).add(content)
         return min(most, len(found) + min(len(of_sum), self.width))
 
-    def blocks(self, n_rows: int) -> Iterator[Block]:
+    def blocks(self, n_rows: int) -> Iterator[ExampleBlock]:
         """All examples in pieces of about ``n_rows`` predicted positions."""
         for group in self.groups:
             step = max(1, n_rows // group.targets.shape[1])
@@ -230,7 +230,7 @@ def count_unknowns(n_heads: int, width: int, n_outputs: int, bias: bool) -> int:
 
 def prepare(
     batch: SequenceBatch, rows: NDArray, mode: str, rng: np.random.Generator, bias: bool = False
-) -> tuple[Examples, Units]:
+) -> tuple[Examples, ExampleUnits]:
     """Sequences and targets (n_rows, e) as shuffled, scaled examples, with their units."""
     of_tokens = _exponents(batch.values)
     _require_comparable(of_tokens, batch.values, bias)
@@ -245,11 +245,11 @@ def prepare(
         of_rows = chosen[:, None] if mode == "last" else positions
         targets = np.ldexp(rows[of_rows].astype(np.float64), -of_targets)
         hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
-        groups.append(Block(keys, targets, hidden))
+        groups.append(ExampleBlock(keys, targets, hidden))
     examples = Examples(tuple(groups))
     if bias:
-        return examples.with_constant(), Units(np.append(of_tokens, 0), of_targets)
-    return examples, Units(of_tokens, of_targets)
+        return examples.with_constant(), ExampleUnits(np.append(of_tokens, 0), of_targets)
+    return examples, ExampleUnits(of_tokens, of_targets)
 
 
 def _require_comparable(exponents: NDArray[np.int64], tokens: NDArray, bias: bool) -> None:

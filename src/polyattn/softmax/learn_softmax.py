@@ -11,8 +11,8 @@ from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import Sequences
 from polyattn.softmax.arguments import Arguments, check_arguments
-from polyattn.softmax.counting import find_heads
-from polyattn.softmax.examples import Units, prepare
+from polyattn.softmax.examples import ExampleUnits, prepare
+from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.token_span import hidden_directions
 from polyattn.softmax.judging.alternatives import Rivals, rival_layers, share_of_constant
 from polyattn.softmax.judging.judge import Judge
@@ -106,7 +106,7 @@ def learn_softmax(
 
 
 def _result(
-    found: Found, search: Search, units: Units, data: Arguments, stopped_by: Stop | None
+    found: Found, search: Search, units: ExampleUnits, data: Arguments, stopped_by: Stop | None
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
@@ -135,7 +135,7 @@ def _result(
         validation_error=fit.validation_error,
         training_error=projection.error,
         noise=units.noise(fit.sigma),
-        method=found.road,
+        method=found.method,
         n_training=len(judge.training),
         n_held_out=len(judge.held_out),
         attn_std=attn_std,

@@ -9,7 +9,7 @@ import numpy as np
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.softmax.arguments import LEAST_EQUATIONS
 from polyattn.softmax.judging.alternatives import Rival
-from polyattn.softmax.judging.judge import Fit
+from polyattn.softmax.judging.judge import HeldOutFit
 from polyattn.softmax.judging.uncertainty import Uncertainty
 
 SoftmaxName = Literal[
@@ -72,7 +72,7 @@ CONVENTION = (
 
 
 def describe(
-    fit: Fit,
+    fit: HeldOutFit,
     bars: Uncertainty,
     n_held_out: int,
     notes: tuple[str, ...],
@@ -146,7 +146,7 @@ def _other_signs(rival: Rival) -> str:
     )
 
 
-def _agreement(fit: Fit, n_held_out: int) -> str:
+def _agreement(fit: HeldOutFit, n_held_out: int) -> str:
     """What the held-out examples showed, without a full stop."""
     if fit.kind == "exact":
         return (
@@ -190,7 +190,7 @@ def _numbered(heads: tuple[int, ...]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _doubts(fit: Fit, bars: Uncertainty) -> list[str]:
+def _doubts(fit: HeldOutFit, bars: Uncertainty) -> list[str]:
     """Why heads that explain the examples are uncertain in directions that these show."""
     if fit.well_determined(bars):
         return []
@@ -240,7 +240,7 @@ def _try_bias(share_of_constant: float) -> str:
 
 
 def _unexplained(
-    fit: Fit, heads: str, extra: str, share_of_constant: float
+    fit: HeldOutFit, heads: str, extra: str, share_of_constant: float
 ) -> Outcome[SoftmaxName]:
     if fit.failed == ("generalises",):
         return SOFTMAX_OUTCOMES(

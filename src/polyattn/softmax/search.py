@@ -1,4 +1,4 @@
-"""The roads to a given number of heads, and what is done with the heads they find."""
+"""The methods for a given number of heads, and what is done with the heads they find."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.judging.judge import Fit, Judge
+from polyattn.softmax.judging.judge import HeldOutFit, Judge
 from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
 from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.softmax.outcomes import counted_heads
@@ -35,8 +35,8 @@ class Found:
     """Heads on all training examples, how they do on the others, and where they come from."""
 
     projection: Projection
-    fit: Fit
-    road: str
+    fit: HeldOutFit
+    method: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -51,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """Looks for heads: every road ends in ``settled``, which judges what it found."""
+    """Looks for heads: every method ends in ``settled``, which judges what it found."""
 
     judge: Judge
     recorder: Recorder[Projection]
@@ -69,9 +69,9 @@ class Search:
         return visible(self.training)
 
     def quickly(self, n_heads: int) -> Found:
-        """Heads by a single start of the method's first road."""
-        by_road = self.by_sculpting if self.method == "sculpt" else self.by_moments
-        return by_road(n_heads)
+        """Heads by a single start: of sculpting, or else of moments."""
+        sculpting = self.method == "sculpt"
+        return self.by_sculpting(n_heads) if sculpting else self.by_moments(n_heads)
 
     def determined(self, found: Found) -> bool:
         """Whether the data determine every head that was found."""
@@ -130,17 +130,17 @@ class Search:
         with self.recorder.phase("conditions") as note:
             broken = ", ".join(condition.name for condition in found.failed)
             note.say(
-                f"Not met: {broken}." if broken else "All that the road needs of the data is met.",
+                f"Not met: {broken}." if broken else "All that sculpting needs of the data is met.",
                 conditions=[condition.to_dict() for condition in found.conditions],
             )
         return self.from_start(found.attn, "sculpt")
 
-    def from_start(self, attn: np.ndarray, road: str) -> Found:
+    def from_start(self, attn: np.ndarray, method: str) -> Found:
         """Descend from given heads: on few examples first, then on all."""
         with self.recorder.phase("polish") as note:
             few = enough(self.training, len(attn))
             polished = polish(few, attn, MOST_STEPS, self.recorder, gain=COARSE_GAIN)
-            found = self.settled(polished.projection, road)
+            found = self.settled(polished.projection, method)
             note.say(
                 f"{len(polished.errors) - 1} steps on {len(few)} examples, held-out error "
                 f"{found.fit.validation_error:.1e}.",
@@ -150,7 +150,7 @@ class Search:
             )
         return found
 
-    def settled(self, here: Projection, road: str = "") -> Found:
+    def settled(self, here: Projection, method: str = "") -> Found:
         """Heads brought to rest on all training examples, without redundant ones; judged."""
         settled = project(self.training, self.visible.part(here.attn))
         if settled.error > ROUNDING:
@@ -161,7 +161,7 @@ class Search:
         if not self.visible.complete:
             notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
             settled = project(self.training, self.visible.part(settled.attn))
-        return self._without_redundant(Found(settled, self.judge.fit(settled), road, notes))
+        return self._without_redundant(Found(settled, self.judge.fit(settled), method, notes))
 
     def _without_redundant(self, found: Found) -> Found:
         """The same with fewer heads, where it is exact and its heads are not determined.
@@ -175,13 +175,13 @@ class Search:
             fewer = polish(self.training, attn, on_step=self.recorder).projection
             fit = self.judge.fit(fewer)
             if fit.kind == "exact":
-                return self.settled(fewer, found.road).with_notes(*found.notes, sentence)
+                return self.settled(fewer, found.method).with_notes(*found.notes, sentence)
         return found
 
-    def judged(self, here: Projection, road: str) -> Found:
+    def judged(self, here: Projection, method: str) -> Found:
         """Heads as they are, with the best values on all training examples."""
         projection = project(self.training, self.visible.part(here.attn))
-        return Found(projection, self.judge.fit(projection), road)
+        return Found(projection, self.judge.fit(projection), method)
 
 
 def uniform(examples: Examples) -> Projection:

@@ -12,9 +12,8 @@ from polyattn.certify.evidence import Evidence
 from polyattn.certify.exact.integers import annihilated
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.exact.rank import exact_rank, null_space
-from polyattn.certify.exact.residues import FeatureRows
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
-from polyattn.certify.methods.unseen import effect_if_unseen, is_outside
+from polyattn.certify.methods.floating import effect_if_unseen, is_outside
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import float64_holds, require_float64
@@ -56,14 +55,12 @@ def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: 
 
 def _exactly(evidence: Evidence, domain: CustomDomain) -> Finding | None:
     """By all null vectors of the data, each checked in integers; None if they are not found."""
-    rows = evidence.rows
-    assert rows is not None  # noqa: S101 - by_span refuses sums
-    features = FeatureRows(rows.batch, rows.mode, rows.bias, None)
-    found = exact_rank(features)
-    vectors = null_space(features, found)
+    rows = evidence.exact_rows
+    found = exact_rank(rows)
+    vectors = null_space(rows, found)
     if vectors is None:
         return None
-    everywhere = FeatureRows(domain.batch, rows.mode, rows.bias, None)
+    everywhere = replace(rows, batch=domain.batch)
     for vector, unseen in zip(vectors, annihilated(everywhere, vectors), strict=True):
         if not unseen:
             return Finding(NOT_IDENTIFIABLE, "exact", found.rank, 0.0, vector, found.prime)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.growth.halving import best_descents
 from polyattn.softmax.growth.starts import random_heads
 from polyattn.softmax.polish import OnStep, Polished, Projection, enough, polish, project
@@ -136,7 +136,7 @@ def adding(examples: Examples, here: Projection | None, count: int) -> list[Matr
     return [D for part in (raw, centred) for D in _left_directions(part, width, count)]
 
 
-def _queries_and_residual(block: Block, here: Projection | None) -> tuple[Matrix, Matrix]:
+def _queries_and_residual(block: ExampleBlock, here: Projection | None) -> tuple[Matrix, Matrix]:
     queries = block.queries.reshape(block.n_rows, -1)
     targets = block.targets.reshape(block.n_rows, -1)
     if here is None:
@@ -153,7 +153,7 @@ def _products(left: Matrix, right: Matrix) -> Matrix:
     return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
 
 
-def _skewness(block: Block, pattern: Matrix, pulled: Matrix) -> Matrix:
+def _skewness(block: ExampleBlock, pattern: Matrix, pulled: Matrix) -> Matrix:
     """sum_j p_j (z_j . pulled) z_j z_j^T of every row, z_j = x_j - p X, shape (B r, d d)."""
     n_queries, n_keys = pattern.shape[1:]
     width = block.keys.shape[2]

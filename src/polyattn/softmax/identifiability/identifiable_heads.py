@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import norm
 
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.model import SoftmaxAttention
-from polyattn.model.matching import TOLERANCE, merged_values, require_softmax, visible_attn
+from polyattn.model.compare import TOLERANCE, merged_values, require_softmax, visible_attn
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.softmax.identifiability.head_jacobian import jacobian_rank, n_visible
@@ -80,7 +80,7 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
     """Whether heads are determined by the outputs, up to their order.
 
     With ``bias`` they never are entirely: the last column of ``attn`` and how the last rows of
-    ``value`` are shared among heads are conventions (see ``model.matching.canonical``) and do
+    ``value`` are shared among heads are conventions (see ``model.compare.canonical``) and do
     not count here.
 
     Parameters

@@ -57,7 +57,7 @@ MOST_NOISE = 0.5
 
 
 @dataclass(frozen=True)
-class Fit:
+class HeldOutFit:
     """How held-out residuals were explained; ``kind`` is empty where they were not.
 
     sigma : standard deviation of the targets' errors, in scaled units
@@ -135,7 +135,7 @@ class Judge:
         limit = max(self.tolerance, ALARM * sigma * float(np.sqrt(len(rows)) / sizes.max()))
         return max(1, int(np.count_nonzero(singular > limit)))
 
-    def fit(self, projection: Projection) -> Fit:
+    def fit(self, projection: Projection) -> HeldOutFit:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
         held_out = residuals(self.held_out, projection)
         training = residuals(self.training, projection)
@@ -144,7 +144,9 @@ class Judge:
         below = self._below_declared(training, sigma)
         if held_out.error <= self.tolerance:
             converged = held_out.error <= max(CONVERGED, ROUNDINGS * self.rounding)
-            return Fit("exact", held_out.error, sigma, converged=converged, below_declared=below)
+            return HeldOutFit(
+                "exact", held_out.error, sigma, converged=converged, below_declared=below
+            )
         scores = noise_scores(training, held_out, n_unknowns)
         if self.noise is None or below:
             kind = "noise"
@@ -157,9 +159,9 @@ class Judge:
             scores |= structure_scores(self.training, training, projection, sigma)
             failed = alarms(scores) if kind == "noise" else _structured(scores)
         kind = "" if failed else kind
-        return Fit(kind, held_out.error, sigma, scores, failed, below_declared=below)
+        return HeldOutFit(kind, held_out.error, sigma, scores, failed, below_declared=below)
 
-    def error_bars(self, projection: Projection, fit: Fit) -> Uncertainty:
+    def error_bars(self, projection: Projection, fit: HeldOutFit) -> Uncertainty:
         """Standard deviations of the parameters, from the size of the residuals."""
         n_equations = self.training.n_rows * self.training.n_outputs
         averaged = n_equations / self.training.n_unknowns(projection.n_heads)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish.projection import Projection, patterns, seen
 
 Matrix = NDArray[np.float64]
@@ -197,7 +197,7 @@ def _rows(examples: Examples, projection: Projection) -> tuple[Matrix, Matrix]:
     return np.concatenate(tokens), np.concatenate(outputs)
 
 
-def _means(block: Block) -> Matrix:
+def _means(block: ExampleBlock) -> Matrix:
     """The mean of the tokens that each query attends to: a head of zero attention."""
     width = block.keys.shape[2]
     return np.asarray(patterns(block, np.zeros((width, width))) @ block.keys)

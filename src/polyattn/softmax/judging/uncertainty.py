@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish.normal_equations import NormalEquations, normal_equations
 from polyattn.softmax.polish.projection import Projection, project
 
@@ -250,7 +250,7 @@ def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
     keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
     if bias:
         keys[:, :, -1] = 1.0
-    block = Block(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None, bias)
+    block = ExampleBlock(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None, bias)
     examples = Examples((block,))
     there = replace(project(examples, projection.attn), value=projection.value)
     return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0

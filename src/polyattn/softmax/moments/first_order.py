@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.moments.frame import BLOCK_ROWS, Frame
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.moments.frame import BLOCK_ROWS, WhiteFrame
 
 Matrix = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class FirstOrder:
     explained: float
 
 
-def correlate(examples: Examples, frame: Frame) -> FirstOrder:
+def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
     """The folded tensor of the examples.
 
     Cost: O(rows d^3 e), O(d^6) for the features' covariance; memory of one block.
@@ -79,7 +79,7 @@ def correlate(examples: Examples, frame: Frame) -> FirstOrder:
     return FirstOrder(folded, visible | visible.T, explained)
 
 
-def _linear_part(examples: Examples, frame: Frame) -> tuple[Matrix, float]:
+def _linear_part(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, float]:
     """Coefficients of the targets on [1, z, mean z], and the share of power they explain."""
     size = 1 + 2 * frame.n_white
     gram: Matrix = np.zeros((size, size))
@@ -93,7 +93,7 @@ def _linear_part(examples: Examples, frame: Frame) -> tuple[Matrix, float]:
     return plane, float(np.vdot(plane, crossed) / power) if power > 0 else 1.0
 
 
-def _targets(block: Block) -> Matrix:
+def _targets(block: ExampleBlock) -> Matrix:
     return block.targets.reshape(block.n_rows, -1)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish.projection import Projection, patterns, responses
 
 Matrix = NDArray[np.float64]
@@ -73,7 +73,7 @@ def normal_equations(examples: Examples, projection: Projection) -> NormalEquati
     return NormalEquations(_assembled(squares, followed), gradient, followed)
 
 
-def _rows(block: Block, projection: Projection) -> tuple[Matrix, Matrix, Matrix]:
+def _rows(block: ExampleBlock, projection: Projection) -> tuple[Matrix, Matrix, Matrix]:
     """Orthonormal features (rows, rank), residuals (rows, e), slopes M (rows, m d, e)."""
     n_heads, width, n_outputs = projection.value.shape
     weights = [patterns(block, A) for A in projection.attn]

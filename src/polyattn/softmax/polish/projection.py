@@ -2,8 +2,8 @@
 
 With Z = [p_1 X, ..., p_m X] the outputs are Z V, V = [V_1; ...; V_m] stacked: for fixed attn
 the values of least squared error are linear regression.  [Z Y] is reduced to a triangle block
-by block; the singular values of the triangle of Z are those of Z, and columns that cannot be
-told apart (equal heads, a constant coordinate) get the solution of least norm.
+by block; the singular values of the triangle of Z are those of Z, and columns that nothing
+distinguishes (equal heads, a constant coordinate) get the solution of least norm.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, svd
 
-from polyattn.model.forward_softmax import softmax
-from polyattn.softmax.examples import Block, Examples
+from polyattn.model.softmax import softmax
+from polyattn.softmax.examples import ExampleBlock, Examples
 
 Matrix = NDArray[np.float64]
 
@@ -87,7 +87,7 @@ def project(examples: Examples, attn: Matrix) -> Projection:
     )
 
 
-def patterns(block: Block, A: Matrix) -> Matrix:
+def patterns(block: ExampleBlock, A: Matrix) -> Matrix:
     """softmax(x A X^T) of every query, shape (B, r, n); zero where a query does not see."""
     logits = (block.queries @ A) @ block.keys.transpose(0, 2, 1)
     if block.hidden is not None:
@@ -95,13 +95,13 @@ def patterns(block: Block, A: Matrix) -> Matrix:
     return softmax(logits)
 
 
-def seen(block: Block, attn: Matrix) -> Matrix:
+def seen(block: ExampleBlock, attn: Matrix) -> Matrix:
     """Z = [p_1 X, ..., p_m X], the mean tokens that the heads see, shape (B r, m d)."""
     columns = [patterns(block, A) @ block.keys for A in attn]
     return np.concatenate(columns, axis=2).reshape(block.n_rows, -1)
 
 
-def responses(block: Block, weights: list[Matrix], value: Matrix) -> Matrix:
+def responses(block: ExampleBlock, weights: list[Matrix], value: Matrix) -> Matrix:
     """Cov_p(X) V of every query and head, shape (B r, m, d, e), for patterns and values (m, d, e).
 
     The derivative of a head's output: d y_c / d A[a, b] = x_a (Cov_p(X) V)[b, c].  It is zero for

@@ -86,7 +86,9 @@ class QueryFindings:
 
     def record(self, phase: str, n_queries: int, **measured: Any) -> None:
         """Record what a phase measured; ``n_queries`` counts from the beginning."""
-        words = ", ".join(f"{name} {_short(value)}" for name, value in measured.items())
+        words = ", ".join(
+            f"{name.replace('_', ' ')} {_short(value)}" for name, value in measured.items()
+        )
         sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
         figures = {name: _plain(value) for name, value in measured.items()}
         self.recorder.ended(phase, sentence, n_queries=n_queries, **figures)
@@ -139,6 +141,8 @@ def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> Softma
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_short(each) for each in value)
     return f"{value:.2g}" if isinstance(value, float) else str(value)
 
 

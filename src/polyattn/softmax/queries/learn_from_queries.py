@@ -209,7 +209,10 @@ def _begin(box: Oracle, findings: QueryFindings, rng: np.random.Generator) -> tu
     findings.noise, findings.deterministic = total.noise, total.deterministic
     findings.noise_std = box.in_units_of_answers(total.noise * total.size)
     findings.record(
-        "sum of values", box.n_queries, noise=total.noise, repeat_error=total.repeat_error
+        "sum of values",
+        box.n_queries,
+        relative_noise=total.noise,
+        repeat_error=total.repeat_error,
     )
     require_linear(box, total, rng)
     pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise)

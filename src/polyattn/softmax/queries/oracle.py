@@ -81,7 +81,7 @@ class Oracle:
         if budget is not None and self.n_queries + len(X) > budget:
             raise Stopped(
                 "budget",
-                f"{len(X)} more queries were needed, of max_queries = {budget} "
+                f"{len(X)} more queries were needed; of max_queries = {budget}, "
                 f"{self.n_queries} had been made.",
             )
         at_once = max(1, min(self._batch_size, CALL_NUMBERS // X[0].size))

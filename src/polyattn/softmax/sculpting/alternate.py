@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.sculpting.carve import Carved, carve
 from polyattn.softmax.sculpting.sharpen import sharpen
 
@@ -45,7 +45,7 @@ class Alternated:
         return {**self.carved.figures, "S": self.S.tolist(), "moved": list(self.moved)}
 
 
-def sculpt_again(blocks: tuple[Block, ...], S: Matrix, n_heads: int) -> Alternated:
+def sculpt_again(blocks: tuple[ExampleBlock, ...], S: Matrix, n_heads: int) -> Alternated:
     """Alternate ``carve`` and ``sharpen`` from a sharp S.
 
     One head goes on for as long as anything moves, since then there is no floor.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.recorder import require_time
 from polyattn.softmax.sculpting.body import ConvexBody
 from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
@@ -92,7 +92,7 @@ class Carved:
         }
 
 
-def carve(blocks: tuple[Block, ...], S: Matrix) -> Carved:
+def carve(blocks: tuple[ExampleBlock, ...], S: Matrix) -> Carved:
     """Certify rows with the sum of values S, and cut K from their constraints.
 
     Guarantee: K contains its centre.  It contains the A_i of one head whenever the deviations of

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.sculpting.carve import Carved
 from polyattn.softmax.sculpting.crude import CrudeSum
 from polyattn.softmax.sculpting.search import Searched
@@ -50,7 +50,7 @@ class Condition:
         }
 
 
-def of_shapes(blocks: tuple[Block, ...], n_heads: int) -> list[Condition]:
+def of_shapes(blocks: tuple[ExampleBlock, ...], n_heads: int) -> list[Condition]:
     """Whether outputs are enough for the residual to mean anything, by counting."""
     n_outputs = blocks[0].targets.shape[2]
     length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
@@ -83,7 +83,7 @@ def of_shapes(blocks: tuple[Block, ...], n_heads: int) -> list[Condition]:
     ]
 
 
-def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[Block, ...]) -> list[Condition]:
+def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[ExampleBlock, ...]) -> list[Condition]:
     """Whether S is there, and whether patterns can be read through it."""
     sigma = np.linalg.svd(S, compute_uv=False)
     length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)

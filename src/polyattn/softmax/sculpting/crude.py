@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
 
 Matrix = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class CrudeSum:
         return {"S": self.S.tolist(), "carried": self.carried, "turned": self.turned}
 
 
-def crude_sum(blocks: tuple[Block, ...]) -> CrudeSum:
+def crude_sum(blocks: tuple[ExampleBlock, ...]) -> CrudeSum:
     """Estimate S by regressing y_r on mean(X) and (1 - 1/n) x_r.
 
     Guarantee: exact for sequences of one token; otherwise right to first order in the logits, and

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 
 Matrix = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ LEAST_WEIGHT = 0.02
 LEAST_SPREAD = 1e-8
 
 
-def views(training: Examples) -> tuple[Block, ...]:
+def views(training: Examples) -> tuple[ExampleBlock, ...]:
     """Blocks without hidden keys: position r of a causal sequence is the last of r + 1 tokens.
 
     Lengths in which no query sees a second token stay: they show the sum of the values.
@@ -55,13 +55,13 @@ class RowFit:
         the rows of X S are; inf where there is no pattern to speak of, or no equation to spare
     """
 
-    block: Block
+    block: ExampleBlock
     pattern: Matrix
     covariance: Matrix
     residual: Matrix
 
 
-def fit_rows(block: Block, S: Matrix) -> RowFit:
+def fit_rows(block: ExampleBlock, S: Matrix) -> RowFit:
     """The pattern of least squared error for every row, with its residual.
 
     Cost: O(B n^3 + rows n e).
@@ -163,13 +163,16 @@ def _sum_zero(length: int) -> Matrix:
     return np.linalg.qr(columns)[0][:, 1:]
 
 
-def _split(block: Block) -> list[Block]:
+def _split(block: ExampleBlock) -> list[ExampleBlock]:
     if block.hidden is None or not block.hidden.any():
-        return [Block(block.keys, block.targets, None)]
+        return [ExampleBlock(block.keys, block.targets, None)]
     length = block.keys.shape[1]
     if not np.array_equal(block.hidden, ~np.tri(length, dtype=bool)):
         raise InvalidInput(
             "sculpting takes the modes 'full', 'causal' and 'last'; here keys are hidden in "
             "another pattern."
         )
-    return [Block(block.keys[:, : r + 1], block.targets[:, r : r + 1], None) for r in range(length)]
+    return [
+        ExampleBlock(block.keys[:, : r + 1], block.targets[:, r : r + 1], None)
+        for r in range(length)
+    ]

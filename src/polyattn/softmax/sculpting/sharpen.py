@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.sculpting.carve import Carved, plain_number
 
@@ -90,7 +90,7 @@ class SharpSum:
         }
 
 
-def sharp_sum(blocks: tuple[Block, ...], S: Matrix, carved: Carved) -> SharpSum:
+def sharp_sum(blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved) -> SharpSum:
     """Sharpen S at the minimum-norm point of K and at its centre, and keep the better one."""
     least = carved.body.minimum_norm()
     anchors = {"centre": carved.centre}
@@ -116,7 +116,9 @@ def sharp_sum(blocks: tuple[Block, ...], S: Matrix, carved: Carved) -> SharpSum:
     )
 
 
-def sharpen(blocks: tuple[Block, ...], S: Matrix, A0: Matrix, least_weight: float = 0.0) -> SumFit:
+def sharpen(
+    blocks: tuple[ExampleBlock, ...], S: Matrix, A0: Matrix, least_weight: float = 0.0
+) -> SumFit:
     """Least squares for S on the rows that the pattern of A0 explains best.
 
     With ``least_weight`` only rows whose pattern has that weight on one key are used, and the
@@ -136,7 +138,7 @@ def sharpen(blocks: tuple[Block, ...], S: Matrix, A0: Matrix, least_weight: floa
     return SumFit(S, count, float(np.sqrt(np.mean(left**2))))
 
 
-def _equations(block: Block, A0: Matrix, least_weight: float) -> tuple[Matrix, Matrix]:
+def _equations(block: ExampleBlock, A0: Matrix, least_weight: float) -> tuple[Matrix, Matrix]:
     """Rows z (R, d) and y (R, e) of z S = y."""
     p = patterns(block, A0)
     targets = block.targets.reshape(block.n_rows, -1)
@@ -147,7 +149,7 @@ def _equations(block: Block, A0: Matrix, least_weight: float) -> tuple[Matrix, M
     return top.reshape(block.n_rows, -1)[heavy], targets[heavy]
 
 
-def _margins(blocks: tuple[Block, ...], A0: Matrix) -> tuple[Matrix, Matrix]:
+def _margins(blocks: tuple[ExampleBlock, ...], A0: Matrix) -> tuple[Matrix, Matrix]:
     """log(p_top / p_second) and p_top of all rows that see two keys or more."""
     tops = [
         np.sort(patterns(block, A0), axis=2)[:, :, -2:].reshape(-1, 2)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 
-from polyattn.model.forward_softmax import softmax
-from polyattn.softmax.examples import Block
+from polyattn.model.softmax import softmax
+from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.recorder import require_time
 
 Matrix = NDArray[np.float64]
@@ -33,7 +33,7 @@ GAIN = 1e-4
 class SpanFamily:
     """All heads in the span of a basis (m', d, d), on blocks in which no key is hidden."""
 
-    def __init__(self, blocks: tuple[Block, ...], basis: Matrix) -> None:
+    def __init__(self, blocks: tuple[ExampleBlock, ...], basis: Matrix) -> None:
         self.basis = basis
         self.blocks = blocks
         self.targets = np.concatenate(
@@ -141,6 +141,6 @@ def _damped_steps(hessian: Matrix, gradient: Matrix) -> Callable[[float], Matrix
     return step
 
 
-def _logits(block: Block, basis: Matrix) -> Matrix:
+def _logits(block: ExampleBlock, basis: Matrix) -> Matrix:
     """X B_a X^T at the predicted positions, shape (m', B, r, n)."""
     return (block.queries[None] @ basis[:, None]) @ block.keys.transpose(0, 2, 1)[None]

@@ -52,7 +52,7 @@ def find_heads(search: Search, n_heads: int | None, n_supported: int, most_heads
 
 
 def with_heads(search: Search, n_heads: int, effort: int) -> Found:
-    """The best of the roads for a given number of heads; the first that explains ends it."""
+    """The best of the methods for a given number of heads; the first that explains ends it."""
     if search.method == "sculpt":
         return search.by_sculpting(n_heads)
     best = search.by_moments(n_heads)
@@ -64,21 +64,21 @@ def with_heads(search: Search, n_heads: int, effort: int) -> Found:
 
 
 def _counted(search: Search, most_heads: int, n_supported: int) -> Found:
-    """The number that the quickest road shows; where it shows none, every road for each."""
-    found = _by_quickest_road(search, most_heads)
+    """The number that the quickest method shows; where it shows none, every method for each."""
+    found = _by_quickest_method(search, most_heads)
     if found is None:
-        found = _by_every_road(search, most_heads)
+        found = _by_every_method(search, most_heads)
     elif found.fit.kind != "exact":
         found = _with_fewer(search, found)
     while found.fit.noisy and found.n_heads < min(most_heads, n_supported):
         rival = search.with_one_more(found)
         if not _gains(search, found, rival):
             return _thinned(search, found)
-        found = search.settled(rival.projection, rival.road)
+        found = search.settled(rival.projection, rival.method)
     return _thinned(search, _contested(search, found, n_supported)) if found.fit.noisy else found
 
 
-def _by_quickest_road(search: Search, most_heads: int) -> Found | None:
+def _by_quickest_method(search: Search, most_heads: int) -> Found | None:
     """The first number for which a single start explains what was held out, if one does."""
     best: Found | None = None
     idle = 0
@@ -95,8 +95,8 @@ def _by_quickest_road(search: Search, most_heads: int) -> Found | None:
     return None
 
 
-def _by_every_road(search: Search, most_heads: int) -> Found:
-    """One head more as long as that gains something, each number with all roads."""
+def _by_every_method(search: Search, most_heads: int) -> Found:
+    """One head more as long as that gains something, each number by all methods."""
     best = with_heads(search, 1, COUNTING_EFFORT)
     idle = 0
     for number in range(2, most_heads + 1):
@@ -147,7 +147,7 @@ def _as_good_with_fewer(search: Search, found: Found) -> Found | None:
         return None
     for attn, _ in smaller_heads(found.projection):
         rest = polish(search.training, attn, on_step=search.recorder).projection
-        fewer = search.judged(rest, found.road)
+        fewer = search.judged(rest, found.method)
         if not _gains(search, fewer, found):
             return fewer
     return None

@@ -14,24 +14,26 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.exact.modular import Residues
+from polyattn.certify.exact.modular import INNER, Residues, centre, multiply
 from polyattn.certify.exact.numbers import (
     Extents,
-    integer_bits,
-    is_integer_data,
     number_residues,
     shifted,
 )
-from polyattn.certify.exact.summary import TOKENS, Summary, settle
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.pairs import n_features, pair_index
 from polyattn.numerics.arrays import even_ranges, ranges_of_rows
+from polyattn.numerics.parallel import map_pieces
 from polyattn.sequences import MODES, SequenceBatch
 
-__all__ = ["FeatureRows", "integer_bits", "is_integer_data"]
+# Terms added together: so many products of residues, and a carry, are exact.
+TOKENS = INNER - 1
 
 # Numbers in a block of summaries.
 BLOCK_NUMBERS = 1 << 20
+
+# Features that a thread makes at a time, and numbers in a block of partial products.
+TILE_NUMBERS, PRODUCT_NUMBERS = 1 << 16, 1 << 21
 
 # From so many tokens per sequence on, one small product each beats sums of pair products.
 LONG_SEQUENCE = 32
@@ -45,7 +47,7 @@ class FeatureRows:
     ----------
     batch : SequenceBatch
     mode : {"last", "causal", "full"}
-    bias : append a coordinate 1 to every token.
+    bias : append a coordinate that is always 1 to every token
     columns : integer array or None
         Which of the p features, in the order of ``features.cubic_features``; others are never
         formed, and of the pairs only those that occur.
@@ -62,15 +64,15 @@ class FeatureRows:
             return
         columns = np.asarray(self.columns)
         whole = columns.ndim == 1 and columns.size > 0 and columns.dtype.kind in "iu"
-        if not whole or columns.min() < 0 or columns.max() >= n_features(self.n_dims):
+        if not whole or columns.min() < 0 or columns.max() >= n_features(self.width):
             raise InvalidInput(
-                f"columns must be integers from 0 to {n_features(self.n_dims) - 1}, at least "
+                f"columns must be integers from 0 to {n_features(self.width) - 1}, at least "
                 f"one; got {columns.dtype} of shape {columns.shape}."
             )
         object.__setattr__(self, "columns", columns.astype(np.int64))
 
     @property
-    def n_dims(self) -> int:
+    def width(self) -> int:
         """Coordinates per token, the constant one included."""
         return self.batch.n_dims + self.bias
 
@@ -82,25 +84,25 @@ class FeatureRows:
     @property
     def n_columns(self) -> int:
         """Features, those that were chosen."""
-        return n_features(self.n_dims) if self.columns is None else len(self.columns)
+        return n_features(self.width) if self.columns is None else len(self.columns)
 
     @cached_property
     def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The pairs (j, k) that occur in the columns, two arrays (u,)."""
-        rows, columns = pair_index(self.n_dims)
+        rows, columns = pair_index(self.width)
         if self.columns is None:
             return rows, columns
-        used = np.unique(self.columns // self.n_dims)
+        used = np.unique(self.columns // self.width)
         return rows[used], columns[used]
 
     @cached_property
     def factors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The place in ``pairs`` and the query coordinate of each column."""
         if self.columns is None:
-            pair, query = np.divmod(np.arange(self.n_columns), self.n_dims)
+            pair, query = np.divmod(np.arange(self.n_columns), self.width)
             return pair, query
-        pair = np.unique(self.columns // self.n_dims, return_inverse=True)[1]
-        return pair, self.columns % self.n_dims
+        pair = np.unique(self.columns // self.width, return_inverse=True)[1]
+        return pair, self.columns % self.width
 
     @cached_property
     def extents(self) -> Extents:
@@ -112,7 +114,7 @@ class FeatureRows:
         (rows, columns), (pair, query) = self.pairs, self.factors
         return (values[rows] + values[columns])[pair] + values[query]
 
-    def summaries(self, prime: int | None, block_rows: int | None = None) -> Iterator[Summary]:
+    def summaries(self, prime: int | None, block_rows: int | None = None) -> Iterator[ExactSummary]:
         """The summaries of all rows, block after block, in order.
 
         With a prime: residues.  Without: integers, the powers of two taken out; these are exact
@@ -120,11 +122,6 @@ class FeatureRows:
         Cost: memory of one block, whatever the number and length of the sequences.
         """
         return self._walk(prime, 0, len(self.batch), block_rows or self._block_rows)
-
-    def blocks(self, prime: int, block_rows: int) -> Iterator[tuple[int, Residues]]:
-        """The features (rows, n_columns) modulo the prime in blocks, each with its first row."""
-        for summary in self.summaries(prime, block_rows):
-            yield summary.first, summary.features()
 
     def chosen(self, numbers: NDArray[np.int64], prime: int) -> Residues:
         """The features of the rows with these numbers modulo the prime, in that order.
@@ -150,9 +147,11 @@ class FeatureRows:
 
     @property
     def _block_rows(self) -> int:
-        return max(64, BLOCK_NUMBERS // (len(self.pairs[0]) + self.n_dims))
+        return max(64, BLOCK_NUMBERS // (len(self.pairs[0]) + self.width))
 
-    def _walk(self, prime: int | None, first: int, stop: int, n_rows: int) -> Iterator[Summary]:
+    def _walk(
+        self, prime: int | None, first: int, stop: int, n_rows: int
+    ) -> Iterator[ExactSummary]:
         """The summaries of sequences first..stop."""
         if self.mode == "causal":
             yield from self._running(prime, first, stop, n_rows)
@@ -163,14 +162,14 @@ class FeatureRows:
             grams = self._grams(prime, start, end)
             if self.mode == "last":
                 last = offsets[start + 1 : end + 1] - 1
-                yield self._summary(prime, start, grams, self._read(last, prime))
+                yield ExactSummary(prime, start, grams, self._read(last, prime).T, self.factors)
                 continue
             # A sequence longer than a block comes alone and is cut into several.
             for one, other in even_ranges(int(offsets[end] - offsets[start]), n_rows):
                 tokens = np.arange(offsets[start] + one, offsets[start] + other)
                 owner = np.searchsorted(offsets, tokens, side="right") - 1 - start
-                queries = self._read(tokens, prime)
-                yield self._summary(prime, int(tokens[0]), grams[owner], queries)
+                queries = self._read(tokens, prime).T
+                yield ExactSummary(prime, int(tokens[0]), grams[owner], queries, self.factors)
 
     def _grams(self, prime: int | None, first: int, stop: int) -> Residues:
         """The used entries of the token Gram of sequences first..stop, (sequences, u)."""
@@ -194,7 +193,9 @@ class FeatureRows:
         segments = np.split(tokens, starts[1:], axis=1)
         return np.stack([(segment @ segment.T)[rows, columns] for segment in segments])
 
-    def _running(self, prime: int | None, first: int, stop: int, n_rows: int) -> Iterator[Summary]:
+    def _running(
+        self, prime: int | None, first: int, stop: int, n_rows: int
+    ) -> Iterator[ExactSummary]:
         """Mode causal: running sums; ``carry`` links a sequence across blocks."""
         offsets, (rows, columns) = self.batch.offsets, self.pairs
         carry = np.zeros((len(rows), 1))
@@ -210,18 +211,84 @@ class FeatureRows:
             sums = sums[:, 1:] - np.repeat(before, np.diff([begin, *fresh, close]), axis=1)
             settle(sums, prime)
             carry = sums[:, -1:].copy()
-            yield self._summary(prime, begin, np.ascontiguousarray(sums.T), tokens)
-
-    def _summary(self, prime: int | None, first: int, pairs: Residues, tokens: Residues) -> Summary:
-        return Summary(prime, first, pairs, tokens.T, self.factors)
+            pairs = np.ascontiguousarray(sums.T)
+            yield ExactSummary(prime, begin, pairs, tokens.T, self.factors)
 
     def _read(self, which: slice | NDArray[np.int64], prime: int | None) -> Residues:
         """The chosen tokens (d, tokens) as residues, or as integers."""
         chosen = self.batch.values[which]
-        width = self.batch.n_dims
-        tokens = np.ones((self.n_dims, len(chosen)))
+        n_dims = self.batch.n_dims
+        tokens = np.ones((self.width, len(chosen)))
         if prime is None:
-            tokens[:width] = shifted(chosen, self.extents.lowest[:width]).T
+            tokens[:n_dims] = shifted(chosen, self.extents.lowest[:n_dims]).T
         else:
-            tokens[:width] = number_residues(chosen, prime).T
+            tokens[:n_dims] = number_residues(chosen, prime).T
         return tokens
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSummary:
+    """Rows first..stop, reduced to what their features are products of."""
+
+    prime: int | None
+    first: int
+    pairs: Residues  # (rows, u): the used entries of the token Gram
+    queries: Residues  # (rows, width)
+    factors: tuple[NDArray[np.int64], NDArray[np.int64]]  # of each column: its pair, its query
+
+    @property
+    def stop(self) -> int:
+        """The first row behind the block."""
+        return self.first + len(self.pairs)
+
+    def features(self, which: NDArray[np.int64] | None = None) -> Residues:
+        """The features (rows, n_columns) of all rows of the block, or of those chosen."""
+        numbers = np.arange(len(self.pairs)) if which is None else which
+        pair, query = self.factors
+        result = np.empty((len(numbers), len(pair)))
+        if not len(numbers):
+            return result
+
+        def fill(span: tuple[int, int]) -> None:
+            some, out = numbers[slice(*span)], result[slice(*span)]
+            np.take(self.pairs[some], pair, axis=1, out=out, mode="clip")
+            out *= self.queries[some][:, query]
+            settle(out, self.prime)
+
+        map_pieces(fill, list(even_ranges(len(numbers), max(1, TILE_NUMBERS // result.shape[1]))))
+        return result
+
+    def products(self, vectors: NDArray) -> Residues:
+        """psi . v (rows, k) for vectors (n_columns, k); features are not formed.
+
+        Cost: 2 u d k flops per row.
+        """
+        products = np.empty((len(self.pairs), vectors.shape[1]))
+        step = max(1, PRODUCT_NUMBERS // self.queries.size)
+        for start, stop in even_ranges(vectors.shape[1], step):
+            products[:, start:stop] = self._some_products(vectors[:, start:stop])
+        return products
+
+    def _some_products(self, vectors: NDArray) -> Residues:
+        n_pairs, width, n_vectors = self.pairs.shape[1], self.queries.shape[1], vectors.shape[1]
+        weights = np.zeros((n_pairs, width * n_vectors))
+        # Adds where a column was chosen twice.
+        np.add.at(weights.reshape(n_pairs, width, n_vectors), self.factors, vectors)
+        settle(weights, self.prime)
+        if self.prime is None:
+            flat = self.pairs @ weights
+        else:
+            flat = multiply(self.pairs, weights, self.prime)
+        by_query = flat.reshape(-1, width, n_vectors)
+        total = np.zeros((len(self.pairs), n_vectors))
+        for start, stop in even_ranges(width, TOKENS):
+            some = slice(start, stop)
+            total += np.einsum("rlk,rl->rk", by_query[:, some], self.queries[:, some])
+            settle(total, self.prime)
+        return total
+
+
+def settle(values: Residues, prime: int | None) -> None:
+    """Reduce modulo the prime; integers stay as they are."""
+    if prime is not None:
+        centre(values, prime)

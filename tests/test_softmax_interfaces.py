@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput
-from polyattn.model.matching import match_heads
+from polyattn.model.compare import match_heads
 
 TASK = pa.data.planted_softmax(80, 3, 3, n_heads=2, random_state=0)
 REGRESSOR = pa.SoftmaxAttentionRegressor
@@ -79,7 +79,7 @@ def test_a_linear_target_of_padded_sequences_and_modes(run):
     [
         (("nowhere.npz",), "there is no file", 1),
         (("data.npz", "--heads", 0), "n_heads must be an integer of at least 1", 1),
-        (("data.npz", "--noise", -1), "noise must be the standard deviation", 1),
+        (("data.npz", "--noise", -1), "noise must be a finite number >= 0", 1),
         (("data.npz", "-o", "no/folder/x"), "does not exist", 1),
         (("data.npz", "--method", "magic"), "'magic' is not one of", 2),
     ],

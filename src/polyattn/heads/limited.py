@@ -1,22 +1,26 @@
-"""The best layer with a limited number of heads, and what the limit costs."""
+"""The best layer with a limited number of heads, and what the limit costs.
+
+The convex optimum P* is known, so the excess of any other layer P is the quadratic form
+(P - P*) M (P - P*) in the moments M (plus the penalty): minimising it over layers with few heads
+minimises the true empirical risk.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn import heads
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import feature_sizes, feature_weights, fold_heads
-from polyattn.fitting.result import FitResult
-from polyattn.heads import Compression, GramScale
-from polyattn.heads.data_scale import Units
+from polyattn.heads.best import best_heads
+from polyattn.heads.choose import choose_heads
+from polyattn.heads.data_scale import DataScale, GramScale, Units
+from polyattn.heads.target import Compression
 from polyattn.numerics.scaling import as_risk, restored, scaled
-from polyattn.outcome import Outcome
-from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
 from polyattn.solve.primal import residual_pass
+from polyattn.solve.solvers import Source
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -33,65 +37,86 @@ FAR_APART = (
 )
 
 
-def limit_heads(
-    result: FitResult, n_heads: int | str, source: Rows | Moments | TriangularFactor
-) -> FitResult:
-    """Replace the optimum by the best layer with ``n_heads`` heads (or "auto") that was found.
+@dataclass(frozen=True)
+class LimitedHeads:
+    """The best layer found: its heads, their coefficients (e, q, d), the risk, what to add."""
 
-    The convex optimum P* is known, so the excess of any other layer P is the quadratic form
-    (P - P*) M (P - P*) in the moments M (plus the penalty): minimising it over layers with few
-    heads minimises the true empirical risk.
+    heads: Compression
+    coef: NDArray[np.float64]
+    risk: float
+    note: str
+
+
+def limited_heads(
+    optimum: NDArray,
+    n_heads: int | str,
+    source: Source,
+    risk: float,
+    ridge: float = 0.0,
+    moments: Moments | TriangularFactor | None = None,
+    data: DataScale | None = None,
+    random_state: int = 0,
+) -> LimitedHeads:
+    """The best layer with ``n_heads`` heads (or "auto") that was found.
+
+    optimum : coefficients (e, q, d) of the layer with any number of heads
+    source : the data or the statistics behind it
+    risk, ridge : those of the optimum
+    moments : sums that were made already, if there are any
+    data : by what heads are judged where the moments are too large to be made
     """
     token, target = source.token_exponent or 0, source.target_exponent or 0
     units = target - 3 * token
-    optimum = scaled(result.coef, -units)
-    gram, ridge = _scaled_gram(result, source), float(np.ldexp(result.ridge, -6 * token))
-    power = float(np.ldexp(result.risk, -2 * target)) * source.total_weight
+    scaled_optimum = scaled(optimum, -units)
+    scaled_ridge = float(np.ldexp(ridge, -6 * token))
+    power = float(np.ldexp(risk, -2 * target)) * source.total_weight
+    gram = _scaled_gram(source, moments)
     if gram is None:
-        found = _unweighed(result, n_heads, optimum)
+        found = _unweighed(scaled_optimum, n_heads, source, data, random_state)
         coef, note = fold_heads(found.attn, found.value), UNWEIGHED
         power = _measured_power(coef, source)
     else:
         penalised = gram.copy()
-        penalised[np.diag_indices_from(gram)] += ridge * feature_weights(optimum.shape[2]) ** 2
-        found = _weighed(result, n_heads, optimum, penalised, power, source.n_positive)
-        coef, note = fold_heads(found.attn, found.value), _caution(penalised, optimum)
-        power = max(0.0, power + _excess(coef, optimum, gram, ridge))
-    risk = as_risk(power / source.total_weight, target)
+        penalised[np.diag_indices_from(gram)] += scaled_ridge * feature_weights(source.width) ** 2
+        found = _weighed(scaled_optimum, n_heads, penalised, power, source.n_positive, random_state)
+        coef, note = fold_heads(found.attn, found.value), _caution(penalised, scaled_optimum)
+        power = max(0.0, power + _excess(coef, scaled_optimum, gram, scaled_ridge))
+    found_risk = as_risk(power / source.total_weight, target)
     coef = restored(coef, units, "the coefficients", feature_sizes(source.coordinate_sizes))
     coef.setflags(write=False)
-    return replace(
-        result,
+    return LimitedHeads(
+        heads=_in_true_units(found, units),
         coef=coef,
-        risk=risk if ridge > 0 else max(risk, result.optimal_risk),
-        known_heads=_in_true_units(found, units),
-        outcome=_describe(result, risk, found, note),
+        risk=found_risk if ridge > 0 else max(found_risk, risk),
+        note=_unneeded(found) + note,
     )
 
 
-def _unweighed(result: FitResult, n_heads: int | str, optimum: NDArray) -> Compression:
+def _unweighed(
+    optimum: NDArray, n_heads: int | str, source: Source, data: DataScale | None, random_state: int
+) -> Compression:
     """The heads nearest to the optimal coefficients."""
     if n_heads == "auto":
         raise InvalidInput(
-            f"n_heads='auto' weighs the noise by the moments of {result.n_features} features, "
+            f"n_heads='auto' weighs the noise by the moments of {source.n_features} features, "
             f"which is done up to {MAX_WEIGHED_FEATURES}; give n_heads as a number."
         )
-    return heads.best_heads(optimum, int(n_heads), None, result.random_state, result.sample)
+    return best_heads(optimum, int(n_heads), None, random_state, data)
 
 
 def _weighed(
-    result: FitResult,
-    n_heads: int | str,
     optimum: NDArray,
+    n_heads: int | str,
     gram: NDArray,
     power: float,
     n_rows: int,
+    random_state: int,
 ) -> Compression:
     """The heads of least penalised risk that were found; none is better than a bad one."""
     if n_heads == "auto":
-        found = heads.choose_heads(optimum, gram, power, n_rows, result.random_state)
+        found = choose_heads(optimum, gram, power, n_rows, random_state)
     else:
-        found = heads.best_heads(optimum, int(n_heads), gram, result.random_state)
+        found = best_heads(optimum, int(n_heads), gram, random_state)
     zeros = _quadratic(optimum, gram)
     if _quadratic(fold_heads(found.attn, found.value) - optimum, gram) <= zeros:
         return found
@@ -106,15 +131,13 @@ def _weighed(
 
 
 def _scaled_gram(
-    result: FitResult, source: Rows | Moments | TriangularFactor
+    source: Source, moments: Moments | TriangularFactor | None
 ) -> NDArray[np.float64] | None:
     """sum psi psi^T of the scaled tokens, from whatever is at hand; None when too large."""
-    if isinstance(source, TriangularFactor):
-        factor = source.scaled_factor()
-        return factor.T @ factor
-    if isinstance(result.statistics, Moments):
-        return result.statistics.scaled_gram()
-    if isinstance(source, Rows) and result.n_features <= MAX_WEIGHED_FEATURES:
+    known = moments if isinstance(source, Rows) else source
+    if known is not None:
+        return GramScale.of(known).gram
+    if isinstance(source, Rows) and source.n_features <= MAX_WEIGHED_FEATURES:
         return Moments.of(source).scaled_gram()
     return None
 
@@ -138,7 +161,7 @@ def _quadratic(difference: NDArray, gram: NDArray) -> float:
     return float(np.sum(flat @ gram * flat))
 
 
-def _measured_power(coef: NDArray, source: Rows | Moments | TriangularFactor) -> float:
+def _measured_power(coef: NDArray, source: Source) -> float:
     """The sum of squared errors by one more pass over the data."""
     if not isinstance(source, Rows):
         raise InvalidInput("n_heads=... for so many features needs X and Y, not statistics.")
@@ -156,17 +179,11 @@ def _in_true_units(found: Compression, exponent: int) -> Compression:
     )
 
 
-def _describe(result: FitResult, risk: float, found: Compression, note: str) -> Outcome[FitName]:
-    count = "1 head" if found.n_heads == 1 else f"{found.n_heads} heads"
-    best = "the optimum over any number of heads, which no layer can beat,"
-    if result.ridge > 0:
-        best = "the minimiser with this ridge over any number of heads"
-    return FIT_OUTCOMES(
-        "limited_heads",
-        f"The best layer with {count} that was found has risk {risk:.6g}; {best} has "
-        f"{result.optimal_risk:.6g} (gap {risk - result.optimal_risk:.3g}).{note}",
-        f"The optimum itself: {result.outcome.sentence}",
-    )
+def _unneeded(found: Compression) -> str:
+    """What is to be said of heads that are zero because the layer needs fewer."""
+    used = int(np.count_nonzero(found.attn.any(axis=(1, 2)) & found.value.any(axis=(1, 2))))
+    needed = 0 < used < found.n_heads
+    return f" It needs {used} of them; the others are zero." if needed else ""
 
 
 def _caution(penalised: NDArray, optimum: NDArray) -> str:

@@ -1,4 +1,7 @@
-"""What a road found: a verdict, how it was reached, and what supports it."""
+"""The verdicts, and Finding: a verdict with how it was reached and what supports it.
+
+Which verdict data get is decided in ``methods/decide.py``.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ Direction = tuple[int, ...] | NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """The verdict of one road.
+    """The verdict of one method.
 
     ``method``: "count" (fewer rows than dimensions), "exact" (integers, modulo a prime), "gram"
     or "triangular" (floating point with proved rounding bounds), "span" (a custom domain).
-    ``rank`` is a proved lower bound by the exact road, otherwise the number of singular values
+    ``rank`` is a proved lower bound by method "exact", otherwise the number of singular values
     above rounding.  ``rounding`` is the bound that the proof had to overcome, 0 if exact.
     ``direction`` (m,) is a difference of coefficients that the training data do not see.
     """

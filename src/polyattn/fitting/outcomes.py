@@ -1,14 +1,12 @@
-"""What a solver found, and the sentence that says so."""
+"""The outcomes of a fit, and the sentences that say which came out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
+from polyattn.quoting import counted
+from polyattn.solve.solution import Solution
 
 FitName = Literal["unique", "minimum_norm", "regularised", "iterative", "limited_heads"]
 
@@ -27,24 +25,6 @@ FIT_OUTCOMES = OutcomeSet[FitName](
 
 # Rounding times a condition number above this may be seen in the third digit.
 BLURRED = 1e13
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Coefficients in the coordinates of the norm, for scaled tokens and targets.
-
-    theta : array (p, e); P = theta / s
-    rank : numerical rank of the features (None where a penalty made it irrelevant)
-    residual_power : sum of weighted squared residuals, scaled targets
-    condition : estimated condition number of the (column-equilibrated) features
-    """
-
-    theta: NDArray[np.float64]
-    rank: int | None
-    residual_power: float
-    condition: float
-    ridge: float
-    note: str = ""
 
 
 def describe(
@@ -72,18 +52,19 @@ def describe(
             "Whether it is unique was not examined.",
         )
     if solution.rank == n_features:
+        determined = "its coefficient" if n_features == 1 else f"all {n_features} coefficients"
         return FIT_OUTCOMES(
             "unique",
             "The unique global optimum over any number of heads was found: the data determine "
-            f"all {n_features} coefficients (condition number about {solution.condition:.1e})."
-            + solution.note,
+            f"{determined} (condition number about {solution.condition:.1e})." + solution.note,
             ""
             if solution.condition < 1e8
             else "The coefficients are sensitive to noise; a "
             "small ridge or data that vary more would steady them.",
         )
     cause = (
-        f"there are {n_rows} predicted positions for {n_features} coefficients"
+        f"there {'is' if n_rows == 1 else 'are'} {counted(n_rows, 'predicted position')} for "
+        f"{counted(n_features, 'coefficient')}"
         if n_rows < n_features
         else "the tokens do not vary in every way that the layer can see (constant, repeated or "
         "discrete coordinates, short sequences)"
@@ -101,6 +82,26 @@ def describe(
         f"A global optimum was found, but it is not unique: rank {solution.rank} of {n_features} "
         f"– {cause}. The minimiser of smallest norm was chosen." + solution.note,
         "Predictions on inputs unlike the data depend on that choice: add data, or set ridge > 0.",
+    )
+
+
+def describe_limited(
+    optimum: Outcome[FitName],
+    n_heads: int,
+    risk: float,
+    optimal_risk: float,
+    ridge: float,
+    note: str,
+) -> Outcome[FitName]:
+    """The outcome of a fit with a limited number of heads, beside that of the optimum."""
+    best = "the optimum over any number of heads, which no layer can beat,"
+    if ridge > 0:
+        best = "the minimiser with this ridge over any number of heads"
+    return FIT_OUTCOMES(
+        "limited_heads",
+        f"The best layer with {counted(n_heads, 'head')} that was found has risk {risk:.6g}; "
+        f"{best} has {optimal_risk:.6g} (gap {risk - optimal_risk:.3g}).{note}",
+        f"The optimum itself: {optimum.sentence}",
     )
 
 

@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import OutOfRange
-from polyattn.features.kernel import kernel
+from polyattn.features.cubic import kernel
 from polyattn.features.pairs import feature_weights
 from polyattn.solve.direct import feature_matrix
 from polyattn.solve.dual import FEATURE_NUMBERS, gather
-from polyattn.solve.spectral import EPS
+from polyattn.solve.minimum_norm import EPS
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
-# The default grid, in units of the mean eigenvalue of the moments.
-GRID = np.logspace(-12, 2, 29)
+# The ridges that ``ridge="loo"`` and ``"gcv"`` choose from, in units of the mean eigenvalue of the
+# moments.
+DEFAULT_GRID = np.logspace(-12, 2, 29)
 
 # Squares of condition numbers, ridge included: up to the first, moments and kernels lose nothing
 # that matters; beyond the others, rounding hides more than 1e-5 of an error.
@@ -124,7 +125,7 @@ class SampleSpectrum:
 
 def _grid(ridges: NDArray | None, values: NDArray, n_rows: int) -> NDArray[np.float64]:
     mean = values.sum() / max(1, min(n_rows, len(values)))
-    return GRID * (mean or 1.0) if ridges is None else ridges
+    return DEFAULT_GRID * (mean or 1.0) if ridges is None else ridges
 
 
 def _condition(values: NDArray, grid: NDArray) -> float:

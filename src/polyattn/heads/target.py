@@ -12,6 +12,7 @@ from polyattn.features.pairs import fold_tensor, n_pairs, unfold_coef
 from polyattn.heads.algebra import balanced, layer_tensor
 from polyattn.heads.data_scale import DataScale, Units, output_exponents
 from polyattn.numerics.scaling import TINY, restored
+from polyattn.quoting import counted
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Target:
             value=restored(value, self.units.value + (half + more), "the heads"),
             lost=lost,
             risk_gap=risk_gap,
-            sentence=sentence.format(heads=count_heads(len(value)), lost=said),
+            sentence=sentence.format(heads=counted(len(value), "head"), lost=said),
             output_error=error,
         )
 
@@ -175,21 +176,3 @@ def require_coef(coef: ArrayLike) -> NDArray[np.float64]:
     if not np.all(np.isfinite(array)):
         raise InvalidInput("coef contains NaN or infinity; remove them before compressing.")
     return array
-
-
-def require_head_count(n_heads: object) -> int | str | None:
-    """The number of heads a user asked for: None, "auto", or an integer of at least 1."""
-    if n_heads is None or (isinstance(n_heads, str) and n_heads == "auto"):
-        return n_heads
-    whole = isinstance(n_heads, int | np.integer) and not isinstance(n_heads, bool | np.bool_)
-    if whole and int(n_heads) >= 1:  # type: ignore[call-overload]
-        return int(n_heads)  # type: ignore[call-overload]
-    raise InvalidInput(
-        f"n_heads must be None, 'auto' or an integer >= 1; got {n_heads!r}. "
-        "None keeps the exact optimum, 'auto' lets the noise decide."
-    )
-
-
-def count_heads(n_heads: int) -> str:
-    """The number with its noun: 1 head, 3 heads."""
-    return "1 head" if n_heads == 1 else f"{n_heads} heads"

@@ -1,4 +1,4 @@
-"""Minimum-norm least squares from singular values: the road when the rank is in doubt.
+"""Minimum-norm least squares from singular values: the method when the rank is in doubt.
 
 The rank is judged after the columns are brought to equal size, since features of coordinates
 with different units differ by powers of those units without being dependent.  The minimum norm
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr, solve_triangular
 
-from polyattn.solve.outcomes import Solution
+from polyattn.solve.solution import Solution
 
 EPS = float(np.finfo(np.float64).eps)
 
