@@ -15,7 +15,7 @@ from polyattn.data.hard_softmax import FAMILIES
 from polyattn.errors import InvalidInput
 from polyattn.reference.layer import softmax_forward
 from polyattn.sequences import MODES, SequenceBatch, as_batch
-from polyattn.softmax.identifiability.report import identifiable_heads
+from polyattn.softmax.identifiability.identifiable_heads import identifiable_heads
 
 GENERATORS = {
     "tokens": lambda seed: boolean_sequences(5, 4, 3, seed),

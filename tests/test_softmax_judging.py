@@ -17,8 +17,8 @@ from polyattn.softmax.judging.residuals import (
     gain_score,
     noise_scores,
     residuals,
+    structure_scores,
 )
-from polyattn.softmax.judging.structure import structure_scores
 from polyattn.softmax.judging.uncertainty import uncertainty
 from polyattn.softmax.polish import polish, project
 from polyattn.targets import as_targets

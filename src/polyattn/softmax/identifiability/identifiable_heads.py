@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import norm
 
 from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
@@ -13,11 +16,35 @@ from polyattn.model.compare import TOLERANCE, merged_values, require_softmax, vi
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.softmax.identifiability.head_jacobian import jacobian_rank, n_visible
-from polyattn.softmax.identifiability.other_layers import other_layers
-from polyattn.softmax.identifiability.token_span import HeadFinding, token_findings
+from polyattn.softmax.identifiability.mirrored import mirrored
+from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
+from polyattn.softmax.identifiability.token_span import (
+    HeadFinding,
+    attending_queries,
+    token_findings,
+)
+
+Matrix = NDArray[np.float64]
 
 # Jacobians of up to this many parameters are decomposed.
 MOST_PARAMETERS = 1500
+
+# Heads are alike, and outputs the same, up to this.
+ALIKE, SAME = 1e-9, 1e-9
+
+# Alternatives that are tried on all inputs.
+MOST_TRIED = 16
+
+SENTENCES = {
+    "opposite_heads": (
+        "Every query sees at most two kinds of tokens, and these equally often: heads {heads} can "
+        "be replaced, since A, -A and 0 with values V, V and -2V cancel there."
+    ),
+    "two_valued": (
+        "Heads {heads} have equal values, and the queries are so few that other heads have the "
+        "same logits there, in another order: they give the same outputs."
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +80,7 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
     """Whether heads are determined by the outputs, up to their order.
 
     With ``bias`` they never are entirely: the last column of ``attn`` and how the last rows of
-    ``value`` are shared among heads are conventions (see ``model.matching.canonical``) and do
+    ``value`` are shared among heads are conventions (see ``model.compare.canonical``) and do
     not count here.
 
     Parameters
@@ -89,7 +116,7 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
     findings += token_findings(layer, batch)
     unexamined: tuple[int, ...] = ()
     if batch.lengths.max() > 1:
-        others, unexamined = other_layers(layer, batch)
+        others, unexamined = _other_layers(layer, batch)
         findings += others
     n_equations = batch.n_rows(layer.mode) * layer.n_outputs
     if not findings and n_equations < n_parameters:
@@ -157,3 +184,48 @@ def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | 
         reason = f": {unseen} independent changes of heads {heads} do not change the outputs"
         return NOT_IDENTIFIABLE, found.rank, reason
     return UNDECIDED, found.rank, reason
+
+
+def _other_layers(
+    layer: SoftmaxAttention, batch: SequenceBatch
+) -> tuple[list[HeadFinding], tuple[int, ...]]:
+    """A finding for a layer far from this one with the same outputs, and heads not examined.
+
+    Heads of other signs, and other pairings of heads of equal value, are tried on all inputs.
+    The first of each kind that gives the same outputs is a finding.
+    """
+    exponent = _exponent(visible_attn(layer))
+    attn = np.ldexp(visible_attn(layer), -exponent)
+    value = np.ldexp(layer.value, -_exponent(layer.value))
+    if layer.bias:
+        # The constant of the outputs belongs to no head.
+        value[:, -1] = 0.0
+    queries = np.concatenate([*attending_queries(layer, batch)])
+    others = chain(mirrored(attn, value, ALIKE), rearranged(attn, value, queries, ALIKE))
+    findings: dict[str, HeadFinding] = {}
+    unexamined: tuple[int, ...] = ()
+    outputs: Matrix | None = None
+    for count, other in enumerate(others):
+        if isinstance(other, Unexamined) or count >= MOST_TRIED:
+            unexamined = other.heads
+        elif other.name not in findings:
+            if outputs is None:
+                outputs = _outputs(layer, attn, value, exponent, batch)
+            there = _outputs(layer, other.attn, other.value, exponent, batch)
+            if np.abs(there - outputs).max() <= SAME * np.abs(outputs).max():
+                heads = sorted(other.heads)
+                sentence = SENTENCES[other.name].format(heads=heads)
+                findings[other.name] = HeadFinding(other.name, sentence, tuple(heads))
+    return list(findings.values()), unexamined
+
+
+def _outputs(
+    layer: SoftmaxAttention, attn: Matrix, value: Matrix, exponent: int, batch: SequenceBatch
+) -> Matrix:
+    """All outputs of other heads, whose attn was divided by 2**exponent."""
+    return SoftmaxAttention(np.ldexp(attn, exponent), value, layer.mode, layer.bias)._rows(batch)
+
+
+def _exponent(heads: Matrix) -> int:
+    """The power of two next to the largest entry; 0 if all are zero."""
+    return int(np.frexp(np.abs(heads).max())[1])

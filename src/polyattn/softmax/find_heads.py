@@ -37,22 +37,22 @@ PATIENCE = 2
 COUNTING_EFFORT, FULL_EFFORT = 1, 3
 
 
-def find_heads(search: Search, n_heads: int | None, room: int, most_heads: int) -> Found:
+def find_heads(search: Search, n_heads: int | None, n_supported: int, most_heads: int) -> Found:
     """Heads for a given number of them, or for the number that the data show.
 
-    ``room`` is the number of heads for which there are examples enough.
+    ``n_supported`` is the number of heads for which there are examples enough.
     """
     if n_heads is None:
-        return _counted(search, min(room, most_heads), room)
+        return _counted(search, min(n_supported, most_heads), n_supported)
     found = with_heads(search, n_heads, FULL_EFFORT)
     if not found.fit.noisy:
         return found
-    found = _contested(search, found, room)
+    found = _contested(search, found, n_supported)
     return found if _as_good_with_fewer(search, found) is None else _not_all_needed(found)
 
 
 def with_heads(search: Search, n_heads: int, effort: int) -> Found:
-    """The best of the roads for a given number of heads; the first that explains ends it."""
+    """The best of the methods for a given number of heads; the first that explains ends it."""
     if search.method == "sculpt":
         return search.by_sculpting(n_heads)
     best = search.by_moments(n_heads)
@@ -63,22 +63,22 @@ def with_heads(search: Search, n_heads: int, effort: int) -> Found:
     return best
 
 
-def _counted(search: Search, most_heads: int, room: int) -> Found:
-    """The number that the quickest road shows; where it shows none, every road for each."""
-    found = _by_quickest_road(search, most_heads)
+def _counted(search: Search, most_heads: int, n_supported: int) -> Found:
+    """The number that the quickest method shows; where it shows none, every method for each."""
+    found = _by_quickest_method(search, most_heads)
     if found is None:
-        found = _by_every_road(search, most_heads)
+        found = _by_every_method(search, most_heads)
     elif found.fit.kind != "exact":
         found = _with_fewer(search, found)
-    while found.fit.noisy and found.n_heads < min(most_heads, room):
+    while found.fit.noisy and found.n_heads < min(most_heads, n_supported):
         rival = search.with_one_more(found)
         if not _gains(search, found, rival):
             return _thinned(search, found)
-        found = search.settled(rival.projection, rival.road)
-    return _thinned(search, _contested(search, found, room)) if found.fit.noisy else found
+        found = search.settled(rival.projection, rival.method)
+    return _thinned(search, _contested(search, found, n_supported)) if found.fit.noisy else found
 
 
-def _by_quickest_road(search: Search, most_heads: int) -> Found | None:
+def _by_quickest_method(search: Search, most_heads: int) -> Found | None:
     """The first number for which a single start explains what was held out, if one does."""
     best: Found | None = None
     idle = 0
@@ -95,8 +95,8 @@ def _by_quickest_road(search: Search, most_heads: int) -> Found | None:
     return None
 
 
-def _by_every_road(search: Search, most_heads: int) -> Found:
-    """One head more as long as that gains something, each number with all roads."""
+def _by_every_method(search: Search, most_heads: int) -> Found:
+    """One head more as long as that gains something, each number by all methods."""
     best = with_heads(search, 1, COUNTING_EFFORT)
     idle = 0
     for number in range(2, most_heads + 1):
@@ -122,10 +122,10 @@ def _with_fewer(search: Search, found: Found) -> Found:
     return found
 
 
-def _contested(search: Search, found: Found, room: int) -> Found:
+def _contested(search: Search, found: Found, n_supported: int) -> Found:
     """Heads whose residuals look like noise, unless one head more explains a part of them."""
-    if found.n_heads + 1 > room:
-        return _refused(found, "room") if found.fit.kind == "noise" else found
+    if found.n_heads + 1 > n_supported:
+        return _refused(found, "few_examples") if found.fit.kind == "noise" else found
     rival = search.with_one_more(found)
     return _refused(found, "more_heads") if _gains(search, found, rival) else found
 
@@ -146,8 +146,8 @@ def _as_good_with_fewer(search: Search, found: Found) -> Found | None:
     if search.error_bars(found).worst <= SURELY_NEEDED:
         return None
     for attn, _ in smaller_heads(found.projection):
-        rest = polish(search.training, attn, on_step=search.watch).projection
-        fewer = search.judged(rest, found.road)
+        rest = polish(search.training, attn, on_step=search.recorder).projection
+        fewer = search.judged(rest, found.method)
         if not _gains(search, fewer, found):
             return fewer
     return None
@@ -180,8 +180,9 @@ def _gains(search: Search, before: Found, after: Found) -> bool:
 
 def _fall(judge: Judge, before: Found, after: Found) -> float:
     """The F statistic of the fall in training residuals."""
-    unknowns = judge.n_unknowns(after.n_heads)
-    freedom = max(judge.training.n_rows * judge.training.n_outputs - unknowns, 1)
-    more = max(unknowns - judge.n_unknowns(before.n_heads), 1)
+    training = judge.training
+    unknowns = training.n_unknowns(after.n_heads)
+    freedom = max(training.n_rows * training.n_outputs - unknowns, 1)
+    more = max(unknowns - training.n_unknowns(before.n_heads), 1)
     left = max(after.projection.error**2, np.finfo(np.float64).tiny)
     return (before.projection.error**2 - left) / more / (left / freedom)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.growth.growing import candidates
-from polyattn.softmax.growth.racing import HEATS, different, race
+from polyattn.softmax.growth.grow import grown_starts
+from polyattn.softmax.growth.halving import ROUNDS, best_descents, different
 from polyattn.softmax.growth.starts import (
     GENTLE_SCALES,
     MINOR_SHARES,
@@ -20,11 +21,11 @@ from polyattn.softmax.growth.starts import (
     random_mixtures,
     random_products,
 )
-from polyattn.softmax.polish import Polished, Projection, enough, polish, project
-from polyattn.softmax.polish.stages import FEWEST_EXAMPLES
+from polyattn.softmax.polish import OnStep, Polished, enough, polish, project
+from polyattn.softmax.polish.polish import FEWEST_EXAMPLES
 
-# Heats of a race between numbers of heads that are not the last.
-SHORT_HEATS = (10, 25, 40)
+# Steps in the rounds for numbers of heads that are not the last.
+SHORT_ROUNDS = (10, 25, 40)
 
 # Only what is better than the best by this factor is finished on all examples.
 BETTER = 0.98
@@ -33,14 +34,14 @@ BETTER = 0.98
 FINISHING_STEPS, FINISHING_GAIN = 200, 1e-4
 
 
-def search(
+def search_heads(
     training: Examples,
     n_heads: int,
     rng: np.random.Generator,
     accept: Callable[[Polished], bool],
     *,
     effort: int = 3,
-    on_step: Callable[[Projection], None] | None = None,
+    on_step: OnStep | None = None,
     keep_going: Callable[[], bool] = lambda: True,
 ) -> Polished:
     """The first ``n_heads`` heads that ``accept`` takes, or the best when effort is exhausted.
@@ -51,27 +52,31 @@ def search(
 
     Guarantee: the same generator gives the same heads as long as ``keep_going`` agrees.
     """
-    hunt = _Hunt(training, enough(training, n_heads), n_heads, rng, on_step)
+    moves = _Moves(training, enough(training, n_heads), n_heads, rng, on_step)
     for level in range(1, effort + 1):
-        for move in (hunt.random, hunt.grown, hunt.mixed, hunt.exchanged):
+        for move in (moves.random, moves.grown, moves.mixed, moves.exchanged):
             for found in move(level):
-                finished = hunt.finish(found)
+                finished = moves.finish(found)
                 if finished is not None and accept(finished):
                     return finished
                 if not keep_going():
-                    return hunt.best
-    return hunt.best
+                    return moves.best
+    return moves.best
 
 
 @dataclass
-class _Hunt:
-    """The state of a search: the best heads on few examples, and those finished on all."""
+class _Moves:
+    """The moves of a search: each yields heads that were found on few examples.
+
+    on_few : the best heads there, best first
+    finished : the same brought to rest on all examples
+    """
 
     training: Examples
     few: Examples
     n_heads: int
     rng: np.random.Generator
-    on_step: Callable[[Projection], None] | None
+    on_step: OnStep | None
     on_few: list[Polished] = field(default_factory=list)
     finished: list[Polished] = field(default_factory=list)
 
@@ -93,24 +98,24 @@ class _Hunt:
         return found
 
     def random(self, level: int) -> Iterator[Polished]:
-        """Random starts of several scales, one by one at first, then in races."""
-        n_dims = self.few.n_dims
+        """Random starts of several scales, by successive halving."""
+        width = self.few.width
         for _ in range(level):
-            dense = [random_heads(self.rng, self.n_heads, n_dims, scale) for scale in SCALES]
-            sharp = [random_heads(self.rng, self.n_heads, n_dims, s, 1) for s in SHARP_SCALES]
-            yield from race(self.few, dense + sharp, on_step=self.on_step)
+            dense = [random_heads(self.rng, self.n_heads, width, scale) for scale in SCALES]
+            sharp = [random_heads(self.rng, self.n_heads, width, s, 1) for s in SHARP_SCALES]
+            yield from self._best(dense + sharp)
 
     def grown(self, level: int) -> Iterator[Polished]:
         """One head more at a time, following the best ``level`` branches."""
-        beam = [np.zeros((0, self.few.n_dims, self.few.n_dims))]
+        beam = [np.zeros((0, self.few.width, self.few.width))]
         for n_heads in range(1, self.n_heads + 1):
             last = n_heads == self.n_heads
             branches: list[Polished] = []
             for heads in beam:
-                starts = [c.attn for c in candidates(self.few, heads, self.rng, level)]
-                heats = HEATS if last else SHORT_HEATS
-                branches += race(
-                    self.few, starts, heats=heats, n_winners=level, on_step=self.on_step
+                starts = grown_starts(self.few, heads, self.rng, level)
+                rounds = ROUNDS if last else SHORT_ROUNDS
+                branches += best_descents(
+                    self.few, starts, rounds=rounds, count=level, on_step=self.on_step
                 )
             if last:
                 yield from different(branches)[:1]
@@ -124,32 +129,31 @@ class _Hunt:
             if self.n_heads > 1:
                 remaining.sort(key=lambda heads: project(self.few, heads).error)
             for heads in remaining[: level + 1]:
-                starts = [c.attn for c in candidates(self.few, heads, self.rng, level)]
-                yield from race(self.few, starts, on_step=self.on_step)
+                yield from self._best(grown_starts(self.few, heads, self.rng, level))
 
     def mixed(self, level: int) -> Iterator[Polished]:
         """Random heads in the span of the best, and in what those ask for and look at.
 
-        The second kind has few unknowns: many starts on few examples, and the winners go free.
+        The second kind has few unknowns: many starts on few examples, and the best go free.
         """
         scales = SCALES + SHARP_SCALES
         heads = self.on_few[0].attn
-        mixtures = [random_mixtures(self.rng, heads, s) for s in scales[: 3 * level]]
-        yield from race(self.few, mixtures, on_step=self.on_step)
+        yield from self._best([random_mixtures(self.rng, heads, s) for s in scales[: 3 * level]])
         for minor in MINOR_SHARES * level:
             products = common_products(self.on_few[0].attn, minor)
             if 2 * len(products) > heads[0].size:
                 continue
-            share = (len(products) + self.n_values) / (heads[0].size + self.n_values)
+            n_values = self.few.width * self.few.n_outputs
+            share = (len(products) + n_values) / (heads[0].size + n_values)
             fewer = self.few.first(max(FEWEST_EXAMPLES, round(share * len(self.few))))
             starts = [
                 random_products(self.rng, self.n_heads, products, scale)
                 for scale in GENTLE_SCALES * (2 + level)
             ]
-            inside = race(fewer, starts, within=products, n_winners=1 + level, on_step=self.on_step)
-            yield from race(self.few, [winner.attn for winner in inside], on_step=self.on_step)
+            inside = best_descents(
+                fewer, starts, within=products, count=1 + level, on_step=self.on_step
+            )
+            yield from self._best([descent.attn for descent in inside])
 
-    @property
-    def n_values(self) -> int:
-        """d e, the unknowns in the values of a head."""
-        return self.few.n_dims * self.few.n_outputs
+    def _best(self, starts: list[NDArray[np.float64]]) -> list[Polished]:
+        return best_descents(self.few, starts, on_step=self.on_step)

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from polyattn.softmax.deadline import require_time
+from polyattn.numerics.damping import Damping, Rest, damped_step
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish.normal import normal_equations
+from polyattn.softmax.polish.normal_equations import normal_equations
 from polyattn.softmax.polish.projection import Projection, project
+from polyattn.softmax.recorder import require_time
 
 Matrix = NDArray[np.float64]
+OnStep = Callable[[Projection], None]
 
 # Relative residuals below this are rounding, and below the second one probably so.
 ROUNDING, NEARLY_ROUNDING = 1e-15, 1e-11
 
-# Damping: where it starts, how it moves, and how often a step is tried again.
-FIRST_DAMPING, DAMPING_FACTOR, MOST_TRIALS = 1e-3, 8.0, 10
+# How often a step is tried with more damping.
+DAMPING, MOST_TRIALS = Damping(), 10
 
 # Descent has come to rest when this many steps together gain less than this.
 PATIENCE, GAIN = 4, 1e-5
@@ -30,6 +31,15 @@ LONGEST_STEP = 2.0
 
 # A step that promises to lower the squared error by less than this, relatively, is not made.
 LEAST_PROMISE = 1e-13
+
+# Equations for each unknown while far from a solution: with fewer there are more local minima.
+FAR_EQUATIONS = 16.0
+
+# Descent in two stages ends when steps gain less than this: on few examples, and on all.
+FAR_GAIN, NEAR_GAIN = 1e-3, 1e-4
+
+# So many examples cost next to nothing, however few the unknowns.
+FEWEST_EXAMPLES = 100
 
 
 @dataclass(frozen=True)
@@ -53,17 +63,12 @@ class Polished:
         """(m, d, d)."""
         return self.projection.attn
 
-    @property
-    def value(self) -> Matrix:
-        """(m, d, e)."""
-        return self.projection.value
-
 
 def polish(
     examples: Examples,
     attn: Matrix,
     n_steps: int = 60,
-    on_step: Callable[[Projection], None] | None = None,
+    on_step: OnStep | None = None,
     *,
     within: Matrix | None = None,
     gain: float = GAIN,
@@ -71,16 +76,16 @@ def polish(
     """Descend from ``attn`` (m, d, d) until four steps gain less than ``gain``, relatively.
 
     ``within`` (r, d, d), orthonormal, restricts every step to combinations of these matrices.
-    ``on_step`` hears of every better projection; what it raises ends the descent.
+    ``on_step`` is called with every better projection; what it raises ends the descent.
 
     Guarantee: the error never rises.  Near an exact, identifiable solution convergence is
     quadratic: five or six steps to rounding.
     """
     here = project(examples, np.array(attn, dtype=np.float64))
     errors = [here.error]
-    damping = FIRST_DAMPING
+    damping, rest = DAMPING.first, Rest(PATIENCE, gain)
     for _ in range(n_steps):
-        if here.error <= ROUNDING or _at_rest(errors, gain):
+        if here.error <= ROUNDING or rest.reached(errors):
             break
         require_time()
         found, damping = _step(examples, here, damping, within)
@@ -91,6 +96,32 @@ def polish(
         if on_step is not None:
             on_step(here)
     return Polished(here, tuple(errors))
+
+
+def descend(
+    examples: Examples,
+    attn: Matrix,
+    n_steps: int = 60,
+    on_step: OnStep | None = None,
+    *,
+    equations: float = FAR_EQUATIONS,
+) -> Polished:
+    """``polish`` on enough examples to see the way, then on all.
+
+    Guarantee: the result is at rest on all examples, or ``n_steps`` were made there.
+    """
+    few = enough(examples, len(attn), equations)
+    if 2 * len(few) > len(examples):
+        return polish(examples, attn, n_steps, on_step, gain=NEAR_GAIN)
+    near = polish(few, attn, n_steps, on_step, gain=FAR_GAIN)
+    return polish(examples, near.attn, n_steps, on_step, gain=NEAR_GAIN)
+
+
+def enough(examples: Examples, n_heads: int, equations: float = FAR_EQUATIONS) -> Examples:
+    """The first examples, with about ``equations`` scalar targets for each unknown."""
+    targets = examples.n_outputs * examples.n_rows / len(examples)
+    needed = round(equations * examples.n_unknowns(n_heads) / targets)
+    return examples.first(max(FEWEST_EXAMPLES, needed))
 
 
 def _step(
@@ -109,21 +140,21 @@ def _step(
     left = examples.power * here.error**2
     n_trials = 2 if here.error < NEARLY_ROUNDING else MOST_TRIALS
     while n_trials:
-        step = _solve(hessian, damping * sizes, gradient)
+        step = damped_step(hessian, damping * sizes, gradient)
+        too_long = False
         if step is not None:
             if step @ gradient < LEAST_PROMISE * left:
                 return None, damping
             moved = step.reshape(len(here.attn), -1)
             if within is not None:
                 moved = moved @ within.reshape(len(within), -1)
-            if np.max(np.sum(moved * moved, axis=1)) > LONGEST_STEP**2:
-                damping = max(DAMPING_FACTOR * damping, 1e-10)
-                continue
-            trial = project(examples, here.attn + moved.reshape(here.attn.shape))
-            if trial.error < here.error:
-                return trial, max(damping / DAMPING_FACTOR, 1e-15)
-        damping = max(DAMPING_FACTOR * damping, 1e-10)
-        n_trials -= 1
+            too_long = bool(np.max(np.sum(moved * moved, axis=1)) > LONGEST_STEP**2)
+            if not too_long:
+                trial = project(examples, here.attn + moved.reshape(here.attn.shape))
+                if trial.error < here.error:
+                    return trial, DAMPING.lowered(damping)
+        damping = DAMPING.raised(damping)
+        n_trials -= not too_long
     return None, damping
 
 
@@ -136,20 +167,3 @@ def _restricted(hessian: Matrix, gradient: Matrix, within: Matrix) -> tuple[Matr
     half = half.reshape(n_heads, size, n_heads * n_free)
     narrow = np.matmul(frame, half).reshape(n_heads * n_free, n_heads * n_free)
     return narrow, (gradient.reshape(n_heads, size) @ frame.T).reshape(-1)
-
-
-def _solve(hessian: Matrix, damping: Matrix, gradient: Matrix) -> Matrix | None:
-    """(hessian + diag(damping))^-1 gradient; None where rounding made it indefinite."""
-    damped = hessian.copy()
-    damped[np.diag_indices_from(damped)] += damping
-    try:
-        factor = cho_factor(damped, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        return None
-    return cho_solve(factor, gradient, check_finite=False)
-
-
-def _at_rest(errors: list[float], gain: float) -> bool:
-    if len(errors) <= PATIENCE:
-        return False
-    return errors[-1 - PATIENCE] - errors[-1] < gain * errors[-1]

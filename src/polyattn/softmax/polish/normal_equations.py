@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.polish.patterns import patterns, responses
-from polyattn.softmax.polish.projection import Projection
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.polish.projection import Projection, patterns, responses
 
 Matrix = NDArray[np.float64]
 
@@ -45,16 +44,16 @@ def normal_equations(examples: Examples, projection: Projection) -> NormalEquati
 
     Cost: rows m^2 d^4 + 2 rows m d^2 (rank e) + m^2 d^4 rank e flops.
     """
-    n_heads, n_dims, n_outputs = projection.value.shape
-    size, rank = n_heads * n_dims, projection.whitening.shape[1]
-    upper = np.triu_indices(n_dims)
+    n_heads, width, n_outputs = projection.value.shape
+    size, rank = n_heads * width, projection.whitening.shape[1]
+    upper = np.triu_indices(width)
     squares: Matrix = np.zeros((len(upper[0]), size * size))
-    gradient: Matrix = np.zeros((n_dims, size))
-    followed: Matrix = np.zeros((rank * n_dims, size * n_outputs))
+    gradient: Matrix = np.zeros((width, size))
+    followed: Matrix = np.zeros((rank * width, size * n_outputs))
     seen_left: Matrix = np.zeros((rank, n_outputs))
-    widest = max(size * size, size * n_outputs, rank * n_dims)
+    widest = max(size * size, size * n_outputs, rank * width)
     for block in examples.blocks(max(16, BLOCK_NUMBERS // widest)):
-        queries = block.queries.reshape(block.n_rows, n_dims)
+        queries = block.queries.reshape(block.n_rows, width)
         basis, residual, slopes = _rows(block, projection)
         inner = np.matmul(slopes, slopes.transpose(0, 2, 1)).reshape(block.n_rows, -1)
         squares += (queries[:, upper[0]] * queries[:, upper[1]]).T @ inner
@@ -63,26 +62,26 @@ def normal_equations(examples: Examples, projection: Projection) -> NormalEquati
         followed += based.T @ slopes.reshape(block.n_rows, -1)
         seen_left += basis.T @ residual
     followed = (
-        followed.reshape(rank, n_dims, n_heads, n_dims, n_outputs)
+        followed.reshape(rank, width, n_heads, width, n_outputs)
         .transpose(2, 1, 3, 0, 4)
-        .reshape(n_heads, n_dims * n_dims, rank * n_outputs)
+        .reshape(n_heads, width * width, rank * n_outputs)
     )
-    gradient = gradient.reshape(n_dims, n_heads, n_dims).transpose(1, 0, 2).reshape(-1)
+    gradient = gradient.reshape(width, n_heads, width).transpose(1, 0, 2).reshape(-1)
     # The part of the residual that values could follow is rounding, but it is divided by the
     # squares of small singular values of J: without it, only by these.
     gradient -= followed.reshape(len(gradient), -1) @ seen_left.reshape(-1)
     return NormalEquations(_assembled(squares, followed), gradient, followed)
 
 
-def _rows(block: Block, projection: Projection) -> tuple[Matrix, Matrix, Matrix]:
+def _rows(block: ExampleBlock, projection: Projection) -> tuple[Matrix, Matrix, Matrix]:
     """Orthonormal features (rows, rank), residuals (rows, e), slopes M (rows, m d, e)."""
-    n_heads, n_dims, n_outputs = projection.value.shape
+    n_heads, width, n_outputs = projection.value.shape
     weights = [patterns(block, A) for A in projection.attn]
     features = np.concatenate([p @ block.keys for p in weights], axis=2)
     features = features.reshape(block.n_rows, -1)
     residual = block.targets.reshape(block.n_rows, -1) - features @ projection.stacked_value
     slopes = responses(block, weights, projection.value)
-    slopes = slopes.reshape(block.n_rows, n_heads * n_dims, n_outputs)
+    slopes = slopes.reshape(block.n_rows, n_heads * width, n_outputs)
     return features @ projection.whitening, residual, slopes
 
 
@@ -92,10 +91,10 @@ def _assembled(squares: Matrix, followed: Matrix) -> Matrix:
     squares holds a <= a' only, as rows; its columns are (i, b, j, b').
     """
     n_heads, size, _ = followed.shape
-    n_dims = round(size**0.5)
-    upper = np.triu_indices(n_dims)
-    pieces = squares.reshape(-1, n_heads, n_dims, n_heads, n_dims)
-    hessian = np.empty((n_heads, n_dims, n_dims, n_heads, n_dims, n_dims))
+    width = round(size**0.5)
+    upper = np.triu_indices(width)
+    pieces = squares.reshape(-1, n_heads, width, n_heads, width)
+    hessian = np.empty((n_heads, width, width, n_heads, width, width))
     hessian[:, upper[0], :, :, upper[1]] = pieces
     hessian[:, upper[1], :, :, upper[0]] = pieces
     flat = hessian.reshape(n_heads * size, n_heads * size)
