@@ -26,7 +26,7 @@ from polyattn.certify.check import objections
 from polyattn.certify.document import to_document
 from polyattn.cli.console import emit
 from polyattn.cli.io import read_data
-from polyattn.cli.learn_softmax import learned_json, learned_text
+from polyattn.cli.learn_softmax import learned_text
 from polyattn.cli.show import (
     certificate_facts,
     layer_json,
@@ -111,6 +111,7 @@ def use_saved(path):
     kinds = {
         pa.FitResult: _use_fit, pa.LearnedSoftmax: _use_learned, pa.Moments: _use_sums,
         pa.TriangularFactor: _use_sums, pa.programs.Compiled: _use_program,
+        pa.QueryResult: _use_queried,
         pa.LinearAttention: _use_layer, pa.SoftmaxAttention: _use_layer,
         pa.Certificate: _use_certificate,
     }  # fmt: skip
@@ -146,8 +147,16 @@ def _use_sums(sums):
 def _use_learned(learned):
     _use_layer(learned.layer)
     learned.to_record()
-    shown(learned_json(learned), learned_text(learned))
+    shown(learned.to_full_dict(), learned_text(learned))
     repr(learned.recovered)
+
+
+def _use_queried(queried):
+    if queried.layer is not None:
+        _use_layer(queried.layer)
+    queried.to_record()
+    shown(queried.to_dict(), [str(queried)])
+    repr((queried.recovered, queried.error_text))
 
 
 def _use_program(program):
@@ -233,6 +242,8 @@ def _things():
         pa.fit(X, Y, ridge="loo"),
         pa.fit(X, Y, n_heads=1, solver="dual"),
         pa.learn_softmax(task.X, task.Y),
+        pa.learn_from_queries(task.layer, 2),
+        pa.learn_from_queries(task.layer, 2, max_queries=1),
         P.compile(P.universal_dfa(2, 3, 4)),
         P.compile(P.universal_turing_machine(2, 2, 4)),
         P.compile(P.fixed_dfa(P.machines.parity(), 3)),

@@ -11,7 +11,7 @@ import planted
 import polyattn as pa
 from polyattn.errors import OutOfRange, PolyattnError
 from polyattn.features import summaries
-from polyattn.model import blocks
+from polyattn.model import forward
 from polyattn.reference import layer as law
 from polyattn.sequences import MODES
 
@@ -386,7 +386,7 @@ def test_a_very_long_sequence(mode):
 @pytest.mark.parametrize("length", [31, 32, 33, 63, 64, 65, 127, 128, 129])
 def test_lengths_around_every_block(monkeypatch, mode, length):
     """Chunks of 32, and token blocks shrunk to 64 and 128."""
-    monkeypatch.setattr(blocks, "BLOCK_TOKENS", 128)
+    monkeypatch.setattr(forward, "BLOCK_TOKENS", 128)
     monkeypatch.setattr(summaries, "TOKEN_BLOCK", 64)
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 64)

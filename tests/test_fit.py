@@ -598,3 +598,14 @@ def test_the_minimum_norm_never_costs_residual():
     Y = Y + 0.1 * np.std(Y) * rng.standard_normal(Y.shape)
     audit = pa.audit(pa.fit(X, Y, "causal"), X, Y)
     assert audit.gap <= 1e-3 * audit.optimal_risk
+
+
+def test_heads_that_are_not_needed_are_zero_and_the_outcome_says_so():
+    task = pa.data.planted(256, 10, 3, random_state=0)
+    found = pa.fit(task.X, task.Y, mode="causal", n_heads=12)
+    assert found.layer.n_heads == 12
+    assert np.count_nonzero(found.layer.value.any(axis=(1, 2))) == 9
+    assert "12 heads" in found.outcome.sentence
+    assert "It needs 9 of them; the others are zero." in found.outcome.sentence
+    fewer = pa.fit(task.X, task.Y, mode="causal", n_heads=9)
+    assert "zero" not in fewer.outcome.sentence

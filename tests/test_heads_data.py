@@ -252,9 +252,9 @@ def test_the_rank_of_moments(n_rows):
 # ---------------------------------------------------------------- arguments
 
 
-@pytest.mark.parametrize("wrong", [0, None, "auto", True, 1.5])
+@pytest.mark.parametrize("wrong", [0, "auto", True, 1.5])
 def test_best_heads_wants_a_number(wrong):
-    with pytest.raises(InvalidInput, match="n_heads must be"):
+    with pytest.raises(InvalidInput, match="n_heads"):
         best_heads(random_coef(3, 2), wrong)
 
 

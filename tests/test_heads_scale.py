@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.heads import GramScale, SampleScale, best_heads, compress, factor
-from polyattn.heads.data_scale import SAMPLE_NUMBERS, Units, _exponents
+from polyattn.heads import GramScale, best_heads, compress, factor
+from polyattn.heads.data_scale import SAMPLE_NUMBERS, SampleScale, Units, _exponents
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows

@@ -40,6 +40,7 @@ def records():
         "factor": pa.TriangularFactor(2, 2).update(X, Y),
         "fit": pa.fit(X, Y, ridge="gcv"),
         "learned": learned(),
+        "queried": pa.learn_from_queries(pa.data.random_softmax_layer(3, n_heads=2), 3),
         "program": P.compile(P.universal_dfa(2, 3, 4)),
     }
     return {name: each.to_record() for name, each in things.items()}
@@ -71,6 +72,11 @@ WRONG_FIELDS = [
     ("learned", ["outcome", "name"], "proved"), ("learned", ["validation_error"], "0.0"),
     ("learned", ["noise"], -1), ("learned", ["phases", 0, "seconds"], "soon"),
     ("learned", ["phases"], {}), ("learned", ["n_training"], True),
+    ("queried", ["outcome", "name"], "proved"), ("queried", ["validation_error"], "0.0"),
+    ("queried", ["noise"], -1), ("queried", ["doubt"], "large"), ("queried", ["doubt"], [3]),
+    ("queried", ["phases", 0, "seconds"], "soon"), ("queried", ["phases", 0, "figures"], 3),
+    ("queried", ["n_queries"], True), ("queried", ["error"], {"type": "RuntimeError"}),
+    ("queried", ["layer"], 3), ("queried", ["layer", "mode"], "up"), ("queried", ["layer"], None),
     ("program", ["terms"], {}), ("program", ["schema", "sizes", "max_length"], 1_000_000),
     ("program", ["schema", "sizes", "n_states"], 2.0), ("program", ["schema", "encoding"], []),
     ("program", ["terms", 0, "weight"], "1"), ("program", ["terms", 0, "patterns"], []),
@@ -93,14 +99,21 @@ def test_a_wrong_field_is_named_with_its_file(name, place, value, records, tmp_p
     with pytest.raises(FileFormatError, match=r"forged\.safetensors") as refusal:
         pa.load(path)
     assert time.perf_counter() - start < 5
-    words = {"n_rows": "n_positive|n_rows", "n_dims": "n_features|arrays", "n_outputs": "factor"}
+    words = {
+        "n_rows": "n_positive|n_rows",
+        "n_dims": "n_features|arrays",
+        "n_outputs": "factor",
+        "layer": "layer|arrays",
+    }
     named = [words.get(str(each), str(each)) for each in place if isinstance(each, str)]
     message = str(refusal.value)
     assert any(word in message for each in named for word in each.split("|")), message
     assert len(message) < 600
 
 
-@pytest.mark.parametrize("name", ["layer", "moments", "factor", "fit", "learned", "program"])
+@pytest.mark.parametrize(
+    "name", ["layer", "moments", "factor", "fit", "learned", "queried", "program"]
+)
 def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
     record = records[name]
     path = tmp_path / "forged"
@@ -119,7 +132,9 @@ def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
         pa.load(path)
 
 
-@pytest.mark.parametrize("name", ["layer", "softmax", "moments", "factor", "fit", "learned"])
+@pytest.mark.parametrize(
+    "name", ["layer", "softmax", "moments", "factor", "fit", "learned", "queried"]
+)
 def test_wrong_arrays_are_named(name, records, tmp_path):
     record = records[name]
     path = tmp_path / "forged"

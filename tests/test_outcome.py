@@ -5,9 +5,9 @@ from typing import get_args
 import pytest
 
 from polyattn.errors import InvalidInput
+from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.outcome import Meaning, OutcomeSet
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
-from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
 
 SETS = {"fit": (FIT_OUTCOMES, FitName), "softmax": (SOFTMAX_OUTCOMES, SoftmaxName)}
 

@@ -18,9 +18,9 @@ from polyattn.features.pairs import distance_position, n_features, pair_index
 from polyattn.numerics.arrays import aligned_empty
 from polyattn.reference import erm, layer
 from polyattn.sequences import MODES
-from polyattn.stats import explicit, moments, paired, triangular
-from polyattn.stats.explicit import ExplicitSums
+from polyattn.stats import moments, paired, sums, triangular
 from polyattn.stats.paired import PairedSums
+from polyattn.stats.sums import ExplicitSums
 
 KINDS = (pa.Moments, pa.TriangularFactor)
 ENGINES = {
@@ -256,7 +256,7 @@ def test_tile_boundaries(monkeypatch, engine, tile_rows, width):
     expected = pa.Moments(3, 1).update(X, Y).gram
     monkeypatch.setattr(paired, "TILE_HEIGHT", tile_rows)
     monkeypatch.setattr(paired, "TILE_WIDTH", width)
-    monkeypatch.setattr(explicit, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
+    monkeypatch.setattr(sums, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
     monkeypatch.setattr(moments, "make_sums", ENGINES[engine])
     assert_close(pa.Moments(3, 1).update(X, Y).gram, expected)
 

@@ -16,8 +16,14 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import polyattn as pa
-from polyattn.numerics.computed_once import computed_once
-from polyattn.numerics.parallel import HANDS, deal, map_pieces, n_workers, single_threaded_blas
+from polyattn.numerics.parallel import (
+    HANDS,
+    computed_once,
+    deal,
+    map_pieces,
+    n_workers,
+    single_threaded_blas,
+)
 from polyattn.stats.rows import Rows
 
 SECONDS = 60.0

@@ -9,12 +9,12 @@ from typing import Any
 from polyattn.certify import Certificate
 from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
-from polyattn.files.paths import file_to_read, file_to_write
+from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 
 KINDS: dict[str, Any] = {
@@ -25,13 +25,14 @@ KINDS: dict[str, Any] = {
     "fit_result": FitResult,
     "program": Compiled,
     "learned_softmax": LearnedSoftmax,
+    "query_result": QueryResult,
 }
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """Write a layer, a result, statistics, a program or a certificate to one file, atomically.
 
-    Results are those of ``fit`` and ``learn_softmax``; of others save the layer.  A certificate is
+    Results are those of ``fit``, ``learn_softmax`` and ``learn_from_queries``.  A certificate is
     a JSON document, everything else safetensors.  A fit takes its statistics along, so it can be
     continued after loading.
     """

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polyattn.certify import Certificate
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.display import Reported
 from polyattn.sequences import Sequences
 

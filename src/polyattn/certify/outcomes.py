@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate

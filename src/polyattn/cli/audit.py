@@ -12,7 +12,7 @@ from polyattn.auditing import Audit
 from polyattn.auditing import audit as audit_layer
 from polyattn.certify import domains
 from polyattn.certify.document import to_document
-from polyattn.certify.finding import IDENTIFIABLE, UNDECIDED
+from polyattn.certify.verdict import IDENTIFIABLE, UNDECIDED
 from polyattn.cli.certify import EXIT_CODES
 from polyattn.cli.console import emit, facts, json_option, passes, working
 from polyattn.cli.io import read_data

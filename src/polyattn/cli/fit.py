@@ -10,13 +10,13 @@ import click
 
 from polyattn.cli.console import emit, facts, json_option, passes, working
 from polyattn.cli.io import read_data, require_output
-from polyattn.cli.options import FILE, NumberOr
+from polyattn.cli.options import FILE, NumberOr, Numbers
 from polyattn.cli.show import result_facts, result_json
 from polyattn.errors import InvalidInput
 from polyattn.fitting.fit import fit as fit_layer
 from polyattn.sequences import MODES
-from polyattn.solve.auto import SOLVERS, plan
-from polyattn.solve.penalty import RULES
+from polyattn.solve.ridge import RULES
+from polyattn.solve.solvers import SOLVERS, plan
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.storage import load, save
@@ -30,6 +30,7 @@ from polyattn.storage import load, save
     "--ridge", type=NumberOr(float, RULES), default=0.0, show_default=True,
     help="The penalty, or the rule that chooses it.",
 )  # fmt: skip
+@click.option("--ridge-grid", type=Numbers(), help="The ridges that a rule chooses from.")
 @click.option("--heads", type=NumberOr(int, ("auto",)), help="Limit the number of heads.")
 @click.option("--solver", type=click.Choice(("auto", *SOLVERS)), default="auto", show_default=True)
 @click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
@@ -42,6 +43,7 @@ def fit(
     targets: Path | None,
     mode: str | None,
     ridge: float | str,
+    ridge_grid: list[float] | None,
     heads: int | str | None,
     solver: str,
     bias: bool,
@@ -68,7 +70,10 @@ def fit(
         return
     start = time.perf_counter()
     with passes("solving for the optimum"):
-        result = fit_layer(**source, ridge=ridge, n_heads=heads, solver=solver, random_state=seed)
+        result = fit_layer(
+            **source, ridge=ridge, ridge_grid=ridge_grid, n_heads=heads, solver=solver,
+            random_state=seed,
+        )  # fmt: skip
     seconds = time.perf_counter() - start
     with working("looking for as few heads as compute it"):
         content = result_json(result) | {"seconds": seconds}
@@ -116,7 +121,7 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         emit({"solver": own, "reason": reason}, [f"{own}: {reason}"], as_json)
         return
     rows = Rows.build(**source)
-    made = plan(rows.n_rows, rows.width, rows.n_outputs, solver)
+    made = plan(rows.n_rows, rows.n_dims, rows.n_outputs, solver, rows.bias)
     content = {
         "solver": made.solver, "reason": made.reason, "bytes": made.bytes,
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,

@@ -29,3 +29,18 @@ class NumberOr(click.ParamType):
         except ValueError:
             words = ", ".join(self.words)
             self.fail(f"{value!r} is neither a number nor one of {words}.", param, ctx)
+
+
+class Numbers(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "float,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        """The list."""
+        try:
+            return [float(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 0.1,1,10.", param, ctx)

@@ -13,7 +13,7 @@ from rich.table import Table
 from polyattn.certify import Certificate
 from polyattn.certify.document import to_document
 from polyattn.cli.console import emit, facts, json_option, working
-from polyattn.cli.learn_softmax import learned_json, learned_text
+from polyattn.cli.learn_softmax import learned_text
 from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
 from polyattn.fitting.result import FitResult
@@ -43,7 +43,7 @@ def show(model: Path, as_json: bool) -> None:
         table = facts("certificate", certificate_facts(loaded))
         emit(to_document(loaded), [loaded.sentence, table], as_json)
     elif isinstance(loaded, LearnedSoftmax):
-        emit(learned_json(loaded), learned_text(loaded), as_json)
+        emit(loaded.to_full_dict(), learned_text(loaded), as_json)
     elif isinstance(loaded, Moments | TriangularFactor):
         content = statistics_json(loaded)
         emit(content, [facts("statistics", content)], as_json)

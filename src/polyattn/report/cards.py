@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate
-from polyattn.certify.finding import UNDECIDED
+from polyattn.certify.verdict import UNDECIDED
 from polyattn.fitting.result import FitResult
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned, Program

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from polyattn.certify import Certificate, Witness, certify
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains.custom import CustomDomain
-from polyattn.certify.finding import NOT_IDENTIFIABLE
+from polyattn.certify.verdict import NOT_IDENTIFIABLE
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.report.bounds import bounds_section
 from polyattn.report.page import Section, fill

@@ -12,7 +12,7 @@ from polyattn.report.page_data import GivenData
 from polyattn.report.predictions import predictions_section
 from polyattn.report.statement import count, statement
 from polyattn.softmax import LearnedSoftmax, QueryResult
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 
 
 def learned_page(found: LearnedSoftmax, data: GivenData | None) -> list[Section]:
@@ -41,12 +41,13 @@ def queries_page(found: QueryResult, data: GivenData | None) -> list[Section]:
     facts: dict[str, Any] = {
         "heads": found.n_heads,
         "sequences asked for": found.n_queries,
-        "largest deviation on held-out sequences, relative": found.validation_error,
+        "error on held-out sequences, relative": found.validation_error,
+        "largest deviation there, beside the effect of attention": found.deviation,
         "error of the heads that residuals suggest, relative": found.doubt,
-        "noise of the outputs, relative": found.noise,
+        "noise of the outputs": found.noise,
     }
     if found.error is not None:
-        facts["the oracle ended the run with"] = f"{type(found.error).__name__}: {found.error}"
+        facts["the oracle ended the run with"] = found.error_text
     sections = [
         statement("What was found", str(found.outcome), doubt=not found.recovered, facts=facts)
     ]

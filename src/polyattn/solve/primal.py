@@ -1,4 +1,4 @@
-"""The primal road: normal equations of the moments, refined with one more pass over the data.
+"""The primal solver: normal equations of the moments, refined with one more pass over the data.
 
 Accepts any number of rows; memory and time are those of a p x p matrix.
 Equals ``sklearn.linear_model.Ridge(solver="cholesky", fit_intercept=False)`` on features whose
@@ -22,8 +22,8 @@ from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.numerics.cholesky import factor_lower
 from polyattn.numerics.parallel import deal, map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_factor
-from polyattn.solve.outcomes import Solution
-from polyattn.solve.spectral import column_scale, solve_gram
+from polyattn.solve.minimum_norm import column_scale, solve_gram
+from polyattn.solve.solution import Solution
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import RowBlock, Rows
 

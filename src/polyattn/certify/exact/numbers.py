@@ -48,20 +48,9 @@ class Extents:
         return cls(lowest, np.frexp(largest)[1].astype(np.int64), largest)
 
 
-def integer_bits(batch: SequenceBatch, bias: bool = False) -> tuple[int, int]:
-    """The least K >= 0 and B such that all x 2^K are integers of size below 2^B.
-
-    Cost: one pass over the tokens.
-    """
-    extents = Extents.of(batch, bias)
-    exponent = max(0, -int(extents.lowest.min()))
-    bits = extents.highest[extents.largest > 0].max(initial=-exponent) + exponent
-    return exponent, int(bits)
-
-
 def is_integer_data(batch: SequenceBatch) -> bool:
     """Whether every coordinate holds a power of two times integers up to LARGEST_INTEGER."""
-    # Other data give themselves away at once.
+    # Data of another kind are usually recognised by the first few sequences.
     for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
         extents = Extents.of(part)
         with np.errstate(over="ignore"):

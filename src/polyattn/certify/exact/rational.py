@@ -2,8 +2,8 @@
 
 One modular inverse gives the solution of A Z = B modulo p, p^2, p^3, ... by p-adic lifting
 (Dixon 1982), a digit for the price of two products: far cheaper than one elimination per prime.
-A vector of fractions is then read off its residues.  What comes out is a candidate: whoever
-uses it checks it (``exact.annihilates``).
+A vector of fractions is then read off its residues.  What comes out is a candidate, to be checked
+by the caller (``integers.annihilated``).
 """
 
 from __future__ import annotations

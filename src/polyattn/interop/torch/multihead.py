@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.errors import InvalidInput, InvalidType, require_head_count
 from polyattn.model import SoftmaxAttention
 
 Matrix = NDArray[np.float64]
@@ -45,7 +45,9 @@ def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention
     return SoftmaxAttention(attn, value, mode, bias)
 
 
-def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> nn.MultiheadAttention:
+def to_multihead(
+    layer: SoftmaxAttention, n_heads: int | str | None = None
+) -> nn.MultiheadAttention:
     """The layer as ``nn.MultiheadAttention`` in float64, with ``batch_first=True``.
 
     See ``polyattn.interop.to_multihead``.
@@ -58,15 +60,13 @@ def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> nn.Mu
             "nn.MultiheadAttention has as many outputs as inputs; the layer has "
             f"{layer.n_outputs} and {d}."
         )
-    n_heads = _number_of_heads(layer, num_heads)
-    width = d // n_heads
+    count = _number_of_heads(layer, n_heads)
+    width = d // count
     # What a constant coordinate adds to the keys has no effect, so keys need no bias.
     queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(width), width, "attn")
     values, outputs = _factors(layer.value[:, :d], width, "value")
-    module = nn.MultiheadAttention(
-        d, n_heads, bias=layer.bias, batch_first=True, dtype=torch.float64
-    )
-    stacked, projection = np.zeros((3, n_heads, width, d)), np.zeros((n_heads, width, d))
+    module = nn.MultiheadAttention(d, count, bias=layer.bias, batch_first=True, dtype=torch.float64)
+    stacked, projection = np.zeros((3, count, width, d)), np.zeros((count, width, d))
     for i, factor in enumerate((queries[:, :d], keys, values)):
         stacked[i, : layer.n_heads] = factor.transpose(0, 2, 1)
     projection[: layer.n_heads] = outputs.transpose(0, 2, 1)
@@ -75,7 +75,7 @@ def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> nn.Mu
         "out_proj.weight": projection.reshape(d, d).T,
     }
     if layer.bias:
-        rows = np.zeros((3, n_heads, width))
+        rows = np.zeros((3, count, width))
         rows[0, : layer.n_heads] = queries[:, d]
         parameters["in_proj_bias"] = rows.ravel()
         parameters["out_proj.bias"] = layer.value[:, d].sum(axis=0)
@@ -104,14 +104,14 @@ def _require_plain(module: nn.MultiheadAttention) -> None:
         )
 
 
-def _number_of_heads(layer: SoftmaxAttention, num_heads: int | None) -> int:
+def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
     """The number asked for, or the smallest divisor of d that leaves room for all heads."""
     d = layer.n_dims
-    if num_heads is not None:
-        asked = require_integer("num_heads", num_heads)
+    asked = require_head_count(n_heads)
+    if isinstance(asked, int):
         if d % asked or asked < layer.n_heads:
             raise InvalidInput(
-                f"num_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
+                f"n_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
                 f"number of heads; got {asked}."
             )
         return asked
