@@ -195,7 +195,7 @@ def test_choose_heads_over_shapes(n_dims, n_outputs, n_heads):
 
 
 def test_the_gap_of_the_true_number_is_chi_square():
-    """Mean f and variance 2 f over 12 data sets: the law behind the choice."""
+    """Mean f and variance 2 f over 12 data sets: the distribution behind the choice."""
     freedom = 4 * n_features(4) - layer_dimension(2, 4, 4, 4)
     scaled = []
     for seed in range(12):
@@ -203,7 +203,7 @@ def test_the_gap_of_the_true_number_is_chi_square():
         scaled.append(best_heads(coef, 2, gram).risk_gap / variance)
     mean, spread = np.mean(scaled), np.sqrt(2 * freedom)
     assert abs(mean - freedom) <= 4 * spread / np.sqrt(len(scaled))
-    # One head too few is far outside the law.
+    # One head too few is far outside that distribution.
     assert best_heads(coef, 1, gram).risk_gap / variance > freedom + 100 * spread
 
 

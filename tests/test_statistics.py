@@ -58,8 +58,8 @@ class Data:
         stats = make(self.d, self.e, self.mode, self.bias)
         return stats.update(self.X, self.targets, self.weights) if self.X else stats
 
-    def law(self):
-        """psi (rows, p), targets (rows, e) and weights (rows,) by the law."""
+    def reference(self):
+        """psi (rows, p), targets (rows, e) and weights (rows,) by the reference."""
         tokens = [layer.with_constant(x) if self.bias else x for x in self.X]
         weights = np.ones(len(self.X)) if self.weights is None else self.weights
         return (
@@ -97,7 +97,7 @@ def random_data(draw):
 
 @given(random_data())
 def test_moments_are_the_sums_of_the_law(data):
-    psi, targets, weights = data.law()
+    psi, targets, weights = data.reference()
     stats = data.into(pa.Moments)
     weighted = psi * weights[:, None]
     assert_close(stats.gram, psi.T @ weighted)
@@ -109,7 +109,7 @@ def test_moments_are_the_sums_of_the_law(data):
 
 @given(random_data())
 def test_the_triangular_factor_squared_is_the_gram(data):
-    psi, targets, weights = data.law()
+    psi, targets, weights = data.reference()
     stats = data.into(pa.TriangularFactor)
     R, projected = stats.scaled_factor(), stats.scaled_projection()
     assert R.shape == (min(len(psi), psi.shape[1]), psi.shape[1])
@@ -239,7 +239,7 @@ def test_moments_and_factors_do_not_merge():
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_both_gram_engines_agree(monkeypatch, d, bias, weighted, mode):
     data = make_data([1 + i % 4 for i in range(40)], d, 2, mode, d, weighted, bias)
-    psi, targets, weights = data.law()
+    psi, targets, weights = data.reference()
     for make in ENGINES.values():
         monkeypatch.setattr(moments, "make_sums", make)
         stats = data.into(pa.Moments)
@@ -355,7 +355,7 @@ def test_threads_do_not_change_the_sums(monkeypatch, engine, mode, d):
 
 def test_the_engine_is_chosen_by_width():
     assert isinstance(moments.make_sums(4, 1, "last"), ExplicitSums)
-    assert isinstance(moments.make_sums(moments.PAIRED_FROM_DIMS, 1, "last"), PairedSums)
+    assert isinstance(moments.make_sums(moments.PAIRED_FROM_WIDTH, 1, "last"), PairedSums)
     assert isinstance(moments.make_sums(2, 1, "full"), PairedSums)
 
 
@@ -413,10 +413,10 @@ def test_merging_across_scales_keeps_the_larger(make, first, second):
         expected.update((scale / largest if largest else 0.0) * x, (scale / (largest or 1.0)) * y)
     for merged in (a + b, b + a, make(2, 1).update(first * X[0], first * Y[0]) + b):
         ours = pa.fit(statistics=merged)
-        law = pa.fit(statistics=expected)
+        reference = pa.fit(statistics=expected)
         unit = largest**-2 if largest else 1.0
-        assert planted.relative_error(ours.coef / unit, law.coef) < 1e-9
-        assert ours.outcome.name == law.outcome.name
+        assert planted.relative_error(ours.coef / unit, reference.coef) < 1e-9
+        assert ours.outcome.name == reference.outcome.name
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -621,7 +621,7 @@ def assert_close(found, expected, least=0.0):
 
 def assert_counts(stats, data):
     """The counts beside the sums."""
-    _, targets, weights = data.law()
+    _, targets, weights = data.reference()
     assert (stats.n_rows, stats.n_sequences) == (len(targets), len(data.X))
     assert stats.max_length == max(map(len, data.X))
     assert stats.total_weight == pytest.approx(weights.sum())

@@ -12,7 +12,7 @@ from polyattn.errors import InvalidInput, require_head_count
 from polyattn.features.pairs import n_features
 from polyattn.heads.algebra import layer_tensor, reduce, split_heads
 from polyattn.heads.compress import compress
-from polyattn.heads.data_scale import DataScale, GramScale, Units
+from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
 from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
 from polyattn.heads.metric import excess, require_gram, whiten
 from polyattn.heads.search import MOST_WORK, descents, random_heads
@@ -94,7 +94,7 @@ def weighed(coef: ArrayLike, gram: ArrayLike) -> tuple[Target, NDArray[np.float6
     """Coefficients and moments, both in units in which the features are of size one."""
     array = require_coef(coef)
     moments = require_gram(gram, n_features(array.shape[2]))
-    units = Units.of_inputs(GramScale(moments, array.shape[2]), len(array))
+    units = CoordinateUnits.of_inputs(GramScale(moments, array.shape[2]), len(array))
     return Target.of(array, units), units.moments(moments)
 
 
@@ -127,8 +127,8 @@ def best_descent(
     tensor: NDArray, n_heads: int, metric: Metric, rng: np.random.Generator
 ) -> Descent:
     """The best of several descents, followed to the end."""
-    n_outputs, n_dims, _, n_queries = tensor.shape
-    most = n_dims * min(n_outputs, n_queries)
+    n_outputs, width, _, n_queries = tensor.shape
+    most = width * min(n_outputs, n_queries)
     if n_heads >= most:
         return Descent(*split_heads(tensor), 0.0, 0.0)
     best = Descent(*random_heads(tensor, n_heads, rng), np.inf, 0.0)

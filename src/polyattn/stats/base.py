@@ -24,13 +24,14 @@ from polyattn.files.fields import (
     require,
 )
 from polyattn.files.records import Record, read_record, rebuild, write_record
-from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.parallel import physical_memory, single_threaded_blas
 from polyattn.numerics.scaling import (
     exponent_for,
     require_comparable,
     require_weighable,
     token_exponent,
 )
+from polyattn.quoting import counted, readable_bytes
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
@@ -96,6 +97,7 @@ class Statistics(ABC):
         self.n_sequences = 0
         self.total_weight = 0.0
         self.max_length = 0
+        self._require_memory()
         # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
         self.token_exponent: int | None = None
         self.target_exponent: int | None = None
@@ -173,13 +175,31 @@ class Statistics(ABC):
         merged.max_length = max(merged.max_length, other.max_length)
         return merged
 
+    def __radd__(self, other: object) -> Self:
+        """What ``sum([...])`` begins with: zero adds nothing."""
+        return self.copy() if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        """Equal sums, bit for bit, over as many rows of as much weight."""
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, theirs = self.to_record(), other.to_record()
+        return mine.metadata == theirs.metadata and all(
+            np.array_equal(array, theirs.arrays[name]) for name, array in mine.arrays.items()
+        )
+
+    # They change, so they are no keys of dictionaries.
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         bias = ", bias" if self.bias else ""
-        return (
-            f"{type(self).__name__}({self.n_sequences} sequences, {self.n_rows} predicted "
-            f"positions, {self.n_features} features, {self.n_outputs} outputs, "
-            f"mode {self.mode!r}{bias})"
+        counts = (
+            counted(self.n_sequences, "sequence"),
+            counted(self.n_rows, "predicted position"),
+            counted(self.n_features, "feature"),
+            counted(self.n_outputs, "output"),
         )
+        return f"{type(self).__name__}({', '.join(counts)}, mode {self.mode!r}{bias})"
 
     def copy(self) -> Self:
         """An independent copy."""
@@ -257,6 +277,17 @@ class Statistics(ABC):
             np.ldexp(np.sqrt(targets), self.target_exponent or 0),
         )
 
+    def _require_memory(self) -> None:
+        """Refuse sums that the machine cannot hold, before they are made."""
+        wanted, available = 8 * self._numbers, physical_memory()
+        if available is not None and wanted > available:
+            raise InvalidInput(
+                f"{type(self).__name__} of tokens with {counted(self.width, 'coordinate')} would "
+                f"take about {readable_bytes(wanted)}, and this machine has "
+                f"{readable_bytes(available)}. Give X and Y to fit, whose solvers 'dual' and "
+                "'iterative' need less, or reduce the number of coordinates."
+            )
+
     def _adopt(self, token: int | None, target: int | None) -> None:
         """Go over to other powers of two: exact, but for what underflows."""
         tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
@@ -280,6 +311,11 @@ class Statistics(ABC):
     @abstractmethod
     def _rescale(self, tokens: int, targets: int) -> None:
         """Multiply the tokens seen so far by 2**tokens and the targets by 2**targets."""
+
+    @property
+    @abstractmethod
+    def _numbers(self) -> int:
+        """How many numbers the sums take."""
 
     @classmethod
     @abstractmethod

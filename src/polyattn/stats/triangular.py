@@ -77,6 +77,10 @@ class TriangularFactor(Statistics):
         self._factor[:, :p] = np.ldexp(self._factor[:, :p], 3 * tokens)
         self._factor[:, p:] = np.ldexp(self._factor[:, p:], targets)
 
+    @property
+    def _numbers(self) -> int:
+        return (self.n_features + self.n_outputs) ** 2
+
     @classmethod
     def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
         root, columns = sqrt(largest), n_features(width) + n_outputs
