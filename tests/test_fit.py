@@ -10,6 +10,7 @@ import pytest
 import planted
 import polyattn as pa
 from planted import EPS
+from polyattn.errors import InvalidInput
 from polyattn.features.pairs import n_features
 from polyattn.sequences import MODES, SequenceBatch
 
@@ -396,6 +397,21 @@ def test_the_same_seed_gives_the_same_result():
     np.testing.assert_array_equal(
         pa.fit(X, Y, random_state=1).coef, pa.fit(X, Y, random_state=2).coef
     )
+
+
+def test_the_result_keeps_the_seed_whatever_it_came_from():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 4, 2)), rng.standard_normal((30, 2))
+    for random_state in (np.int64(7), np.random.default_rng(3), None):
+        result = pa.fit(X, Y, n_heads=1, random_state=random_state)
+        again = pa.fit(X, Y, n_heads=1, random_state=result.random_state)
+        assert type(result.random_state) is int
+        np.testing.assert_array_equal(result.coef, again.coef)
+    seeds = [pa.fit(X, Y, random_state=rng).random_state for _ in range(2)]
+    assert seeds[0] != seeds[1]  # a generator advances
+    for wrong in (-1, 1.5, True, "seed"):
+        with pytest.raises(InvalidInput, match="random_state must be"):
+            pa.fit(X, Y, random_state=wrong)
 
 
 def test_results_are_frozen():

@@ -230,6 +230,31 @@ def test_moments_and_factors_do_not_merge():
         pa.Moments(2, 1) + pa.TriangularFactor(2, 1)
 
 
+@pytest.mark.parametrize("make", KINDS)
+def test_sum_adds_statistics_and_equal_sums_are_equal(make):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((3, 5, 4, 2)), rng.standard_normal((3, 5, 1))
+    parts = [make(2, 1).update(x, y) for x, y in zip(X, Y, strict=True)]
+    assert sum(parts) == parts[0] + parts[1] + parts[2]
+    assert sum(parts[:1]) == parts[0]
+    assert sum(parts[:1]) is not parts[0]
+    assert parts[0] == make(2, 1).update(X[0], Y[0])
+    assert parts[0] != parts[1]
+    assert parts[0] != make(2, 1, bias=True).update(X[0], Y[0])
+    assert parts[0] != make(2, 1).update(X[0], 2 * Y[0])
+    assert parts[0] != "sums"
+    with pytest.raises(TypeError):
+        1 + parts[0]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(parts[0])
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_sums_beyond_the_memory_are_refused_with_their_size(make):
+    with pytest.raises(InvalidInput, match=r"5,000 coordinates would take about .* TB.*'dual'"):
+        make(5000)
+
+
 # Engines and threads ------------------------------------------------------------------------
 
 
@@ -532,7 +557,7 @@ ONE = np.ones((2, 3, 2))
 
 REFUSED_UPDATES = {
     "width": (ONE[..., :1], np.ones((2, 1)), "2 coordinates.*got 1"),
-    "outputs": (ONE, np.ones((2, 3)), "Y must have 1 outputs; got 3"),
+    "outputs": (ONE, np.ones((2, 3)), "Y must have 1 output; got 3"),
     "targets per token": (ONE, np.ones((2, 3, 1)), "mode 'last'"),
     "no targets": (ONE, None, "n_outputs=1.*Y is missing"),
     "nan": (ONE * np.nan, np.ones((2, 1)), "NaN"),
@@ -596,7 +621,7 @@ def test_the_spectrum_decides_identifiability():
 @pytest.mark.parametrize("make", KINDS)
 def test_repr(make):
     assert repr(make(2, 1, "causal", bias=True).update(ONE, np.ones((2, 3)))) == (
-        f"{make.__name__}(2 sequences, 6 predicted positions, 18 features, 1 outputs, "
+        f"{make.__name__}(2 sequences, 6 predicted positions, 18 features, 1 output, "
         "mode 'causal', bias)"
     )
 

@@ -76,7 +76,14 @@ def best_heads(
         return compress(coef, random_state=random_state, data=scale)
     rng = require_generator(random_state)
     if gram is not None:
-        return least_risk(*weighed(coef, gram), count, rng)
+        target, moments = weighed(coef, gram)
+        whitened = whiten(target.tensor, moments)
+        if whitened.power <= 0.0:
+            # The data see nothing of the function: any layer is as good, and zero is one.
+            return target.nothing(count, risk_gap=0.0)
+        found = best_descent(whitened.tensor, count, whitened.metric, rng)
+        heads = whitened.restore(found.value, found.key)
+        return finish_weighted(target, *heads, moments, count)
     target = Target.on(coef, data)
     if target.is_zero:
         return target.nothing(count, data=data)
@@ -96,18 +103,6 @@ def weighed(coef: ArrayLike, gram: ArrayLike) -> tuple[Target, NDArray[np.float6
     moments = require_gram(gram, n_features(array.shape[2]))
     units = CoordinateUnits.of_inputs(GramScale(moments, array.shape[2]), len(array))
     return Target.of(array, units), units.moments(moments)
-
-
-def least_risk(
-    target: Target, gram: NDArray, n_heads: int, rng: np.random.Generator
-) -> Compression:
-    """``best_heads`` in the norm of the moments."""
-    whitened = whiten(target.tensor, gram)
-    if whitened.power <= 0.0:
-        # The data see nothing of the function: any layer is as good, and zero is one.
-        return target.nothing(n_heads, risk_gap=0.0)
-    found = best_descent(whitened.tensor, n_heads, whitened.metric, rng)
-    return finish_weighted(target, *whitened.restore(found.value, found.key), gram, n_heads)
 
 
 def finish_weighted(

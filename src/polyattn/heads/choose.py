@@ -166,6 +166,6 @@ def _kept(coef: ArrayLike, gram: ArrayLike, seed: int, note: str) -> Compression
     target, moments = weighed(coef, gram)
     data = GramScale(np.asarray(gram, dtype=np.float64), target.width)
     kept = compress(coef, random_state=seed, data=data)
-    scaled = target.scaled_heads(kept)
-    gap = target.in_true_units(excess(target.tensor - layer_tensor(*scaled), moments))
+    heads = target.scaled_heads(kept)
+    gap = target.in_true_units(excess(target.tensor - layer_tensor(*heads), moments))
     return replace(kept, risk_gap=gap, sentence=note + kept.sentence)

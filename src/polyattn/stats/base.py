@@ -37,15 +37,8 @@ from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
 SHAPE = ("n_dims", "n_outputs", "mode", "bias")
-COUNTS = (
-    "n_rows",
-    "n_positive",
-    "n_sequences",
-    "total_weight",
-    "max_length",
-    "token_exponent",
-    "target_exponent",
-)
+ADDED = ("n_rows", "n_positive", "n_sequences", "total_weight")
+COUNTS = (*ADDED, "max_length", "token_exponent", "target_exponent")
 
 # Largest magnitudes; files of older releases lack them.
 SIZES = ("coordinate_sizes", "output_sizes")
@@ -92,18 +85,19 @@ class Statistics(ABC):
         self.n_outputs = require_integer("n_outputs", n_outputs, 0)
         self.mode = require_choice("mode", mode, MODES)
         self.bias = require_flag("bias", bias)
+        self._require_memory()
         self.n_rows = 0
         self.n_positive = 0  # rows of positive weight
         self.n_sequences = 0
         self.total_weight = 0.0
         self.max_length = 0
-        self._require_memory()
         # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
         self.token_exponent: int | None = None
         self.target_exponent: int | None = None
         # Largest magnitudes so far of coordinates (width,), 1 for the constant, and outputs (e,).
         self.coordinate_sizes = np.zeros(self.width)
         self.output_sizes = np.zeros(self.n_outputs)
+        self._begin()
 
     @property
     def width(self) -> int:
@@ -143,11 +137,7 @@ class Statistics(ABC):
         self.coordinate_sizes, self.output_sizes = self._joined_sizes(rows)
         self._adopt(*_exponents(self.coordinate_sizes, self.output_sizes))
         self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
-        self.n_rows += rows.n_rows
-        self.n_positive += rows.n_positive
-        self.n_sequences += len(rows.batch)
-        self.total_weight += rows.total_weight
-        self.max_length = max(self.max_length, int(rows.batch.lengths.max()))
+        self._count(rows)
         return self
 
     @single_threaded_blas()
@@ -155,12 +145,15 @@ class Statistics(ABC):
         """The statistics of both data sets together; neither operand changes."""
         if type(other) is not type(self):
             return NotImplemented
-        mine, theirs = self._shape(), other._shape()
-        if mine != theirs:
-            different = ", ".join(
-                f"{key} {mine[key]} and {theirs[key]}" for key in mine if mine[key] != theirs[key]
+        different = [
+            f"{key} {getattr(self, key)} and {getattr(other, key)}"
+            for key in SHAPE
+            if getattr(self, key) != getattr(other, key)
+        ]
+        if different:
+            raise InvalidInput(
+                f"only statistics of the same kind merge; these have {', '.join(different)}."
             )
-            raise InvalidInput(f"only statistics of the same kind merge; these have {different}.")
         coordinates, outputs = self._joined_sizes(other)
         merged, addend = self.copy(), other.copy()
         token, target = _exponents(coordinates, outputs)
@@ -168,11 +161,7 @@ class Statistics(ABC):
         addend._adopt(token, target)
         merged._absorb(addend)
         merged.coordinate_sizes, merged.output_sizes = coordinates, outputs
-        merged.n_rows += other.n_rows
-        merged.n_positive += other.n_positive
-        merged.n_sequences += other.n_sequences
-        merged.total_weight += other.total_weight
-        merged.max_length = max(merged.max_length, other.max_length)
+        merged._count(other)
         return merged
 
     def __radd__(self, other: object) -> Self:
@@ -239,8 +228,10 @@ class Statistics(ABC):
         made._restore_sizes(held)
         return made
 
-    def _shape(self) -> dict:
-        return {key: getattr(self, key) for key in SHAPE}
+    def _count(self, other: Rows | Self) -> None:
+        for key in ADDED:
+            setattr(self, key, getattr(self, key) + getattr(other, key))
+        self.max_length = max(self.max_length, other.max_length)
 
     def _joined_sizes(self, other: Rows | Self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The largest magnitudes of both; refused where their sums do not fit together."""
@@ -311,6 +302,10 @@ class Statistics(ABC):
     @abstractmethod
     def _rescale(self, tokens: int, targets: int) -> None:
         """Multiply the tokens seen so far by 2**tokens and the targets by 2**targets."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Sums over no rows."""
 
     @property
     @abstractmethod

@@ -35,11 +35,8 @@ class Moments(Statistics):
 
     kind = "moments"
 
-    def __init__(
-        self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
-    ) -> None:
-        super().__init__(n_dims, n_outputs, mode, bias)
-        self._sums = make_sums(self.width, self.n_outputs, mode)
+    def _begin(self) -> None:
+        self._sums = make_sums(self.width, self.n_outputs, self.mode)
 
     @property
     def gram(self) -> NDArray[np.float64]:
