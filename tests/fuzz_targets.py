@@ -103,7 +103,7 @@ def use_saved(path):
         json.dumps(thing.to_full_dict(), allow_nan=False)
     kinds = {
         pa.FitResult: _use_fit, pa.Audit: _use_audit, pa.LearnedSoftmax: _use_learned,
-        pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
+        pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
         pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
         pa.SoftmaxAttention: _use_layer, pa.Certificate: _use_certificate,
     }  # fmt: skip
@@ -136,6 +136,13 @@ def _use_learned(learned):
     _use_layer(learned.layer)
     learned.to_record()
     repr(learned.recovered)
+
+
+def _use_queried(queried):
+    if queried.layer is not None:
+        _use_layer(queried.layer)
+    queried.to_record()
+    repr((queried.recovered, queried.error_text))
 
 
 def _use_program(program):
@@ -220,6 +227,8 @@ def _things():
         pa.fit(X, Y, n_heads=1, solver="dual"),
         pa.audit(pa.data.random_layer(2, 2, mode="last"), X, Y),
         pa.learn_softmax(task.X, task.Y),
+        pa.learn_from_queries(task.layer, 2),
+        pa.learn_from_queries(task.layer, 2, max_queries=1),
         P.compile(P.universal_dfa(2, 3, 4)),
         P.compile(P.universal_turing_machine(2, 2, 4)),
         P.compile(P.fixed_dfa(P.machines.parity(), 3)),

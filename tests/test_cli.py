@@ -107,6 +107,10 @@ def test_fit_chooses_ridge_and_limits_heads(run):
     np.savez("data.npz", X=noisy.X, Y=noisy.Y)
     for rule in ("loo", "gcv"):
         assert parsed(run("fit", "data.npz", "--ridge", rule, "--json"))["ridge"] > 0
+        of_two = ("--ridge", rule, "--ridge-grid", "7,1e3", "--json")
+        assert parsed(run("fit", "data.npz", *of_two))["ridge"] in (7.0, 1e3)
+    refused(run("fit", "data.npz", "--ridge", "loo", "--ridge-grid", "0,1"), "with ridge=0")
+    refused(run("fit", "data.npz", "--ridge-grid", "1,2"), "ridge_grid is used only with")
     limited = parsed(run("fit", "data.npz", "--heads", "1", "--json"))
     assert limited["n_heads"] == 1
     assert limited["gap"] > 0
@@ -320,6 +324,7 @@ def test_bad_targets_and_options(run, task):
         ["fit"],
         ["fit", "x", "--mode", "first"],
         ["fit", "x", "--ridge", "big"],
+        ["fit", "x", "--ridge", "loo", "--ridge-grid", "1;2"],
         ["fit", "x", "--heads", "many"],
         ["fit", "x", "--heads", "1.5"],
         ["fit", "x", "--solver", "newton"],

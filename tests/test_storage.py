@@ -34,6 +34,10 @@ def random_layer(n_heads, d, e, mode="last", bias=False):
     )
 
 
+def random_softmax(X):
+    return pa.data.random_softmax_layer(3, n_heads=2, random_state=1)(X)
+
+
 def learned_softmax() -> pa.LearnedSoftmax:
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
     return pa.learn_softmax(task.X, task.Y)
@@ -45,6 +49,9 @@ OBJECTS = {
     "layer of any numbers": lambda: pa.LinearAttention([[5e-324, -0.0], [1e308, -1.0]], np.eye(2)),
     "softmax layer": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
     "learned softmax layer": learned_softmax,
+    "layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, mode="causal"),
+    "layer with bias from queries": lambda: pa.learn_from_queries(random_softmax, 3, bias=True),
+    "no layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, max_queries=2),
     "moments": lambda: pa.Moments(2, 2).update(X, Y),
     "paired moments": lambda: pa.Moments(2, 2, "full", bias=True).update(X, Y_CAUSAL),
     "scaled moments": lambda: pa.Moments(2, 2).update(1e100 * X, 1e-100 * Y),
@@ -542,6 +549,7 @@ def test_every_kind_is_covered_here():
             "layer",
             "softmax layer",
             "learned softmax layer",
+            "layer from queries",
             "moments",
             "factor",
             "result",

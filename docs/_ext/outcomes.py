@@ -1,45 +1,38 @@
-"""``{outcomes}``: the outcomes that every kind of result can have, from the library's own sets."""
+"""``{outcomes}``: every kind of result with the outcomes it can have, from the sets in the code."""
 
-import re
-from importlib import import_module
-from pathlib import Path
-
+from docutils import nodes
 from docutils.parsers.rst import Directive
 from plain_nodes import section, table
 
-import polyattn
-
-SET = re.compile(r"^(\w+) = OutcomeSet\[", re.MULTILINE)
-
 
 class Outcomes(Directive):
-    """One section per kind of result: names, whether each is the one to hope for, meanings."""
+    """One section per kind of result, so that no outcome has to be listed by hand."""
 
     def run(self):
-        """In alphabetical order."""
-        headings = ("outcome.name", "outcome.ok", "means")
+        """In alphabetical order of the results."""
         return [
-            section(
-                each.result,
-                table(
-                    headings,
-                    [
-                        (name, "yes" if meaning.ok else "no", meaning.text)
-                        for name, meaning in each.meanings.items()
-                    ],
-                ),
-            )
-            for each in sorted(outcome_sets(), key=lambda each: each.result)
+            section(result, table(["name", "ok", "what happened"], rows(meanings)))
+            for result, meanings in sorted(outcomes().items())
         ]
 
 
-def outcome_sets():
-    """All sets that the library defines, wherever they stand."""
-    root = Path(polyattn.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        for name in SET.findall(path.read_text(encoding="utf-8")):
-            module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
-            yield getattr(import_module(module.removesuffix(".__init__")), name)
+def outcomes():
+    """For each class of results its outcomes by name; sets of one class stand together."""
+    import polyattn  # noqa: F401 – sets are there once the modules that word them are imported
+    from polyattn.outcome import OutcomeSet
+
+    found = {}
+    for each in OutcomeSet.all:
+        found.setdefault(each.result, {}).update(each.meanings)
+    return found
+
+
+def rows(meanings):
+    """A row for each outcome."""
+    return [
+        [nodes.literal(name, name), "yes" if meaning.ok else "no", meaning.text]
+        for name, meaning in meanings.items()
+    ]
 
 
 def setup(app):

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.outcome import Outcome
+from polyattn.quoting import counted
 
 # Columns of text; longer sentences are broken into lines.
 COLUMNS = 98
@@ -118,20 +119,15 @@ def figure(value: Any, digits: int = 4, unknown: str = "unknown") -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def count(number: int, what: str) -> str:
-    """A number with its noun: 1 head, 2,176 features."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def sizes_in_words(n_dims: int, n_outputs: int, mode: str, bias: bool) -> str:
     """What a layer takes and gives: "3 coordinates to 2 outputs, mode last"."""
-    sizes = f"{count(n_dims, 'coordinate')} to {count(n_outputs, 'output')}, mode {mode}"
+    sizes = f"{counted(n_dims, 'coordinate')} to {counted(n_outputs, 'output')}, mode {mode}"
     return f"{sizes}, with a constant" if bias else sizes
 
 
 def data_in_words(n_sequences: int, n_dims: int, mode: str) -> str:
     """Which data something is about: "150 sequences with 3 coordinates, mode last"."""
-    return f"{count(n_sequences, 'sequence')} with {count(n_dims, 'coordinate')}, mode {mode}"
+    return f"{counted(n_sequences, 'sequence')} with {counted(n_dims, 'coordinate')}, mode {mode}"
 
 
 def head_matrices(attn: NDArray, value: NDArray) -> dict[str, list[list[float]]]:

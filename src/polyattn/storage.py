@@ -10,12 +10,12 @@ from polyattn.auditing import Audit
 from polyattn.certify import Certificate
 from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
-from polyattn.files.paths import file_to_read, file_to_write
+from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
@@ -28,6 +28,7 @@ KINDS: dict[str, Any] = {
     "fit_result": FitResult,
     "audit": Audit,
     "learned_softmax": LearnedSoftmax,
+    "query_result": QueryResult,
     "program": Compiled,
 }
 

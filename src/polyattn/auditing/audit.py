@@ -14,8 +14,8 @@ from polyattn.auditing.result import Audit, Implied
 from polyattn.certify import Certificate, certify
 from polyattn.certify.domains import Domain, as_domain
 from polyattn.certify.domains.tokens import TokenDomain
-from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.minimiser import Minimiser, minimise, rounding_unit
+from polyattn.certify.verdict import IDENTIFIABLE
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.scaling import as_doubt, as_risk

@@ -9,7 +9,7 @@ import numpy as np
 
 from polyattn.certify import Certificate
 from polyattn.certify.document import from_document, to_document
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn.display import Description, Reported, Result, data_in_words
 from polyattn.errors import FileFormatError
 from polyattn.files.fields import any_object, entries, flag, nullable, number

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from polyattn.certify.bounds import disagreement_bound
 from polyattn.certify.domains import Domain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
-from polyattn.certify.methods.counting import unseen_direction
+from polyattn.certify.methods.decide import unseen_direction
 from polyattn.certify.next_data import NextData, next_data
 from polyattn.certify.outcomes import Verdict, certificate_outcome
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.display import Description, Reported, Result, data_in_words
 from polyattn.errors import InvalidInput

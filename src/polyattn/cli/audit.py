@@ -9,7 +9,7 @@ import click
 from polyattn.auditing import Audit
 from polyattn.auditing import audit as audit_layer
 from polyattn.certify import domains
-from polyattn.certify.finding import IDENTIFIABLE, UNDECIDED
+from polyattn.certify.verdict import IDENTIFIABLE, UNDECIDED
 from polyattn.cli.certify import EXIT_CODES
 from polyattn.cli.console import FILE, emit, json_option, output_option, passes, shown, working
 from polyattn.cli.io import read_data, require_output

@@ -56,6 +56,21 @@ class NumberOr(click.ParamType):
             self.fail(f"{value!r} is neither a number nor one of {words}.", param, ctx)
 
 
+class Numbers(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "float,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        """The list."""
+        try:
+            return [float(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 0.1,1,10.", param, ctx)
+
+
 def output_option(
     help_text: str, *names: str, default: Path | None = None, metavar: str | None = None
 ) -> Callable[[Command], Command]:

@@ -11,6 +11,7 @@ import click
 from polyattn.cli.console import (
     FILE,
     NumberOr,
+    Numbers,
     emit,
     json_option,
     output_option,
@@ -19,12 +20,12 @@ from polyattn.cli.console import (
     working,
 )
 from polyattn.cli.io import read_data, require_output
-from polyattn.display import count
 from polyattn.errors import InvalidInput
 from polyattn.fitting.fit import fit as fit_layer
+from polyattn.quoting import counted
 from polyattn.sequences import MODES
-from polyattn.solve.auto import SOLVERS, plan
-from polyattn.solve.penalty import RULES
+from polyattn.solve.ridge import RULES
+from polyattn.solve.solvers import SOLVERS, plan
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.storage import load, save
@@ -38,6 +39,7 @@ from polyattn.storage import load, save
     "--ridge", type=NumberOr(float, RULES), default=0.0, show_default=True,
     help="The penalty, or the rule that chooses it.",
 )  # fmt: skip
+@click.option("--ridge-grid", type=Numbers(), help="The ridges that a rule chooses from.")
 @click.option(
     "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)),
     help="Limit the number of heads.",
@@ -56,6 +58,7 @@ def fit(
     targets: Path | None,
     mode: str | None,
     ridge: float | str,
+    ridge_grid: list[float] | None,
     n_heads: int | str | None,
     solver: str,
     bias: bool,
@@ -83,8 +86,9 @@ def fit(
     start = time.perf_counter()
     with passes("solving for the optimum"):
         result = fit_layer(
-            **source, ridge=ridge, n_heads=n_heads, solver=solver, random_state=random_state
-        )
+            **source, ridge=ridge, ridge_grid=ridge_grid, n_heads=n_heads, solver=solver,
+            random_state=random_state,
+        )  # fmt: skip
     solved = time.perf_counter()
     with working("looking for as few heads as compute it"):
         n_found = result.heads.n_heads
@@ -92,7 +96,7 @@ def fit(
     content = result.to_dict() | times
     rows: dict[str, object] = {
         "time to solve": f"{times['seconds']:.3g} s (reading excluded)",
-        "time to find heads": f"{times['heads_seconds']:.3g} s for {count(n_found, 'head')}",
+        "time to find heads": f"{times['heads_seconds']:.3g} s for {counted(n_found, 'head')}",
     }
     if output is not None:
         with working("writing"):
@@ -135,7 +139,7 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         emit({"solver": own, "reason": reason}, [f"{own}: {reason}"], as_json)
         return
     rows = Rows.build(**source)
-    made = plan(rows.n_rows, rows.width, rows.n_outputs, solver)
+    made = plan(rows.n_rows, rows.n_dims, rows.n_outputs, solver, rows.bias)
     content = {
         "solver": made.solver, "reason": made.reason, "bytes": made.bytes,
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,

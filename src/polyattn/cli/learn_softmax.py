@@ -6,21 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import FILE, emit, facts, json_option, plain, working
+from polyattn.cli.console import FILE, NumberOr, emit, json_option, plain, shown, working
 from polyattn.cli.io import DataFile, read_data, require_output
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.softmax.arguments import METHODS
-from polyattn.softmax.wording import counted_heads, percent
+from polyattn.softmax.outcomes import counted_heads, percent
 from polyattn.storage import save
 from polyattn.targets import as_weights
 
@@ -32,7 +30,14 @@ NOT_RECOVERED = 4
 @click.argument("data", type=FILE)
 @click.option("--targets", type=FILE, help="Y as a .npy file.")
 @click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
-@click.option("--heads", type=int, help="The number of heads [default: found from the data].")
+@click.option("--bias", is_flag=True, help="The layer sees a constant 1 beside every token.")
+@click.option(
+    "--heads",
+    type=NumberOr(int, ("auto",)),
+    default="auto",
+    show_default=True,
+    help="The number of heads; auto: the data decide.",
+)
 @click.option("--max-heads", type=int, help="The most to look for when it is not given.")
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
 @click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
@@ -44,7 +49,8 @@ def learn_softmax_verb(
     data: Path,
     targets: Path | None,
     mode: str,
-    heads: int | None,
+    bias: bool,
+    heads: int | str,
     max_heads: int | None,
     method: str,
     noise: float | None,
@@ -68,10 +74,10 @@ def learn_softmax_verb(
     start = time.perf_counter()
     with _following() as follow:
         learned = learn_softmax(
-            X, Y, heads, method, seed, mode=mode, noise=noise, max_heads=max_heads,
-            max_seconds=max_seconds, callback=follow,
+            X, Y, heads, method, seed, mode=mode, bias=bias, noise=noise,
+            max_heads=max_heads, max_seconds=max_seconds, callback=follow,
         )  # fmt: skip
-    content = learned_json(learned) | {"seconds": time.perf_counter() - start}
+    content = learned.to_full_dict() | {"seconds": time.perf_counter() - start}
     if output is not None:
         save(learned, output)
         content["model"] = str(output)
@@ -83,43 +89,9 @@ def learn_softmax_verb(
         raise click.exceptions.Exit(NOT_RECOVERED)
 
 
-def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
-    """What was learned in plain types, parameters and phases included."""
-    return {
-        "kind": "learned_softmax",
-        "recovered": learned.recovered,
-        "outcome": learned.outcome.to_dict(),
-        "n_heads": learned.n_heads,
-        "mode": learned.layer.mode,
-        "method": learned.method,
-        "validation_error": learned.validation_error,
-        "training_error": learned.training_error,
-        "noise": learned.noise,
-        "n_training": learned.n_training,
-        "n_held_out": learned.n_held_out,
-        "attn": learned.layer.attn.tolist(),
-        "value": learned.layer.value.tolist(),
-        "attn_std": _finite(learned.attn_std),
-        "value_std": _finite(learned.value_std),
-        "attn_error": _finite(learned.attn_error),
-        "value_error": _finite(learned.value_error),
-        "phases": [phase.to_dict() for phase in learned.phases],
-    }
-
-
 def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     """The outcome, the figures, a table of heads and one of phases, for people."""
-    figures = facts(
-        "softmax attention",
-        {
-            "layer": repr(learned.layer),
-            "held-out error": f"{learned.validation_error:.3g} ({learned.n_held_out} sequences)",
-            "training error": f"{learned.training_error:.3g} ({learned.n_training} sequences)",
-            "noise": f"{learned.noise:.3g}",
-            "found by": learned.method,
-        },
-    )
-    return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
+    return [*shown(learned, numbers=False), _heads(learned), _phases(learned)]
 
 
 def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
@@ -132,13 +104,6 @@ def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
         "learn-softmax does not use: every sequence counts once. Leave out the sequences of weight "
         "zero, then remove the array."
     )
-
-
-def _finite(errors: NDArray[np.float64]) -> Any:
-    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
-    numbers = errors.astype(object)
-    numbers[~np.isfinite(errors)] = None
-    return numbers.tolist()
 
 
 def _share(error: float) -> str:

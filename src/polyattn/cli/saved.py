@@ -11,7 +11,7 @@ import numpy as np
 
 from polyattn.cli.console import FILE, emit, json_option, output_option, passes, shown, working
 from polyattn.cli.io import DataFile, read_data, require_output, require_suffix, write_arrays
-from polyattn.cli.learn_softmax import learned_json, learned_text
+from polyattn.cli.learn_softmax import learned_text
 from polyattn.cli.program.machines import find_machine
 from polyattn.display import Described, plain
 from polyattn.errors import InvalidInput
@@ -20,7 +20,7 @@ from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled
 from polyattn.report import write_program_report, write_report
 from polyattn.report.descriptions import describe
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
@@ -35,10 +35,8 @@ def show(model: Path, as_json: bool) -> None:
     """
     with working("reading"):
         loaded = load(model)
-    if isinstance(loaded, LearnedSoftmax):
-        emit(learned_json(loaded), learned_text(loaded), as_json)
-        return
-    emit(_content(loaded), shown(loaded), as_json)
+    text = learned_text(loaded) if isinstance(loaded, LearnedSoftmax) else shown(loaded)
+    emit(_content(loaded), text, as_json)
 
 
 def _content(loaded: Any) -> dict[str, Any]:
@@ -84,7 +82,8 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
 
 def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
     """The mode of a saved model and the function it computes."""
-    model = _model(load(path))
+    loaded = load(path)
+    model = _model(loaded)
     if isinstance(model, FitResult):
         return model.mode, model.predict
     if isinstance(model, AttentionLayer):
@@ -94,12 +93,12 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
             f"{str(path)!r} holds statistics, not a layer; solve them first with: "
             f"polyattn fit {path} -o model.safetensors"
         )
-    raise InvalidInput(f"{str(path)!r} holds a {type(model).__name__}, not a layer.")
+    raise InvalidInput(f"{str(path)!r} holds a {type(loaded).__name__}, not a layer.")
 
 
 def _model(loaded: Any) -> Any:
     """What predicts: the layer of what was learned, or what was loaded."""
-    return loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
+    return loaded.layer if isinstance(loaded, LearnedSoftmax | QueryResult) else loaded
 
 
 @click.command()

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.arguments import RandomState, require_generator, require_level
-from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.data.recovery import head_shapes
+from polyattn.errors import InvalidInput, require_choice, require_number
 from polyattn.model import SoftmaxAttention
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES
 
 # attn (H, d, d) for logits of order one, and value (H, d, e).
@@ -27,8 +28,10 @@ def hard_softmax_layer(
     n_outputs: int | None = None,
     mode: str = "full",
     random_state: RandomState = 0,
+    *,
+    bias: bool = False,
 ) -> SoftmaxAttention:
-    """A layer of one of the hard families; what is not said is as in ``random_softmax_layer``.
+    """A layer of one of the hard families; other parameters are as in ``random_softmax_layer``.
 
     With G_h (d, d) of entries N(0, 1/d^2), W_h (d, e) of entries N(0, 1/d), c = ``logits``:
 
@@ -48,16 +51,15 @@ def hard_softmax_layer(
     determine them (with ``logits > 0``; in "permutation" while no permutation is drawn twice).
     """
     draw = FAMILIES[require_choice("family", family, tuple(FAMILIES))]
-    d, n_heads = require_integer("n_dims", n_dims), require_integer("n_heads", n_heads)
-    e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
-    mode, logits = require_choice("mode", mode, MODES), require_level(logits, "logits")
+    n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
+    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
     if family == "cancel" and n_heads < 2:
         raise InvalidInput('the values of one head cannot cancel; family "cancel" needs n_heads 2.')
     rng = require_generator(random_state)
     attn = rng.standard_normal((n_heads, d, d)) / d
     value = rng.standard_normal((n_heads, d, e)) / np.sqrt(d)
     attn, value = draw(attn, value, rng)
-    return SoftmaxAttention(logits * attn, value, mode)
+    return SoftmaxAttention(logits * attn, value, mode, bool(bias))
 
 
 def _close(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:

@@ -1,4 +1,4 @@
-"""What both estimators share: fitting, streaming and the questions to a fitted state."""
+"""What the linear estimators share: parameters, fitting, streaming, the fitted attributes."""
 
 from __future__ import annotations
 
@@ -11,32 +11,42 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from polyattn.certify import Certificate
-from polyattn.errors import InvalidInput, require_choice
-from polyattn.estimators.certificates import evidence_of, infinite_bounds
-from polyattn.estimators.state import FittedState
+from polyattn.errors import InvalidInput, require_choice, require_head_count
+from polyattn.estimators.state import FittedState, evidence_of
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
-from polyattn.heads import require_head_count
 from polyattn.model import LinearAttention
+from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import column_magnitudes
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES, Sequences
-from polyattn.solve.auto import SOLVERS
-from polyattn.solve.penalty import require_ridge
+from polyattn.solve.ridge import require_ridge
+from polyattn.solve.solvers import SOLVERS
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
 
 class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of the two estimators: fitting, streaming and the fitted attributes."""
+    """Base of the linear estimators: what they are given, and what is asked of them fitted."""
 
-    mode: str
-    ridge: float | str
-    n_heads: int | str | None
-    solver: str
-    bias: bool
-    random_state: int
+    def __init__(
+        self,
+        mode: str = "last",
+        ridge: float | str = 0.0,
+        n_heads: int | str | None = None,
+        solver: str = "auto",
+        bias: bool = False,
+        random_state: RandomState = 0,
+        ridge_grid: ArrayLike | None = None,
+    ) -> None:
+        self.mode = mode
+        self.ridge = ridge
+        self.n_heads = n_heads
+        self.solver = solver
+        self.bias = bias
+        self.random_state = random_state
+        self.ridge_grid = ridge_grid
 
     @property
     def result_(self) -> FitResult:
@@ -82,10 +92,10 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             try_exact=False,  # partial_fit goes on with the sums
             **self._options(),
         )  # fmt: skip
-        beside = None
+        state = FittedState(result.statistics, given=result)
         if result.statistics is None:
-            beside = evidence_of(Rows.build(X, targets, self.mode, result.bias, sample_weight))
-        state = FittedState(result.statistics, given=result, beside=beside)
+            rows = Rows.build(X, targets, self.mode, result.bias, sample_weight)
+            state.evidence = evidence_of(rows)
         self._keep(state, result.n_dims, len(result.coef))
         return self
 
@@ -112,7 +122,9 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """How far layers of no more training risk can be apart at each of the outputs for X."""
         certificate = self._state.certificate
         if not certificate.identifiable:
-            return infinite_bounds(outputs)
+            shapes = outputs if isinstance(outputs, list) else [outputs]
+            unbounded = [np.full(each.shape[:-1], np.inf) for each in shapes]
+            return unbounded if isinstance(outputs, list) else unbounded[0]
         return certificate.bound(X, self._state.excess)
 
     def _rows(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Rows:
@@ -127,7 +139,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_outputs_ = n_outputs
 
     def _options(self) -> dict[str, Any]:
-        names = ("ridge", "n_heads", "solver", "random_state")
+        names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid")
         return {name: getattr(self, name) for name in names}
 
     def _streaming_kind(self) -> type[Moments] | type[TriangularFactor]:
@@ -135,7 +147,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         require_choice("mode", self.mode, MODES)
         require_choice("solver", self.solver, ("auto", *SOLVERS))
         require_head_count(self.n_heads)
-        if require_ridge(self.ridge, None) == "loo":
+        if require_ridge(self.ridge, self.ridge_grid) == "loo":
             raise InvalidInput(
                 "partial_fit keeps sums, not sequences, so ridge='loo' has nothing to leave out; "
                 "set ridge='gcv' or a number."
@@ -173,7 +185,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def refuse_table(X: Any) -> None:
-    """A table (rows, columns) is the usual mistake at this door; say how to make it sequences."""
+    """Refuse a table (rows, columns), the usual mistake, and say how to make it sequences."""
     if getattr(X, "ndim", None) == 2:
         raise InvalidInput(
             f"X must have shape (n_sequences, n_tokens, n_dims) or be a list of arrays (n_tokens, "

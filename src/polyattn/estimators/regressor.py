@@ -27,13 +27,16 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
     ridge : float, "loo" or "gcv"
         The penalty, or the rule that chooses it.
     n_heads : None, int or "auto"
-        None is the optimum over any number of heads; a number limits them.
+        None is the optimum over any number of heads; a number limits them, ``"auto"`` lets the
+        noise decide.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"
     bias : bool
         Append a coordinate that is always 1 to every token.  Off by default, as in
         ``polyattn.fit``: the fit is then a plain attention layer.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the search for few heads; the optimum itself needs none.
+    ridge_grid : array, optional
+        The ridges that a rule chooses from; a wide grid by default.
 
     Attributes
     ----------
@@ -54,22 +57,6 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
     a fitted attribute or a prediction is first asked for.  With ``solver="direct"`` the sums are
     a triangular factor: slower, but accurate for nearly dependent features.
     """
-
-    def __init__(
-        self,
-        mode: str = "last",
-        ridge: float | str = 0.0,
-        n_heads: int | str | None = None,
-        solver: str = "auto",
-        bias: bool = False,
-        random_state: int = 0,
-    ) -> None:
-        self.mode = mode
-        self.ridge = ridge
-        self.n_heads = n_heads
-        self.solver = solver
-        self.bias = bias
-        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

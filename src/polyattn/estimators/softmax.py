@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from polyattn.estimators.base import determination, flatten, refuse_table, without_output_axis
 from polyattn.estimators.regressor import lacks_output_axis
 from polyattn.model import SoftmaxAttention
+from polyattn.numerics.random_state import RandomState
 from polyattn.outcome import Outcome
 from polyattn.sequences import Sequences, as_batch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
@@ -25,18 +26,20 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
 
     Parameters
     ----------
-    n_heads : int, optional
-        Found by the data when not given.
+    n_heads : int, "auto" or None
+        With "auto", as with None, the data decide.
     mode : "full" | "causal" | "last"
         Which positions are predicted: every token, or the last one of a sequence.
     method : "auto" | "moments" | "sculpt"
+    bias : bool
+        The layer sees a constant coordinate 1 beside each token.
     noise : float, optional
-        Standard deviation of the targets' errors, if known.
+        Standard deviation of the targets' errors in their units, if known.
     max_heads : int, optional
         The most heads to look for when their number is not given.
     max_seconds : float, optional
         Stop after about this time with the best layer so far.
-    random_state : int
+    random_state : int, Generator or None
 
     Attributes
     ----------
@@ -50,13 +53,14 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
 
     def __init__(
         self,
-        n_heads: int | None = None,
+        n_heads: int | str | None = None,
         mode: str = "full",
         method: str = "auto",
         noise: float | None = None,
         max_heads: int | None = None,
         max_seconds: float | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
+        bias: bool = False,
     ) -> None:
         self.n_heads = n_heads
         self.mode = mode
@@ -65,6 +69,7 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
         self.max_heads = max_heads
         self.max_seconds = max_seconds
         self.random_state = random_state
+        self.bias = bias
 
     @property
     def layer_(self) -> SoftmaxAttention:
@@ -85,7 +90,7 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
         """Learn heads from sequences X and targets y; a tenth of them is held out as a check."""
         refuse_table(X)
         self.result_ = learn_softmax(
-            X, y, self.n_heads, self.method, self.random_state, mode=self.mode,
+            X, y, self.n_heads, self.method, self.random_state, mode=self.mode, bias=self.bias,
             noise=self.noise, max_heads=self.max_heads, max_seconds=self.max_seconds,
         )  # fmt: skip
         self.n_features_in_ = self.result_.layer.n_dims

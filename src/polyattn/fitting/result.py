@@ -23,17 +23,16 @@ from polyattn.files.fields import (
     text,
 )
 from polyattn.files.records import Record
-from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
-from polyattn.model.forward import coef_forward
+from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
+from polyattn.heads import Compression, GramScale, compress, factor
+from polyattn.heads.data_scale import DataScale, SampleScale
 from polyattn.model.layer import shape_rows, single_or_batch
-from polyattn.model.linear import LinearAttention
-from polyattn.numerics.computed_once import computed_once
+from polyattn.model.linear import LinearAttention, coef_forward
+from polyattn.numerics.parallel import computed_once
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES, SequenceBatch, Sequences
-from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
-from polyattn.solve.penalty import RULES
-from polyattn.solve.ridge_path import RidgePath
+from polyattn.solve.ridge import RULES, RidgePath
 from polyattn.stats import Moments, TriangularFactor
 
 # Up to this many coefficients few heads are looked for even where data leave them open.

@@ -13,7 +13,6 @@ from polyattn.display import (
     Described,
     Description,
     Reported,
-    count,
     head_matrices,
     sizes_in_words,
 )
@@ -22,6 +21,7 @@ from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 # What files hold of a layer; that the arrays agree is checked where a layer is made.
@@ -103,8 +103,7 @@ class AttentionLayer(Reported, Described):
         return hash((self.kind, self.mode, self.bias, *numbers))
 
     def __repr__(self) -> str:
-        heads = "1 head" if self.n_heads == 1 else f"{self.n_heads} heads"
-        bias = ", bias" if self.bias else ""
+        heads, bias = counted(self.n_heads, "head"), ", bias" if self.bias else ""
         sizes = f"{self.n_dims} -> {self.n_outputs}"
         return f"{type(self).__name__}({heads}, {sizes}, mode {self.mode!r}{bias})"
 
@@ -112,7 +111,7 @@ class AttentionLayer(Reported, Described):
         sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": self.n_outputs}
         sizes |= {"mode": self.mode, "bias": self.bias}
         kind = self.kind.removesuffix("_attention").capitalize()
-        about = f"{kind} attention, {count(self.n_heads, 'head')}, {sizes_in_words(**sizes)}"
+        about = f"{kind} attention, {counted(self.n_heads, 'head')}, {sizes_in_words(**sizes)}"
         return Description(
             "An attention layer", about, sizes={"n_heads": self.n_heads, **sizes},
             matrices=head_matrices(self.attn, self.value),
@@ -146,7 +145,7 @@ class AttentionLayer(Reported, Described):
 
 
 def single_or_batch(X: Sequences, n_dims: int) -> tuple[SequenceBatch, bool]:
-    """The argument of a forward pass: sequences, or one sequence (n, d) as a batch of one."""
+    """Sequences for a forward pass, and whether X is a single one (n, d), a batch of one."""
     single = getattr(X, "ndim", None) == 2
     return as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims), single
 

@@ -14,11 +14,11 @@ from polyattn.certify import Certificate, Witness, certify
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains.custom import CustomDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.finding import NOT_IDENTIFIABLE
+from polyattn.certify.verdict import NOT_IDENTIFIABLE
 from polyattn.certify.verified.spectrum import second_moment
-from polyattn.display import count
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.quoting import counted
 from polyattn.report.bounds import bounds_section
 from polyattn.report.figures import OTHER, OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
 from polyattn.report.page import Section, fill
@@ -120,9 +120,9 @@ def _spectrum(certificate: Certificate) -> tuple[list[Markup], list[str]]:
     if not spectrum.values[0] > 0:
         return [], ["The spectrum is not drawn: all features of the data are zero."]
     caption = (
-        f"The {count(size, 'eigenvalue')} of Λ, the second moment of the features, largest first; "
-        f"{spectrum.n_above:,} stand above what rounding in these sums may amount to. The verdict "
-        "rests on its proof, not on this picture."
+        f"The {counted(size, 'eigenvalue')} of Λ, the second moment of the features, largest "
+        f"first; {spectrum.n_above:,} stand above what rounding in these sums may amount to. The "
+        "verdict rests on its proof, not on this picture."
     )
     if spectrum.token_exponent:
         caption += f" Tokens were divided by 2^{spectrum.token_exponent}."

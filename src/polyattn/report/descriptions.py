@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from polyattn.display import Described, Description, count
+from polyattn.display import Described, Description
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs.certificates.certificate import SATURATED, ProgramCertificate
-from polyattn.softmax import LearnedSoftmax, QueryResult
+from polyattn.quoting import counted
 
 PROGRAM_TITLE = "A program as a layer of attention"
 
@@ -22,24 +22,9 @@ def describe(thing: Any) -> Description:
     return Description(type(thing).__name__, repr(thing))
 
 
-def _learned_softmax(found: LearnedSoftmax) -> Description:
-    names = ("n_heads", "validation_error", "training_error", "noise", "method")
-    return _of_outcome(
-        "A learned softmax layer", found.layer.describe().about, found, found.recovered,
-        {name: getattr(found, name) for name in names},
-    )  # fmt: skip
-
-
-def _queries(found: QueryResult) -> Description:
-    about = "No layer was found" if found.layer is None else found.layer.describe().about
-    names = ("n_heads", "n_queries", "validation_error", "doubt", "noise")
-    facts = {name: getattr(found, name) for name in names}
-    return _of_outcome("A layer learned by asking", about, found, found.recovered, facts)
-
-
 def _learned(program: Learned) -> Description:
-    size = f"tokens of {count(program.schema.n_dims, 'coordinate')}"
-    about = f"Learned from {count(program.n_traces, 'trace')}, {size}"
+    size = f"tokens of {counted(program.schema.n_dims, 'coordinate')}"
+    about = f"Learned from {counted(program.n_traces, 'trace')}, {size}"
     facts = {"n_dims": program.n_dims, "n_traces": program.n_traces, "n_rows": program.n_rows}
     return _of_outcome(PROGRAM_TITLE, about, program, program.succeeded, facts)
 
@@ -64,7 +49,7 @@ def _program_certificate(certificate: ProgramCertificate) -> Description:
     facts = {name: getattr(certificate, name) for name in names}
     doubts = () if certificate.verdict == SATURATED else (certificate.sentence,)
     return Description(
-        "A certificate", f"{count(certificate.n_traces, 'trace')}", certificate.sentence, doubts,
+        "A certificate", f"{counted(certificate.n_traces, 'trace')}", certificate.sentence, doubts,
         facts,
     )  # fmt: skip
 
@@ -77,13 +62,11 @@ def _of_outcome(
 
 
 def _named(program: Program | Compiled) -> str:
-    size = f"tokens of {count(program.schema.n_dims, 'coordinate')}"
+    size = f"tokens of {counted(program.schema.n_dims, 'coordinate')}"
     return f"{program.name[:1].upper()}{program.name[1:]}, {size}"
 
 
 _MADE: dict[type, Any] = {
-    LearnedSoftmax: _learned_softmax,
-    QueryResult: _queries,
     Program: _program,
     Compiled: _compiled,
     Learned: _learned,

@@ -6,11 +6,12 @@ import numpy as np
 
 from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
-from polyattn.certify.finding import UNDECIDED
+from polyattn.certify.verdict import UNDECIDED
 from polyattn.fitting.result import FitResult
-from polyattn.heads import SampleScale, factor
+from polyattn.heads import factor
 from polyattn.heads.bounds import least_heads
-from polyattn.heads.compression import Target
+from polyattn.heads.data_scale import SampleScale
+from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
 from polyattn.report.bounds import bounds_section
 from polyattn.report.certificates import certificate_if_possible, certificate_sections

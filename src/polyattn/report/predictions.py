@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import count
+from polyattn.quoting import counted
 from polyattn.report.figures import OURS, SOFT, drawing, new_figure
 from polyattn.report.page import Section
 from polyattn.report.page_data import PageData, rows_of, spread
@@ -39,8 +39,8 @@ def predictions_section(function: Callable[[Any], Any], data: PageData) -> Secti
     drawn = spread(true.size, MOST_POINTS)
     some_of = "all" if len(drawn) == true.size else f"{len(drawn):,} evenly spaced"
     caption = (
-        f"{some_of} of the {count(true.size, 'output')} at "
-        f"{count(some.n_rows, 'predicted position')}; points on the line are right.".capitalize()
+        f"{some_of} of the {counted(true.size, 'output')} at "
+        f"{counted(some.n_rows, 'predicted position')}; points on the line are right.".capitalize()
     )
     some_weight = "" if weights is None else " of positive weight"
     if some.n_rows < data.n_rows:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from polyattn.display import Description, count
+from polyattn.display import Description
+from polyattn.quoting import counted
 from polyattn.report.descriptions import describe
 from polyattn.report.figures import inline_svg
 from polyattn.report.page import Section, fill
@@ -45,11 +46,11 @@ def lead(description: Description, data: PageData | None) -> str:
         return f"{description.about}."
     lengths = data.batch.lengths
     tokens = (
-        count(int(lengths[0]), "token")
+        counted(int(lengths[0]), "token")
         if data.batch.common_length is not None
         else f"{lengths.min()} to {lengths.max()} tokens"
     )
-    return f"{description.about}, beside {count(len(data.batch), 'sequence')} of {tokens}."
+    return f"{description.about}, beside {counted(len(data.batch), 'sequence')} of {tokens}."
 
 
 def statement(

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.display import count
+from polyattn.quoting import counted
 from polyattn.report.heads import heads_section
 from polyattn.report.page import Section, fill
 from polyattn.report.page_data import PageData
 from polyattn.report.predictions import predictions_section
 from polyattn.report.sections import described, statement
 from polyattn.softmax import LearnedSoftmax, QueryResult
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 
 
 def learned_page(found: LearnedSoftmax, data: PageData | None) -> list[Section]:
@@ -32,9 +32,6 @@ def learned_page(found: LearnedSoftmax, data: PageData | None) -> list[Section]:
 def queries_page(found: QueryResult, data: PageData | None) -> list[Section]:
     """What ``learn_from_queries`` returned."""
     sections = [described("What was found", found)]
-    if found.error is not None:
-        lines = [f"{type(found.error).__name__}: {found.error}"]
-        sections.append(statement("What the oracle ended the run with", lines=lines))
     if found.layer is not None:
         sections.append(heads_section(found.layer))
         sections += _predictions(found.layer, data)
@@ -51,7 +48,7 @@ def _predictions(layer: Any, data: PageData | None) -> list[Section]:
 def _phases(phases: tuple[Phase, ...]) -> list[Section]:
     if not phases:
         return []
-    total = count(len(phases), "phase")
+    total = counted(len(phases), "phase")
     return [Section("How it was found", fill("phases", phases=phases, total=total))]
 
 

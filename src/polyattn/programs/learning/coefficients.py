@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.pairs import n_pairs, pair_position
-from polyattn.heads.factor import factor
+from polyattn.heads.compress import factor
 from polyattn.model import LinearAttention
 from polyattn.programs.language.patterns import Pattern
 from polyattn.programs.language.schema import Schema

@@ -1,7 +1,7 @@
 """Sizes of query tokens and differences at which the logits are of order one.
 
-Attention is felt through tanh(z / 2) / 2, z bilinear in the query token and the difference.  As
-long as the part of the effect that is odd in x' grows in proportion to |x'| |delta|, no head that
+Attention acts through tanh(z / 2) / 2, z bilinear in the query token and the difference.  As long
+as the part of the effect that is odd in x' grows in proportion to |x'| |delta|, no head that
 matters is saturated.  The largest such sizes are sought: first both together, then |x'| alone,
 since with large biases delta must stay small while x' need not.
 """
@@ -33,14 +33,14 @@ class Sizes:
     """Norms of query tokens and of differences.
 
     flat : whether attention has no effect on any token that was tried
-    reach : the exponent of the largest size that was tried in vain
+    largest_tried : the exponent of the largest size at which attention had no effect
     complete : whether none larger could have an effect that the answers can hold
     """
 
     point: float
     delta: float
     flat: bool = False
-    reach: int = LIMIT
+    largest_tried: int = LIMIT
     complete: bool = True
 
     @property
@@ -78,18 +78,18 @@ def _beyond(pairs: Pairs, slope: Callable[[float], tuple[float, bool]]) -> Sizes
     dtype = pairs.oracle.output_dtype
     range_of_answers = np.finfo(dtype).maxexp if dtype.kind == "f" else 2 * FAR_LIMIT
     most = min(FAR_LIMIT, range_of_answers // 2)
-    reach = LIMIT
+    tried = LIMIT
     for exponent in range(LIMIT + FAR_STEP, most + 1, FAR_STEP):
         try:
             _, visible = slope(2.0**exponent)
         except Stopped as stop:
             if stop.name != "oracle_failed":
                 raise
-            return Sizes(1.0, 1.0, flat=True, reach=reach, complete=False)
+            return Sizes(1.0, 1.0, flat=True, largest_tried=tried, complete=False)
         if visible:
             return Sizes(2.0**exponent, 2.0**exponent)
-        reach = exponent
-    return Sizes(1.0, 1.0, flat=True, reach=reach)
+        tried = exponent
+    return Sizes(1.0, 1.0, flat=True, largest_tried=tried)
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:

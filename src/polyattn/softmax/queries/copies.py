@@ -1,8 +1,8 @@
-"""The road for fewer outputs than heads (or values that are not independent): copies of tokens.
+"""Heads by copies of tokens: for fewer outputs than heads, or values that are not independent.
 
 At one query token the rational function of the share of moved copies separates the heads; nearby
 query tokens have the same c_i, so that their logits, which are affine in the token, follow; then
-all other differences follow from the first as in the other road, each by a network of H sigmoids.
+all other differences follow from the first as in ``sweep``, each by a network of H sigmoids.
 """
 
 from __future__ import annotations
@@ -11,22 +11,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from polyattn.softmax.queries.calibrate import Sizes, unit_rows
-from polyattn.softmax.queries.findings import Findings, HeadsAt
-from polyattn.softmax.queries.network import solve_network
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
+from polyattn.softmax.queries.least_squares import minimise, spread
+from polyattn.softmax.queries.mixing import relative_size
 from polyattn.softmax.queries.pairs import Pairs
-from polyattn.softmax.queries.places import FIT, effects_at_shares
-from polyattn.softmax.queries.points import other_directions
-from polyattn.softmax.queries.rational import N_COPIES, logits_at_points, shares, shifts
+from polyattn.softmax.queries.points import DISTANCE, N_HALVINGS, other_directions
+from polyattn.softmax.queries.rational import (
+    FIT,
+    N_COPIES,
+    effects_at_shares,
+    logits_at_points,
+    shares,
+    shifts,
+)
 
-# Steps from the place to its neighbours, and reach of the queries that refine, in calibrated sizes.
-STEP = 0.5
-REACH = 3.0
-
-# As in the other road: how far differences lie apart and how often that is halved.
-DISTANCE = 0.3
-N_HALVINGS = 4
+# Steps from the place to its neighbours, and the largest norm of query tokens that refine, in
+# calibrated sizes.
+STEP, LARGEST = 0.5, 3.0
 
 # Neighbours whose effects deviate by this, relative to the values, were followed wrongly.
 LOST = 1e-5
@@ -63,7 +67,7 @@ def heads_by_copies(
     sizes: Sizes,
     place: NDArray,
     heads: HeadsAt,
-    findings: Findings,
+    findings: QueryFindings,
     rng: np.random.Generator,
 ) -> bool:
     """Heads for d differences, added to ``findings``; False when sigmoids do not fit.
@@ -122,7 +126,7 @@ def _random_probe(
     """Query tokens with random shares: 1.3 times what ``n_outputs`` independent outputs need."""
     n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
     tokens = sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
-    tokens *= rng.uniform(0.3, REACH, size=(n_tokens, 1))
+    tokens *= rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
     moved = rng.choice(shares(), size=n_tokens)
     return Probe(tokens, pairs.rows(tokens), moved)
 
@@ -158,8 +162,63 @@ def _ordered_like(start: HeadsAt, heads: HeadsAt) -> HeadsAt:
         np.linalg.norm(old[:, None] - new[None], axis=2) / np.linalg.norm(old)
         for old, new in ((start.columns, heads.columns), (start.values, heads.values))
     )
-    # Slow to import, and only this road needs it.
+    # Slow to import, and only copies need it.
     from scipy.optimize import linear_sum_assignment
 
     order = linear_sum_assignment(apart)[1]
     return replace(heads, columns=heads.columns[order], values=heads.values[order])
+
+
+def solve_network(
+    rows: NDArray[np.float64],
+    tau: NDArray[np.float64],
+    effects: NDArray[np.float64],
+    total: NDArray[np.float64],
+    start: HeadsAt,
+) -> tuple[HeadsAt, float]:
+    """Heads near ``start`` with sum_i sigmoid(rows a_i + tau) c_i = effects, and the rms residual.
+
+    rows (Q, D), tau (Q,), effects (Q, e); the sum of the c_i, total (e,), is one more equation.
+    Works for any number of outputs; those that are combinations of H others are left out.
+    Cost: H (D + min(e, H)) unknowns n, O(Q min(e, H) n^2) per step.
+    """
+    n_heads, n_rows = start.columns.shape
+    space = np.linalg.svd(np.vstack([effects, total]), full_matrices=False)[2][:n_heads].T
+    beside = float(np.linalg.norm(effects - effects @ space @ space.T))
+    effects, total, values = effects @ space, total @ space, start.values @ space
+    n_outputs = len(total)
+    row_size = np.linalg.norm(rows, axis=0)
+    row_size = np.where(row_size > 0, row_size, 1.0)
+    size = max(float(np.abs(effects).max()), 1e-300)
+    scaled, data = rows / row_size, effects / size
+    n_slopes = n_heads * n_rows
+    begin = np.concatenate([(start.columns * row_size).ravel(), values.ravel() / size])
+
+    def evaluate(theta: NDArray, _which: NDArray) -> tuple[NDArray, NDArray]:
+        slopes = theta[0, :n_slopes].reshape(n_heads, n_rows)
+        values = theta[0, n_slopes:].reshape(n_heads, n_outputs)
+        sigmoids = expit(scaled @ slopes.T + tau[:, None])
+        slope = sigmoids * (1 - sigmoids)
+        by_row = np.einsum("qi,ie,qd->qeid", slope, values, scaled)
+        by_value = np.einsum("qi,ef->qeif", sigmoids, np.eye(n_outputs))
+        jacobian = np.zeros((1, data.size + n_outputs, theta.shape[1]))
+        jacobian[0, : data.size, :n_slopes] = by_row.reshape(data.size, -1)
+        jacobian[0, : data.size, n_slopes:] = by_value.reshape(data.size, -1)
+        jacobian[0, data.size :, n_slopes:] = np.tile(np.eye(n_outputs), n_heads)
+        residual = np.concatenate(
+            [(sigmoids @ values - data).ravel(), values.sum(axis=0) - total / size]
+        )
+        return residual[None], jacobian
+
+    theta, norms = minimise(evaluate, begin[None], n_steps=60)
+    deviations = spread(evaluate(theta, np.arange(1))[1], norms)[0]
+    doubt = max(
+        relative_size(part.reshape(n_heads, -1), whole.reshape(n_heads, -1))
+        for part, whole in zip(
+            np.split(deviations, [n_slopes]), np.split(theta[0], [n_slopes]), strict=True
+        )
+    )
+    columns = theta[0, :n_slopes].reshape(n_heads, n_rows) / row_size
+    values = theta[0, n_slopes:].reshape(n_heads, n_outputs) * size @ space.T
+    residual = np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size)
+    return HeadsAt(start.delta, columns, values, doubt), float(residual)

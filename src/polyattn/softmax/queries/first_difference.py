@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.queries.calibrate import Sizes, unit_rows
-from polyattn.softmax.queries.findings import Findings, HeadsAt
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.joint_diagonalisation import candidates, jacobians, rank_of_effects
 from polyattn.softmax.queries.mixing import Mixing
 from polyattn.softmax.queries.pairs import Pairs
@@ -19,7 +19,7 @@ FIRST_LOOK = 16
 
 
 @dataclass(frozen=True)
-class First:
+class FirstDifference:
     """The heads for delta, and the query tokens that serve for all differences after it."""
 
     heads: HeadsAt
@@ -27,8 +27,8 @@ class First:
 
 
 def first_difference(
-    pairs: Pairs, sizes: Sizes, findings: Findings, rng: np.random.Generator
-) -> First | None:
+    pairs: Pairs, sizes: Sizes, findings: QueryFindings, rng: np.random.Generator
+) -> FirstDifference | None:
     """Separate the heads for a random difference; None when their c_i are not independent.
 
     Cost: D + H + O(1) effects, and 8 (H + 2) more for the Jacobians of more than one head.
@@ -57,7 +57,7 @@ def first_difference(
         n_heads=n_heads,
         residual=None if solved is None else solved[0].residual,
     )
-    return None if solved is None else First(solved[1], points)
+    return None if solved is None else FirstDifference(solved[1], points)
 
 
 def accepted(mixing: Mixing | None, pairs: Pairs) -> bool:

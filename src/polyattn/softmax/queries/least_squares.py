@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.softmax.recorder import require_time
 
 # theta (B, p), which problems (B',) -> residuals (B', m) and Jacobians (B', m, p)
 Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
@@ -15,7 +16,7 @@ Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
 # A step that leaves more than this of the residual brings no progress.
 STALLED = 0.999
 
-# Unknowns of order one that grow beyond this are running away.
+# Unknowns of order one that grow beyond this diverge.
 FARTHEST = 1e30
 
 
@@ -75,6 +76,7 @@ def _minimise(
     residual, jacobian = evaluate(theta, active)
     norms[:] = np.linalg.norm(residual, axis=1)
     for _ in range(n_steps if n_unknowns else 0):
+        require_time()
         step = damped_step(residual, jacobian, damping[active])
         trial = theta[active] + step
         new_residual, new_jacobian = evaluate(trial, active)

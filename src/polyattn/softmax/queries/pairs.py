@@ -1,6 +1,6 @@
 """Sequences of two tokens, possibly repeated: what they show of the heads.
 
-For a query token x', r copies of x' + delta and s copies of x' (the last one asks),
+For a query token x', r copies of x' + delta and s copies of x' (the last one is the query),
 
     effect = F - x' S - b = sum_i sigmoid(z_i + log(r / s)) c_i,
     z_i = [x', 1] A_i delta,      c_i = delta V_i,      sum_i c_i = delta S,
@@ -20,12 +20,12 @@ from polyattn.softmax.queries.oracle import Oracle
 
 @dataclass
 class Pairs:
-    """The black box, asked about pairs of tokens.
+    """The black box, queried with pairs of tokens.
 
     sum_value : array (d, e), S
     sum_bias : array (e,), b; zero without biases
     noise : relative error of an output
-    floor : error of an effect beyond that, as seen where there should be none
+    floor : error of an effect beyond that, as measured where there should be none
     """
 
     oracle: Oracle
@@ -38,7 +38,7 @@ class Pairs:
 
     @property
     def n_rows(self) -> int:
-        """D, the rows of attn that can be seen."""
+        """D, the rows of attn that are visible."""
         return self.oracle.n_dims + self.bias
 
     def rows(self, points: NDArray) -> NDArray[np.float64]:
@@ -65,7 +65,7 @@ class Pairs:
         return delta @ self.sum_value
 
     def measure_floor(self, points: NDArray) -> None:
-        """See what is left where nothing should be: a token beside its copy."""
+        """Measure what is left where nothing should be: a token beside its copy."""
         self.floor = float(np.abs(self.effect(points, np.zeros(self.oracle.n_dims))).max())
 
     @property

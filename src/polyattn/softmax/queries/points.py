@@ -13,9 +13,12 @@ from polyattn.softmax.queries.mixing import Mixing, logits, slopes_of, solve_mix
 from polyattn.softmax.queries.pairs import Pairs
 
 # Norm of query tokens, in calibrated sizes.
-REACH = 1.5
+POINT_SIZE = 1.5
 
-# Effects beyond the unknowns of a head: they tell a solution from an accident.  Where noise
+# How far differences lie from the first one, in calibrated sizes, and how often that is halved.
+DISTANCE, N_HALVINGS = 0.3, 4
+
+# Effects beyond the unknowns of a head: they distinguish a solution from an accident.  Where noise
 # matters there are half as many again as unknowns, to average it.
 SPARE = 6
 
@@ -30,7 +33,7 @@ NOISY = 1e-12
 class Points:
     """Query tokens (Q, d), of which the first ``n_mixing`` unmix the heads.
 
-    Their rows are seen through ``basis`` (D, k), or one basis (H, D, k) per head.  The others,
+    Their rows are expressed in ``basis`` (D, k), or one basis (H, D, k) per head.  The others,
     if there are any, determine all rows of A_i delta once the heads are unmixed.
     """
 
@@ -79,7 +82,7 @@ def points_for_all_rows(
     frame = np.vstack([frame, np.zeros((int(pairs.bias), n_dims))])
     if pairs.n_rows <= WHOLE_ROWS:
         spare = unit_rows(rng, _spare(pairs, pairs.n_rows, n_heads), n_dims)
-        tokens = REACH * sizes.point * np.vstack([frame, spare])
+        tokens = POINT_SIZE * sizes.point * np.vstack([frame, spare])
         return Points(tokens, pairs.rows(tokens), np.eye(pairs.n_rows), len(tokens))
     n_seen = max(6, n_heads)
     subspace = np.linalg.qr(rng.standard_normal((n_dims, n_seen)))[0]
@@ -87,7 +90,7 @@ def points_for_all_rows(
     inside = unit_rows(rng, n_inside, n_seen) @ subspace.T
     n_outside = 4 if pairs.noise <= NOISY else n_dims // 4
     outside = np.vstack([frame, unit_rows(rng, n_outside, n_dims)])
-    tokens = REACH * sizes.point * np.vstack([inside, outside])
+    tokens = POINT_SIZE * sizes.point * np.vstack([inside, outside])
     basis = np.zeros((pairs.n_rows, n_seen + pairs.bias))
     basis[:n_dims, :n_seen] = subspace
     basis[n_dims:, n_seen:] = 1.0
@@ -100,7 +103,7 @@ def points_for_column_spaces(
     """r + H + SPARE tokens, when the columns of A_i are known to lie in ``spaces`` (H, D, r)."""
     n_heads, _, rank = spaces.shape
     n_tokens = rank + _spare(pairs, rank, n_heads)
-    tokens = REACH * sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
+    tokens = POINT_SIZE * sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
     return Points(tokens, pairs.rows(tokens), spaces, n_tokens)
 
 

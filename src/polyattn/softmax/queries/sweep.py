@@ -13,30 +13,34 @@ from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.calibrate import Sizes
-from polyattn.softmax.queries.findings import Findings, HeadsAt
-from polyattn.softmax.queries.first_difference import First, accepted
-from polyattn.softmax.queries.low_rank import column_spaces
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
+from polyattn.softmax.queries.first_difference import FirstDifference, accepted
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.points import (
+    DISTANCE,
+    N_HALVINGS,
     NOISY,
     Points,
     other_directions,
     points_for_column_spaces,
 )
 
-# How far differences lie apart, in calibrated sizes, and how often that is halved.
-DISTANCE = 0.3
-N_HALVINGS = 4
-
-# The same for a second look, when the heads are known approximately.
+# How far differences lie from the first one when heads are known approximately.
 WIDE = 1.2
 
-# Differences that are asked for together.
+# Differences that are queried together.
 BLOCK = 8
+
+# A rank is believed when this many more differences brought nothing new.
+N_CONFIRMATIONS = 4
 
 
 def sweep(
-    pairs: Pairs, sizes: Sizes, first: First, findings: Findings, rng: np.random.Generator
+    pairs: Pairs,
+    sizes: Sizes,
+    first: FirstDifference,
+    findings: QueryFindings,
+    rng: np.random.Generator,
 ) -> bool:
     """Heads for d independent differences, added to ``findings``; False if one was not solved.
 
@@ -50,7 +54,7 @@ def sweep(
     for begin in range(0, len(directions), BLOCK):
         block = directions[begin : begin + BLOCK]
         if rank is None:
-            spaces = column_spaces(findings.heads, pairs)
+            spaces = _column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
                 points, rank = points_for_column_spaces(pairs, sizes, spaces, rng), spaces.shape[2]
         found = _solve_block(pairs, sizes, first, points, block)
@@ -73,7 +77,7 @@ def sweep(
 
 
 def _solve_block(
-    pairs: Pairs, sizes: Sizes, first: First, points: Points, directions: NDArray
+    pairs: Pairs, sizes: Sizes, first: FirstDifference, points: Points, directions: NDArray
 ) -> list[HeadsAt] | None:
     """Heads for delta_0 + t q_j for every row q_j of ``directions``, or None."""
     found: dict[int, HeadsAt] = {}
@@ -110,7 +114,7 @@ def _solve_once(
 
 
 def _widen(
-    pairs: Pairs, sizes: Sizes, points: Points, directions: NDArray, findings: Findings
+    pairs: Pairs, sizes: Sizes, points: Points, directions: NDArray, findings: QueryFindings
 ) -> None:
     """Replace heads by those of differences further apart, which magnify noise less.
 
@@ -132,3 +136,22 @@ def _near(start: NDArray, heads: HeadsAt) -> bool:
     """Whether each c_i is nearest to the one it was started from: heads keep their order."""
     apart = np.linalg.norm(heads.values[:, None] - start[None], axis=2)
     return bool(np.all(np.argmin(apart, axis=1) == np.arange(len(apart))))
+
+
+def _column_spaces(heads: list[HeadsAt], pairs: Pairs) -> NDArray[np.float64] | None:
+    """Orthonormal bases (H, D, r) of the column spaces, or None while they may still grow.
+
+    r is the largest rank of a head; heads of smaller rank get some directions they do not need.
+    Singular values count as zero below 1e-11 of the largest, or what noise explains.
+    """
+    n_seen = len(heads)
+    if n_seen <= N_CONFIRMATIONS:
+        return None
+    columns = np.stack([at.columns for at in heads], axis=2)
+    relative = columns[:, :, 1:] - columns[:, :, :1]
+    bases, spectra, _ = np.linalg.svd(relative, full_matrices=False)
+    floor = max(1e-11, 3e3 * pairs.noise) * spectra[:, :1]
+    rank = int(np.sum(spectra > floor, axis=1).max())
+    if rank > n_seen - 1 - N_CONFIRMATIONS:
+        return None
+    return bases[:, :, : max(rank, 1)]

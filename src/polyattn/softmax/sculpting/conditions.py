@@ -1,4 +1,4 @@
-"""What the road needs of the data, measured and named [chen2024].
+"""What sculpting needs of the data, measured and named [chen2024].
 
 The paper assumes non-degeneracy; here every assumption is a number that is compared with what is
 needed, so that a failure has a name.
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.sculpting.carve import Carved
 from polyattn.softmax.sculpting.crude import CrudeSum
 from polyattn.softmax.sculpting.search import Searched
 from polyattn.softmax.sculpting.sharpen import SharpSum
-from polyattn.softmax.sculpting.span import Span
+from polyattn.softmax.sculpting.span import HeadSpan
 
 Matrix = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Condition:
         }
 
 
-def of_shapes(blocks: tuple[Block, ...], n_heads: int) -> list[Condition]:
+def of_shapes(blocks: tuple[ExampleBlock, ...], n_heads: int) -> list[Condition]:
     """Whether outputs are enough for the residual to mean anything, by counting."""
     n_outputs = blocks[0].targets.shape[2]
     length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
@@ -83,7 +83,7 @@ def of_shapes(blocks: tuple[Block, ...], n_heads: int) -> list[Condition]:
     ]
 
 
-def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[Block, ...]) -> list[Condition]:
+def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[ExampleBlock, ...]) -> list[Condition]:
     """Whether S is there, and whether patterns can be read through it."""
     sigma = np.linalg.svd(S, compute_uv=False)
     length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
@@ -154,7 +154,7 @@ def of_margins(sharp: SharpSum, n_dims: int) -> Condition:
     )
 
 
-def of_span(span: Span) -> Condition:
+def of_span(span: HeadSpan) -> Condition:
     """Whether the span stands out from the other directions."""
     if len(span.directions) == 0:
         return Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from polyattn.softmax.deadline import require_time
+from polyattn.softmax.recorder import require_time
 
 Matrix = NDArray[np.float64]
 

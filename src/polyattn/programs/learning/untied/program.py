@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.heads.factor import factor
+from polyattn.heads.compress import factor
 from polyattn.model import LinearAttention
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.rows import rows_of
