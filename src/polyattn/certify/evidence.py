@@ -146,6 +146,11 @@ class Evidence:
         unseen = squares <= max(self.gram.error(scale), NEGLIGIBLE * squares[-1])
         return scale[:, None] * columns[:, unseen]
 
+    @property
+    def rank(self) -> int:
+        """The numerical rank: singular values of the features above rounding."""
+        return self.space.dimension - self.null_basis.shape[1]
+
 
 def require_inside(evidence: Evidence, domain: Domain) -> str:
     """Refuse evidence that contradicts the domain; the premise that remains, in words, or ""."""
