@@ -27,18 +27,18 @@ RANK_TOLERANCE = 1e-12
 def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention:
     """The layer that the module computes as self-attention, without dropout."""
     _require_plain(module)
-    d, n_heads, width = module.embed_dim, module.num_heads, module.head_dim
-    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, width, d)
+    d, n_heads, head_dim = module.embed_dim, module.num_heads, module.head_dim
+    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, head_dim, d)
     queries, keys, values = stacked.transpose(0, 1, 3, 2)  # (H, d, r) each
-    outputs = as_array(module.out_proj.weight).T.reshape(n_heads, width, d)
+    outputs = as_array(module.out_proj.weight).T.reshape(n_heads, head_dim, d)
     bias = module.in_proj_bias is not None
     if bias:
-        rows = as_array(module.in_proj_bias).reshape(3, n_heads, 1, width)
+        rows = as_array(module.in_proj_bias).reshape(3, n_heads, 1, head_dim)
         queries, keys, values = (
             np.concatenate([weights, row], axis=1)
             for weights, row in zip((queries, keys, values), rows, strict=True)
         )
-    attn = queries @ keys.transpose(0, 2, 1) / np.sqrt(width)
+    attn = queries @ keys.transpose(0, 2, 1) / np.sqrt(head_dim)
     value = values @ outputs
     if bias:
         value[:, -1] += as_array(module.out_proj.bias) / n_heads
@@ -61,12 +61,12 @@ def to_multihead(
             f"{layer.n_outputs} and {d}."
         )
     count = _number_of_heads(layer, n_heads)
-    width = d // count
+    head_dim = d // count
     # What a constant coordinate adds to the keys has no effect, so keys need no bias.
-    queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(width), width, "attn")
-    values, outputs = _factors(layer.value[:, :d], width, "value")
+    queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(head_dim), head_dim, "attn")
+    values, outputs = _factors(layer.value[:, :d], head_dim, "value")
     module = nn.MultiheadAttention(d, count, bias=layer.bias, batch_first=True, dtype=torch.float64)
-    stacked, projection = np.zeros((3, count, width, d)), np.zeros((count, width, d))
+    stacked, projection = np.zeros((3, count, head_dim, d)), np.zeros((count, head_dim, d))
     for i, factor in enumerate((queries[:, :d], keys, values)):
         stacked[i, : layer.n_heads] = factor.transpose(0, 2, 1)
     projection[: layer.n_heads] = outputs.transpose(0, 2, 1)
@@ -75,7 +75,7 @@ def to_multihead(
         "out_proj.weight": projection.reshape(d, d).T,
     }
     if layer.bias:
-        rows = np.zeros((3, count, width))
+        rows = np.zeros((3, count, head_dim))
         rows[0, : layer.n_heads] = queries[:, d]
         parameters["in_proj_bias"] = rows.ravel()
         parameters["out_proj.bias"] = layer.value[:, d].sum(axis=0)
@@ -99,7 +99,7 @@ def _require_plain(module: nn.MultiheadAttention) -> None:
     if named:
         raise InvalidInput(
             f"this nn.MultiheadAttention has {', '.join(named)}: it is no self-attention of its "
-            "tokens alone (keys or values of another width, or an added token), which "
+            "tokens alone (keys or values of another head_dim, or an added token), which "
             "SoftmaxAttention cannot express."
         )
 
@@ -124,15 +124,15 @@ def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
     return possible[0]
 
 
-def _factors(matrices: Matrix, width: int, name: str) -> tuple[Matrix, Matrix]:
-    """left (H, ., width) and right (H, ., width) with left right^T the given matrices."""
+def _factors(matrices: Matrix, head_dim: int, name: str) -> tuple[Matrix, Matrix]:
+    """left (H, ., head_dim) and right (H, ., head_dim) with left right^T the given matrices."""
     U, singular, Vt = np.linalg.svd(matrices, full_matrices=False)
     ranks = np.count_nonzero(singular > RANK_TOLERANCE * singular[:, :1], axis=1)
-    if ranks.max() > width:
+    if ranks.max() > head_dim:
         h = int(ranks.argmax())
         raise InvalidInput(
-            f"head {h} has {name} of rank {ranks[h]}, more than head_dim = {width} of "
+            f"head {h} has {name} of rank {ranks[h]}, more than head_dim = {head_dim} of "
             "nn.MultiheadAttention; fewer or simpler heads would fit."
         )
-    roots = np.sqrt(singular[:, None, :width])
-    return U[:, :, :width] * roots, Vt[:, :width].transpose(0, 2, 1) * roots
+    roots = np.sqrt(singular[:, None, :head_dim])
+    return U[:, :, :head_dim] * roots, Vt[:, :head_dim].transpose(0, 2, 1) * roots
