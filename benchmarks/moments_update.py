@@ -54,7 +54,7 @@ def compare(n_dims: int, X: np.ndarray) -> None:
     else:
         # Ours is one of the two forced roads: what can be wrong is the choice.
         roads = ("paired", "explicit")
-        chosen, other = roads if n_dims >= moments.PAIRED_FROM_DIMS else roads[::-1]
+        chosen, other = roads if n_dims >= moments.PAIRED_FROM_WIDTH else roads[::-1]
         verdict(f"{chosen} is not slower than {other}", seconds[chosen] <= seconds[other])
 
 

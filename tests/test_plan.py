@@ -1,5 +1,7 @@
 """The plan: which solver is taken, by size, memory or name."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -79,5 +81,5 @@ def test_the_memory_limit_is_half_of_the_machine(monkeypatch):
     def unknown(_):
         raise OSError
 
-    monkeypatch.setattr(solvers.os, "sysconf", unknown)
+    monkeypatch.setattr(os, "sysconf", unknown)
     assert solvers.memory_limit() == 4 * GIB

@@ -1,4 +1,4 @@
-"""The law agrees with itself, and the fast code with the law."""
+"""The reference agrees with itself, and the fast code with it."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def assert_close(found, expected, scale=1.0):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e4 * planted.EPS * size)
 
 
-# The law with itself ------------------------------------------------------------------------
+# The reference with itself --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "d", "e"), SHAPES)
@@ -136,11 +136,11 @@ def test_second_moment_is_definite_exactly_when_the_rank_is_full():
         assert (eigenvalues[0] > tolerance) == (task.rank == task.n_features) == (kind == "tall")
 
 
-# The fast code with the law -----------------------------------------------------------------
+# The fast code with the reference -----------------------------------------------------------------
 
 
 def law_summaries(X, mode, bias):
-    """vech(G) (q, rows) and queries (d, rows) by the law."""
+    """vech(G) (q, rows) and queries (d, rows) by the reference."""
     tokens = [layer.with_constant(x) if bias else x for x in X]
     rows = [row for x in tokens for row in features.summaries(x, mode)]
     return np.array([features.vech(G) for G, _ in rows]).T, np.array([x for _, x in rows]).T

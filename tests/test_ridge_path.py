@@ -430,14 +430,14 @@ def generalised(task: Task, ridges: NDArray) -> NDArray:
 
 
 def largest_power(task: Task) -> float:
-    """The largest eigenvalue of the weighted moments by the law."""
+    """The largest eigenvalue of the weighted moments by the reference."""
     phi = erm.design(task.X, task.mode) / features.norm_weights(task.X[0].shape[1])
     each = np.ones(len(task.X)) if task.weights is None else task.weights
     return float(np.linalg.norm(phi * np.sqrt(np.repeat(each, task.row_counts))[:, None], 2) ** 2)
 
 
 def left_out(task: Task, ridge: float, groups=None) -> float:
-    """The weighted mean squared error of each group under the law fitted without it."""
+    """The weighted mean squared error of each group under the reference fitted without it."""
     tokens = [layer.with_constant(x) if task.bias else x for x in task.X]
     s = features.norm_weights(tokens[0].shape[1])
     phi = erm.design(tokens, task.mode) / s

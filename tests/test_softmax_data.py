@@ -100,7 +100,7 @@ def test_hard_families_are_identifiable(family):
 @pytest.mark.parametrize("tokens", ["boolean", "gaussian"])
 @pytest.mark.parametrize("n_tokens", [3, (1, 4)])
 def test_planted(mode, tokens, n_tokens):
-    task = planted_softmax(6, n_tokens, 3, 2, 2, logits=2.0, tokens=tokens, mode=mode)
+    task = planted_softmax(6, n_tokens, 3, 2, 2, logits=2.0, distribution=tokens, mode=mode)
     assert isinstance(task, Planted)
     assert isinstance(task.layer, pa.SoftmaxAttention)
     assert (task.layer.n_heads, task.layer.n_outputs, task.layer.mode) == (2, 2, mode)
@@ -111,7 +111,9 @@ def test_planted(mode, tokens, n_tokens):
 
 
 def test_gaussian_tokens_have_unit_variance_whatever_the_length():
-    assert np.std(planted_softmax(500, 9, 3, tokens="gaussian").X) == pytest.approx(1, rel=0.03)
+    assert np.std(planted_softmax(500, 9, 3, distribution="gaussian").X) == pytest.approx(
+        1, rel=0.03
+    )
 
 
 def test_the_planted_layer_depends_on_the_seed_alone():
@@ -138,7 +140,10 @@ def test_the_planted_layer_depends_on_the_seed_alone():
         (lambda: random_softmax_layer(2, mode="first"), "mode must be one of"),
         (lambda: hard_softmax_layer("easy", 2), "family must be one of 'close', 'same_value'"),
         (lambda: hard_softmax_layer("cancel", 2, 1), "one head cannot cancel"),
-        (lambda: planted_softmax(2, 2, 2, tokens="words"), "tokens must be one of 'boolean'"),
+        (
+            lambda: planted_softmax(2, 2, 2, distribution="words"),
+            "distribution must be one of 'boolean'",
+        ),
         (lambda: planted_softmax(2, 2, 2, family="easy"), "family must be one of"),
         (lambda: planted_softmax(2, 2, 2, noise=-1.0), "noise must be"),
     ],

@@ -225,7 +225,7 @@ def scaled(X, Y, attn):
 
 def structured(extra, noise=0.02, tokens="boolean"):
     """Scores of the right heads on targets to which something was added, and of plain ones."""
-    task = pa.data.planted_softmax(300, 4, 4, n_heads=2, tokens=tokens, random_state=3)
+    task = pa.data.planted_softmax(300, 4, 4, n_heads=2, distribution=tokens, random_state=3)
     rng = np.random.default_rng(3)
     noisy = task.Y + noise * rng.standard_normal(task.Y.shape)
     scores = []

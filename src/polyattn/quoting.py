@@ -45,6 +45,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def readable_bytes(count: int) -> str:
+    """Bytes in the unit in which they are a small number."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count} {unit}"
+        count //= 1000
+    return f"{count:,} TB"
+
+
 class _Short(reprlib.Repr):
     """Two levels of a few entries each; integers of thousands of digits by their size."""
 

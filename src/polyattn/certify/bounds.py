@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.verdict import IDENTIFIABLE
 from polyattn.certify.verified.gram import Definite, prove_definite
@@ -47,8 +46,7 @@ def disagreement_bound(
     excess = _excess(risk, optimal_risk)
     evidence = certificate.require_evidence("a bound")
     batch, single = single_or_batch(X, certificate.n_dims)
-    if isinstance(certificate.domain, TokenDomain):
-        certificate.domain.require_inside(batch)
+    certificate.domain.require_inside(batch)
     if certificate.verdict != IDENTIFIABLE:
         bounds = np.full(batch.n_rows(certificate.mode), np.inf)
     elif excess == 0.0:

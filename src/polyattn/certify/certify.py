@@ -9,8 +9,7 @@ import numpy as np
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.digest import digest_sequences, digest_statistics
 from polyattn.certify.domains import Domain, as_domain
-from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.domains.tokens import TokenDomain
+from polyattn.certify.domains.custom import CustomDomain
 from polyattn.certify.evidence import Evidence, require_inside
 from polyattn.certify.methods.decide import RANKED_COLUMNS, decide
 from polyattn.certify.methods.span import by_span
@@ -80,29 +79,24 @@ def certify(
     require_choice("method", method, METHODS)
     where = as_domain(domain)
     source = _source(X, mode, bias, statistics, method)
-    if isinstance(where, TokenDomain):
-        evidence = Evidence(source, where.space(source.n_dims, source.bias))
-        premise = require_inside(evidence, where)
-        found = decide(evidence, method)
-        found = replace(found, note=f"{found.note} {premise}".strip())
-        on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
-        return _certificate(evidence, where, found, on_real, evidence.space.dimension)
-    evidence = Evidence(source, FeatureSpace.whole(source.width))
-    real = decide(evidence, method)
-    found = by_span(evidence, real, where, method)
-    return _certificate(evidence, where, found, real.verdict, None)
+    evidence = Evidence(source, where.space(source.n_dims, source.bias))
+    premise = require_inside(evidence, where)
+    found = decide(evidence, method)
+    on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
+    if isinstance(where, CustomDomain):
+        found = by_span(evidence, found, where, method)
+    found = replace(found, note=f"{found.note} {premise}".strip())
+    return _certificate(evidence, where, found, on_real)
 
 
-def _certificate(
-    evidence: Evidence, domain: Domain, found: Finding, on_real: str,
-    dimension: int | None,
-) -> Certificate:  # fmt: skip
+def _certificate(evidence: Evidence, domain: Domain, found: Finding, on_real: str) -> Certificate:
     source = evidence.source
     smallest, largest = _spectrum(evidence, found)
     digest = (
         digest_sequences(source.batch) if isinstance(source, Rows) else digest_statistics(source)
     )
     n_sequences = len(source.batch) if isinstance(source, Rows) else source.n_sequences
+    dimension = None if isinstance(domain, CustomDomain) else evidence.space.dimension
     direction = None if found.direction is None else evidence.space.embed(found.direction)
     return Certificate(
         verdict=found.verdict, verdict_on_real_inputs=on_real, domain=domain, mode=source.mode,

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.domains import Domain
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.domains.tokens import Real, TokenDomain
 from polyattn.certify.exact.feature_rows import FeatureRows
@@ -145,13 +146,20 @@ class Evidence:
         unseen = squares <= max(self.gram.error(scale), NEGLIGIBLE * squares[-1])
         return scale[:, None] * columns[:, unseen]
 
+    @property
+    def rank(self) -> int:
+        """The numerical rank: singular values of the features above rounding."""
+        return self.space.dimension - self.null_basis.shape[1]
 
-def require_inside(evidence: Evidence, domain: TokenDomain) -> str:
+
+def require_inside(evidence: Evidence, domain: Domain) -> str:
     """Refuse evidence that contradicts the domain; the premise that remains, in words, or ""."""
-    statistics, space, longest = evidence.source, evidence.space, domain.longest
+    statistics, space = evidence.source, evidence.space
     if isinstance(statistics, Rows):
         domain.require_inside(statistics.batch)
+    if isinstance(statistics, Rows) or not isinstance(domain, TokenDomain):
         return ""
+    longest = domain.longest
     if longest is not None and statistics.max_length > longest:
         raise InvalidInput(
             f"the sums hold a sequence of {statistics.max_length} tokens, more than the domain "

@@ -19,7 +19,7 @@ from polyattn.model import SoftmaxAttention
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES
 
-TOKENS = ("boolean", "gaussian")
+DISTRIBUTIONS = ("boolean", "gaussian")
 
 
 def random_softmax_layer(
@@ -71,7 +71,7 @@ def planted_softmax(
     n_outputs: int | None = None,
     n_heads: int = 1,
     logits: float = 1.0,
-    tokens: str = "boolean",
+    distribution: str = "boolean",
     family: str | None = None,
     noise: float = 0.0,
     mode: str = "full",
@@ -87,8 +87,8 @@ def planted_softmax(
     ----------
     n_sequences, n_tokens, n_dims : as for ``boolean_sequences``
     n_outputs, n_heads, logits, mode, bias : as for ``random_softmax_layer``
-    tokens : "boolean" | "gaussian"
-        Coordinates uniform in {-1, 1}, or N(0, 1).
+    distribution : "boolean" | "gaussian"
+        Coordinates of the tokens: uniform in {-1, 1}, or N(0, 1).
     family : str, optional
         One of the hard families of ``hard_softmax_layer`` instead of a random layer.
     noise : float
@@ -97,7 +97,8 @@ def planted_softmax(
         The layer is drawn first, then X, then the noise: for one seed the layer does not change
         with the sequences, nor do both with the noise.
     """
-    noise, kind = require_number("noise", noise), require_choice("tokens", tokens, TOKENS)
+    noise = require_number("noise", noise)
+    require_choice("distribution", distribution, DISTRIBUTIONS)
     rng = require_generator(random_state)
     if family is None:
         layer = random_softmax_layer(n_dims, n_outputs, n_heads, logits, None, mode, rng, bias=bias)
@@ -105,7 +106,7 @@ def planted_softmax(
         layer = hard_softmax_layer(family, n_dims, n_heads, logits, n_outputs, mode, rng, bias=bias)
     X = (
         boolean_sequences(n_sequences, n_tokens, n_dims, rng)
-        if kind == "boolean"
+        if distribution == "boolean"
         else random_sequences(n_sequences, n_tokens, n_dims, 1.0, rng)
     )
     return Planted(X, with_noise(layer(X), noise, rng), layer, noise)

@@ -18,7 +18,7 @@ from polyattn.numerics.blas import add_product
 from polyattn.numerics.parallel import map_pieces
 
 # Products that are made together: they stay in the cache of a core.
-BLOCK_NUMBERS, MIN_WIDTH = 1 << 16, 64
+BLOCK_NUMBERS, MIN_ROWS = 1 << 16, 64
 
 # Columns of the kernel that are finished together, so that no second N x N array is needed.
 COLUMN_BLOCK = 256
@@ -43,17 +43,17 @@ def apply_coef(coef: NDArray, pairs: NDArray, queries: NDArray) -> NDArray[np.fl
 
     Cost: 2 e p flops per row on all workers, memory of the result and a block for each.
     """
-    n_outputs, n_pairs, n_dims = coef.shape
-    by_query = coef.transpose(0, 2, 1).reshape(n_outputs * n_dims, n_pairs)
+    n_outputs, n_pairs, width = coef.shape
+    by_query = coef.transpose(0, 2, 1).reshape(n_outputs * width, n_pairs)
     outputs = np.empty((n_outputs, pairs.shape[1]))
-    width = max(MIN_WIDTH, BLOCK_NUMBERS // len(by_query))
+    step = max(MIN_ROWS, BLOCK_NUMBERS // len(by_query))
 
     def fill(start: int) -> None:
-        some = slice(start, start + width)
-        products = (by_query @ pairs[:, some]).reshape(n_outputs, n_dims, -1)
+        some = slice(start, start + step)
+        products = (by_query @ pairs[:, some]).reshape(n_outputs, width, -1)
         np.einsum("alr,lr->ar", products, queries[:, some], out=outputs[:, some])
 
-    map_pieces(fill, range(0, pairs.shape[1], width))
+    map_pieces(fill, range(0, pairs.shape[1], step))
     return outputs
 
 
@@ -70,10 +70,10 @@ def add_correlation(total: NDArray, pairs: NDArray, queries: NDArray, targets: N
     ``targets`` is (e, rows).  Cost: 2 e p flops per row, memory that of one block.
     """
     n_products = len(queries) * len(targets)
-    width = max(MIN_WIDTH, BLOCK_NUMBERS // max(1, n_products))
+    step = max(MIN_ROWS, BLOCK_NUMBERS // max(1, n_products))
     flat = total.reshape(len(pairs), n_products)
-    for start in range(0, pairs.shape[1], width):
-        some = slice(start, start + width)
+    for start in range(0, pairs.shape[1], step):
+        some = slice(start, start + step)
         products = np.multiply(queries[:, None, some], targets[None, :, some], order="C")
         add_product(flat, pairs[:, some], products.reshape(n_products, products.shape[2]))
 

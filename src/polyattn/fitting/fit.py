@@ -17,7 +17,7 @@ from polyattn.errors import (
 from polyattn.features.pairs import feature_sizes
 from polyattn.fitting.outcomes import describe, describe_limited
 from polyattn.fitting.result import FitResult
-from polyattn.heads import SampleScale
+from polyattn.heads.data_scale import SampleScale
 from polyattn.heads.limited import limited_heads
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed

@@ -24,7 +24,8 @@ from polyattn.files.fields import (
 )
 from polyattn.files.records import Record
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
-from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
+from polyattn.heads import Compression, GramScale, compress, factor
+from polyattn.heads.data_scale import DataScale, SampleScale
 from polyattn.model.layer import shape_rows, single_or_batch
 from polyattn.model.linear import LinearAttention, coef_forward
 from polyattn.numerics.parallel import computed_once

@@ -12,7 +12,7 @@ from polyattn.errors import InvalidInput, require_head_count
 from polyattn.features.pairs import n_features
 from polyattn.heads.algebra import layer_tensor, reduce, split_heads
 from polyattn.heads.compress import compress
-from polyattn.heads.data_scale import DataScale, GramScale, Units
+from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
 from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
 from polyattn.heads.metric import excess, require_gram, whiten
 from polyattn.heads.search import MOST_WORK, descents, random_heads
@@ -54,7 +54,7 @@ def best_heads(
         singular.
     random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
-    data : DataScale, optional
+    data : FitResult.data_scale or GramScale, optional
         Without moments: the units in which the norm of coefficients is taken.
 
     Guarantee: a local minimum, never worse than its starts, among them the truncated ``factor``;
@@ -76,7 +76,14 @@ def best_heads(
         return compress(coef, random_state=random_state, data=scale)
     rng = require_generator(random_state)
     if gram is not None:
-        return least_risk(*weighed(coef, gram), count, rng)
+        target, moments = weighed(coef, gram)
+        whitened = whiten(target.tensor, moments)
+        if whitened.power <= 0.0:
+            # The data see nothing of the function: any layer is as good, and zero is one.
+            return target.nothing(count, risk_gap=0.0)
+        found = best_descent(whitened.tensor, count, whitened.metric, rng)
+        heads = whitened.restore(found.value, found.key)
+        return finish_weighted(target, *heads, moments, count)
     target = Target.on(coef, data)
     if target.is_zero:
         return target.nothing(count, data=data)
@@ -94,20 +101,8 @@ def weighed(coef: ArrayLike, gram: ArrayLike) -> tuple[Target, NDArray[np.float6
     """Coefficients and moments, both in units in which the features are of size one."""
     array = require_coef(coef)
     moments = require_gram(gram, n_features(array.shape[2]))
-    units = Units.of_inputs(GramScale(moments, array.shape[2]), len(array))
+    units = CoordinateUnits.of_inputs(GramScale(moments, array.shape[2]), len(array))
     return Target.of(array, units), units.moments(moments)
-
-
-def least_risk(
-    target: Target, gram: NDArray, n_heads: int, rng: np.random.Generator
-) -> Compression:
-    """``best_heads`` in the norm of the moments."""
-    whitened = whiten(target.tensor, gram)
-    if whitened.power <= 0.0:
-        # The data see nothing of the function: any layer is as good, and zero is one.
-        return target.nothing(n_heads, risk_gap=0.0)
-    found = best_descent(whitened.tensor, n_heads, whitened.metric, rng)
-    return finish_weighted(target, *whitened.restore(found.value, found.key), gram, n_heads)
 
 
 def finish_weighted(
@@ -127,8 +122,8 @@ def best_descent(
     tensor: NDArray, n_heads: int, metric: Metric, rng: np.random.Generator
 ) -> Descent:
     """The best of several descents, followed to the end."""
-    n_outputs, n_dims, _, n_queries = tensor.shape
-    most = n_dims * min(n_outputs, n_queries)
+    n_outputs, width, _, n_queries = tensor.shape
+    most = width * min(n_outputs, n_queries)
     if n_heads >= most:
         return Descent(*split_heads(tensor), 0.0, 0.0)
     best = Descent(*random_heads(tensor, n_heads, rng), np.inf, 0.0)

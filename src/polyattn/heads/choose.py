@@ -123,10 +123,10 @@ def allowance(
     ``variance`` is relative to <P, M P>, ``rank`` that of M, ``spare`` the degrees of freedom
     of the residual.
     """
-    n_outputs, n_dims, _, n_queries = shape
+    n_outputs, width, _, n_queries = shape
 
     def allowed(n_heads: int) -> float:
-        dimension = layer_dimension(n_heads, n_dims, n_outputs, n_queries)
+        dimension = layer_dimension(n_heads, width, n_outputs, n_queries)
         freedom = max(0, n_outputs * rank - dimension)
         quantile = fdtri(freedom, spare, 1.0 - REFUSED) if freedom > 0 else 0.0
         return max(ROUNDING, float(np.sqrt(variance * freedom * quantile)))
@@ -139,7 +139,7 @@ def _search(
 ) -> Descent | None:
     """The fewest heads whose gap is allowed, followed to the best layer with so many."""
     tensor, metric = whitened.tensor, whitened.metric
-    n_outputs, n_dims, _, n_queries = tensor.shape
+    n_outputs, width, _, n_queries = tensor.shape
 
     def attempt(n_heads: int) -> Trial:
         loss, spent = allowed(n_heads), 0.0
@@ -154,7 +154,7 @@ def _search(
                 return Trial(found, spent)
         return Trial(None, spent)
 
-    most = generic_heads(n_dims, n_outputs, n_queries)
+    most = generic_heads(width, n_outputs, n_queries)
     # 1, 2, 3, 4, 6, 8, 12, ...
     ladder = [1, *(step << power for power in range(most.bit_length()) for step in (2, 3))]
     found = fewest(attempt, sorted(ladder), most, TOTAL_WORK)
@@ -164,8 +164,8 @@ def _search(
 def _kept(coef: ArrayLike, gram: ArrayLike, seed: int, note: str) -> Compression:
     """The function itself with few heads; its gap is rounding."""
     target, moments = weighed(coef, gram)
-    data = GramScale(np.asarray(gram, dtype=np.float64), target.n_dims)
+    data = GramScale(np.asarray(gram, dtype=np.float64), target.width)
     kept = compress(coef, random_state=seed, data=data)
-    scaled = target.scaled_heads(kept)
-    gap = target.in_true_units(excess(target.tensor - layer_tensor(*scaled), moments))
+    heads = target.scaled_heads(kept)
+    gap = target.in_true_units(excess(target.tensor - layer_tensor(*heads), moments))
     return replace(kept, risk_gap=gap, sentence=note + kept.sentence)

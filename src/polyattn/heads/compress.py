@@ -46,7 +46,7 @@ def compress(
         known to about 1e-12 .. 1e-9.
     random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
-    data : DataScale, optional
+    data : FitResult.data_scale or GramScale, optional
         The data behind the coefficients: S is then taken in units in which they are of size one,
         and every output on them has to be met to ``tolerance``, too.
 
@@ -89,7 +89,7 @@ def _heads_of(
     tensor: NDArray, least: int, tolerance: float, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray]:
     """The fewest heads found for the core; its singular value decomposition if no fewer."""
-    n_outputs, n_dims, _, n_queries = tensor.shape
+    n_outputs, width, _, n_queries = tensor.shape
     patience = Patience(window=4, fraction=0.05, enough=tolerance)
 
     def attempt(n_heads: int) -> Trial:
@@ -99,7 +99,7 @@ def _heads_of(
     best = attempt(least).found
     if best is None:
         exact = split_heads(tensor)
-        easy = int(np.ceil(EASE * generic_heads(n_dims, n_outputs, n_queries)))
+        easy = int(np.ceil(EASE * generic_heads(width, n_outputs, n_queries)))
         near = [least + more for more in (1, 2, 4, 8) if least + more < easy]
         best = fewest(attempt, [*near, easy, 2 * easy], len(exact[0]), TOTAL_WORK)
     return exact if best is None else (best.value, best.key)

@@ -16,7 +16,7 @@ from polyattn.errors import InvalidInput
 from polyattn.features.pairs import feature_sizes, feature_weights, fold_heads
 from polyattn.heads.best import best_heads
 from polyattn.heads.choose import choose_heads
-from polyattn.heads.data_scale import DataScale, GramScale, Units
+from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
 from polyattn.heads.target import Compression
 from polyattn.numerics.scaling import as_risk, restored, scaled
 from polyattn.solve.primal import residual_pass
@@ -188,6 +188,6 @@ def _unneeded(found: Compression) -> str:
 
 def _caution(penalised: NDArray, optimum: NDArray) -> str:
     """What a search could not do where features are of very different size in any units."""
-    units = Units.of_inputs(GramScale(penalised, optimum.shape[2]), len(optimum))
+    units = CoordinateUnits.of_inputs(GramScale(penalised, optimum.shape[2]), len(optimum))
     sizes = np.diag(units.moments(penalised))
     return FAR_APART if sizes.max() > GRADED * np.median(sizes) else ""

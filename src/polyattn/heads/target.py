@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.pairs import fold_tensor, n_pairs, unfold_coef
 from polyattn.heads.algebra import balanced, layer_tensor
-from polyattn.heads.data_scale import DataScale, Units, output_exponents
+from polyattn.heads.data_scale import CoordinateUnits, DataScale, output_exponents
 from polyattn.numerics.scaling import TINY, restored
 from polyattn.quoting import counted
 
@@ -53,13 +53,13 @@ class Target:
     tensor: NDArray[np.float64]
     norm: float
     exponent: int
-    units: Units
+    units: CoordinateUnits
 
     @classmethod
-    def of(cls, coef: ArrayLike, units: Units | None = None) -> Target:
+    def of(cls, coef: ArrayLike, units: CoordinateUnits | None = None) -> Target:
         """From coefficients (e, q, d) of any size, checked."""
         array = require_coef(coef)
-        units = units or Units.plain(len(array), array.shape[2])
+        units = units or CoordinateUnits.plain(len(array), array.shape[2])
         shifts = units.features - units.outputs[:, None, None]
         exponents = (np.frexp(array)[1] + shifts)[array != 0]
         exponent = int(exponents.max()) if exponents.size else 0
@@ -74,11 +74,11 @@ class Target:
         if data is None:
             return cls.of(coef)
         array = require_coef(coef)
-        return cls.of(array, Units.of(data, array))
+        return cls.of(array, CoordinateUnits.of(data, array))
 
     @property
-    def n_dims(self) -> int:
-        """d, the coordinates of a token."""
+    def width(self) -> int:
+        """d, the coordinates of a token, the constant of ``bias`` included."""
         return self.tensor.shape[3]
 
     @property
@@ -157,8 +157,8 @@ class Target:
         self, n_heads: int = 1, risk_gap: float | None = None, data: DataScale | None = None
     ) -> Compression:
         """Heads that are zero: for the zero function, or one of which the data see nothing."""
-        n_outputs, n_dims = self.tensor.shape[:2]
-        value, key = np.zeros((1, n_dims, n_outputs)), np.zeros((1, n_dims, n_dims))
+        n_outputs, width = self.tensor.shape[:2]
+        value, key = np.zeros((1, width, n_outputs)), np.zeros((1, width, width))
         sentence = "The function is zero; it was written with {heads}."
         if not self.is_zero:
             sentence = "The data see nothing of the function: {heads} of zeros do as well."

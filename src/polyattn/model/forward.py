@@ -47,7 +47,7 @@ def equal_blocks(tokens: Tokens) -> Iterator[tuple[int, int, NDArray[np.float64]
             stop = min(first + step, int(next_run))
             block = tokens.read(slice(offsets[first], offsets[stop]))
             X = np.ascontiguousarray(block.T)
-            yield first, stop, X.reshape(stop - first, -1, tokens.n_dims)
+            yield first, stop, X.reshape(stop - first, -1, tokens.width)
 
 
 def ordinary_tokens(

@@ -15,6 +15,7 @@ from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 # What files hold of a layer; that the arrays agree is checked where a layer is made.
@@ -96,8 +97,7 @@ class AttentionLayer(Reported):
         return hash((self.kind, self.mode, self.bias, *numbers))
 
     def __repr__(self) -> str:
-        heads = "1 head" if self.n_heads == 1 else f"{self.n_heads} heads"
-        bias = ", bias" if self.bias else ""
+        heads, bias = counted(self.n_heads, "head"), ", bias" if self.bias else ""
         sizes = f"{self.n_dims} -> {self.n_outputs}"
         return f"{type(self).__name__}({heads}, {sizes}, mode {self.mode!r}{bias})"
 
@@ -126,7 +126,7 @@ class AttentionLayer(Reported):
 
 
 def single_or_batch(X: Sequences, n_dims: int) -> tuple[SequenceBatch, bool]:
-    """The door of a forward pass: sequences, or one sequence (n, d) as a batch of one."""
+    """Sequences for a forward pass, and whether X is a single one (n, d), a batch of one."""
     single = getattr(X, "ndim", None) == 2
     return as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims), single
 

@@ -44,10 +44,8 @@ class LinearAttention(AttentionLayer):
 
     Parameters
     ----------
-    attn : array (H, d, d)
-        Attention matrices, or one (d, d).
-    value : array (H, d, e)
-        Value matrices, or one (d, e).
+    attn : array (H, d, d), or (d, d) for one head
+    value : array (H, d, e), or (d, e) for one head
     mode : "last" | "causal" | "full"
         ``last``: one output, for the last token attending to all; ``causal``: one output per
         token, attending to itself and those before; ``full``: one per token, attending to all.
@@ -126,12 +124,12 @@ def _full(attn: NDArray, value: NDArray, X: NDArray) -> NDArray[np.float64]:
 
 def _causal(attn: NDArray, value: NDArray, X: NDArray) -> NDArray[np.float64]:
     """(B, n, d) -> (B, n, e) in chunks: earlier chunks by their Gram, the own one by scores."""
-    n_sequences, n_tokens, n_dims = X.shape
+    n_sequences, n_tokens, width = X.shape
     chunk = min(CHUNK, n_tokens)
     n_chunks = -(-n_tokens // chunk)
-    padded = np.zeros((n_sequences, n_chunks * chunk, n_dims))
+    padded = np.zeros((n_sequences, n_chunks * chunk, width))
     padded[:, :n_tokens] = X
-    chunks = padded.reshape(n_sequences, n_chunks, chunk, n_dims)
+    chunks = padded.reshape(n_sequences, n_chunks, chunk, width)
     grams = np.cumsum(chunks.transpose(0, 1, 3, 2) @ chunks, axis=1)
     earlier = np.concatenate([np.zeros_like(grams[:, :1]), grams[:, :-1]], axis=1)
     attends = np.tril(np.ones((chunk, chunk)))
@@ -146,6 +144,6 @@ def _causal(attn: NDArray, value: NDArray, X: NDArray) -> NDArray[np.float64]:
 
 def _head_flops(value: NDArray, mode: str) -> int:
     """Flops per row beyond the Gram, roughly."""
-    n_heads, n_dims, n_outputs = value.shape
+    n_heads, width, n_outputs = value.shape
     chunk = CHUNK if mode == "causal" else 0
-    return 2 * n_heads * n_dims * (2 * n_dims + n_outputs + 2 * chunk)
+    return 2 * n_heads * width * (2 * width + n_outputs + 2 * chunk)

@@ -41,10 +41,8 @@ class SoftmaxAttention(AttentionLayer):
 
     Parameters
     ----------
-    attn : array (H, d, d)
-        Attention matrices, or one (d, d).
-    value : array (H, d, e)
-        Value matrices, or one (d, e).
+    attn : array (H, d, d), or (d, d) for one head
+    value : array (H, d, e), or (d, e) for one head
     mode : "full" | "causal" | "last"
         ``full``: one output per token, attending to all; ``causal``: one per token, attending
         to itself and those before; ``last``: one output, for the last token attending to all.

@@ -83,6 +83,14 @@ def single_threaded_blas() -> Iterator[None]:
                 _process.leave()
 
 
+def physical_memory() -> int | None:
+    """Bytes of memory of this machine; None where that cannot be asked."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 class computed_once(cached_property[Value]):  # noqa: N801 (used like cached_property)
     """``cached_property`` for objects that threads share: all of them get the same value.
 

@@ -8,7 +8,7 @@ from polyattn.auditing import Audit, audit
 from polyattn.auditing.audit import certify_rows
 from polyattn.auditing.result import BETTER, OPTIMAL
 from polyattn.errors import OutOfRange
-from polyattn.heads import SampleScale
+from polyattn.heads.data_scale import SampleScale
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.pairs import unfold_coef
-from polyattn.heads import DataScale
+from polyattn.heads.data_scale import DataScale
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer

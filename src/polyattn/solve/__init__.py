@@ -7,8 +7,6 @@ the limit of ridge -> 0.  T is the symmetric tensor of the layer, so in the coor
 theta = s * P (off-diagonal s = sqrt(1/2)) the penalty is plain ||theta||^2.
 """
 
-from polyattn.outcome import Outcome
-from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import Plan, plan
 
-__all__ = ["Outcome", "Plan", "Solution", "plan"]
+__all__ = ["Plan", "plan"]

@@ -104,10 +104,10 @@ def _residual_part(coef: NDArray, blocks: list[RowBlock]) -> tuple[NDArray[np.fl
     return gradient, power
 
 
-def as_coef(theta: NDArray, n_dims: int) -> NDArray[np.float64]:
+def as_coef(theta: NDArray, width: int) -> NDArray[np.float64]:
     """Folded coefficients P (e, q, d) from theta (p, e)."""
-    folded = theta / feature_weights(n_dims)[:, None]
-    return np.ascontiguousarray(folded.T).reshape(-1, n_pairs(n_dims), n_dims)
+    folded = theta / feature_weights(width)[:, None]
+    return np.ascontiguousarray(folded.T).reshape(-1, n_pairs(width), width)
 
 
 def _scale(moments: Moments, ridge: float) -> NDArray[np.float64]:

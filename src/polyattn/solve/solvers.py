@@ -6,14 +6,14 @@ A new solver is a module with a function from rows and a ridge to a ``Solution``
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.pairs import n_features, n_pairs
-from polyattn.quoting import counted
+from polyattn.numerics.parallel import physical_memory
+from polyattn.quoting import counted, readable_bytes
 from polyattn.solve.direct import solve_direct, solve_factor
 from polyattn.solve.dual import solve_dual
 from polyattn.solve.exact import solve_exact
@@ -194,16 +194,5 @@ def solver_of(statistics: Moments | TriangularFactor) -> str:
 
 def memory_limit() -> int:
     """Half of the physical memory, in bytes; 4 GiB where that cannot be asked."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (AttributeError, ValueError, OSError):
-        return 4 << 30
-
-
-def readable_bytes(count: int) -> str:
-    """Bytes in the unit in which they are a small number."""
-    for unit in ("bytes", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count //= 1000
-    return f"{count:.0f} GB"
+    available = physical_memory()
+    return 4 << 30 if available is None else available // 2

@@ -28,10 +28,10 @@ class Sums(ABC):
 
     gram: NDArray[np.float64]
 
-    def __init__(self, n_dims: int, n_outputs: int) -> None:
-        self.n_dims = n_dims
+    def __init__(self, width: int, n_outputs: int) -> None:
+        self.width = width
         self.n_outputs = n_outputs
-        self.cross = np.zeros((n_pairs(n_dims), n_dims, n_outputs))
+        self.cross = np.zeros((n_pairs(width), width, n_outputs))
         self.targets = np.zeros((n_outputs, n_outputs))
 
     @abstractmethod
@@ -90,9 +90,9 @@ class ExplicitSums(Sums):
     (p + e)^2 flops per row.
     """
 
-    def __init__(self, n_dims: int, n_outputs: int) -> None:
-        super().__init__(n_dims, n_outputs)
-        p = n_features(n_dims)
+    def __init__(self, width: int, n_outputs: int) -> None:
+        super().__init__(width, n_outputs)
+        p = n_features(width)
         self.gram = np.zeros((p, p))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
@@ -123,12 +123,12 @@ class ExplicitSums(Sums):
         height = p + self.n_outputs
         total = np.zeros((height, height))
         longest = max(block.stop - block.first for block in blocks)
-        width = min(longest, max(MIN_ROWS, EXPLICIT_NUMBERS // height))
+        step = min(longest, max(MIN_ROWS, EXPLICIT_NUMBERS // height))
         # Fresh memory costs more than the products in it: one matrix serves all.
-        memory = np.empty(height * width)
+        memory = np.empty(height * step)
         for block in blocks:
-            for start in range(0, block.stop - block.first, width):
-                some = slice(start, start + width)
+            for start in range(0, block.stop - block.first, step):
+                some = slice(start, start + step)
                 targets = block.targets[:, some]
                 rows = memory[: height * targets.shape[1]].reshape(height, targets.shape[1])
                 cubic_features(block.pairs[:, some], block.queries[:, some], out=rows[:p])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -94,7 +94,7 @@ class Table:
     @cached_property
     def pairs(self) -> list[tuple[int, int]]:
         """(j, k) with j <= k, row after row."""
-        every = [(j, k) for j in range(self.width) for k in range(j, self.width)]
+        every = list(combinations_with_replacement(range(self.width), 2))
         if not self.one_hot:
             return every
         return [(j, k) for j, k in every if j == k or (self.bias and k == self.width - 1)]
@@ -102,9 +102,9 @@ class Table:
     @cached_property
     def columns(self) -> NDArray[np.intp]:
         """Where the features of this table stand among all p, shape (c,)."""
-        every = [(j, k) for j in range(self.width) for k in range(j, self.width)]
-        place = {pair: index for index, pair in enumerate(every)}
-        starts = np.array([place[pair] * self.width for pair in self.pairs])
+        every = combinations_with_replacement(range(self.width), 2)
+        position = {pair: index for index, pair in enumerate(every)}
+        starts = np.array([position[pair] * self.width for pair in self.pairs])
         return (starts[:, None] + np.arange(self.width)).reshape(-1)
 
     @cached_property

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.certify.digest import digest_sequences
+from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.features.cubic import apply_coef
 from polyattn.features.summaries import Tokens, summary_blocks
@@ -34,6 +35,18 @@ class CustomDomain(ABC):
     @abstractmethod
     def batch(self) -> SequenceBatch:
         """The sequences."""
+
+    def space(self, n_dims: int, bias: bool) -> FeatureSpace:
+        """All features: of relations among them nothing is known."""
+        if self.batch.n_dims != n_dims:
+            raise InvalidInput(
+                f"the domain's tokens have {self.batch.n_dims} coordinates, those of the data "
+                f"{n_dims}; they must agree."
+            )
+        return FeatureSpace.whole(n_dims + bias)
+
+    def require_inside(self, batch: SequenceBatch) -> None:  # noqa: B027 - any data will do
+        """Refuse nothing: data need not lie in a custom domain."""
 
     def separating_input(
         self, direction: NDArray[np.float64], mode: str, bias: bool, exponent: int

@@ -11,8 +11,9 @@ which some attend to at least two tokens; in brackets: only sequences of one tok
     boolean   D + D C(D, 2)         [D + C(D, 3)]
     one_hot   d^2                   [d]            d: coordinates without the constant
 
-A new domain is a class here and a row of ``BUILT_IN`` in ``domains/__init__.py``; the checker has
-a class and a row of its own (``check/domains.py``), and files name it in the JSON schema.
+A new domain is a class here and a row of ``BUILT_IN`` in ``domains/__init__.py``, from which
+``certify``, the command line and files take the names.  The checker has a class and a row of its
+own (``check/domains.py``), and the published ``certificate.schema.json`` lists the name.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class TokenDomain(ABC):
     def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
         """Tokens (count, d) to try as queries; real ones of about this size."""
 
-    @abstractmethod
     def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
         """Tokens y (count, d) that make y form y large or small; ``form`` (d, d) is symmetric."""
+        return self.some_tokens(rng, form.shape[0], size)
 
     @property
     def shortest(self) -> int:
@@ -234,9 +235,6 @@ class OneHot(TokenDomain):
 
     def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
         return np.eye(n_dims)
-
-    def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
-        return np.eye(form.shape[0])
 
 
 def _boolean_monomials(width: int) -> FeatureSpace:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.exact.feature_rows import TOKENS, FeatureRows
-from polyattn.certify.exact.modular import centre, primes
+from polyattn.certify.exact.modular import primes, residues_of
 from polyattn.certify.exact.numbers import python_integers, shifted
 from polyattn.certify.exact.rational import primitive
 from polyattn.progress import report
@@ -133,8 +133,7 @@ def _by_primes(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[n
     zero = np.ones(len(vectors), dtype=bool)
     product = 1
     for prime in primes():
-        residues = np.remainder(table, prime).astype(np.float64)
-        centre(residues, prime)
+        residues = residues_of(table, prime)
         for block in rows.summaries(prime):
             zero &= ~block.products(residues).any(axis=0)
             report(block.stop, rows.n_rows)

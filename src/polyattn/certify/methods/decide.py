@@ -60,20 +60,19 @@ def by_count(evidence: Evidence) -> Finding | None:
     size = evidence.space.dimension
     n_positive = evidence.source.n_positive
     if n_positive < size:
-        if size <= RANKED_COLUMNS and evidence.null_basis.shape[1] == 0:
+        rank = evidence.rank if size <= RANKED_COLUMNS else None
+        if rank == size:
             raise InvalidInput(
                 f"the statistics contradict themselves: their sums have rank {size}, their count "
                 f"says that they are of {n_positive} positions. Make them again from the data."
             )
-        rank = size - evidence.null_basis.shape[1] if size <= RANKED_COLUMNS else None
         return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0)
     width = evidence.space.width
     if evidence.max_length == 1 and evidence.space.is_whole and width > 1:
         direction = [0] * size
         # Feature (pair, l) stands at pair * width + l; the pairs begin with (0, 0), (0, 1).
         direction[1], direction[width] = -1, 1
-        rank = size - evidence.null_basis.shape[1]
-        return Finding(NOT_IDENTIFIABLE, "count", rank, 0.0, tuple(direction))
+        return Finding(NOT_IDENTIFIABLE, "count", evidence.rank, 0.0, tuple(direction))
     return None
 
 

@@ -55,9 +55,9 @@ def by_floating(evidence: Evidence) -> Finding:
         if proved is not None:
             return Finding(IDENTIFIABLE, "triangular", size, proved.rounding)
     method = "gram" if evidence.triangle is None else "triangular"
-    rank, error = size - evidence.null_basis.shape[1], evidence.gram.error(evidence.gram.scale)
+    error = evidence.gram.error(evidence.gram.scale)
     note = "Rounding leaves doubt; certify(X) can look closer than these sums allow."
-    return Finding(UNDECIDED, method, rank, error, note=note)
+    return Finding(UNDECIDED, method, evidence.rank, error, note=note)
 
 
 def _by_triangle(evidence: Evidence) -> Finding:
@@ -73,10 +73,9 @@ def _by_triangle(evidence: Evidence) -> Finding:
         direction = basis @ (weights / np.linalg.norm(weights))
         disagreement = effect_if_unseen(evidence, direction, lambda: is_deficient(evidence))
         if disagreement is not None:
-            rank = size - basis.shape[1]
-            return Finding(NOT_IDENTIFIABLE, "triangular", rank, disagreement, direction)
+            return Finding(NOT_IDENTIFIABLE, "triangular", evidence.rank, disagreement, direction)
     note = "Rounding leaves doubt; method='exact' decides about the numbers as they stand."
-    return Finding(UNDECIDED, "triangular", size - basis.shape[1], evidence.tolerance, note=note)
+    return Finding(UNDECIDED, "triangular", evidence.rank, evidence.tolerance, note=note)
 
 
 def effect_if_unseen(

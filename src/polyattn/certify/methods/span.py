@@ -24,12 +24,6 @@ OUTSIDE_SHARE = 1e-6
 
 def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: str) -> Finding:
     """The finding on a custom domain, given the finding on all real inputs."""
-    n_dims = evidence.source.n_dims
-    if domain.batch.n_dims != n_dims:
-        raise InvalidInput(
-            f"the domain's tokens have {domain.batch.n_dims} coordinates, those of the data "
-            f"{n_dims}; they must agree."
-        )
     if on_real.verdict == IDENTIFIABLE:
         return on_real
     rows = evidence.rows
@@ -71,7 +65,6 @@ def _exactly(evidence: Evidence, domain: CustomDomain) -> Finding | None:
 def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
     rows, basis, triangle = evidence.rows, evidence.null_basis, evidence.triangle
     assert rows is not None and triangle is not None  # noqa: S101, PT018 - by_span refuses sums
-    rank = evidence.space.dimension - basis.shape[1]
     direction, best = np.zeros(0), 0.0
     for block in summary_blocks(
         Tokens(domain.batch, rows.bias, evidence.token_exponent), rows.mode
@@ -92,12 +85,12 @@ def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
         hidden = partial(is_outside, evidence, domain.batch)
         disagreement = effect_if_unseen(evidence, direction, hidden)
         if disagreement is not None:
-            return Finding(NOT_IDENTIFIABLE, "span", rank, disagreement, direction)
+            return Finding(NOT_IDENTIFIABLE, "span", evidence.rank, disagreement, direction)
         note = (
             "Some features of the domain seem to lie outside the span of the data's, but the "
             "direction in which they do is not beyond doubt without effect on the data."
         )
-    return Finding(UNDECIDED, "span", rank, evidence.tolerance, note=note)
+    return Finding(UNDECIDED, "span", evidence.rank, evidence.tolerance, note=note)
 
 
 def _all_samples(found: Finding, domain: CustomDomain) -> Finding:
