@@ -17,7 +17,6 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from polyattn.softmax.queries.calibrate import Sizes, unit_rows
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise
 from polyattn.softmax.queries.pairs import Pairs
@@ -70,10 +69,10 @@ class Places:
         return place, heads
 
 
-def measure_places(pairs: Pairs, sizes: Sizes, rng: np.random.Generator) -> Places:
+def measure_places(pairs: Pairs) -> Places:
     """Places for a random difference.  Cost: N_PLACES queries for every share."""
-    delta = sizes.delta * unit_rows(rng, 1, pairs.oracle.n_dims)[0]
-    tokens = PLACE_SIZE * sizes.point * unit_rows(rng, N_PLACES, pairs.oracle.n_dims)
+    delta = pairs.random_delta()
+    tokens = pairs.random_points(N_PLACES, PLACE_SIZE)
     effects = effects_at_shares(pairs, tokens, delta, shares())
     return Places(delta, pairs.sum_of(delta), tokens, effects)
 

@@ -103,7 +103,7 @@ def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[Block, ...]) -> list[Condit
             ratio if enough else 0.0,
             LEAST_SINGULAR,
             f"singular value {position + 1} of the sum of values is {ratio:.2g} of the largest",
-            "patterns cannot be told apart through so singular a sum",
+            "patterns cannot be distinguished through so singular a sum",
         ),
     ]
 
