@@ -20,8 +20,8 @@ from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.points import DISTANCE, N_HALVINGS, other_directions
 from polyattn.softmax.queries.rational import (
     FIT,
-    N_COPIES,
     effects_at_shares,
+    effects_of_copies,
     logits_at_points,
     shares,
     shifts,
@@ -43,22 +43,12 @@ SHAKE = 0.25
 
 
 @dataclass(frozen=True)
-class Probe:
-    """Query tokens (Q, d), their rows (Q, D), and how many of N_COPIES tokens are moved, (Q,)."""
+class CopyQueries:
+    """Query tokens (Q, d), their rows (Q, D), and how many of N_COPIES copies are moved, (Q,)."""
 
     tokens: NDArray[np.float64]
     rows: NDArray[np.float64]
     moved: NDArray[np.int64]
-
-    def effects(self, pairs: Pairs, delta: NDArray) -> NDArray[np.float64]:
-        """Effects (Q, e) of moving by delta."""
-        found = np.empty((len(self.tokens), pairs.oracle.n_outputs))
-        for moved in np.unique(self.moved):
-            which = self.moved == moved
-            found[which] = pairs.effect(
-                self.tokens[which], delta, int(moved), N_COPIES - int(moved)
-            )
-        return found
 
 
 def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: QueryFindings) -> bool:
@@ -69,8 +59,8 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
     """
     n_heads = len(heads.values)
     followed = _follow(pairs, place, heads)
-    probe = _random_probe(pairs, n_heads, findings.n_independent)
-    first = _solve(pairs, probe, heads.delta, followed)
+    queries = _random_queries(pairs, n_heads, findings.n_independent)
+    first = _solve(pairs, queries, heads.delta, followed)
     findings.record("copies", pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
     if first is None or first.doubt > HOPELESS:
         return False
@@ -78,7 +68,7 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
     for direction in other_directions(first.delta, pairs.rng):
         for halvings in range(1 + N_HALVINGS):
             delta = first.delta + DISTANCE * pairs.delta_size * 0.5**halvings * direction
-            other = _solve(pairs, probe, delta, first)
+            other = _solve(pairs, queries, delta, first)
             if other is not None:
                 break
         else:
@@ -112,22 +102,26 @@ def _follow(pairs: Pairs, place: NDArray, heads: HeadsAt) -> HeadsAt:
     return replace(heads, columns=np.linalg.lstsq(rows, right, rcond=None)[0].T)
 
 
-def _random_probe(pairs: Pairs, n_heads: int, n_outputs: int) -> Probe:
+def _random_queries(pairs: Pairs, n_heads: int, n_outputs: int) -> CopyQueries:
     """Query tokens with random shares: 1.3 times what ``n_outputs`` independent outputs need."""
     n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
     tokens = pairs.random_points(n_tokens)
     tokens *= pairs.rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
     moved = pairs.rng.choice(shares(), size=n_tokens)
-    return Probe(tokens, pairs.rows(tokens), moved)
+    return CopyQueries(tokens, pairs.rows(tokens), moved)
 
 
-def _solve(pairs: Pairs, probe: Probe, delta: NDArray, start: HeadsAt) -> HeadsAt | None:
+def _solve(pairs: Pairs, queries: CopyQueries, delta: NDArray, start: HeadsAt) -> HeadsAt | None:
     """The heads for delta near ``start``, in its order, if they explain all effects up to noise."""
-    effects = probe.effects(pairs, delta)
+    effects = effects_of_copies(pairs, queries.tokens, delta, queries.moved)
     total = pairs.sum_of(delta)
     for trial in range(N_TRIALS):
         heads, residual = solve_network(
-            probe.rows, shifts(probe.moved), effects, total, _shaken(start, delta, trial, pairs.rng)
+            queries.rows,
+            shifts(queries.moved),
+            effects,
+            total,
+            _shaken(start, delta, trial, pairs.rng),
         )
         if residual <= FIT * pairs.error:
             return _ordered_like(start, heads)

@@ -80,8 +80,21 @@ def measure_places(pairs: Pairs) -> Places:
 def effects_at_shares(
     pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
 ) -> NDArray[np.float64]:
-    """Effects (Q, R, e) with each number of moved copies."""
-    return np.stack([pairs.effect(tokens, delta, int(r), N_COPIES - int(r)) for r in moved], axis=1)
+    """Effects (Q, R, e) at all tokens (Q, d) with each of the numbers ``moved`` (R,) of copies."""
+    every = np.tile(tokens, (len(moved), 1))
+    effects = effects_of_copies(pairs, every, delta, np.repeat(moved, len(tokens)))
+    return effects.reshape(len(moved), len(tokens), -1).swapaxes(0, 1)
+
+
+def effects_of_copies(
+    pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
+) -> NDArray[np.float64]:
+    """Effects (Q, e) at tokens (Q, d), of whose N_COPIES copies ``moved`` (Q,) are moved."""
+    effects = np.empty((len(tokens), pairs.oracle.n_outputs))
+    for number in np.unique(moved).tolist():
+        which = moved == number
+        effects[which] = pairs.effect(tokens[which], delta, number, N_COPIES - number)
+    return effects
 
 
 def shares() -> NDArray[np.int64]:

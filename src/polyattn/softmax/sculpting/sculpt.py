@@ -90,9 +90,7 @@ def sculpt(
     named = [
         *conditions.of_shapes(blocks, n_heads),
         *conditions.of_sum(crude, last.S, blocks),
-        *conditions.of_rows(last.carved),
-        conditions.of_margins(sharp, training.n_dims),
-        conditions.of_span(span),
-        conditions.of_search(found),
+        *conditions.of_rows(last.carved, sharp),
+        *conditions.of_search(span, found),
     ]
     return Sculpted(found.attn, found.value, tuple(named))
