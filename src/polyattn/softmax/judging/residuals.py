@@ -10,6 +10,19 @@ such functions do not share.  Each test is a z-score: about N(0, 1) for noise.
     skew          third moment (0)
     sizes         the residuals of one sequence have the same size as those of another
     outputs       different outputs of one row are uncorrelated
+
+Nor is noise a function of the tokens, or of the outputs.  Residuals are regressed on families of
+functions that a softmax layer of these heads does not contain, one family after the other:
+
+    linear     the query token and the mean of the tokens that it attends to
+    products   products of two coordinates of the query token
+    curves     of a row's query and mean: tanh of random combinations
+    bends      squares, cubes and signed squares of the fitted output itself
+
+For independent noise of standard deviation sigma the explained squares are at most sigma^2 times
+a chi-square number with one degree for each function and output: residuals of training are
+orthogonal to all that the heads can follow, which only makes them smaller.  So these scores are
+z-scores that noise of any distribution passes, up to the central limit theorem.
 """
 
 from __future__ import annotations
@@ -21,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.examples import Examples
 from polyattn.softmax.polish.projection import Projection, patterns, seen
 
 Matrix = NDArray[np.float64]
@@ -31,6 +44,14 @@ ALARM = 3.8
 
 # Positions whose features are in memory together.
 BLOCK_ROWS = 1 << 14
+
+STRUCTURES = ("linear", "products", "curves", "bends")
+
+# Rows that are looked at, rows for each function at least, and random combinations.
+MOST_ROWS, ROWS_FOR_EACH, N_CURVES = 20_000, 8, 24
+
+# Functions of norm one that are nearer to the others than this say nothing new.
+NEW = 1e-6
 
 
 @dataclass(frozen=True)
@@ -140,30 +161,6 @@ def gain_score(before: Residuals, after: Residuals) -> float:
     return float(total / spread)
 
 
-# Tests whether residuals are a function of the tokens, or of the outputs themselves.
-#
-# Noise is neither.  Residuals are regressed on families of functions that a softmax layer of these
-# heads does not contain, one family after the other:
-#
-#     linear     the query token and the mean of the tokens that it attends to
-#     products   products of two coordinates of the query token
-#     curves     of a row's query and mean: tanh of random combinations
-#     bends      squares, cubes and signed squares of the fitted output itself
-#
-# For independent noise of standard deviation sigma the explained squares are at most sigma^2 times
-# a chi-square number with one degree for each function and output: residuals of training are
-# orthogonal to all that the heads can follow, which only makes them smaller.  So the scores are
-# z-scores that noise of any distribution passes, up to the central limit theorem.
-
-STRUCTURES = ("linear", "products", "curves", "bends")
-
-# Rows that are looked at, rows for each function at least, and random combinations.
-MOST_ROWS, ROWS_FOR_EACH, N_CURVES = 20_000, 8, 24
-
-# Functions of norm one that are nearer to the others than this say nothing new.
-NEW = 1e-6
-
-
 def structure_scores(
     examples: Examples, left: Residuals, projection: Projection, sigma: float
 ) -> dict[str, float]:
@@ -189,18 +186,14 @@ def _rows(examples: Examples, projection: Projection) -> tuple[Matrix, Matrix]:
     outputs: list[Matrix] = []
     width, n_rows = examples.width, 0
     for block in examples.blocks(MOST_ROWS):
-        tokens.append(np.concatenate([block.queries, _means(block)], axis=2).reshape(-1, 2 * width))
+        # The mean of the tokens that each query attends to: a head of zero attention.
+        means = patterns(block, np.zeros((width, width))) @ block.keys
+        tokens.append(np.concatenate([block.queries, means], axis=2).reshape(-1, 2 * width))
         outputs.append(seen(block, projection.attn) @ projection.stacked_value)
         n_rows += block.n_rows
         if n_rows >= MOST_ROWS:
             break
     return np.concatenate(tokens), np.concatenate(outputs)
-
-
-def _means(block: ExampleBlock) -> Matrix:
-    """The mean of the tokens that each query attends to: a head of zero attention."""
-    width = block.keys.shape[2]
-    return np.asarray(patterns(block, np.zeros((width, width))) @ block.keys)
 
 
 def _families(tokens: Matrix, width: int) -> Iterator[tuple[str, Matrix]]:

@@ -16,7 +16,9 @@ are the null vectors of the Hessian, with the values that follow them, and those
 are distinct and not idle have no open direction on generic real inputs, so an open one is a gap
 in the examples, and everything that takes part in it has an infinite error bar.  What no input
 shows beside the constant of ``bias`` – the last columns of attn, and how the heads share the sum of
-the last rows of value – is set by convention and takes no part.
+the last rows of value – is set by convention and takes no part.  A layer that has open directions
+on random tokens, too, has heads that are equal or idle up to rounding: that is no gap in the
+examples.
 """
 
 from __future__ import annotations
@@ -52,6 +54,12 @@ STEPS_LEFT = 4.0
 
 # No matrix is claimed to be more exact than this: rounding does not average out over examples.
 FINEST = 64 * EPS
+
+# Generic inputs: tokens of a sequence, and numbers of output for each unknown.
+N_TOKENS, EQUATIONS = 4, 4
+
+# Generic inputs must show a direction clearly, not just above rounding.
+CLEARLY = 1e4
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,24 @@ def uncertainty(
         examples.n_unknowns(projection.n_heads),
         float(max(errors[0].max(), errors[1].max())),
     )
+
+
+def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
+    """Whether random tokens, of the size of the scaled examples, leave directions open as well.
+
+    Cost: that of error bars on EQUATIONS times as many numbers as there are parameters.
+    """
+    _, width, n_outputs = projection.value.shape
+    n_parameters = projection.attn.size + projection.value.size
+    n_sequences = 1 + EQUATIONS * n_parameters // (N_TOKENS * n_outputs)
+    # Always the same tokens: a judge draws no lots.
+    keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
+    if bias:
+        keys[:, :, -1] = 1.0
+    block = ExampleBlock(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None, bias)
+    examples = Examples((block,))
+    there = replace(project(examples, projection.attn), value=projection.value)
+    return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0
 
 
 def _condition(projection: Projection) -> float:
@@ -229,28 +255,3 @@ def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> M
 def _relative(deviation: Matrix, heads: Matrix, least: float) -> Matrix:
     sizes = np.maximum(np.linalg.norm(heads, axis=(1, 2)), least)
     return np.hypot(np.linalg.norm(deviation, axis=(1, 2)) / sizes, FINEST)
-
-
-# Tokens of a random sequence, and numbers of output for each unknown.
-N_TOKENS, EQUATIONS = 4, 4
-
-# Generic inputs must show a direction clearly, not just above rounding.
-CLEARLY = 1e4
-
-
-def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
-    """Whether random tokens, of the size of the scaled examples, leave directions open as well.
-
-    Cost: that of error bars on EQUATIONS times as many numbers as there are parameters.
-    """
-    _, width, n_outputs = projection.value.shape
-    n_parameters = projection.attn.size + projection.value.size
-    n_sequences = 1 + EQUATIONS * n_parameters // (N_TOKENS * n_outputs)
-    # Always the same tokens: a judge draws no lots.
-    keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
-    if bias:
-        keys[:, :, -1] = 1.0
-    block = ExampleBlock(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None, bias)
-    examples = Examples((block,))
-    there = replace(project(examples, projection.attn), value=projection.value)
-    return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0

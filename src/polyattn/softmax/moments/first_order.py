@@ -1,4 +1,4 @@
-"""The correlation of targets with query x covariance of the keys: heads to first order.
+"""Heads to first order: correlate targets with query x covariance of the keys, then unfold.
 
 With the covariance C of the white keys that a query q = [1, z] sees, to first order in A
 
@@ -10,6 +10,10 @@ M[a,b,b',c] = sum_i B_i[a,b] V_i[b',c], which has rank m as a matrix (a b) x (b'
 A query sees its own token too, which correlates different features with each other.  Targets are
 therefore correlated with q x C', where C' is what C would be were that token zero: C' does not
 depend on q, and E[q_a C'_bb' q_a* C_ff*] = (a = a*) E[C'_bb' C_ff*] for tokens without odd moments.
+
+From the folded tensor M + M^swap the spans of the heads are found by unfolding it: alternate
+between the nearest matrix of rank m (a few power iterations from the last one) and the nearest
+tensor with the given fold.
 """
 
 from __future__ import annotations
@@ -28,6 +32,15 @@ Matrix = NDArray[np.float64]
 # Features whose variance is below this, relative to the largest, are left out.
 INVISIBLE = 0.02
 
+# Rounds of alternation, and the change at which they end.
+ROUNDS, SETTLED = 30, 1e-4
+
+# Singular values below this, relative to the first, are no direction at all.
+NEGLIGIBLE = 1e-8
+
+# How many singular values beyond m are reported.
+BEYOND = 3
+
 
 @dataclass(frozen=True)
 class FirstOrder:
@@ -41,6 +54,18 @@ class FirstOrder:
     folded: Matrix
     visible: NDArray[np.bool_]
     explained: float
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Bases of the heads' spans: attn (s, 1 + r, r), value (s, r, e), s <= m; all of norm one.
+
+    singular_values : of the unfolded tensor, up to three more than m
+    """
+
+    attn: Matrix
+    value: Matrix
+    singular_values: Matrix
 
 
 def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
@@ -77,6 +102,33 @@ def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
     visible = np.zeros((n_white, n_white), dtype=bool)
     visible[upper] = seen
     return FirstOrder(folded, visible | visible.T, explained)
+
+
+def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> Spans:
+    """The spans of ``n_heads`` heads that fit the folded tensor best, to a local optimum."""
+    folded = first_order.folded
+    n_queries, n_white, _, n_outputs = folded.shape
+    shape = (n_queries * n_white, n_white * n_outputs)
+    rank = min(n_heads, *shape)
+    tensor = _with_fold(np.zeros_like(folded), first_order)
+    basis = rng.standard_normal((shape[0], rank))
+    for _ in range(ROUNDS):
+        matrix = tensor.reshape(shape)
+        for _ in range(2):
+            basis = np.linalg.qr(matrix @ (matrix.T @ basis))[0]
+        low = (basis @ (basis.T @ matrix)).reshape(folded.shape)
+        unfolded = _with_fold(low, first_order)
+        change = np.linalg.norm(unfolded - tensor)
+        tensor = unfolded
+        if change <= SETTLED * np.linalg.norm(tensor):
+            break
+    left, sigma, right = np.linalg.svd(tensor.reshape(shape), full_matrices=False)
+    kept = int(np.count_nonzero(sigma[:rank] > NEGLIGIBLE * sigma[:1].sum()))
+    return Spans(
+        left[:, :kept].T.reshape(kept, n_queries, n_white),
+        right[:kept].reshape(kept, n_white, n_outputs),
+        sigma[: n_heads + BEYOND],
+    )
 
 
 def _linear_part(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, float]:
@@ -127,60 +179,6 @@ def _shrunk(gram: Matrix, n_examples: int) -> Matrix:
     """Nearer to its diagonal, the more the fewer examples there are for each feature."""
     share = len(gram) / (len(gram) + n_examples)
     return (1 - share) * gram + share * np.diag(np.diag(gram))
-
-
-# The spans of the heads from the folded tensor: unfold it to a matrix of low rank.
-#
-# Wanted is M (a b) x (b' c) of rank m with M + M^swap given.  Alternate between the nearest matrix
-# of rank m (a few power iterations from the last one) and the nearest tensor with the given fold.
-
-# Rounds of alternation, and the change at which they end.
-ROUNDS, SETTLED = 30, 1e-4
-
-# Singular values below this, relative to the first, are no direction at all.
-NEGLIGIBLE = 1e-8
-
-# How many singular values beyond m are reported.
-BEYOND = 3
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Bases of the heads' spans: attn (s, 1 + r, r), value (s, r, e), s <= m; all of norm one.
-
-    singular_values : of the unfolded tensor, up to three more than m
-    """
-
-    attn: Matrix
-    value: Matrix
-    singular_values: Matrix
-
-
-def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> Spans:
-    """The spans of ``n_heads`` heads that fit the folded tensor best, to a local optimum."""
-    folded = first_order.folded
-    n_queries, n_white, _, n_outputs = folded.shape
-    shape = (n_queries * n_white, n_white * n_outputs)
-    rank = min(n_heads, *shape)
-    tensor = _with_fold(np.zeros_like(folded), first_order)
-    basis = rng.standard_normal((shape[0], rank))
-    for _ in range(ROUNDS):
-        matrix = tensor.reshape(shape)
-        for _ in range(2):
-            basis = np.linalg.qr(matrix @ (matrix.T @ basis))[0]
-        low = (basis @ (basis.T @ matrix)).reshape(folded.shape)
-        unfolded = _with_fold(low, first_order)
-        change = np.linalg.norm(unfolded - tensor)
-        tensor = unfolded
-        if change <= SETTLED * np.linalg.norm(tensor):
-            break
-    left, sigma, right = np.linalg.svd(tensor.reshape(shape), full_matrices=False)
-    kept = int(np.count_nonzero(sigma[:rank] > NEGLIGIBLE * sigma[:1].sum()))
-    return Spans(
-        left[:, :kept].T.reshape(kept, n_queries, n_white),
-        right[:kept].reshape(kept, n_white, n_outputs),
-        sigma[: n_heads + BEYOND],
-    )
 
 
 def _with_fold(tensor: Matrix, first_order: FirstOrder) -> Matrix:

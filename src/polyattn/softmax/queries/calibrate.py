@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.queries.oracle import Stopped
-from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.pairs import Pairs, unit_rows
 
 # Random pairs that are tried at each size.
 N_TRIALS = 4
@@ -49,11 +49,12 @@ class Sizes:
         return not self.flat and self.delta >= 2.0**LIMIT
 
 
-def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
-    """Sizes that keep logits of order one.  Cost: 8 queries per size that is tried."""
-    n_dims = pairs.oracle.n_dims
-    points = unit_rows(rng, N_TRIALS, n_dims)
-    deltas = unit_rows(rng, N_TRIALS, n_dims)
+def calibrate(pairs: Pairs) -> Sizes:
+    """Sizes that keep logits of order one; ``pairs`` uses them from now on.
+
+    Cost: 8 queries per size that is tried.
+    """
+    points, deltas = (unit_rows(pairs.rng, N_TRIALS, pairs.n_dims) for _ in range(2))
 
     def both(size: float) -> tuple[float, bool]:
         odd, visible = _odd_part(pairs, size * points, size * deltas)
@@ -70,6 +71,7 @@ def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
     alone = _largest_linear(point_alone, start=together) or together
     pairs.output_size = 0.0
     pairs.measure_floor(2 * alone * points)
+    pairs.point_size, pairs.delta_size = alone, together
     return Sizes(alone, together)
 
 
@@ -87,15 +89,10 @@ def _beyond(pairs: Pairs, slope: Callable[[float], tuple[float, bool]]) -> Sizes
                 raise
             return Sizes(1.0, 1.0, flat=True, largest_tried=tried, complete=False)
         if visible:
+            pairs.point_size = pairs.delta_size = 2.0**exponent
             return Sizes(2.0**exponent, 2.0**exponent)
         tried = exponent
     return Sizes(1.0, 1.0, flat=True, largest_tried=tried)
-
-
-def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:
-    """Random rows (n_rows, n_dims) of norm one."""
-    rows = rng.standard_normal((n_rows, n_dims))
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def _odd_part(pairs: Pairs, points: NDArray, deltas: NDArray) -> tuple[float, bool]:

@@ -7,13 +7,12 @@ all other differences follow from the first as in ``sweep``, each by a network o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from polyattn.softmax.queries.calibrate import Sizes, unit_rows
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.least_squares import minimise, spread
 from polyattn.softmax.queries.mixing import relative_size
@@ -21,8 +20,8 @@ from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.points import DISTANCE, N_HALVINGS, other_directions
 from polyattn.softmax.queries.rational import (
     FIT,
-    N_COPIES,
     effects_at_shares,
+    effects_of_copies,
     logits_at_points,
     shares,
     shifts,
@@ -39,54 +38,27 @@ LOST = 1e-5
 HOPELESS = 0.1
 
 # Starts of a network, and how far the later ones are from the first, relative to their size.
-N_TRIALS = 5
-SHAKE = 0.25
+N_TRIALS, SHAKE = 5, 0.25
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Query tokens (Q, d), their rows (Q, D), and how many of N_COPIES tokens are moved, (Q,)."""
-
-    tokens: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    moved: NDArray[np.int64]
-
-    def effects(self, pairs: Pairs, delta: NDArray) -> NDArray[np.float64]:
-        """Effects (Q, e) of moving by delta."""
-        found = np.empty((len(self.tokens), pairs.oracle.n_outputs))
-        for moved in np.unique(self.moved):
-            which = self.moved == moved
-            found[which] = pairs.effect(
-                self.tokens[which], delta, int(moved), N_COPIES - int(moved)
-            )
-        return found
-
-
-def heads_by_copies(
-    pairs: Pairs,
-    sizes: Sizes,
-    place: NDArray,
-    heads: HeadsAt,
-    findings: QueryFindings,
-    rng: np.random.Generator,
-) -> bool:
+def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: QueryFindings) -> bool:
     """Heads for d differences, added to ``findings``; False when sigmoids do not fit.
 
     ``heads`` has the logits (H, 1) at the query token ``place`` (d,) instead of columns.
     Cost: about 1.3 H (D + e) / e queries of N_COPIES tokens for every difference.
     """
     n_heads = len(heads.values)
-    followed = _follow(pairs, sizes, place, heads)
-    probe = _random_probe(pairs, sizes, n_heads, findings.n_independent, rng)
-    first = _solve(pairs, probe, heads.delta, followed, rng)
+    followed = _follow(pairs, place, heads)
+    tokens, moved = _random_queries(pairs, n_heads, findings.n_independent)
+    first = _solve(pairs, tokens, moved, heads.delta, followed)
     findings.record("copies", pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
     if first is None or first.doubt > HOPELESS:
         return False
     findings.heads.append(first)
-    for direction in other_directions(first.delta, rng):
+    for direction in other_directions(first.delta, pairs.rng):
         for halvings in range(1 + N_HALVINGS):
-            delta = first.delta + DISTANCE * sizes.delta * 0.5**halvings * direction
-            other = _solve(pairs, probe, delta, first, rng)
+            delta = first.delta + DISTANCE * pairs.delta_size * 0.5**halvings * direction
+            other = _solve(pairs, tokens, moved, delta, first)
             if other is not None:
                 break
         else:
@@ -95,12 +67,12 @@ def heads_by_copies(
     return True
 
 
-def _follow(pairs: Pairs, sizes: Sizes, place: NDArray, heads: HeadsAt) -> HeadsAt:
+def _follow(pairs: Pairs, place: NDArray, heads: HeadsAt) -> HeadsAt:
     """Columns from the logits (H, 1) at one place, followed to its neighbours in each direction."""
     n_dims, n_heads = len(place), len(heads.values)
     logits = heads.columns[:, 0]
     some = shares()[:: max(1, len(shares()) // (2 * n_heads + 2))]
-    steps = np.full(n_dims, STEP * sizes.point)
+    steps = np.full(n_dims, STEP * pairs.point_size)
     nearby = np.tile(logits, (n_dims, 1))
     open_ones = np.arange(n_dims)
     for _ in range(1 + N_HALVINGS):
@@ -115,32 +87,33 @@ def _follow(pairs: Pairs, sizes: Sizes, place: NDArray, heads: HeadsAt) -> Heads
         steps[open_ones] /= 2
     rows = pairs.rows(np.vstack([place, place + steps[:, None] * np.eye(n_dims)]))
     # Differences from the place weigh as much as the place itself, however small the steps.
-    rows[1:] = (rows[1:] - rows[0]) / steps[:, None] * sizes.point
-    right = np.vstack([logits, (nearby - logits) / steps[:, None] * sizes.point])
+    rows[1:] = (rows[1:] - rows[0]) / steps[:, None] * pairs.point_size
+    right = np.vstack([logits, (nearby - logits) / steps[:, None] * pairs.point_size])
     return replace(heads, columns=np.linalg.lstsq(rows, right, rcond=None)[0].T)
 
 
-def _random_probe(
-    pairs: Pairs, sizes: Sizes, n_heads: int, n_outputs: int, rng: np.random.Generator
-) -> Probe:
-    """Query tokens with random shares: 1.3 times what ``n_outputs`` independent outputs need."""
+def _random_queries(
+    pairs: Pairs, n_heads: int, n_outputs: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Query tokens (Q, d), and how many of N_COPIES copies are moved, (Q,), at random.
+
+    They are 1.3 times what ``n_outputs`` independent outputs need.
+    """
     n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
-    tokens = sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
-    tokens *= rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
-    moved = rng.choice(shares(), size=n_tokens)
-    return Probe(tokens, pairs.rows(tokens), moved)
+    tokens = pairs.random_points(n_tokens)
+    tokens *= pairs.rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
+    return tokens, pairs.rng.choice(shares(), size=n_tokens)
 
 
 def _solve(
-    pairs: Pairs, probe: Probe, delta: NDArray, start: HeadsAt, rng: np.random.Generator
+    pairs: Pairs, tokens: NDArray, moved: NDArray, delta: NDArray, start: HeadsAt
 ) -> HeadsAt | None:
     """The heads for delta near ``start``, in its order, if they explain all effects up to noise."""
-    effects = probe.effects(pairs, delta)
-    total = pairs.sum_of(delta)
+    effects = effects_of_copies(pairs, tokens, delta, moved)
+    rows, tau, total = pairs.rows(tokens), shifts(moved), pairs.sum_of(delta)
     for trial in range(N_TRIALS):
-        heads, residual = solve_network(
-            probe.rows, shifts(probe.moved), effects, total, _shaken(start, delta, trial, rng)
-        )
+        near = _shaken(start, delta, trial, pairs.rng)
+        heads, residual = solve_network(rows, tau, effects, total, near)
         if residual <= FIT * pairs.error:
             return _ordered_like(start, heads)
     return None

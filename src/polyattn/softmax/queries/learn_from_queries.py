@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
+from polyattn.errors import (
+    InvalidType,
+    require_choice,
+    require_flag,
+    require_integer,
+)
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
@@ -39,7 +44,7 @@ MOST_CLOSE = 2
 def learn_from_queries(
     oracle: Callable[[NDArray[np.float64]], Any],
     n_dims: int,
-    n_heads: int | Literal["auto"] | None = None,
+    n_heads: int | str | None = None,
     bias: bool = False,
     max_queries: int | None = None,
     random_state: RandomState = 0,
@@ -174,7 +179,11 @@ def _learn(
     if not sizes.complete:
         return without_effect(2.0**sizes.largest_tried)
     n_close = 0
-    for find_heads in strategies(pairs, sizes, findings, n_heads, rng):
+    # Attention without effect is one head that attends to all tokens alike: none is to be found.
+    searches: Iterable[Callable[[], bool]] = (lambda: True,)
+    if not sizes.flat:
+        searches = strategies(pairs, findings, n_heads)
+    for find_heads in searches:
         findings.begin()
         try:
             layer = assemble(findings, findings.heads, "last") if find_heads() else None
@@ -183,7 +192,7 @@ def _learn(
             layer = None
         if layer is None:
             continue
-        check = validate(pairs, layer, findings.heads, sizes, rng)
+        check = validate(pairs, layer, findings.heads)
         findings.record(
             "held-out check",
             box.n_queries,
@@ -215,8 +224,8 @@ def _begin(box: Oracle, findings: QueryFindings, rng: np.random.Generator) -> tu
         repeat_error=total.repeat_error,
     )
     require_linear(box, total, rng)
-    pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise)
-    sizes = calibrate(pairs, rng)
+    pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise, rng)
+    sizes = calibrate(pairs)
     findings.record(
         "sizes", box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat
     )

@@ -17,14 +17,12 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from polyattn.softmax.queries.calibrate import Sizes, unit_rows
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise
 from polyattn.softmax.queries.pairs import Pairs
 
 # Tokens of a sequence of copies, and how many different shares of moved ones are queried.
-N_COPIES = 48
-N_SHARES = 20
+N_COPIES, N_SHARES = 48, 20
 
 # Random starts that are refined together when the rational one does not do.
 N_STARTS = 24
@@ -33,8 +31,7 @@ N_STARTS = 24
 FARTHEST = 40.0
 
 # Query tokens at which the rational function is tried, and their norm in calibrated sizes.
-N_PLACES = 4
-PLACE_SIZE = 3.0
+N_PLACES, PLACE_SIZE = 4, 3.0
 
 # Residuals up to this multiple of the noise count as a fit.
 FIT = 30
@@ -70,10 +67,10 @@ class Places:
         return place, heads
 
 
-def measure_places(pairs: Pairs, sizes: Sizes, rng: np.random.Generator) -> Places:
+def measure_places(pairs: Pairs) -> Places:
     """Places for a random difference.  Cost: N_PLACES queries for every share."""
-    delta = sizes.delta * unit_rows(rng, 1, pairs.oracle.n_dims)[0]
-    tokens = PLACE_SIZE * sizes.point * unit_rows(rng, N_PLACES, pairs.oracle.n_dims)
+    delta = pairs.random_delta()
+    tokens = pairs.random_points(N_PLACES, PLACE_SIZE)
     effects = effects_at_shares(pairs, tokens, delta, shares())
     return Places(delta, pairs.sum_of(delta), tokens, effects)
 
@@ -81,8 +78,21 @@ def measure_places(pairs: Pairs, sizes: Sizes, rng: np.random.Generator) -> Plac
 def effects_at_shares(
     pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
 ) -> NDArray[np.float64]:
-    """Effects (Q, R, e) with each number of moved copies."""
-    return np.stack([pairs.effect(tokens, delta, int(r), N_COPIES - int(r)) for r in moved], axis=1)
+    """Effects (Q, R, e) at all tokens (Q, d) with each of the numbers ``moved`` (R,) of copies."""
+    every = np.tile(tokens, (len(moved), 1))
+    effects = effects_of_copies(pairs, every, delta, np.repeat(moved, len(tokens)))
+    return effects.reshape(len(moved), len(tokens), -1).swapaxes(0, 1)
+
+
+def effects_of_copies(
+    pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
+) -> NDArray[np.float64]:
+    """Effects (Q, e) at tokens (Q, d), of whose N_COPIES copies ``moved`` (Q,) are moved."""
+    effects = np.empty((len(tokens), pairs.oracle.n_outputs))
+    for number in np.unique(moved).tolist():
+        which = moved == number
+        effects[which] = pairs.effect(tokens[which], delta, number, N_COPIES - number)
+    return effects
 
 
 def shares() -> NDArray[np.int64]:

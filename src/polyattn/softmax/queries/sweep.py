@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
-from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
-from polyattn.softmax.queries.first_difference import FirstDifference, accepted
+from polyattn.softmax.queries.joint_diagonalisation import FirstDifference, accepted
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.points import (
     DISTANCE,
@@ -35,13 +34,7 @@ BLOCK = 8
 N_CONFIRMATIONS = 4
 
 
-def sweep(
-    pairs: Pairs,
-    sizes: Sizes,
-    first: FirstDifference,
-    findings: QueryFindings,
-    rng: np.random.Generator,
-) -> bool:
+def sweep(pairs: Pairs, first: FirstDifference, findings: QueryFindings) -> bool:
     """Heads for d independent differences, added to ``findings``; False if one was not solved.
 
     Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
@@ -50,18 +43,18 @@ def sweep(
     """
     findings.heads.append(first.heads)
     points, rank = first.points, None
-    directions = other_directions(first.heads.delta, rng)
+    directions = other_directions(first.heads.delta, pairs.rng)
     for begin in range(0, len(directions), BLOCK):
         block = directions[begin : begin + BLOCK]
         if rank is None:
             spaces = _column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
-                points, rank = points_for_column_spaces(pairs, sizes, spaces, rng), spaces.shape[2]
-        found = _solve_block(pairs, sizes, first, points, block)
+                points, rank = points_for_column_spaces(pairs, spaces), spaces.shape[2]
+        found = _solve_block(pairs, first, points, block)
         if found is None and rank:
             # The columns seen so far did not show all of the column space.
             points, rank = first.points, 0
-            found = _solve_block(pairs, sizes, first, points, block)
+            found = _solve_block(pairs, first, points, block)
         if found is None:
             return False
         findings.heads.extend(found)
@@ -72,16 +65,16 @@ def sweep(
         rank=rank or None,
     )
     if pairs.noise > NOISY:
-        _widen(pairs, sizes, points, directions, findings)
+        _widen(pairs, points, directions, findings)
     return True
 
 
 def _solve_block(
-    pairs: Pairs, sizes: Sizes, first: FirstDifference, points: Points, directions: NDArray
+    pairs: Pairs, first: FirstDifference, points: Points, directions: NDArray
 ) -> list[HeadsAt] | None:
     """Heads for delta_0 + t q_j for every row q_j of ``directions``, or None."""
     found: dict[int, HeadsAt] = {}
-    distance = DISTANCE * sizes.delta
+    distance = DISTANCE * pairs.delta_size
     for _ in range(1 + N_HALVINGS):
         missing = [j for j in range(len(directions)) if j not in found]
         if not missing:
@@ -113,9 +106,7 @@ def _solve_once(
     return map_pieces(solve, list(zip(deltas, starts, np.split(effects, len(deltas)), strict=True)))
 
 
-def _widen(
-    pairs: Pairs, sizes: Sizes, points: Points, directions: NDArray, findings: QueryFindings
-) -> None:
+def _widen(pairs: Pairs, points: Points, directions: NDArray, findings: QueryFindings) -> None:
     """Replace heads by those of differences further apart, which magnify noise less.
 
     What is known predicts them well enough to start from; where it does not, the old ones stay.
@@ -124,7 +115,7 @@ def _widen(
     value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in findings.heads]))
     centre = findings.heads[0].delta
     for begin in range(0, len(directions), BLOCK):
-        deltas = centre + WIDE * sizes.delta * directions[begin : begin + BLOCK]
+        deltas = centre + WIDE * pairs.delta_size * directions[begin : begin + BLOCK]
         starts = np.einsum("bd,hde->bhe", deltas, value)
         for j, heads in enumerate(_solve_once(pairs, points, deltas, starts), start=begin + 1):
             if heads is not None and heads.doubt < 2 * findings.heads[j].doubt:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.softmax.queries.calibrate import Sizes
 from polyattn.softmax.queries.findings import HeadsAt, HeldOutCheck
 from polyattn.softmax.queries.pairs import Pairs
 
@@ -27,13 +26,7 @@ LARGEST_TOLERANCE = 1e-3
 EXPLAINED = 10
 
 
-def validate(
-    pairs: Pairs,
-    layer: SoftmaxAttention,
-    heads: list[HeadsAt],
-    sizes: Sizes,
-    rng: np.random.Generator,
-) -> HeldOutCheck:
+def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> HeldOutCheck:
     """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
 
     Tokens are a random query token and others around it: a third each with logits of order one,
@@ -43,7 +36,7 @@ def validate(
     flatter.
     Cost: N_PER_LENGTH queries for every length.
     """
-    compared = [_compared(pairs, layer, length, sizes, rng) for length in LENGTHS]
+    compared = [_compared(pairs, layer, length) for length in LENGTHS]
     left, size = (float(np.linalg.norm([part[at] for part in compared])) for at in (0, 2))
     validation_error = left / (size or 1.0)
     checks = []
@@ -65,13 +58,13 @@ def validate(
 
 
 def _compared(
-    pairs: Pairs, layer: SoftmaxAttention, length: int, sizes: Sizes, rng: np.random.Generator
+    pairs: Pairs, layer: SoftmaxAttention, length: int
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Deviations, effects of attention and outputs (N_PER_LENGTH, e) on sequences of a length."""
-    n_dims = pairs.oracle.n_dims
+    n_dims, rng = pairs.n_dims, pairs.rng
     spread = np.resize(SPREADS, N_PER_LENGTH)[:, None, None] / np.sqrt(n_dims)
-    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * sizes.point * spread
-    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * sizes.delta * spread
+    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
+    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
     X = np.concatenate([points + moves, points], axis=1)
     observed = pairs.oracle(X)
     effects = observed - points[:, 0] @ pairs.sum_value - pairs.sum_bias

@@ -8,12 +8,12 @@ to the truth; for several it comes to rest where the heads' disagreement on cert
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.recorder import Note
 from polyattn.softmax.sculpting.carve import Carved, carve
 from polyattn.softmax.sculpting.sharpen import sharpen
 
@@ -31,18 +31,15 @@ class Alternated:
     S: Matrix
     moved: tuple[float, ...]
 
-    @property
-    def sentence(self) -> str:
-        """What phase 4 did, in words."""
-        return (
+    def record(self, note: Note) -> None:
+        """What phase 4 did."""
+        note.say(
             f"{len(self.moved)} rounds, the last moved S by {(self.moved or (0.0,))[-1]:.1e}; "
-            f"{self.carved.n_kept} rows in K*, median slack {self.carved.slack:.2g}."
+            f"{self.carved.n_kept} rows in K*, median slack {self.carved.slack:.2g}.",
+            **self.carved.figures,
+            S=self.S.tolist(),
+            moved=list(self.moved),
         )
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The numbers as plain JSON types."""
-        return {**self.carved.figures, "S": self.S.tolist(), "moved": list(self.moved)}
 
 
 def sculpt_again(blocks: tuple[ExampleBlock, ...], S: Matrix, n_heads: int) -> Alternated:

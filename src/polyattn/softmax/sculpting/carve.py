@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import ExampleBlock
-from polyattn.softmax.recorder import require_time
+from polyattn.softmax.recorder import Note, require_time
 from polyattn.softmax.sculpting.body import ConvexBody
 from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
 
@@ -68,13 +68,13 @@ class Carved:
         """The median slack of a constraint of K."""
         return float(np.median(self.body.slack)) if len(self.body) else 0.0
 
-    @property
-    def sentence(self) -> str:
-        """What phase 2 found, in words."""
-        return (
+    def record(self, note: Note) -> None:
+        """What phase 2 found."""
+        note.say(
             f"{self.n_certified} of {self.n_usable} rows with a pattern are certified, "
             f"{self.n_kept} agree with the centre; {len(self.body)} constraints, "
-            f"median slack {self.slack:.2g}."
+            f"median slack {self.slack:.2g}.",
+            **self.figures,
         )
 
     @property

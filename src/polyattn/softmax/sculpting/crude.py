@@ -12,13 +12,13 @@ with x_r weighed by 1 - 1/n, takes that part out and leaves half of the error or
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
 from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.recorder import Note
 
 Matrix = NDArray[np.float64]
 
@@ -36,18 +36,15 @@ class CrudeSum:
     carried: float
     turned: float
 
-    @property
-    def sentence(self) -> str:
-        """What phase 1 found, in words."""
-        return (
+    def record(self, note: Note) -> None:
+        """What phase 1 found."""
+        note.say(
             f"the mean token explains {self.carried:.0%} of the squared outputs; terms of "
-            f"first order, taken out, were {self.turned:.0%} of the sum."
+            f"first order, taken out, were {self.turned:.0%} of the sum.",
+            S=self.S.tolist(),
+            carried=self.carried,
+            turned=self.turned,
         )
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The numbers as plain JSON types."""
-        return {"S": self.S.tolist(), "carried": self.carried, "turned": self.turned}
 
 
 def crude_sum(blocks: tuple[ExampleBlock, ...]) -> CrudeSum:

@@ -52,7 +52,7 @@ class RowFit:
     """Patterns (B, r, n) of all rows of a block; covariance (B, n, n) of their error.
 
     residual (B, r) : the error per output that no pattern explains, relative to how far apart
-        the rows of X S are; inf where there is no pattern to speak of, or no equation to spare
+        the rows of X S are; inf where there is no usable pattern, or no equation to spare
     """
 
     block: ExampleBlock

@@ -70,29 +70,27 @@ def sculpt(
 
     with recorder.phase("crude sum") as note:
         crude = crude_sum(blocks)
-        note.say(crude.sentence, **crude.figures)
+        crude.record(note)
     with recorder.phase("sculpt") as note:
         wide = carve(blocks, crude.S)
-        note.say(wide.sentence, **wide.figures)
+        wide.record(note)
     with recorder.phase("minimum norm") as note:
         sharp = sharp_sum(blocks, crude.S, wide)
-        note.say(sharp.sentence, **sharp.figures)
+        sharp.record(note)
     with recorder.phase("sculpt again") as note:
         last = sculpt_again(blocks, sharp.found.S, n_heads)
-        note.say(last.sentence, **last.figures)
+        last.record(note)
     with recorder.phase("span") as note:
         span = find_span(last.carved, n_heads, rng)
-        note.say(span.sentence, **span.figures)
+        span.record(note)
     with recorder.phase("search") as note:
         found = search(fitting, held_out, span, n_heads, rng, recorder)
-        note.say(found.sentence, **found.figures)
+        found.record(note)
 
     named = [
         *conditions.of_shapes(blocks, n_heads),
         *conditions.of_sum(crude, last.S, blocks),
-        *conditions.of_rows(last.carved),
-        conditions.of_margins(sharp, training.n_dims),
-        conditions.of_span(span),
-        conditions.of_search(found),
+        *conditions.of_rows(last.carved, sharp),
+        *conditions.of_search(span, found),
     ]
     return Sculpted(found.attn, found.value, tuple(named))

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.polish import Projection, project
+from polyattn.softmax.recorder import Note
 from polyattn.softmax.sculpting.rows import views
 from polyattn.softmax.sculpting.span import HeadSpan
 from polyattn.softmax.sculpting.span_descent import SpanFamily, descend, fit_values
@@ -68,24 +68,17 @@ class Searched:
     validated: float
     best_of_net: float
 
-    @property
-    def sentence(self) -> str:
-        """What phase 6 did, in words."""
-        return (
+    def record(self, note: Note) -> None:
+        """What phase 6 did."""
+        note.say(
             f"{self.n_candidates} points of the net and {self.n_starts} descents; held-out error "
-            f"{self.validated:.2g} in the span."
+            f"{self.validated:.2g} in the span.",
+            candidates=self.n_candidates,
+            starts=self.n_starts,
+            best_of_net=self.best_of_net,
+            fitted=self.fitted,
+            validated=self.validated,
         )
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The numbers as plain JSON types."""
-        return {
-            "candidates": self.n_candidates,
-            "starts": self.n_starts,
-            "best_of_net": self.best_of_net,
-            "fitted": self.fitted,
-            "validated": self.validated,
-        }
 
 
 def search(

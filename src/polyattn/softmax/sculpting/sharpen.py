@@ -9,7 +9,6 @@ too; rows on which the heads differ show a residual, and the rows of smallest re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from scipy.linalg import lstsq
 
 from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.polish.projection import patterns
+from polyattn.softmax.recorder import Note
 from polyattn.softmax.sculpting.carve import Carved, plain_number
 
 Matrix = NDArray[np.float64]
@@ -65,29 +65,22 @@ class SharpSum:
     n_one_hot: int
     one_hot_differs: float
 
-    @property
-    def sentence(self) -> str:
-        """What phase 3 found, in words."""
-        return (
+    def record(self, note: Note) -> None:
+        """What phase 3 found."""
+        note.say(
             f"the point of least norm {self.norm:.3g} lies {self.apart:.0%} from the centre; "
             f"S comes from {self.found.n_rows} rows at the {self.anchor}, "
-            f"{self.n_one_hot} rows are one-hot."
+            f"{self.n_one_hot} rows are one-hot.",
+            S=self.found.S.tolist(),
+            norm=plain_number(self.norm),
+            apart=self.apart,
+            anchor=self.anchor,
+            margins=list(self.margins),
+            rows=self.found.n_rows,
+            residual=self.found.residual,
+            one_hot_rows=self.n_one_hot,
+            one_hot_differs=plain_number(self.one_hot_differs),
         )
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The numbers as plain JSON types."""
-        return {
-            "S": self.found.S.tolist(),
-            "norm": plain_number(self.norm),
-            "apart": self.apart,
-            "anchor": self.anchor,
-            "margins": list(self.margins),
-            "rows": self.found.n_rows,
-            "residual": self.found.residual,
-            "one_hot_rows": self.n_one_hot,
-            "one_hot_differs": plain_number(self.one_hot_differs),
-        }
 
 
 def sharp_sum(blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved) -> SharpSum:

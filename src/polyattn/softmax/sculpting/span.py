@@ -13,12 +13,12 @@ The axes of the Gram matrix are used, those of the body are compared with them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
+from polyattn.softmax.recorder import Note
 from polyattn.softmax.sculpting.carve import Carved, plain_number
 
 Matrix = NDArray[np.float64]
@@ -61,28 +61,21 @@ class HeadSpan:
             return 1.0
         return min(self.widths[:count]) / max(*self.widths[count:], np.finfo(float).tiny)
 
-    @property
-    def sentence(self) -> str:
-        """What phase 5 found, in words."""
-        return (
+    def record(self, note: Note) -> None:
+        """What phase 5 found."""
+        note.say(
             f"{len(self.directions)} directions; eigenvalues jump by {self.gap:.2g}, "
             f"widths of K* by {self.width_gap:.2g}; its own directions agree to a cosine of "
-            f"{self.agreement:.3f}."
+            f"{self.agreement:.3f}.",
+            dimension=len(self.directions),
+            directions=self.directions.tolist(),
+            eigenvalues=list(self.eigenvalues),
+            gap=self.gap,
+            widths=[plain_number(width) for width in self.widths],
+            typical_width=plain_number(self.typical_width),
+            width_gap=self.width_gap,
+            agreement=self.agreement,
         )
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The numbers as plain JSON types."""
-        return {
-            "dimension": len(self.directions),
-            "directions": self.directions.tolist(),
-            "eigenvalues": list(self.eigenvalues),
-            "gap": self.gap,
-            "widths": [plain_number(width) for width in self.widths],
-            "typical_width": plain_number(self.typical_width),
-            "width_gap": self.width_gap,
-            "agreement": self.agreement,
-        }
 
 
 def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> HeadSpan:
