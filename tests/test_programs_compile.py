@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from polyattn.errors import InvalidInput
-from polyattn.programs.assembly import assemble, to_layer
+from polyattn.programs.language.encoding import decode
 from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.patterns import Field
 from polyattn.programs.language.terms import Beyond, Unequal
-from polyattn.programs.lowering import lower
+from polyattn.programs.lowering import assemble, lower, to_layer
 from polyattn.programs.running.batch import BatchEngine, decode_batch
-from polyattn.programs.running.decode import decode
 from polyattn.programs.running.engine import Engine
 from program_cases import CASES, dfa_case, plain, random_turing, turing_case
 from program_law import CELL, SCHEMA, TIME, law, programs, prompts

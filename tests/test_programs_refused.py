@@ -190,8 +190,8 @@ def test_refusals_are_errors_of_their_kind():
 
 
 def decode(instructions, prompt, limit=1):
+    from polyattn.programs.language.encoding import decode
     from polyattn.programs.language.interpreter import Interpreter
-    from polyattn.programs.running.decode import decode
 
     return decode(SCHEMA, Interpreter(P.Program(SCHEMA, instructions)), prompt, limit)
 

@@ -13,7 +13,7 @@ import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs import machines
 from polyattn.programs.machines import NamedMachine
-from polyattn.programs.running.margins import MarginKeeper, margin
+from polyattn.programs.running.runnable import MarginKeeper, margin
 from polyattn.report.page import render_page
 from polyattn.report.programs import program_sections
 
@@ -202,7 +202,7 @@ def test_no_part_of_the_policy_is_left_to_others():
 
 def test_a_learned_program_says_what_is_known_of_it():
     program = P.universal_dfa(2, 2, 3, style="one_hot")
-    few = P.learn(program.schema, P.traces(program, 5, random_state=0), tied=False)
+    few = P.learn(program.schema, P.traces(program, 5, random_state=0), "coefficients")
     _, body, _ = made(few, P.DFA([[1, 0], [1, 1]]), [0, 1, 1])
     for said in (few.outcome.sentence, few.certificate.sentence, "untied", "not the same"):
         assert said in body

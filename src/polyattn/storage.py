@@ -13,7 +13,7 @@ from polyattn.files.paths import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.programs import Compiled
+from polyattn.programs import Compiled, LearnedCoefficients, LearnedRules, ProgramCertificate
 from polyattn.softmax import LearnedSoftmax
 from polyattn.stats import Moments, TriangularFactor
 
@@ -25,6 +25,9 @@ KINDS: dict[str, Any] = {
     "fit_result": FitResult,
     "program": Compiled,
     "learned_softmax": LearnedSoftmax,
+    "learned_rules": LearnedRules,
+    "learned_coefficients": LearnedCoefficients,
+    "program_certificate": ProgramCertificate,
 }
 
 

@@ -12,7 +12,7 @@ from polyattn.cli.io import DataFile, read_data, require_output
 from polyattn.cli.options import FILE
 from polyattn.cli.program.machines import find_machine
 from polyattn.errors import InvalidInput
-from polyattn.programs import Compiled
+from polyattn.programs import Compiled, Learned
 from polyattn.report import Page, write_program_report, write_report
 from polyattn.softmax import LearnedSoftmax
 from polyattn.storage import load
@@ -45,7 +45,7 @@ def report(
     require_output(output)
     with working("reading"):
         loaded = load(model)
-    if isinstance(loaded, Compiled):
+    if isinstance(loaded, Compiled | Learned):
         _refuse(f"{str(model)!r} holds a program", DATA=data, targets=targets)
         named = None if machine is None else find_machine(machine)
         with working("running the program"):

@@ -13,7 +13,7 @@ from polyattn.certify.finding import UNDECIDED
 from polyattn.fitting.result import FitResult
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned, Program
-from polyattn.programs.certificates.certificate import SATURATED, ProgramCertificate
+from polyattn.programs.certificates import SATURATED, ProgramCertificate
 from polyattn.report.page import fill
 from polyattn.report.statement import count
 from polyattn.softmax import LearnedSoftmax, QueryResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import click
 import numpy as np
@@ -18,12 +18,10 @@ from polyattn.cli.program.showing import lines
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.files.atomic import write_atomically
 from polyattn.programs import Schema, traces
+from polyattn.programs.learning.learn import METHODS, RULES
 from polyattn.storage import save
 
-if TYPE_CHECKING:
-    from polyattn.programs.learning.learned_tied import LearnedTied
-
-# What is learned from, unless it is given: small machines teach tied programs everything.
+# What is learned from, unless it is given: small machines teach rules everything.
 SIZES = {
     "dfa": {"states": 3, "letters": 3, "length": 6},
     "turing": {"states": 3, "letters": 2, "cells": 9},
@@ -54,11 +52,14 @@ def _sizes(command: Any) -> Any:
 @click.command()
 @click.argument("kind", type=click.Choice(tuple(SIZES)))
 @click.option(
-    "--tied/--untied", default=True, show_default=True,
-    help="One rule for all states and letters, or each coefficient on its own.",
+    "--method", type=click.Choice(METHODS), default=RULES, show_default=True,
+    help="A few rules for all states and letters, or each coefficient on its own.",
 )  # fmt: skip
 @click.option(
-    "--traces", "n_traces", type=click.IntRange(1), help="How many [default: 40, untied 500]."
+    "--traces",
+    "n_traces",
+    type=click.IntRange(1),
+    help="How many [default: 40, or 500].",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the traces.")
 @click.option("--style", type=click.Choice(STYLES), help="Of the tokens of dfa [default: one-hot].")
@@ -78,7 +79,7 @@ def _sizes(command: Any) -> Any:
 @json_option
 @click.pass_context
 def learn(
-    ctx: click.Context, /, kind: str, tied: bool, n_traces: int | None, seed: int,
+    ctx: click.Context, /, kind: str, method: str, n_traces: int | None, seed: int,
     style: str | None, test: int, fresh: int, output: Path | None, kept: Path | None,
     as_json: bool, **given: Any,
 ) -> None:  # fmt: skip
@@ -93,26 +94,24 @@ def learn(
 
     _require_output(output)
     require_output(kept)
-    if kept is not None and not tied:
-        raise click.UsageError("only tied programs are kept as programs; leave --program out.")
     sizes = {name: given[name] or size for name, size in SIZES[kind].items()}
-    larger = _tested(kind, tied, given)
+    larger = _tested(kind, method, given)
     _refuse_others(kind, style, given)
     chosen = {"style": style or "one-hot"} if kind == "dfa" else {}
     program = make_program(kind, sizes | chosen)
     with passes("writing traces"):
-        seen = traces(program, n_traces or (40 if tied else 500), random_state=seed)
+        seen = traces(program, n_traces or (40 if method == RULES else 500), random_state=seed)
     with passes("learning"):
-        learned = learn_program(program.schema, seen, tied=tied)
+        learned = learn_program(program.schema, seen, method)
     content: dict[str, Any] = {
         "kind": kind,
-        "tied": tied,
+        "method": method,
         "sizes": sizes,
         "n_traces": len(seen),
         "n_rows": sum(trace.n_rows for trace in seen),
         "seed": seed,
         "outcome": learned.outcome.to_dict(),
-        "terms": [str(term) for term in learned.terms] if tied else None,
+        "terms": [str(term) for term in learned.terms] if method == RULES else None,
     }
     if fresh:
         with passes("certifying"):
@@ -125,7 +124,7 @@ def learn(
         _write(learned, content, output)
         content["output"] = str(output)
     if kept is not None:
-        save(cast("LearnedTied", learned).compiled, kept)
+        save(learned, kept)
         content["saved_program"] = str(kept)
     emit(content, _text(learned, content), as_json)
     ctx.exit(0 if learned.succeeded else UNDECIDED)
@@ -194,11 +193,11 @@ def _require_output(output: Path | None) -> None:
         )
 
 
-def _tested(kind: str, tied: bool, given: dict[str, Any]) -> dict[str, int]:
+def _tested(kind: str, method: str, given: dict[str, Any]) -> dict[str, int]:
     """The sizes to test at, in the words of the library."""
     found = {_LIBRARY[name]: given[f"test_{name}"] for name in SIZES[kind] if given[f"test_{name}"]}
-    if found and not tied:
-        raise click.UsageError("only tied programs run at other sizes; leave --test-... out.")
+    if found and method != RULES:
+        raise click.UsageError("only rules run at other sizes; leave --test-... out.")
     return found
 
 

@@ -10,9 +10,9 @@ from rich.console import RenderableType
 from polyattn.programs import Compiled, Program
 from polyattn.programs import compile as compile_program
 from polyattn.programs.language.attributes import Attribute, Value
+from polyattn.programs.language.encoding import tasks_of
 from polyattn.programs.language.schema import Token
 from polyattn.programs.machines import NamedMachine
-from polyattn.programs.running.decode import tasks_of
 from polyattn.programs.words import value_words
 
 

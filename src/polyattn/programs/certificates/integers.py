@@ -18,16 +18,15 @@ from polyattn.certify.exact.rank import exact_rank, null_space
 from polyattn.certify.exact.residues import FeatureRows
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import pair_index
-from polyattn.programs.certificates.certificate import (
+from polyattn.programs.certificates.certificate import Leaving, ProgramCertificate
+from polyattn.programs.certificates.outcomes import (
     EXHAUSTIVE,
     NOT_SATURATED,
     SATURATED,
     UNDECIDED,
-    Leaving,
-    ProgramCertificate,
+    Verdict,
 )
-from polyattn.programs.learning.rows import rows_of
-from polyattn.programs.traces import Trace
+from polyattn.programs.traces import Trace, TraceRows
 from polyattn.sequences import SequenceBatch, as_batch
 
 # Tokens that are looked at together.
@@ -50,7 +49,7 @@ def prove_domain(training: Sequence[Trace], domain: Iterable[Trace]) -> ProgramC
     rows = FeatureRows(_prefixes(listed), columns=columns)
     found = exact_rank(rows)
 
-    def certificate(verdict: str, leaving: Leaving | None = None) -> ProgramCertificate:
+    def certificate(verdict: Verdict, leaving: Leaving | None = None) -> ProgramCertificate:
         return ProgramCertificate(
             verdict, EXHAUSTIVE, "integers", verdict != UNDECIDED, found.rank,
             rows.n_rows, len(listed), len(everything), sum(t.n_rows for t in everything),
@@ -99,7 +98,7 @@ def _first_stranger(traces: Sequence[Trace], columns: NDArray[np.int64]) -> Leav
 
 def _occurring(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which pairs (m, q) and which coordinates of the last token (m, d) each row has."""
-    rows = rows_of(trace)
+    rows = TraceRows.of(trace)
     first, second = pair_index(rows.queries.shape[1])
     return rows.grams[:, first, second] != 0, rows.queries != 0
 

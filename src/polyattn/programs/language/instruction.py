@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from numbers import Real
 from typing import TypeAlias
 
-from polyattn.programs.language.exact import Exact
-from polyattn.programs.language.memory import Memory
+from polyattn.programs.language.interpreter import Memory
 from polyattn.programs.language.patterns import Bindings, Field, Pattern
 from polyattn.programs.language.schema import Atom
-from polyattn.programs.language.terms import Beyond, Term, Unequal
+from polyattn.programs.language.terms import Beyond, Exact, Term, Unequal
 
 # What an instruction writes: how much of which atom.
 Writing: TypeAlias = Iterator[tuple[Atom, Exact]]

@@ -8,11 +8,11 @@ from typing import Any
 
 from polyattn.display import ReportedProgram
 from polyattn.errors import InvalidType
-from polyattn.programs.language.instructions import Instruction
+from polyattn.programs.language.encoding import run_encoded
+from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.interpreter import Interpreter
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
-from polyattn.programs.running.decode import run_encoded
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from polyattn.programs.language.patterns import Pattern
 from polyattn.programs.language.sorts import Sort
 
 if TYPE_CHECKING:
-    from polyattn.programs.encoding import Encoding
+    from polyattn.programs.language.encoding import Encoding
 
 # Tokens as rows of numbers are int64, so no token holds more.
 LARGEST_COUNT = (1 << 63) - 1

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.programs.encoding import Arguments, Encoding, Task
 from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.encoding import Arguments, Decoded, Encoding, Task
 from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
@@ -26,7 +26,6 @@ from polyattn.programs.library.arguments import (
     require_word,
 )
 from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.running.decode import Decoded
 
 
 def fixed_dfa(dfa: DFA, max_length: int) -> Program:

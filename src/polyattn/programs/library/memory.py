@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from polyattn.errors import InvalidInput, InvalidType, require_integer
-from polyattn.programs.encoding import Arguments, Encoding, Task
 from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.encoding import Arguments, Decoded, Encoding, Task
 from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
@@ -20,7 +20,6 @@ from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import symbols
 from polyattn.programs.library.arguments import held
 from polyattn.programs.machines.dfa import check_letters
-from polyattn.programs.running.decode import Decoded
 
 
 def associative_memory(n_keys: int, n_values: int) -> Program:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from polyattn.programs import DFA
-from polyattn.programs.library.dfa_encodings import OneHotEncoding, RegisterEncoding
 from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
+from polyattn.programs.library.universal_dfa import OneHotEncoding, RegisterEncoding
 from polyattn.programs.machines import NamedMachine
 from polyattn.report.programs.film import Film, Frame
 from polyattn.report.programs.tokens import Watched

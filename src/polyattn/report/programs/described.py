@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.programs.certificates import ProgramCertificate
-from polyattn.programs.compiled import Compiled
-from polyattn.programs.learning import Learned
-from polyattn.programs.learning.learned_tied import LearnedTied
-from polyattn.programs.learning.learned_untied import LearnedUntied
+from polyattn.programs.compile import Compiled
+from polyattn.programs.learning import Learned, LearnedCoefficients, LearnedRules
 from polyattn.programs.machines import DFA, NamedMachine
 from polyattn.programs.machines.format.content import content_of
 
@@ -18,7 +16,7 @@ MOST_TERMS = 200
 
 def facts_of(program: Compiled | Learned) -> dict[str, Any]:
     """The figures of a program, by the words that a page shows."""
-    compiled = program.compiled if isinstance(program, LearnedTied) else program
+    compiled = program.compiled if isinstance(program, LearnedRules) else program
     encoding = program.schema.encoding
     sizes = encoding.sizes if encoding else {}
     found: dict[str, Any] = {
@@ -31,7 +29,7 @@ def facts_of(program: Compiled | Learned) -> dict[str, Any]:
         found["heads, H"] = compiled.n_heads
     if isinstance(program, Learned):
         found["learned from"] = f"{program.n_traces:,} traces, {program.n_rows:,} tokens to predict"
-        found["coefficients"] = _how(program)
+        found["what was learned"] = program.about
     return found
 
 
@@ -50,7 +48,7 @@ def attributes_of(program: Compiled | Learned) -> list[dict[str, Any]]:
 
 def certificate_of(program: Learned) -> ProgramCertificate | None:
     """What the training traces say by themselves, unless that takes minutes to find out."""
-    quick = isinstance(program, LearnedUntied) or "certificate" in vars(program)
+    quick = isinstance(program, LearnedCoefficients) or "certificate" in vars(program)
     return program.certificate if quick else None
 
 
@@ -63,14 +61,6 @@ def machine_table(named: NamedMachine) -> list[dict[str, Any]]:
         rules = [rule if isinstance(rule, str) else _rule(*rule) for rule in row.values()]
         found.append({"state": state, "remark": _remark(named, number), "rules": rules})
     return found
-
-
-def _how(program: Learned) -> str:
-    if isinstance(program, LearnedUntied):
-        return "untied: each on its own"
-    if isinstance(program, LearnedTied):
-        return "tied: rules that hold for all states, letters and places"
-    return "tied: one for each relation, least squares of smallest norm"
 
 
 def _rule(after: str, write: str, move: str) -> str:

@@ -10,18 +10,17 @@ import numpy as np
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs import DFA, TuringMachine
-from polyattn.programs.compiled import Compiled
-from polyattn.programs.encoding import Encoding, Task
+from polyattn.programs.compile import Compiled
+from polyattn.programs.language.encoding import Decoded, Encoding, Task, decode
 from polyattn.programs.learning import Learned
 from polyattn.programs.library.arguments import BrokenTrace, require_kind
-from polyattn.programs.library.dfa_encodings import DFAEncoding
 from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
 from polyattn.programs.library.memory import MemoryEncoding
-from polyattn.programs.library.turing_encoding import TuringEncoding
+from polyattn.programs.library.universal_dfa import DFAEncoding
+from polyattn.programs.library.universal_turing import TuringEncoding
 from polyattn.programs.machines import NamedMachine
 from polyattn.programs.machines.dfa import check_letters
-from polyattn.programs.running.decode import Decoded, decode
-from polyattn.programs.running.margins import MarginKeeper
+from polyattn.programs.running.runnable import MarginKeeper
 from polyattn.report.programs.automata import film_automaton
 from polyattn.report.programs.film import Film
 from polyattn.report.programs.tokens import Watched, film_tokens

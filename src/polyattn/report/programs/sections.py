@@ -53,7 +53,7 @@ def program_sections(
         The longest run of a Turing machine, and the most steps that the page shows.
     certificate : ProgramCertificate
         What ``learned.certify(...)`` gave.  Without it the certificate of the training traces is
-        shown, but for tied programs only if it is there already: it can take minutes.
+        shown, but for rules only if it is there already: it can take minutes.
 
     Cost: that of running the layer twice; about 300 bytes of page for each step.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polyattn.programs.language.encoding import Decoded
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.machines import NamedMachine
-from polyattn.programs.running.decode import Decoded
 from polyattn.programs.words import token_words
 from polyattn.report.programs.film import Film, Frame, Written
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.machines.format.names import LONGEST, Names, name_of
+from polyattn.programs.machines.format.tables import LONGEST, Names, name_of
 from polyattn.programs.machines.named import end_name
 from polyattn.programs.machines.turing import HALT
 from polyattn.quoting import shown

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from polyattn.errors import InvalidInput, require_choice
-from polyattn.programs.machines.format.names import Names, name_of, names_from, several
 from polyattn.programs.machines.format.rules import Action, RuleReader
 from polyattn.programs.machines.format.tables import (
+    Names,
     entries,
     letter_names,
     listed,
     missing,
+    name_of,
+    names_from,
     require_table,
+    several,
     state_names,
 )
 from polyattn.programs.machines.named import (
@@ -27,7 +30,7 @@ from polyattn.programs.machines.named import (
 from polyattn.programs.machines.turing import HALT, TuringMachine
 from polyattn.quoting import shown
 
-KEYS = (
+TURING_KEYS = (
     "kind", "name", "states", "letters", "blank", "start", "halt", "rules", "missing",
     "tape", "position", "max_steps",
 )  # fmt: skip
