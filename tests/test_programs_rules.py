@@ -21,9 +21,9 @@ from polyattn.programs.learning.rules.pursuit import Choice, ColumnMoments, purs
 from polyattn.programs.learning.rules.relations import Relations
 from polyattn.programs.learning.rules.rules import term_of
 from polyattn.programs.learning.rules.span import RelationSpan
-from polyattn.programs.library.memory import associative_memory
+from polyattn.programs.library.associative_memory import associative_memory
 from polyattn.programs.library.universal_dfa import universal_dfa
-from polyattn.programs.library.universal_turing import universal_turing_machine
+from polyattn.programs.library.universal_turing_machine import universal_turing_machine
 from polyattn.programs.machines.ready import busy_beaver
 from polyattn.programs.traces import TraceRows, traces
 

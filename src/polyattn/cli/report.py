@@ -10,9 +10,9 @@ import click
 from polyattn.cli.console import emit, json_option, passes, working
 from polyattn.cli.io import DataFile, read_data, require_output
 from polyattn.cli.options import FILE
-from polyattn.cli.program.machines import find_machine
 from polyattn.errors import InvalidInput
 from polyattn.programs import Compiled, Learned
+from polyattn.programs.machines.ready import find_machine
 from polyattn.report import Page, write_program_report, write_report
 from polyattn.softmax import LearnedSoftmax
 from polyattn.storage import load

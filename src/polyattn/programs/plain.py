@@ -9,14 +9,12 @@ from typing import Any
 
 from polyattn.errors import InvalidInput
 from polyattn.files.fields import (
-    Check,
     entries,
     integer,
     listed,
     nullable,
     number,
     one_of,
-    require,
     text,
 )
 from polyattn.programs.language.attributes import INTEGER, ONE_HOT, Attribute
@@ -26,27 +24,16 @@ from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
 from polyattn.programs.language.validate import pattern_refusals, term_refusals
-from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
-from polyattn.programs.library.memory import MemoryEncoding
-from polyattn.programs.library.universal_dfa import OneHotEncoding, RegisterEncoding
-from polyattn.programs.library.universal_turing import TuringEncoding
+from polyattn.programs.library import ENCODINGS, LibraryEncoding
+from polyattn.programs.library.runs import MOST_COORDINATES
 from polyattn.programs.lowering import n_entries
 from polyattn.programs.machines.dfa import DFA
 from polyattn.quoting import shown
 
 # Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
-MOST_COORDINATES, MOST_ENTRIES = 1 << 18, 1 << 20
+MOST_ENTRIES = 1 << 20
 
-_SIZE = integer(1, MOST_COORDINATES)
 _NAME = text(1000)
-_DFA_SIZES = {"n_states": _SIZE, "n_letters": _SIZE, "max_length": _SIZE}
-
-
-def _table(value: Any, where: str) -> None:
-    """A list of the transitions and the accepting states of an automaton."""
-    require(isinstance(value, list) and len(value) == 2, where, "transitions and states", value)
-    listed(listed(integer(0, MOST_COORDINATES)))(value[0], f"{where}[0]")
-    listed(integer(0, MOST_COORDINATES))(value[1], f"{where}[1]")
 
 
 def _argument(value: Any, where: str) -> None:
@@ -68,13 +55,6 @@ def _condition(value: Any, where: str) -> None:
 
 
 # What files hold of programs.
-SIZES: dict[str, dict[str, Check]] = {
-    "associative_memory": {"n_keys": _SIZE, "n_values": _SIZE},
-    "fixed_dfa": {"dfa": _table, "max_length": _SIZE},
-    "one_hot_dfa": _DFA_SIZES,
-    "register_dfa": _DFA_SIZES,
-    "turing_machine": {"n_states": _SIZE, "n_letters": _SIZE, "n_cells": _SIZE},
-}
 _VARIABLE = entries({
     "variable": _NAME, "offset": integer(-MOST_COORDINATES, MOST_COORDINATES),
 })  # fmt: skip
@@ -96,16 +76,6 @@ SCHEMA = entries({
 TERM = entries({
     "weight": number(), "patterns": listed(_PATTERN, 4, 4), "where": listed(_condition),
 })  # fmt: skip
-
-
-# The encodings that files can name.
-ENCODINGS: dict[str, type[Encoding]] = {
-    "associative_memory": MemoryEncoding,
-    "fixed_dfa": FixedDFAEncoding,
-    "one_hot_dfa": OneHotEncoding,
-    "register_dfa": RegisterEncoding,
-    "turing_machine": TuringEncoding,
-}
 
 
 def plain_schema(schema: Schema) -> dict[str, Any]:
@@ -155,9 +125,8 @@ def require_size(schema: Schema, terms: tuple[Term, ...]) -> None:
 
 def plain_encoding(encoding: Encoding) -> dict[str, Any]:
     """The name of an encoding and its sizes."""
-    for name, kind in ENCODINGS.items():
-        if type(encoding) is kind:
-            return {"encoding": name, "sizes": _plain_sizes(encoding.sizes)}
+    if isinstance(encoding, LibraryEncoding) and ENCODINGS.get(encoding.name) is type(encoding):
+        return {"encoding": encoding.name, "sizes": _plain_sizes(encoding.sizes)}
     raise InvalidInput(
         f"a schema with the encoding {type(encoding).__name__} cannot be saved: files know "
         f"{', '.join(ENCODINGS)}."
@@ -279,7 +248,7 @@ def _encoding_from(plain: dict[str, Any]) -> Encoding:
     name = plain["encoding"]
     if not isinstance(name, str) or name not in ENCODINGS:
         raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
-    entries({"encoding": text(), "sizes": entries(SIZES[name])})(plain, "schema")
+    entries({"encoding": text(), "sizes": entries(dict(ENCODINGS[name].fields))})(plain, "schema")
     sizes = {
         name: DFA(*size) if isinstance(size, list) else size
         for name, size in plain["sizes"].items()

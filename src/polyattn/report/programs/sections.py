@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from importlib.resources import files
 from itertools import islice
 from typing import Any
 
+from polyattn.display import figure, label
 from polyattn.errors import InvalidType, require_integer
+from polyattn.files.atomic import require_writable
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs import compile as compile_program
 from polyattn.programs.certificates import ProgramCertificate
+from polyattn.programs.library import show_run
 from polyattn.programs.machines import NamedMachine
-from polyattn.report.page import Section, fill
+from polyattn.programs.running.shown import ShownRun
+from polyattn.report.page import Section, fill, render_page, write_page
 from polyattn.report.programs import described
-from polyattn.report.programs.film import Film
-from polyattn.report.programs.filming import film as make_film
-from polyattn.report.programs.script import player_script
 
 # More steps make a page of many megabytes that nobody clicks through.
 MOST_STEPS = 2000
@@ -66,13 +70,36 @@ def program_sections(
             "program must be a Program, Compiled or Learned of polyattn.programs; got "
             f"{type(program).__name__}."
         )
-    film, named = make_film(program, machine, inputs, max_steps)
+    run = show_run(program, machine, inputs, max_steps)
     sections = [_about(program, certificate), _printed(program, instructions)]
-    if named is not None:
-        sections.append(_machine(named))
-    if film is None:
+    if run is None:
         return sections, ""
-    return [*sections, _run(film), _listed(film)], player_script(film)
+    if run.named is not None:
+        sections.append(_machine(run.named))
+    return [*sections, _run(run), _listed(run)], player_script(run)
+
+
+def write_certificate_report(certificate: ProgramCertificate, path: str | os.PathLike[str]) -> None:
+    """Write the page of a program certificate."""
+    require_writable(path)
+    known = certificate.describe()
+    facts = {label(name): figure(value) for name, value in known.facts.items()}
+    body = fill("certificate", _HERE, certificate=certificate, facts=facts)
+    sections = [Section("What the traces determine", body)]
+    lead = f"{known.about[:1].upper()}{known.about[1:]}."
+    write_page(path, render_page(known.title, lead, sections))
+
+
+def player_script(run: ShownRun) -> str:
+    """JavaScript that shows a run step by step; nothing in it can end the script element.
+
+    Text is ASCII without ``<``: no ``</script>`` or ``<!--``, whatever states are called, and no
+    line ends that a browser would change before it compares the digest of the page's policy.
+    """
+    player = files(_HERE).joinpath("player.js").read_text(encoding="utf-8")
+    data = json.dumps(run.to_dict(), separators=(",", ":"), allow_nan=False)
+    harmless = data.replace("<", "\\u003c")
+    return f"{player}play({harmless});\n"
 
 
 def _about(program: Compiled | Learned, certificate: ProgramCertificate | None) -> Section:
@@ -102,13 +129,12 @@ def _machine(named: NamedMachine) -> Section:
     return Section("The machine", fill("machine", _HERE, named=named, table=table))
 
 
-def _run(film: Film) -> Section:
-    return Section("A run, step by step", fill("run", _HERE, film=film))
+def _run(run: ShownRun) -> Section:
+    return Section("A run, step by step", fill("run", _HERE, run=run))
 
 
-def _listed(film: Film) -> Section:
-    lines = list(islice(film.lines(), LISTED))
-    *_, end = film.lines()
-    title = "All steps" if len(film.frames) <= LISTED else "The first steps"
-    body = fill("listed", _HERE, film=film, lines=lines, end=end)
-    return Section(title, body)
+def _listed(run: ShownRun) -> Section:
+    lines = list(islice(run.listed(), LISTED))
+    *_, end = run.listed()
+    title = "All steps" if len(run.steps) <= LISTED else "The first steps"
+    return Section(title, fill("listed", _HERE, run=run, lines=lines, end=end))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.files.fields import Check
 from polyattn.programs.language.attributes import INTEGER, Attribute
-from polyattn.programs.language.encoding import Arguments, Decoded, Encoding, Task
+from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import Lookup, Register
 from polyattn.programs.language.patterns import variables
@@ -26,6 +27,17 @@ from polyattn.programs.library.arguments import (
     require_kind,
     require_range,
 )
+from polyattn.programs.library.runs import (
+    SIZE,
+    LibraryEncoding,
+    RunOptions,
+    broken,
+    letters_of,
+    named_machine,
+    noted,
+    watch,
+)
+from polyattn.programs.library.turing_runs import show_turing
 from polyattn.programs.machines.dfa import check_letters
 from polyattn.programs.machines.turing import (
     HALT,
@@ -35,6 +47,8 @@ from polyattn.programs.machines.turing import (
     finished,
     require_place,
 )
+from polyattn.programs.running.runnable import Runnable
+from polyattn.programs.running.shown import ShownRun
 
 
 def universal_turing_machine(n_states: int, n_letters: int, n_cells: int) -> Program:
@@ -84,8 +98,11 @@ _NAMES = {step: name for name, step in MOVES.items()}
 
 
 @dataclass(frozen=True)
-class TuringEncoding(Encoding):
+class TuringEncoding(LibraryEncoding):
     """Rules and cells as tokens; the run is read back from what was looked at and done."""
+
+    name = "turing_machine"
+    fields: ClassVar[Mapping[str, Check]] = {"n_states": SIZE, "n_letters": SIZE, "n_cells": SIZE}
 
     n_states: int
     n_letters: int
@@ -168,6 +185,32 @@ class TuringEncoding(Encoding):
             "state": int(rng.integers(machine.n_states)),
         }
         return (machine, given), options
+
+    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
+        drawn = machine is None, machine is None and given is None
+        if machine is None:
+            (machine, tape), _ = self.sample(np.random.default_rng(0))
+            given = tape if given is None else given
+        named, rules = named_machine(machine, TuringMachine)
+        tape = list(named.input or ()) if given is None else letters_of(named, given)
+        start = named.start(tape)
+        needed = max(len(tape), start + 1) - min(0, start)
+        if needed > self.n_cells:
+            raise InvalidInput(
+                f"inputs with {len(tape)} letters and the head at {start} need {needed} cells; "
+                f"this program has {self.n_cells} (n_cells)."
+            )
+        most = wanted.max_steps
+        limit = most if named.max_steps is None else min(most, named.max_steps)
+        options: dict[str, Any] = {"max_steps": limit, "position": start % self.n_cells}
+        task = self.task(rules, tape, **options)
+        watched = watch(program, task, wanted.margins, named)
+        try:
+            run = task.read(watched.decoded)
+        except BrokenTrace as error:
+            return noted(broken(watched, wanted, str(error)), *drawn)
+        by_rules = rules.run(self._cells(rules, tape), **options)
+        return noted(show_turing(watched, run, tape, start, by_rules, limit, wanted), *drawn)
 
     def _cells(self, machine: TuringMachine, tape: Iterable[int]) -> list[int]:
         letters = check_letters(tape, machine.n_letters, "tape")

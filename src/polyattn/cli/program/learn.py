@@ -13,26 +13,18 @@ from rich.console import RenderableType
 from polyattn.cli.console import emit, facts, json_option, passes, progress
 from polyattn.cli.io import require_output
 from polyattn.cli.options import FILE
-from polyattn.cli.program.programs import STYLES, make_program, program_option
-from polyattn.cli.program.showing import lines
+from polyattn.cli.program.programs import STYLES, make_program, option_name, program_option
+from polyattn.cli.program.show import lines
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.files.atomic import write_atomically
 from polyattn.programs import Schema, traces
 from polyattn.programs.learning.learn import METHODS, RULES
+from polyattn.programs.library import PROGRAMS
 from polyattn.storage import save
 
 # What is learned from, unless it is given: small machines teach rules everything.
-SIZES = {
-    "dfa": {"states": 3, "letters": 3, "length": 6},
-    "turing": {"states": 3, "letters": 2, "cells": 9},
-}
-_LIBRARY = {
-    "states": "n_states",
-    "letters": "n_letters",
-    "length": "max_length",
-    "cells": "n_cells",
-}
-_ORDER = tuple(_LIBRARY)
+SIZES = {name: each.learned_at for name, each in PROGRAMS.items() if each.learned_at}
+_ALL_SIZES = tuple(dict.fromkeys(size for sizes in SIZES.values() for size in sizes))
 
 # The exit code for what did not hold; 1 and 2 are errors and wrong usage.
 UNDECIDED = 4
@@ -40,11 +32,12 @@ UNDECIDED = 4
 
 def _sizes(command: Any) -> Any:
     """The sizes to learn at, and those to test at."""
-    for name in reversed(_ORDER):
+    for size in reversed(_ALL_SIZES):
+        name, least = option_name(size), click.IntRange(1)
         later = click.option(
-            f"--test-{name}", type=click.IntRange(1), help=f"Test at another size (--{name})."
+            f"--test-{name}", f"test_{size}", type=least, help=f"Test at another size (--{name})."
         )
-        option = click.option(f"--{name}", type=click.IntRange(1), help="Of what is learned from.")
+        option = click.option(f"--{name}", size, type=least, help="Of what is learned from.")
         command = option(later(command))
     return command
 
@@ -106,7 +99,7 @@ def learn(
     content: dict[str, Any] = {
         "kind": kind,
         "method": method,
-        "sizes": sizes,
+        "sizes": {option_name(size): number for size, number in sizes.items()},
         "n_traces": len(seen),
         "n_rows": sum(trace.n_rows for trace in seen),
         "seed": seed,
@@ -195,18 +188,18 @@ def _require_output(output: Path | None) -> None:
 
 def _tested(kind: str, method: str, given: dict[str, Any]) -> dict[str, int]:
     """The sizes to test at, in the words of the library."""
-    found = {_LIBRARY[name]: given[f"test_{name}"] for name in SIZES[kind] if given[f"test_{name}"]}
+    found = {size: given[f"test_{size}"] for size in SIZES[kind] if given[f"test_{size}"]}
     if found and method != RULES:
         raise click.UsageError("only rules run at other sizes; leave --test-... out.")
     return found
 
 
 def _refuse_others(kind: str, style: str | None, given: dict[str, Any]) -> None:
-    for name in _ORDER:
-        if name not in SIZES[kind]:
-            for key in (name, f"test_{name}"):
-                if given[key]:
-                    raise click.UsageError(f"--{key.replace('_', '-')} says nothing about {kind}.")
+    for size in _ALL_SIZES:
+        for prefix in ("", "test_"):
+            if size not in SIZES[kind] and given[f"{prefix}{size}"]:
+                name = f"{prefix.replace('_', '-')}{option_name(size)}"
+                raise click.UsageError(f"--{name} says nothing about {kind}.")
     if style and kind != "dfa":
         raise click.UsageError(f"--style says nothing about {kind}.")
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.files.fields import Check
 from polyattn.programs.language.attributes import Attribute
-from polyattn.programs.language.encoding import Arguments, Decoded, Encoding, Task
+from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import symbols
-from polyattn.programs.library.arguments import held
+from polyattn.programs.library.arguments import BrokenTrace, held
+from polyattn.programs.library.runs import SIZE, LibraryEncoding, RunOptions, broken, noted, watch
 from polyattn.programs.machines.dfa import check_letters
+from polyattn.programs.running.runnable import Runnable
+from polyattn.programs.running.shown import ShownRun
 
 
 def associative_memory(n_keys: int, n_values: int) -> Program:
@@ -34,8 +38,11 @@ def associative_memory(n_keys: int, n_values: int) -> Program:
 
 
 @dataclass(frozen=True)
-class MemoryEncoding(Encoding):
+class MemoryEncoding(LibraryEncoding):
     """Pairs of keys and values as tokens."""
+
+    name = "associative_memory"
+    fields: ClassVar[Mapping[str, Check]] = {"n_keys": SIZE, "n_values": SIZE}
 
     n_keys: int
     n_values: int
@@ -82,6 +89,22 @@ class MemoryEncoding(Encoding):
             table = {key: value for key, value in enumerate(values) if value >= 0}
             for key in table:
                 yield table, key
+
+    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
+        key = int(given) if isinstance(given, str) and given.isdecimal() else given
+        (table, key), _ = self.sample(np.random.default_rng(0), machine, key)
+        task = self.task(table, key)
+        watched = watch(
+            program, replace(task, limit=min(task.limit, wanted.max_steps)), wanted.margins
+        )
+        drawn = machine is None, given is None
+        try:
+            answer = task.read(watched.decoded)
+        except BrokenTrace as error:
+            return noted(broken(watched, wanted, str(error)), *drawn)
+        said = f"Asked for key {key}, the memory answers {answer}; the table says {table[key]}."
+        found = watched.by_tokens(wanted.n_shown, [said], answer == table[key], "table itself")
+        return noted(replace(found, result=answer), *drawn)
 
 
 def _require_table(table: object) -> None:

@@ -9,12 +9,18 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from polyattn.cli.console import emit, facts, json_option, plain, working
-from polyattn.cli.program.machines import find_machine
-from polyattn.cli.program.programs import PROGRAMS, make_program, program_facts, size_options
+from polyattn.cli.program.programs import (
+    make_program,
+    option_name,
+    program_facts,
+    size_options,
+)
 from polyattn.programs import DFA, Program
 from polyattn.programs import compile as compile_program
+from polyattn.programs.library import PROGRAMS
 from polyattn.programs.machines import NamedMachine
 from polyattn.programs.machines.format.content import content_of
+from polyattn.programs.machines.ready import find_machine
 
 # Longer lists are cut; --json prints them whole.
 MOST_LINES = 40
@@ -38,7 +44,8 @@ def show(name: str, as_json: bool, **sizes: Any) -> None:
         return
     given = [key for key, value in sizes.items() if value is not None]
     if given:
-        raise click.UsageError(f"--{given[0]} is for programs ({', '.join(PROGRAMS)}).")
+        said = option_name(given[0]) or given[0]
+        raise click.UsageError(f"--{said} is for programs ({', '.join(PROGRAMS)}).")
     named = find_machine(name)
     emit(content_of(named), machine_text(named), as_json)
 

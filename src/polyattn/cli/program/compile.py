@@ -11,7 +11,6 @@ from polyattn.cli.console import emit, facts, json_option, working
 from polyattn.cli.io import require_output
 from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import (
-    PROGRAMS,
     make_program,
     program_facts,
     program_option,
@@ -19,6 +18,7 @@ from polyattn.cli.program.programs import (
 )
 from polyattn.errors import InvalidInput
 from polyattn.programs import compile as compile_layer
+from polyattn.programs.library import PROGRAMS
 from polyattn.storage import save
 
 # Layers are stored with all their zeros.

@@ -8,18 +8,13 @@ import click
 from rich.table import Table
 
 from polyattn.cli.console import emit, json_option, working
-from polyattn.cli.program.machines import READY
-from polyattn.cli.program.programs import (
-    PROGRAMS,
-    STYLES,
-    make_program,
-    program_facts,
-    size_options,
-)
+from polyattn.cli.program.programs import make_program, option_name, program_facts, size_options
 from polyattn.programs import compile as compile_program
+from polyattn.programs.library import PROGRAMS
+from polyattn.programs.machines.ready import READY
 
 # The list has a line for each style.
-_LINES = [(name, style) for name in PROGRAMS for style in (STYLES if name == "dfa" else (None,))]
+_LINES = [(name, style) for name, each in PROGRAMS.items() for style in each.styles or (None,)]
 
 
 @click.command(name="list")
@@ -37,8 +32,8 @@ def list_programs(as_json: bool, **sizes: Any) -> None:
             entry = PROGRAMS[name]
             chosen = {key: sizes[key] for key in entry.sizes} | ({"style": style} if style else {})
             found = program_facts(compile_program(make_program(name, chosen)))
-            about = entry.about
-            programs.append({"name": name, "style": style, "about": about} | found)
+            said = style and style.replace("_", "-")
+            programs.append({"name": name, "style": said, "about": entry.about} | found)
     machines = [
         {
             "name": name, "about": each.about, "kind": each.make().kind,
@@ -59,7 +54,7 @@ def _programs(found: list[dict[str, Any]]) -> Table:
     for heading in ("name", "what it does", "sizes", "coordinates", "heads"):
         table.add_column(heading)
     for one in found:
-        sizes = ", ".join(f"{key.split('_')[1]} {size}" for key, size in one["sizes"].items())
+        sizes = ", ".join(f"{option_name(key)} {size}" for key, size in one["sizes"].items())
         name = one["name"] + (f" --style {one['style']}" if one["style"] else "")
         table.add_row(name, one["about"], sizes, str(one["n_dims"]), str(one["n_heads"]))
     return table
