@@ -112,7 +112,9 @@ def use_saved(path):
         pa.FitResult: _use_fit, pa.LearnedSoftmax: _use_learned, pa.Moments: _use_sums,
         pa.TriangularFactor: _use_sums, pa.programs.Compiled: _use_program,
         pa.LinearAttention: _use_layer, pa.SoftmaxAttention: _use_layer,
-        pa.Certificate: _use_certificate,
+        pa.Certificate: _use_certificate, pa.programs.LearnedRules: _use_learned_program,
+        pa.programs.LearnedCoefficients: _use_learned_program,
+        pa.programs.ProgramCertificate: _use_program_certificate,
     }  # fmt: skip
     kinds[type(thing)](thing)
 
@@ -158,6 +160,22 @@ def _use_program(program):
     if encoding is not None and program.n_dims < 1 << 12:
         given, options = encoding.sample(np.random.default_rng(0))
         program.run(*given, **options)
+
+
+def _use_learned_program(learned):
+    shown(learned.to_dict(), [str(learned)])
+    learned.to_record()
+    if learned.n_dims < 100 and learned.n_rows < 1000:
+        encoding = learned.schema.encoding
+        repr(learned.certificate)
+        if encoding is not None:
+            given, options = encoding.sample(np.random.default_rng(0))
+            learned.run(*given, abstain=True, **options)
+
+
+def _use_program_certificate(certificate):
+    shown(certificate.to_dict(), [str(certificate)])
+    certificate.to_record()
 
 
 def _use_certificate(certificate):
@@ -237,7 +255,18 @@ def _things():
         P.compile(P.universal_turing_machine(2, 2, 4)),
         P.compile(P.fixed_dfa(P.machines.parity(), 3)),
         own_program(),
+        *learned_programs(),
     ]
+
+
+def learned_programs():
+    """What was learned from a few traces, in both ways, and a certificate of it."""
+    P = pa.programs
+    memory = P.associative_memory(2, 2)
+    traces = P.traces(memory, 6)
+    coefficients = P.learn(memory.schema, pa.data.with_wrong_labels(traces), "coefficients")
+    fresh = P.traces(memory, 60, random_state=1)
+    return [P.learn(memory.schema, traces), coefficients, coefficients.certify(fresh=fresh)]
 
 
 def own_program():

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import polyattn as pa
-from polyattn.programs.language.patterns import Field, Pattern, Variable
+from polyattn.programs.language.attributes import Field, Pattern, Variable
 from polyattn.programs.language.terms import Beyond, Unequal
 
 P = pa.programs

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from polyattn.errors import InvalidInput
+from polyattn.programs.language.attributes import Field
 from polyattn.programs.language.encoding import decode
-from polyattn.programs.language.interpreter import Interpreter
-from polyattn.programs.language.patterns import Field
+from polyattn.programs.language.program import Interpreter
 from polyattn.programs.language.terms import Beyond, Unequal
 from polyattn.programs.lowering import assemble, lower, to_layer
 from polyattn.programs.running.batch import BatchEngine, decode_batch

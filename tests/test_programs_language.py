@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import polyattn as pa
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.encoding import decode
-from polyattn.programs.language.interpreter import Interpreter, rounded
+from polyattn.programs.language.program import Interpreter, rounded
 from polyattn.programs.language.terms import Beyond, Unequal
 from program_cases import LayerAlone
 from program_law import SCHEMA, patterns, place_of, tokens

@@ -10,7 +10,6 @@ from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import circle, line, names, symbols
 from polyattn.programs.learning.rules.dictionary import dictionaries
-from polyattn.programs.learning.rules.equations import features_of
 from polyattn.programs.learning.rules.facts import facts_of
 from polyattn.programs.learning.rules.grounding import admitted
 from polyattn.programs.learning.rules.layout import Layout
@@ -20,7 +19,7 @@ from polyattn.programs.learning.rules.links import all_links
 from polyattn.programs.learning.rules.pursuit import Choice, ColumnMoments, pursue, snapped
 from polyattn.programs.learning.rules.relations import Relations
 from polyattn.programs.learning.rules.rules import term_of
-from polyattn.programs.learning.rules.span import RelationSpan
+from polyattn.programs.learning.rules.span import RelationSpan, features_of
 from polyattn.programs.library.associative_memory import associative_memory
 from polyattn.programs.library.universal_dfa import universal_dfa
 from polyattn.programs.library.universal_turing_machine import universal_turing_machine

@@ -6,7 +6,7 @@ from polyattn.programs.compile import (
     Compiled,
     compile,  # noqa: A004 - P.compile says what it does
 )
-from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.language.attributes import Attribute, Variable, variables
 from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import (
     Conjunction,
@@ -16,7 +16,6 @@ from polyattn.programs.language.instructions import (
     Lookup,
     Register,
 )
-from polyattn.programs.language.patterns import Variable, variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import Sort, circle, line, names, symbols

@@ -34,7 +34,7 @@ from typing import TypeAlias
 import numpy as np
 
 from polyattn.model import LinearAttention
-from polyattn.programs.language.patterns import Bindings, Pattern, Variable
+from polyattn.programs.language.attributes import Bindings, Pattern, Variable
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import Sort
 from polyattn.programs.language.terms import Beyond, Condition, Exact, Term, Unequal, exact

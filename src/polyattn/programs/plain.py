@@ -17,9 +17,15 @@ from polyattn.files.fields import (
     one_of,
     text,
 )
-from polyattn.programs.language.attributes import INTEGER, ONE_HOT, Attribute
+from polyattn.programs.language.attributes import (
+    INTEGER,
+    ONE_HOT,
+    Argument,
+    Attribute,
+    Pattern,
+    Variable,
+)
 from polyattn.programs.language.encoding import Encoding
-from polyattn.programs.language.patterns import Argument, Pattern, Variable
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.programs.language.encoding import Decoded, Encoding, Task, decode
-from polyattn.programs.language.interpreter import Interpreter
-from polyattn.programs.language.program import Program
+from polyattn.programs.language.program import Interpreter, Program
 from polyattn.programs.language.schema import Schema
 from polyattn.progress import report
 

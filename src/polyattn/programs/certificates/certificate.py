@@ -148,7 +148,7 @@ def _require_agreement(given: dict[str, Any]) -> None:
     """Refuse figures of a file that no certificate has together."""
     verdict, method = given["verdict"], given["method"]
     if method == TRAINING:
-        require(verdict == UNDECIDED, "metadata.verdict", "undecided by training alone", verdict)
+        require(verdict == UNDECIDED, "metadata.verdict", "undecided by this method", verdict)
     outside = given["leaving"] is not None
     require(outside == (verdict == NOT_SATURATED), "metadata.leaving",
             "a row exactly if the verdict is not_saturated", given["leaving"])  # fmt: skip

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyattn.errors import InvalidInput
+from polyattn.programs.language.attributes import Bindings, Pattern
 from polyattn.programs.language.instruction import (
     Fields,
     Instruction,
+    Memory,
     Writing,
     atom_of,
     listed,
@@ -22,8 +24,6 @@ from polyattn.programs.language.instruction import (
     require_one_hot,
     shown,
 )
-from polyattn.programs.language.interpreter import Memory
-from polyattn.programs.language.patterns import Bindings, Pattern
 from polyattn.programs.language.schema import Token
 from polyattn.programs.language.terms import Condition, Term, exact
 

@@ -1,18 +1,22 @@
-"""Programs: a schema and a list of instructions, with a meaning of their own."""
+"""Programs: a schema and a list of instructions, and the interpreter that says what they mean.
+
+The interpreter is slow and literal: the reference for layers.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from polyattn.display import ReportedProgram
 from polyattn.errors import InvalidType
+from polyattn.programs.language.attributes import ONE_HOT
 from polyattn.programs.language.encoding import run_encoded
-from polyattn.programs.language.instruction import Instruction
-from polyattn.programs.language.interpreter import Interpreter
-from polyattn.programs.language.schema import Schema
-from polyattn.programs.language.terms import Term
+from polyattn.programs.language.instruction import Instruction, Memory
+from polyattn.programs.language.schema import Atom, Schema, Token, require_count
+from polyattn.programs.language.terms import Exact, Term
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,39 @@ class Program(ReportedProgram):
         lines += [f"  {attribute}" for attribute in self.schema.attributes]
         lines += [f"{i + 1:3d}. {each}" for i, each in enumerate(self.instructions)]
         return "\n".join(lines)
+
+
+class Interpreter:
+    """Predicts the next token by acting out every instruction on the tokens so far."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._memory = Memory([])
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt."""
+        self._memory = Memory(prompt)
+
+    def next_token(self) -> Token:
+        """What all instructions write after the last token, rounded; it becomes the last."""
+        written: dict[Atom, Exact] = defaultdict(int)
+        for instruction in self.program.instructions:
+            for atom, amount in instruction.act(self._memory):
+                written[atom] += amount
+        token = rounded(self.program.schema, written)
+        self._memory.append(token)
+        return token
+
+
+def rounded(schema: Schema, written: dict[Atom, Exact]) -> Token:
+    """The nearest token, block by block; ``Schema.round`` says the same of arrays."""
+    token: Token = {}
+    for attribute in schema.attributes:
+        block = {atom: x for atom, x in written.items() if atom[0] == attribute.name}
+        if attribute.rounding == ONE_HOT:
+            # The first of several largest, in the order of the coordinates.
+            ranked = sorted(block, key=lambda atom: (-block[atom], schema.coordinates[atom]))
+            token |= {atom: 1 for atom in ranked[:1] if block[atom] > 0.5}
+        else:
+            token |= {atom: require_count(atom, round(x)) for atom, x in block.items() if round(x)}
+    return token

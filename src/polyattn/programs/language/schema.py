@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange, require_integer
-from polyattn.programs.language.attributes import ONE_HOT, Attribute, Value
-from polyattn.programs.language.patterns import Pattern
+from polyattn.programs.language.attributes import ONE_HOT, Attribute, Pattern, Value
 from polyattn.programs.language.sorts import Sort
 
 if TYPE_CHECKING:

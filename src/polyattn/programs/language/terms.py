@@ -16,8 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from polyattn.programs.language.attributes import Value
-from polyattn.programs.language.patterns import Argument, Bindings, Pattern, Variable
+from polyattn.programs.language.attributes import Argument, Bindings, Pattern, Value, Variable
 from polyattn.programs.language.sorts import CIRCLE, Part, Sort
 
 # Integers are the fast case, and nearly all weights are integers or halves.

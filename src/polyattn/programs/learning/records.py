@@ -96,9 +96,9 @@ def integers(*shape: int | None) -> Check:
     return checked
 
 
-def trace_names(arrays: dict[str, NDArray]) -> set[str]:
-    """The names of the arrays that belong to traces."""
-    return {name for name in arrays if name.startswith("trace_")}
+def without_traces(arrays: dict[str, NDArray]) -> dict[str, NDArray]:
+    """The arrays of a file that do not belong to its traces."""
+    return {name: each for name, each in arrays.items() if not name.startswith("trace_")}
 
 
 def _require_sizes(
@@ -114,7 +114,8 @@ def _require_sizes(
         n_labels = sum(own[own[:, LABELLED] == 1, COMPLETION].tolist())
         if n_labels:
             checks[f"trace_labels_{number}"] = array((n_labels, schema.n_dims))
-    entries(checks)({name: arrays[name] for name in trace_names(arrays)}, "arrays")
+    own = {name: each for name, each in arrays.items() if name not in without_traces(arrays)}
+    entries(checks)(own, "arrays")
 
 
 def _same(one: Schema, other: Schema) -> bool:

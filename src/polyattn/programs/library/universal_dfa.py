@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyattn.errors import require_choice
+from polyattn.programs.language.attributes import variables
 from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import (
     Conjunction,
@@ -12,7 +13,6 @@ from polyattn.programs.language.instructions import (
     Lookup,
     Register,
 )
-from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.automata import OneHotEncoding, RegisterEncoding

@@ -11,11 +11,10 @@ import numpy as np
 
 from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.files.fields import Check
-from polyattn.programs.language.attributes import INTEGER, Attribute
+from polyattn.programs.language.attributes import INTEGER, Attribute, variables
 from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import Lookup, Register
-from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.language.sorts import circle, names, symbols

@@ -11,7 +11,9 @@ from polyattn.programs.language.encoding import Decoded
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.language.sorts import Part
 from polyattn.programs.machines.named import NamedMachine
-from polyattn.programs.machines.tape import cells_line
+
+# Cells on a line; longer tapes are cut around the head.
+_WIDTH = 31
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,14 @@ class WatchedRun:
             WrittenToken(number, self._words(token), self.margins[number])
             for number, token in enumerate(self.decoded.tokens[start:stop], start=start)
         ]
+
+
+def cells_line(cells: Sequence[str], head: int | None) -> str:
+    """Cells on one line, the head in brackets; long tapes are cut around it."""
+    start = min(max(0, (head or 0) - _WIDTH // 2), max(0, len(cells) - _WIDTH))
+    end = min(len(cells), start + _WIDTH)
+    shown = [f"[{cells[at]}]" if at == head else f" {cells[at]} " for at in range(start, end)]
+    return f"{'..' if start else ''}{''.join(shown)}{'..' if end < len(cells) else ''}"
 
 
 def token_words(

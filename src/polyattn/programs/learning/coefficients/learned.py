@@ -16,7 +16,7 @@ from polyattn.heads.factor import factor
 from polyattn.model import LinearAttention
 from polyattn.outcome import Outcome
 from polyattn.programs.certificates import ProgramCertificate, prove_domain
-from polyattn.programs.language.patterns import Pattern
+from polyattn.programs.language.attributes import Pattern
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.coefficients.exact_span import ExactSpan
@@ -26,12 +26,18 @@ from polyattn.programs.learning.coefficients.outcomes import (
     COEFFICIENTS_OUTCOMES,
     FITTED,
     PENALISED,
+    REPAIRED,
     UNCHECKED,
     CoefficientsName,
 )
 from polyattn.programs.learning.coefficients.span import CoefficientSpan, innovative
 from polyattn.programs.learning.learned import Learned
-from polyattn.programs.learning.records import integers, plain_traces, trace_names, traces_from
+from polyattn.programs.learning.records import (
+    integers,
+    plain_traces,
+    traces_from,
+    without_traces,
+)
 from polyattn.programs.plain import plain_schema, schema_from
 from polyattn.programs.traces import Trace, TraceRows
 
@@ -211,12 +217,11 @@ class LearnedCoefficients(Learned):
         FIELDS(content, "metadata")
         schema = schema_from(content["schema"])
         traces = traces_from(arrays, content["traces"], schema, any_size=False)
-        d, names = schema.n_dims, trace_names(arrays)
-        own = {name: each for name, each in arrays.items() if name not in names}
+        d = schema.n_dims
         checks = {
             "matrices": array((d, d, None)), "fitted": integers(None), "pairs": integers(2, None),
         }  # fmt: skip
-        entries(checks)(own, "arrays")
+        entries(checks)(without_traces(arrays), "arrays")
         first, second = arrays["pairs"]
         u = arrays["matrices"].shape[2]
         pairs = len(first) == u and bool(np.all((first >= 0) & (first <= second) & (second < d)))
@@ -229,6 +234,8 @@ class LearnedCoefficients(Learned):
         rows = rows and bool(np.all(np.diff(fitted) > 0))
         require(rows, "arrays.fitted", f"increasing numbers of rows below {n_rows}", fitted)
         outcome = COEFFICIENTS_OUTCOMES.from_dict(content["outcome"])
+        whole = len(fitted) == n_rows or outcome.name == REPAIRED
+        require(whole, "arrays.fitted", f"all {n_rows} rows, unless some are not believed", fitted)
         layer = ActiveLayer(active, arrays["matrices"])
         return cls(schema, traces, outcome, layer, content["ridge"], content["largest_error"],
                    fitted)  # fmt: skip

@@ -14,11 +14,11 @@ from polyattn.files.fields import any_object, entries, integer, listed, require,
 from polyattn.files.records import Record
 from polyattn.model import LinearAttention
 from polyattn.programs.compile import Compiled
-from polyattn.programs.language.patterns import Pattern
+from polyattn.programs.language.attributes import Pattern
 from polyattn.programs.language.schema import Atom, Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.learned import Learned
-from polyattn.programs.learning.records import plain_traces, traces_from
+from polyattn.programs.learning.records import plain_traces, traces_from, without_traces
 from polyattn.programs.learning.rules.layout import Layout
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
 from polyattn.programs.learning.rules.span import RelationSpan, SizedSpan
@@ -149,6 +149,7 @@ class LearnedRules(Learned):
         """The inverse of ``to_record``."""
         content = record.metadata
         FIELDS(content, "metadata")
+        entries({})(without_traces(record.arrays), "arrays")
         schema = schema_from(content["schema"])
         terms = terms_from(content["terms"], schema)
         traces = traces_from(record.arrays, content["traces"], schema, any_size=True)

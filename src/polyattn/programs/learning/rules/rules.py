@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from polyattn.programs.language.patterns import Argument, Pattern, Variable
+from polyattn.programs.language.attributes import Argument, Pattern, Variable
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS
 from polyattn.programs.language.terms import Term
