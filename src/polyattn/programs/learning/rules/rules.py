@@ -1,4 +1,4 @@
-"""Rules: what a tied program is made of.
+"""Rules: what a program that is learned by relation is made of.
 
     head(...) += weight * read(...) * match(...) given query(...)
 
