@@ -1,4 +1,4 @@
-"""The language: sorts, patterns and schemas keep their laws, and programs of one's own run."""
+"""The language: sorts, patterns and schemas keep their properties, and programs of one's own run."""
 
 from itertools import pairwise, product
 
@@ -13,7 +13,7 @@ from polyattn.programs.language.encoding import decode
 from polyattn.programs.language.program import Interpreter, rounded
 from polyattn.programs.language.terms import Beyond, Unequal
 from program_cases import LayerAlone
-from program_law import SCHEMA, patterns, place_of, tokens
+from program_reference import SCHEMA, patterns, place_of, tokens
 
 P = pa.programs
 

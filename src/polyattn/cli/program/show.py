@@ -15,11 +15,11 @@ from polyattn.cli.program.programs import (
     program_facts,
     size_options,
 )
-from polyattn.programs import DFA, Program
+from polyattn.programs import Program
 from polyattn.programs import compile as compile_program
 from polyattn.programs.library import PROGRAMS
 from polyattn.programs.machines import NamedMachine
-from polyattn.programs.machines.format.content import content_of
+from polyattn.programs.machines.format.content import content_of, table_of
 from polyattn.programs.machines.ready import find_machine
 
 # Longer lists are cut; --json prints them whole.
@@ -98,11 +98,11 @@ def machine_text(named: NamedMachine) -> list[RenderableType]:
     table.add_column("state")
     for letter in named.letters:
         table.add_column(plain(letter))
+    for row in table_of(named):
+        accepts = " (accepting)" if "accepting" in row.remarks else ""
+        state = f"{'>' if 'start' in row.remarks else ' '} {row.state}{accepts}"
+        table.add_row(*map(plain, (state, *row.rules)))
     content = content_of(named)
-    rows = content.get("transitions") or content["rules"]
-    for number, (state, row) in enumerate(rows.items()):
-        entries = [each if isinstance(each, str) else _rule(each) for each in row.values()]
-        table.add_row(*map(plain, (_state(named, number, state), *entries)))
     rest = {
         "start": content["start"],
         "accepting": ", ".join(content.get("accepting", [])) if named.decides else None,
@@ -113,13 +113,3 @@ def machine_text(named: NamedMachine) -> list[RenderableType]:
     }
     known = {key: each for key, each in rest.items() if each is not None}
     return [named.title, table, facts("machine", known)]
-
-
-def _rule(rule: list[str]) -> str:
-    after, write, move = rule
-    return f"{write} {move} {after}"
-
-
-def _state(named: NamedMachine, number: int, state: str) -> str:
-    accepts = isinstance(named.machine, DFA) and number in named.machine.accepting
-    return f"{'>' if number == 0 else ' '} {state}{' (accepting)' if accepts else ''}"

@@ -40,7 +40,20 @@ _EXACT = "Of programs learned by coefficients exact arithmetic decides: certify(
 
 def outcome_of(found: ProgramCertificate) -> Outcome[Verdict]:
     """What the figures of a certificate say, in words."""
-    return PROGRAM_CERTIFICATE_OUTCOMES(found.verdict, *_WORDS[found.method](found))
+    if found.method == TRAINING:
+        words = _training(found)
+    elif found.verdict == NOT_SATURATED:
+        whose = "the fresh ones" if found.method == FRESH else "the domain"
+        words = f"{_trained(found)}, and {found.leaving} of {whose} leaves it.", _GUESSES
+    elif found.n_undecided:
+        rows = f"{found.n_undecided} rows of the domain"
+        if found.method == FRESH:
+            rows = f"of {found.n_checked_traces} fresh traces {found.n_undecided} rows"
+        near = "are too near to its border for floating point."
+        words = f"{_trained(found)}; {rows} {near}", _EXACT
+    else:
+        words = _fresh(found) if found.method == FRESH else _exhaustive(found)
+    return PROGRAM_CERTIFICATE_OUTCOMES(found.verdict, *words)
 
 
 def _training(found: ProgramCertificate) -> tuple[str, str]:
@@ -58,14 +71,6 @@ def _training(found: ProgramCertificate) -> tuple[str, str]:
 
 
 def _fresh(found: ProgramCertificate) -> tuple[str, str]:
-    if found.verdict == NOT_SATURATED:
-        return f"{_trained(found)}, and {found.leaving} of the fresh ones leaves it.", _GUESSES
-    if found.n_undecided:
-        text = (
-            f"{_trained(found)}; of {found.n_checked_traces} fresh traces {found.n_undecided} rows "
-            "are too near to its border for floating point."
-        )
-        return text, _EXACT
     start = (
         f"{_trained(found)}, and {_checked(found, 'all fresh ones')} lie in it ({found.arithmetic})"
     )
@@ -78,14 +83,6 @@ def _fresh(found: ProgramCertificate) -> tuple[str, str]:
 
 
 def _exhaustive(found: ProgramCertificate) -> tuple[str, str]:
-    if found.verdict == NOT_SATURATED:
-        return f"{_trained(found)}, and {found.leaving} of the domain leaves it.", _GUESSES
-    if found.n_undecided:
-        text = (
-            f"{_trained(found)}; {found.n_undecided} rows of the domain are too near to its "
-            "border for floating point."
-        )
-        return text, _EXACT
     if found.verdict == UNDECIDED:
         text = f"{_trained(found)}; whether all of the domain lies in it was not found out in time."
         return text, "Fresh traces would bound how often others leave it: certify(fresh=...)."
@@ -103,6 +100,3 @@ def _trained(found: ProgramCertificate) -> str:
 
 def _checked(found: ProgramCertificate, kind: str) -> str:
     return f"{kind} ({found.n_checked_traces} traces, {found.n_checked_rows} rows)"
-
-
-_WORDS = {TRAINING: _training, FRESH: _fresh, EXHAUSTIVE: _exhaustive}

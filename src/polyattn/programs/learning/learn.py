@@ -22,8 +22,8 @@ RULES, COEFFICIENTS = METHODS = ("rules", "coefficients")
 
 # The keywords of each method, as they are unless given.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    RULES: {"max_offset": 3, "max_terms": 10, "n_folds": 10, "step": 0.5},
-    COEFFICIENTS: {"ridge": "auto"},
+    RULES: learn_rules.__kwdefaults__ or {},
+    COEFFICIENTS: learn_coefficients.__kwdefaults__ or {},
 }
 
 

@@ -256,7 +256,7 @@ def _difference(new: int, old: int) -> dict[int, int]:
 
 
 def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> TuringRun:
-    """The run that look and act tokens tell of; the first act token only sets the scene."""
+    """The run that look and act tokens tell of; the first act token comes before all steps."""
     tape, history = list(cells), []
     held(tokens[0] if tokens else {}, "mq", 0)
     for number in range(1, len(tokens) - 1, 2):

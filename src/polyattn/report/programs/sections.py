@@ -15,17 +15,21 @@ from polyattn.files.atomic import require_writable
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs import compile as compile_program
 from polyattn.programs.certificates import ProgramCertificate
+from polyattn.programs.learning import LearnedCoefficients, LearnedRules
 from polyattn.programs.library import show_run
 from polyattn.programs.machines import NamedMachine
+from polyattn.programs.machines.format.content import table_of
 from polyattn.programs.running.shown import ShownRun
 from polyattn.report.page import Section, fill, render_page, write_page
-from polyattn.report.programs import described
 
 # More steps make a page of many megabytes that nobody clicks through.
 MOST_STEPS = 2000
 
 # So many steps stand in a table, for paper and for readers without scripts.
 LISTED = 12
+
+# Longer programs are cut; learned layers can have a term for each of a million coefficients.
+MOST_TERMS = 200
 
 # More terms than these stand behind a click.
 SHORT_PROGRAM = 40
@@ -105,18 +109,18 @@ def player_script(run: ShownRun) -> str:
 def _about(program: Compiled | Learned, certificate: ProgramCertificate | None) -> Section:
     learned = program if isinstance(program, Learned) else None
     if learned is not None and certificate is None:
-        certificate = described.certificate_of(learned)
+        certificate = _certificate_of(learned)
     body = fill(
         "about", _HERE, name=getattr(program, "name", "learned program"), learned=learned,
         certificate=certificate,
-        facts=described.facts_of(program), attributes=described.attributes_of(program),
+        facts=_facts(program), attributes=_attributes(program),
     )  # fmt: skip
     return Section("What the program is", body)
 
 
 def _printed(program: Compiled | Learned, instructions: Sequence[Any]) -> Section:
     terms = program.terms
-    shown = [str(term) for term in terms[: described.MOST_TERMS]]
+    shown = [str(term) for term in terms[:MOST_TERMS]]
     body = fill(
         "terms", _HERE, instructions=[str(each) for each in instructions], terms=shown,
         n_terms=len(terms), short=SHORT_PROGRAM,
@@ -125,8 +129,7 @@ def _printed(program: Compiled | Learned, instructions: Sequence[Any]) -> Sectio
 
 
 def _machine(named: NamedMachine) -> Section:
-    table = described.machine_table(named)
-    return Section("The machine", fill("machine", _HERE, named=named, table=table))
+    return Section("The machine", fill("machine", _HERE, named=named, table=table_of(named)))
 
 
 def _run(run: ShownRun) -> Section:
@@ -138,3 +141,41 @@ def _listed(run: ShownRun) -> Section:
     *_, end = run.listed()
     title = "All steps" if len(run.steps) <= LISTED else "The first steps"
     return Section(title, fill("listed", _HERE, run=run, lines=lines, end=end))
+
+
+def _facts(program: Compiled | Learned) -> dict[str, Any]:
+    """The figures of a program, by the words that a page shows."""
+    compiled = program.compiled if isinstance(program, LearnedRules) else program
+    encoding = program.schema.encoding
+    sizes = encoding.sizes if encoding else {}
+    found: dict[str, Any] = {
+        name.replace("_", " ").replace("n ", "", 1): size
+        for name, size in sizes.items()
+        if isinstance(size, int)
+    }
+    found["coordinates of a token, d"] = program.n_dims
+    if isinstance(compiled, Compiled):
+        found["heads, H"] = compiled.n_heads
+    if isinstance(program, Learned):
+        found["learned from"] = f"{program.n_traces:,} traces, {program.n_rows:,} tokens to predict"
+        found["what was learned"] = program.about
+    return found
+
+
+def _attributes(program: Compiled | Learned) -> list[dict[str, Any]]:
+    """The attributes of tokens: name, values, coordinates, rounding."""
+    return [
+        {
+            "name": str(each),
+            "values": "; ".join([*map(str, each.sorts), *each.whole]) or "holds or not",
+            "n_values": len(each.values),
+            "rounding": each.rounding.replace("_", "-"),
+        }
+        for each in program.schema.attributes
+    ]
+
+
+def _certificate_of(program: Learned) -> ProgramCertificate | None:
+    """What the training traces say by themselves, unless that takes minutes to find out."""
+    quick = isinstance(program, LearnedCoefficients) or "certificate" in vars(program)
+    return program.certificate if quick else None

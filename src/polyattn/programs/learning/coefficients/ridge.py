@@ -1,4 +1,4 @@
-"""Ridge regression on all rows, with what each row would have been told by the others.
+"""Ridge regression on all rows, with the prediction of each row by the others.
 
     minimise  sum_i ||y_i - T . phi_i||^2 + penalty c ||T||^2,   c the mean of ||phi_i||^2
 

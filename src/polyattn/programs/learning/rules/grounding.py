@@ -63,9 +63,9 @@ def admitted(rule: Rule, facts: Facts) -> tuple[Products, NDArray[np.int64]]:
     place = np.zeros(len(chosen), dtype=np.int64)
     fits = np.ones(len(chosen), dtype=bool)
     for at, part in enumerate(rule.parts):
-        step, room = _write(part, rule.body, products, chosen, rule.kind, at, facts)
+        step, allowed = _write(part, rule.body, products, chosen, rule.kind, at, facts)
         place += step
-        fits &= True if room is None else room
+        fits &= True if allowed is None else allowed
     used = chosen[fits]
     return (
         Products(
@@ -134,10 +134,10 @@ def heads(
     for picked in product(*options):
         place = np.zeros(len(chosen), dtype=np.int64)
         fits: NDArray[np.bool_] | None = None
-        for _, step, room in picked:
+        for _, step, allowed in picked:
             place = place + step
-            if room is not None:
-                fits = room if fits is None else fits & room
+            if allowed is not None:
+                fits = allowed if fits is None else fits & allowed
         yield Rule(kind, tuple(part for part, _, _ in picked), body), place, fits
 
 

@@ -24,7 +24,7 @@ from polyattn.programs.learning.rules.outcomes import LEARNED, RuleFindings, out
 from polyattn.programs.learning.rules.rules import Rule, term_of
 from polyattn.programs.traces import Trace
 
-# Tokens that traces are continued by to look for rivals, at least; and how many are told of.
+# Tokens that traces are continued by to look for rivals, at least; and how many rivals are named.
 FEWEST_CONTINUED, MOST_RIVALS = 512, 3
 
 # Histories that are written to look for rivals where no trace can be continued.

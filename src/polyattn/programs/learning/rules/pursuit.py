@@ -126,7 +126,7 @@ def snapped(choice: Choice, moments: ColumnMoments, step: float) -> Choice:
 
 
 def _ranked(choices: Iterable[Choice], power: float) -> list[Choice]:
-    # Columns stand in order of plainness, so equally good supports are told apart by it.
+    # Columns stand in order of plainness, so it decides between equally good supports.
     def rank(choice: Choice) -> tuple[float, int, int]:
         share = round(choice.residual / (power or 1.0), 9)
         return share, len(choice.support), sum(choice.support)

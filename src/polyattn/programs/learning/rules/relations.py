@@ -40,7 +40,7 @@ class Relations:
     schema : Schema
         Any of the schemas; only its attributes and sorts matter, not its sizes.
     max_offset : int
-        The largest number of steps that is told from "far".
+        The largest number of steps that is not "far".
     """
 
     def __init__(self, schema: Schema, max_offset: int = 3) -> None:

@@ -106,8 +106,8 @@ def _arguments(rule: Rule, layout: Layout, schema: Schema) -> list[list[Argument
                 if isinstance(part, Bound) and (part.sort, part.block) == (name, number)
             ]
             # The variable is the value where the fewest fit, so that it can be all of them.
-            room = [_room(rule, layout, schema, role, at) for role, at, _ in uses]
-            base = uses[room.index(min(room))][2]
+            sizes = [_size(rule, layout, schema, role, at) for role, at, _ in uses]
+            base = uses[sizes.index(min(sizes))][2]
             for role, at, step in uses:
                 if block.pin is None:
                     places[role][at] = Variable(letters[name][number], step - base)
@@ -124,7 +124,7 @@ def _steps(block: LinkBlock) -> list[tuple[int, int]]:
     return list(zip(block.slots, block.offsets, strict=True))
 
 
-def _room(rule: Rule, layout: Layout, schema: Schema, role: int, at: int) -> int:
+def _size(rule: Rule, layout: Layout, schema: Schema, role: int, at: int) -> int:
     kind = (rule.kind, *rule.body.kinds)[role]
     return int(getattr(schema, layout.kinds[kind].attribute).sorts[at].size)
 

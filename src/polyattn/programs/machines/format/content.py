@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -117,6 +118,29 @@ def content_of(named: NamedMachine) -> dict[str, Any]:
     if named.max_steps is not None:
         content["max_steps"] = named.max_steps
     return content
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A state of a machine: its name, what is special about it, and a rule for each letter."""
+
+    state: str
+    remarks: list[str]
+    rules: list[str]
+
+
+def table_of(named: NamedMachine) -> list[TableRow]:
+    """The table of a machine for people, state by state."""
+    content = content_of(named)
+    accepting = named.machine.accepting if isinstance(named.machine, DFA) else ()
+    found = []
+    for number, (state, row) in enumerate((content.get("transitions") or content["rules"]).items()):
+        special = {"start": number == 0, "accepting": number in accepting}
+        # A rule of a Turing machine is a list: the next state, what is written, the move.
+        rules = [each if isinstance(each, str) else " ".join(each[1:] + each[:1])
+                 for each in row.values()]  # fmt: skip
+        found.append(TableRow(state, [name for name, holds in special.items() if holds], rules))
+    return found
 
 
 def _input(named: NamedMachine) -> str | list[str]:

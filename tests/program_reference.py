@@ -1,4 +1,4 @@
-"""The law of terms, written down a second time: sums over all values, tokens and products.
+"""The formula of terms, written down a second time: sums over all values, tokens and products.
 
     y[write] = sum over the values of all variables  weight * sum_i z_i[read] z_i[match] x[query]
 
@@ -19,7 +19,7 @@ P = pa.programs
 MOST = 9  # no line of these tests is longer, with all steps
 
 
-def law(schema, terms, X):
+def reference_outputs(schema, terms, X):
     """The output (d,) for tokens X (n, d), from the formula alone."""
     at = {atom: i for i, atom in enumerate(schema.atoms)}
     y = np.zeros(schema.n_dims)
