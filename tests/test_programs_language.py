@@ -1,4 +1,4 @@
-"""The language: sorts, patterns and schemas keep their properties, and programs of one's own run."""
+"""The language: sorts, patterns and schemas, their properties, and programs of one's own."""
 
 from itertools import pairwise, product
 
