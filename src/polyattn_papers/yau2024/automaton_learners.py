@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from polyattn.model import LinearAttention
 from polyattn.programs import Learned, Program, Trace, learn, traces, universal_dfa
-from polyattn.programs.learning.untied import learn_untied
+from polyattn.programs.learning.coefficients import learn_coefficients
 from polyattn_papers.reproduction import Row
 from polyattn_papers.yau2024.automaton_search import fewest, first_of
 from polyattn_papers.yau2024.transformer_settings import TransformerSettings
@@ -72,7 +72,8 @@ def untied(sizes: Sizes, seed: int) -> Row:
 
     def scores(count: int) -> tuple[float, float]:
         if count not in seen:
-            right = learn_untied(machines.first(count)).right(machines.fresh)
+            found = learn_coefficients(machines.program.schema, machines.first(count))
+            right = found.right(machines.fresh)
             seen[count] = _shares(np.array(right))
         return seen[count]
 
