@@ -121,7 +121,7 @@ def test_a_box_is_known_in_every_respect():
     body = box(centre, half)
     assert body.contains(centre + half).holds
     outside = body.contains(centre + np.array([[0, 0.75], [0, 0]]))
-    assert (outside.holds, outside.index) == (False, 1)
+    assert (outside.holds, outside.slab) == (False, 1)
     assert outside.worst == pytest.approx(0.25)
     direction = np.array([[1.0, -2.0], [0.0, 3.0]])
     farthest = body.support(direction)

@@ -7,7 +7,7 @@ all other differences follow from the first as in ``sweep``, each by a network o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +38,7 @@ LOST = 1e-5
 HOPELESS = 0.1
 
 # Starts of a network, and how far the later ones are from the first, relative to their size.
-N_TRIALS = 5
-SHAKE = 0.25
-
-
-@dataclass(frozen=True)
-class CopyQueries:
-    """Query tokens (Q, d), their rows (Q, D), and how many of N_COPIES copies are moved, (Q,)."""
-
-    tokens: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    moved: NDArray[np.int64]
+N_TRIALS, SHAKE = 5, 0.25
 
 
 def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: QueryFindings) -> bool:
@@ -59,8 +49,8 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
     """
     n_heads = len(heads.values)
     followed = _follow(pairs, place, heads)
-    queries = _random_queries(pairs, n_heads, findings.n_independent)
-    first = _solve(pairs, queries, heads.delta, followed)
+    tokens, moved = _random_queries(pairs, n_heads, findings.n_independent)
+    first = _solve(pairs, tokens, moved, heads.delta, followed)
     findings.record("copies", pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
     if first is None or first.doubt > HOPELESS:
         return False
@@ -68,7 +58,7 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
     for direction in other_directions(first.delta, pairs.rng):
         for halvings in range(1 + N_HALVINGS):
             delta = first.delta + DISTANCE * pairs.delta_size * 0.5**halvings * direction
-            other = _solve(pairs, queries, delta, first)
+            other = _solve(pairs, tokens, moved, delta, first)
             if other is not None:
                 break
         else:
@@ -102,27 +92,28 @@ def _follow(pairs: Pairs, place: NDArray, heads: HeadsAt) -> HeadsAt:
     return replace(heads, columns=np.linalg.lstsq(rows, right, rcond=None)[0].T)
 
 
-def _random_queries(pairs: Pairs, n_heads: int, n_outputs: int) -> CopyQueries:
-    """Query tokens with random shares: 1.3 times what ``n_outputs`` independent outputs need."""
+def _random_queries(
+    pairs: Pairs, n_heads: int, n_outputs: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Query tokens (Q, d), and how many of N_COPIES copies are moved, (Q,), at random.
+
+    They are 1.3 times what ``n_outputs`` independent outputs need.
+    """
     n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
     tokens = pairs.random_points(n_tokens)
     tokens *= pairs.rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
-    moved = pairs.rng.choice(shares(), size=n_tokens)
-    return CopyQueries(tokens, pairs.rows(tokens), moved)
+    return tokens, pairs.rng.choice(shares(), size=n_tokens)
 
 
-def _solve(pairs: Pairs, queries: CopyQueries, delta: NDArray, start: HeadsAt) -> HeadsAt | None:
+def _solve(
+    pairs: Pairs, tokens: NDArray, moved: NDArray, delta: NDArray, start: HeadsAt
+) -> HeadsAt | None:
     """The heads for delta near ``start``, in its order, if they explain all effects up to noise."""
-    effects = effects_of_copies(pairs, queries.tokens, delta, queries.moved)
-    total = pairs.sum_of(delta)
+    effects = effects_of_copies(pairs, tokens, delta, moved)
+    rows, tau, total = pairs.rows(tokens), shifts(moved), pairs.sum_of(delta)
     for trial in range(N_TRIALS):
-        heads, residual = solve_network(
-            queries.rows,
-            shifts(queries.moved),
-            effects,
-            total,
-            _shaken(start, delta, trial, pairs.rng),
-        )
+        near = _shaken(start, delta, trial, pairs.rng)
+        heads, residual = solve_network(rows, tau, effects, total, near)
         if residual <= FIT * pairs.error:
             return _ordered_like(start, heads)
     return None

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
+from polyattn.errors import (
+    InvalidType,
+    require_choice,
+    require_flag,
+    require_integer,
+)
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
@@ -39,7 +44,7 @@ MOST_CLOSE = 2
 def learn_from_queries(
     oracle: Callable[[NDArray[np.float64]], Any],
     n_dims: int,
-    n_heads: int | Literal["auto"] | None = None,
+    n_heads: int | str | None = None,
     bias: bool = False,
     max_queries: int | None = None,
     random_state: RandomState = 0,

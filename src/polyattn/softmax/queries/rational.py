@@ -22,8 +22,7 @@ from polyattn.softmax.queries.least_squares import minimise
 from polyattn.softmax.queries.pairs import Pairs
 
 # Tokens of a sequence of copies, and how many different shares of moved ones are queried.
-N_COPIES = 48
-N_SHARES = 20
+N_COPIES, N_SHARES = 48, 20
 
 # Random starts that are refined together when the rational one does not do.
 N_STARTS = 24
@@ -32,8 +31,7 @@ N_STARTS = 24
 FARTHEST = 40.0
 
 # Query tokens at which the rational function is tried, and their norm in calibrated sizes.
-N_PLACES = 4
-PLACE_SIZE = 3.0
+N_PLACES, PLACE_SIZE = 4, 3.0
 
 # Residuals up to this multiple of the noise count as a fit.
 FIT = 30

@@ -20,8 +20,7 @@ from polyattn.files.fields import (
 from polyattn.files.records import Record
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
-from polyattn.quoting import printable, shortened
-from polyattn.softmax.outcomes import counted_heads
+from polyattn.quoting import counted, printable, shortened
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 from polyattn.softmax.recorder import Phase
 
@@ -109,7 +108,7 @@ class QueryResult(Result, Reported):
         about = f"no layer, {self.n_queries:,} queries"
         if self.layer is not None:
             sizes = f"{self.layer.n_dims} coordinates to {self.layer.n_outputs} outputs"
-            about = f"{counted_heads(self.n_heads)}, {sizes}, {self.n_queries:,} queries"
+            about = f"{counted(self.n_heads, 'head')}, {sizes}, {self.n_queries:,} queries"
         known = self.doubt is not None and not isinf(self.doubt)
         facts: dict[str, Any] = {
             "n_heads": self.n_heads,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +34,12 @@ RANK_TOLERANCE = 1e-9
 ROUNDING = 1e-7
 
 
-@dataclass(frozen=True)
-class Membership:
-    """Whether a point lies in K; worst = max_q |<normal_q, A> - rhs_q| - slack_q, at ``index``."""
+class Membership(NamedTuple):
+    """Whether a point lies in K; worst = max_q |<normal_q, A> - rhs_q| - slack_q, at slab q."""
 
     holds: bool
     worst: float
-    index: int
+    slab: int
 
 
 @dataclass(frozen=True)
