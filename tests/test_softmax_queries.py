@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.optimize import linear_sum_assignment
 
 import polyattn as pa
+from polyattn.cli.main import cli
 from polyattn.softmax.queries import learn_from_queries
 
 
@@ -370,6 +373,25 @@ def test_results_are_kept_in_files(ended, name, tmp_path):
         assert getattr(loaded, figure) == getattr(result, figure)
     assert loaded.error == result.error_text
     assert str(loaded) == str(result)
+
+
+def test_the_command_line_reads_results(ended, tmp_path):
+    pa.save(ended["recovered"], tmp_path / "asked")
+    np.save(tmp_path / "X.npy", np.ones((2, 3, 4)))
+    run = partial(CliRunner().invoke, cli, catch_exceptions=False)
+    assert "learned from queries" in run(["show", str(tmp_path / "asked")]).stdout
+    plain = json.loads(run(["show", str(tmp_path / "asked"), "--json"]).stdout)
+    assert plain["attn"] == ended["recovered"].layer.attn.tolist()
+    assert plain["phases"][0]["name"] == "sum of values"
+    to = str(tmp_path / "Y.npy")
+    assert (
+        run(["predict", str(tmp_path / "asked"), str(tmp_path / "X.npy"), "-o", to]).exit_code == 0
+    )
+    np.testing.assert_array_equal(np.load(to), ended["recovered"].layer(np.ones((2, 3, 4))))
+    pa.save(ended["nothing"], tmp_path / "nothing")
+    assert "no layer" in run(["show", str(tmp_path / "nothing")]).stdout
+    refused = run(["predict", str(tmp_path / "nothing"), str(tmp_path / "X.npy"), "-o", to])
+    assert refused.exit_code != 0
 
 
 def test_what_ended_a_run_is_kept_as_text(ended):

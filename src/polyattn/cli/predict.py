@@ -15,7 +15,7 @@ from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
@@ -61,7 +61,7 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
         return loaded.mode, loaded.predict
     if isinstance(loaded, LinearAttention | SoftmaxAttention):
         return loaded.mode, loaded
-    if isinstance(loaded, LearnedSoftmax):
+    if isinstance(loaded, LearnedSoftmax | QueryResult) and loaded.layer is not None:
         return loaded.layer.mode, loaded.layer
     if isinstance(loaded, Moments | TriangularFactor):
         raise InvalidInput(

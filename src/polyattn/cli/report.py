@@ -14,7 +14,7 @@ from polyattn.cli.program.machines import find_machine
 from polyattn.errors import InvalidInput
 from polyattn.programs import Compiled
 from polyattn.report import Page, write_program_report, write_report
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.storage import load
 
 
@@ -62,7 +62,9 @@ def report(
 
 def _data(loaded: Any, read: DataFile) -> dict[str, Any]:
     """X; targets and weights where the model predicts something; and what was left out."""
-    about = loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
+    about: Any = loaded
+    if isinstance(loaded, LearnedSoftmax | QueryResult):
+        about = loaded.layer
     predicts = hasattr(about, "predict") or callable(about)
     if not predicts:
         unused = "The weights in the data were not used: every sequence counts once on this page."

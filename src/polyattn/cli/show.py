@@ -18,7 +18,7 @@ from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
@@ -44,6 +44,8 @@ def show(model: Path, as_json: bool) -> None:
         emit(to_document(loaded), [loaded.sentence, table], as_json)
     elif isinstance(loaded, LearnedSoftmax):
         emit(loaded.to_full_dict(), learned_text(loaded), as_json)
+    elif isinstance(loaded, QueryResult):
+        emit(loaded.to_full_dict(), [str(loaded)], as_json)
     elif isinstance(loaded, Moments | TriangularFactor):
         content = statistics_json(loaded)
         emit(content, [facts("statistics", content)], as_json)
