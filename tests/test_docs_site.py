@@ -165,7 +165,8 @@ def test_there_is_a_guide(site, page):
     "page",
     [
         "index.html", "notation.html", "guarantees.html", "benchmarks.html", "reproduction.html",
-        "derivations/README.html", "decisions/README.html", "gallery/index.html", "api/index.html", "search.html",
+        "derivations/README.html", "decisions/README.html", "gallery/index.html",
+        "api/index.html", "search.html",
     ],
 )  # fmt: skip
 def test_there_is_a_page(site, page):

@@ -369,7 +369,7 @@ def test_what_cannot_continue_is_refused():
     model.set_params(bias=False)
     with pytest.raises(InvalidInput, match="3 coordinates; got 2"):
         model.partial_fit(X[..., :2], y)
-    with pytest.raises(InvalidInput, match="1 outputs; got 2"):
+    with pytest.raises(InvalidInput, match="1 output; got 2"):
         model.partial_fit(X, np.stack([y, y], axis=1))
     assert model.result_.statistics.n_rows == N
 
@@ -506,3 +506,11 @@ def test_random_numbers_come_from_anywhere(given):
     assert model.layer_.n_heads == 1
     with pytest.raises(InvalidInput, match="random_state must be"):
         pa.LinearAttentionRegressor(random_state=-1).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [pa.LinearAttentionRegressor, pa.SoftmaxAttentionRegressor])
+def test_scores_refuse_another_number_of_outputs(kind):
+    X, y = _numbers("last")
+    model = kind(mode="last").fit(X, y)
+    with pytest.raises(InvalidInput, match="1 output; got 2"):
+        model.score(X, np.stack([y, y], axis=1))

@@ -263,7 +263,7 @@ def test_the_rank_of_moments(n_rows):
 
 @pytest.mark.parametrize("wrong", [0, "many", True, 1.5])
 def test_best_heads_wants_a_number(wrong):
-    with pytest.raises(InvalidInput, match="n_heads"):
+    with pytest.raises(InvalidInput, match="n_heads must be"):
         best_heads(random_coef(3, 2), wrong)
 
 

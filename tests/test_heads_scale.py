@@ -5,12 +5,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.heads import GramScale, best_heads, compress, factor
-from polyattn.heads.data_scale import (
-    SAMPLE_NUMBERS,
-    CoordinateUnits,
-    SampleScale,
-    _exponents,
-)
+from polyattn.heads.data_scale import SAMPLE_NUMBERS, CoordinateUnits, SampleScale, _exponents
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows

@@ -144,7 +144,7 @@ def test_options_are_spelled_once():
 @pytest.mark.parametrize(
     ("word", "kinds"),
     {
-        "n_heads": {"int", "int | None", "int | str | None"},
+        "n_heads": {"int", "int | str | None", "int | Literal['auto'] | None"},
         "random_state": {"RandomState"},
         "bias": {"bool", "bool | None"},
         "mode": {"str", "str | None"},

@@ -66,6 +66,9 @@ OBJECTS = {
         pa.programs.fixed_dfa(pa.programs.machines.parity(), 3)
     ),
     "program of your own": own_program,
+    "audit": lambda: pa.audit(random_layer(1, 2, 2), X, Y),
+    "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
+    "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),
     "result": lambda: pa.fit(X, Y),
     "result by dual": lambda: pa.fit(X, Y, solver="dual"),
     "result by iteration": lambda: pa.fit(X, Y, solver="iterative"),
@@ -551,6 +554,7 @@ def test_every_kind_is_covered_here():
             "factor",
             "result",
             "program",
+            "audit",
         )
     }
     assert kinds == set(storage.KINDS)

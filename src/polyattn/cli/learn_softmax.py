@@ -12,15 +12,23 @@ import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import emit, facts, json_option, plain, working
+from polyattn.cli.console import (
+    FILE,
+    NumberOr,
+    emit,
+    json_option,
+    output_option,
+    plain,
+    shown,
+    working,
+)
 from polyattn.cli.io import DataFile, read_data, require_output
-from polyattn.cli.options import FILE, NumberOr
-from polyattn.display import figure, label
 from polyattn.errors import InvalidInput
+from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.softmax.arguments import METHODS
-from polyattn.softmax.outcomes import counted_heads, percent
+from polyattn.softmax.outcomes import percent
 from polyattn.storage import save
 from polyattn.targets import as_weights
 
@@ -34,30 +42,27 @@ NOT_RECOVERED = 4
 @click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
 @click.option("--bias", is_flag=True, help="The layer sees a constant 1 beside every token.")
 @click.option(
-    "--heads",
-    type=NumberOr(int, ("auto",)),
-    default="auto",
-    show_default=True,
-    help="The number of heads; auto: the data decide.",
-)
+    "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)), default="auto",
+    show_default=True, help="The number of heads; auto: the data decide.",
+)  # fmt: skip
 @click.option("--max-heads", type=int, help="The most to look for when it is not given.")
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
 @click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
 @click.option("--max-seconds", type=float, help="Stop with the best layer after this time.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("-o", "--output", type=FILE, help="Where to save the result (.safetensors).")
+@click.option("--random-state", "--seed", "random_state", type=int, default=0, show_default=True)
+@output_option("Where to save the result (.safetensors).")
 @json_option
 def learn_softmax_verb(
     data: Path,
     targets: Path | None,
     mode: str,
     bias: bool,
-    heads: int | str,
+    n_heads: int | str,
     max_heads: int | None,
     method: str,
     noise: float | None,
     max_seconds: float | None,
-    seed: int,
+    random_state: int,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -76,7 +81,7 @@ def learn_softmax_verb(
     start = time.perf_counter()
     with _following() as follow:
         learned = learn_softmax(
-            X, Y, heads, method, seed, mode=mode, bias=bias, noise=noise,
+            X, Y, n_heads, method, random_state, mode=mode, bias=bias, noise=noise,
             max_heads=max_heads, max_seconds=max_seconds, callback=follow,
         )  # fmt: skip
     content = learned.to_full_dict() | {"seconds": time.perf_counter() - start}
@@ -92,17 +97,8 @@ def learn_softmax_verb(
 
 
 def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
-    """The outcome, the figures, a table of heads and one of phases, for people."""
-    described = learned.describe()
-    figures: dict[str, object] = {
-        label(name): figure(value) for name, value in described.facts.items()
-    }
-    return [
-        str(learned.outcome),
-        facts(described.about, figures),
-        _heads(learned),
-        _phases(learned),
-    ]
+    """What it says of itself, a table of heads and one of phases, for people."""
+    return [*shown(learned, numbers=False), _heads(learned), _phases(learned)]
 
 
 def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
@@ -156,7 +152,7 @@ def _following() -> Iterator[Callable[[str, int, float], None]]:
 
         def follow(phase: str, n_heads: int, error: float) -> None:
             status.update(
-                f"{phase}: {counted_heads(n_heads)}, relative error {error:.1e} (Ctrl-C keeps it)"
+                f"{phase}: {counted(n_heads, 'head')}, relative error {error:.1e} (Ctrl-C keeps it)"
             )
 
         yield follow

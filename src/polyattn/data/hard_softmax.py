@@ -13,9 +13,6 @@ from polyattn.model import SoftmaxAttention
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES
 
-# attn (H, d, d) for logits of order one, and value (H, d, e).
-Heads = tuple[NDArray[np.float64], NDArray[np.float64]]
-
 # Heads of "close" differ by this part of their size.
 CLOSE = 0.1
 
@@ -62,64 +59,40 @@ def hard_softmax_layer(
     return SoftmaxAttention(logits * attn, value, mode, bool(bias))
 
 
-def _close(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    common = rng.standard_normal(attn.shape[1:]) / attn.shape[1]
-    return common + CLOSE * attn, value
-
-
-def _same_value(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn, np.broadcast_to(value[0], value.shape)
-
-
-def _rank_one_value(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    return attn, _rank_one(rng, value.shape) / np.sqrt(value.shape[1])
-
-
-def _scales(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn, value * _powers(0.1, len(value))
-
-
-def _identity(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    n_heads, d, _ = attn.shape
-    multiples = np.arange(1, n_heads + 1) / (n_heads * np.sqrt(d))
-    return multiples[:, None, None] * np.eye(d), value
-
-
-def _rank_one_attn(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    return _rank_one(rng, attn.shape) / attn.shape[1], value
-
-
-def _cancel(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn, value - value.mean(axis=0)
-
-
-def _sharp_mix(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn * _powers(1 / 3, len(attn)), value
-
-
-def _permutation(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    d = attn.shape[1]
-    chosen = np.stack([np.eye(d)[rng.permutation(d)] for _ in attn])
-    return chosen / np.sqrt(d), value
-
-
 def _rank_one(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
     left, right = rng.standard_normal((*shape[:2], 1)), rng.standard_normal((shape[0], 1, shape[2]))
     return left * right
 
 
-def _powers(base: float, count: int) -> NDArray[np.float64]:
-    return np.power(base, np.arange(count, dtype=np.float64))[:, None, None]
+def _powers(base: float, heads: NDArray) -> NDArray[np.float64]:
+    return np.power(base, np.arange(len(heads), dtype=np.float64))[:, None, None]
 
 
-FAMILIES: dict[str, Callable[[NDArray, NDArray, np.random.Generator], Heads]] = {
-    "close": _close,
-    "same_value": _same_value,
-    "rank_one_value": _rank_one_value,
-    "scales": _scales,
-    "identity": _identity,
-    "rank_one_attn": _rank_one_attn,
-    "cancel": _cancel,
-    "sharp_mix": _sharp_mix,
-    "permutation": _permutation,
-}
+def _multiples(attn: NDArray) -> NDArray[np.float64]:
+    """The identity times h / (H sqrt(d))."""
+    n_heads, d, _ = attn.shape
+    return np.arange(1, n_heads + 1)[:, None, None] / (n_heads * np.sqrt(d)) * np.eye(d)
+
+
+def _permutations(attn: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
+    d = attn.shape[1]
+    return np.stack([np.eye(d)[rng.permutation(d)] for _ in attn]) / np.sqrt(d)
+
+
+# From attn (H, d, d) and value (H, d, e) of independent normal numbers to those of a family, for
+# logits of order one.
+FAMILIES: dict[str, Callable[[NDArray, NDArray, np.random.Generator], tuple[NDArray, NDArray]]] = {
+    "close": lambda attn, value, rng: (
+        rng.standard_normal(attn.shape[1:]) / attn.shape[1] + CLOSE * attn, value
+    ),
+    "same_value": lambda attn, value, _: (attn, np.broadcast_to(value[0], value.shape)),
+    "rank_one_value": lambda attn, value, rng: (
+        attn, _rank_one(rng, value.shape) / np.sqrt(value.shape[1])
+    ),
+    "scales": lambda attn, value, _: (attn, value * _powers(0.1, value)),
+    "identity": lambda attn, value, _: (_multiples(attn), value),
+    "rank_one_attn": lambda attn, value, rng: (_rank_one(rng, attn.shape) / attn.shape[1], value),
+    "cancel": lambda attn, value, _: (attn, value - value.mean(axis=0)),
+    "sharp_mix": lambda attn, value, _: (attn * _powers(1 / 3, attn), value),
+    "permutation": lambda attn, value, rng: (_permutations(attn, rng), value),
+}  # fmt: skip

@@ -10,13 +10,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from polyattn.errors import InvalidInput, require_flag
-from polyattn.estimators.base import SequenceEstimator, flatten, without_output_axis
+from polyattn.estimators.base import LinearEstimator, flatten, without_output_axis
 from polyattn.estimators.labels import as_labels, check_classes, encode, find_classes, indicators
 from polyattn.numerics.random_state import RandomState
 from polyattn.sequences import Sequences
 
 
-class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
+class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """Classification of sequences (or tokens) by a linear attention layer, in closed form.
 
     The layer is fitted by ``polyattn.fit`` to indicator targets – one column per class, a single
@@ -108,7 +108,7 @@ class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ig
     def score(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The share of predicted positions whose label is right."""
         codes = encode(as_labels(y, self.result_.mode), self.classes_)
-        rows = self._rows(X, codes, sample_weight)
+        rows = self._rows(X, codes, sample_weight, 1)
         predicted = _winners(flatten(self._outputs(rows.batch)))
         return float(accuracy_score(rows.targets[:, 0], predicted, sample_weight=rows.row_weights))
 

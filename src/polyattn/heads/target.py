@@ -15,7 +15,7 @@ from polyattn.numerics.scaling import TINY, restored
 from polyattn.quoting import counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compression:
     """Heads that compute given coefficients, exactly or nearly.
 
@@ -40,6 +40,12 @@ class Compression:
     def n_heads(self) -> int:
         """H, the number of heads."""
         return self.attn.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Compression({counted(self.n_heads, 'head')}, lost {self.lost:.1e})"
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Reported
+from polyattn.display import Described, Description, Reported, head_matrices, sizes_in_words
 from polyattn.errors import InvalidInput, require_choice, require_flag
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
@@ -24,7 +24,7 @@ FIELDS = entries({"mode": one_of(MODES), "bias": flag})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionLayer(Reported):
+class AttentionLayer(Reported, Described):
     """Heads attn (H, d, d) and value (H, d, e), and the positions that ``mode`` predicts."""
 
     attn: NDArray[np.float64]
@@ -101,10 +101,23 @@ class AttentionLayer(Reported):
         sizes = f"{self.n_dims} -> {self.n_outputs}"
         return f"{type(self).__name__}({heads}, {sizes}, mode {self.mode!r}{bias})"
 
+    def describe(self) -> Description:
+        sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": self.n_outputs}
+        sizes |= {"mode": self.mode, "bias": self.bias}
+        kind = self.kind.removesuffix("_attention").capitalize()
+        about = f"{kind} attention, {counted(self.n_heads, 'head')}, {sizes_in_words(**sizes)}"
+        return Description(
+            "An attention layer", about, sizes={"n_heads": self.n_heads, **sizes},
+            matrices=head_matrices(self.attn, self.value),
+        )  # fmt: skip
+
+    def arrays(self) -> dict[str, NDArray]:
+        """The heads."""
+        return {"attn": self.attn, "value": self.value}
+
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        arrays = {"attn": self.attn, "value": self.value}
-        return Record(self.kind, arrays, {"mode": self.mode, "bias": self.bias})
+        return Record(self.kind, self.arrays(), {"mode": self.mode, "bias": self.bias})
 
     @classmethod
     def from_record(cls, record: Record) -> Self:

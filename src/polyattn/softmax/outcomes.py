@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
+from polyattn.quoting import counted
 from polyattn.softmax.arguments import LEAST_EQUATIONS
 from polyattn.softmax.judging.alternatives import Rival
 from polyattn.softmax.judging.judge import HeldOutFit
@@ -86,7 +87,7 @@ def describe(
     why these do not determine the heads.  ``share_of_constant`` is what a constant beside each
     token explains of residuals that nothing explains.
     """
-    heads = counted_heads(len(bars.attn))
+    heads = counted(len(bars.attn), "head")
     if fit.below_declared:
         notes = (*notes, BELOW_DECLARED)
     extra = "".join(f" {note}" for note in notes)
@@ -222,7 +223,7 @@ def stopped(
     }
     return SOFTMAX_OUTCOMES(
         why,
-        f"{reasons[why]}; the best layer so far has {counted_heads(n_heads)} and leaves "
+        f"{reasons[why]}; the best layer so far has {counted(n_heads, 'head')} and leaves "
         f"{percent(error)} of the held-out outputs unexplained.",
         _try_bias(share_of_constant)
         + "Nothing is lost: go on with more time, or use the layer as it is.",
@@ -260,11 +261,6 @@ def _unexplained(
         + TRY_MORE
         + " If the targets are noisy in such a way, say so with noise=... .",
     )
-
-
-def counted_heads(n_heads: int) -> str:
-    """How many heads, in words."""
-    return "1 head" if n_heads == 1 else f"{n_heads} heads"
 
 
 def percent(share: float, digits: int = 2) -> str:

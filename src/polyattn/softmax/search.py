@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from polyattn.quoting import counted
 from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.judge import HeldOutFit, Judge
 from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
 from polyattn.softmax.judging.uncertainty import Uncertainty
-from polyattn.softmax.outcomes import counted_heads
 from polyattn.softmax.polish import Polished, Projection, enough, polish, project
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
@@ -100,7 +100,7 @@ class Search:
             )
             n_found = len(polished.attn)
             note.say(
-                f"Grew to {counted_heads(n_found)}, relative residual {polished.error:.1e}.",
+                f"Grew to {counted(n_found, 'head')}, relative residual {polished.error:.1e}.",
                 n_heads=n_found,
                 error=polished.error,
                 effort=effort,
@@ -117,7 +117,7 @@ class Search:
             near = polish(self.training, grown.attn, FEW_STEPS, self.recorder)
             rival = self.judged(near.projection, "growth")
             note.say(
-                f"With {counted_heads(rival.n_heads)} the held-out error is "
+                f"With {counted(rival.n_heads, 'head')} the held-out error is "
                 f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
                 f"{found.fit.validation_error:.1e}.",
                 validation_error=rival.fit.validation_error,

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyattn.display import Described, Description, data_in_words
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.features.pairs import n_features, pair_index
 from polyattn.files.fields import (
@@ -61,7 +62,7 @@ FIELDS = entries(
 )  # fmt: skip
 
 
-class Statistics(ABC):
+class Statistics(Described, ABC):
     """Sums over predicted positions that merge: update, ``+``, save, load.
 
     Parameters
@@ -189,6 +190,15 @@ class Statistics(ABC):
             counted(self.n_outputs, "output"),
         )
         return f"{type(self).__name__}({', '.join(counts)}, mode {self.mode!r}{bias})"
+
+    def describe(self) -> Description:
+        data = data_in_words(self.n_sequences, self.n_dims, self.mode)
+        names = ("n_sequences", "n_rows", "n_features", "n_outputs", "total_weight", "max_length")
+        return Description(
+            "Statistics of a data set", f"Sums of {data}",
+            facts={name: getattr(self, name) for name in names},
+            sizes={"n_dims": self.n_dims, "mode": self.mode, "bias": self.bias},
+        )  # fmt: skip
 
     def copy(self) -> Self:
         """An independent copy."""

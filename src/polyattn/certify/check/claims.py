@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from polyattn.certify.check.domains import CheckedDomain
 from polyattn.certify.check.elimination import random_prime
-from polyattn.certify.check.measure import UNIT, Measured
-from polyattn.certify.check.recompute import (
+from polyattn.certify.check.features import (
     Floats,
     Modulo,
     Table,
     rank_modulo,
     rounded_coordinates,
 )
+from polyattn.certify.check.measure import UNIT, Measured
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.check.recompute import BLOCK_NUMBERS, Floats, Table
+from polyattn.certify.check.features import BLOCK_NUMBERS, Floats, Table
 
 UNIT = 2.0**-53
 

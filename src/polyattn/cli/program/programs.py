@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from polyattn.cli.options import FILE
+from polyattn.cli.console import FILE
 from polyattn.cli.program.machines import find_machine
 from polyattn.programs import (
     DFA,

@@ -7,8 +7,7 @@ from typing import Any
 import click
 from rich.console import RenderableType
 
-from polyattn.cli.console import emit, facts, json_option, working
-from polyattn.cli.options import NumberOr
+from polyattn.cli.console import NumberOr, emit, facts, json_option, working
 from polyattn.cli.program.machines import find_machine
 from polyattn.cli.program.programs import STYLES, program_facts
 from polyattn.cli.program.run_dfa import run_dfa

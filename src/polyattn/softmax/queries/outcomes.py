@@ -7,7 +7,7 @@ from typing import Literal
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
-from polyattn.softmax.outcomes import counted_heads
+from polyattn.quoting import counted
 from polyattn.softmax.queries.findings import HeldOutCheck, QueryFindings, assemble
 
 QueryName = Literal[
@@ -55,7 +55,7 @@ def concluded(
     check: HeldOutCheck, layer: SoftmaxAttention, n_heads: int | None, findings: QueryFindings
 ) -> Outcome[QueryName]:
     """The outcome of a layer after the held-out check; ``n_heads`` is the number that was given."""
-    heads = counted_heads(layer.n_heads)
+    heads = counted(layer.n_heads, "head")
     agreement = (
         f"held-out sequences deviate by at most {check.deviation:.1e} of the effect of attention"
     )
@@ -152,7 +152,7 @@ def unfinished(
         )
     if findings.best is not None and findings.best.passed:
         return concluded(findings.best, layer, n_heads, findings)
-    heads = counted_heads(layer.n_heads)
+    heads = counted(layer.n_heads, "head")
     if findings.best is not None:
         known = (
             f"The best layer so far has {heads} and deviates on held-out sequences by up to "

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Description, Reported, Result
+from polyattn.display import Description, Reported, Result, sizes_in_words
 from polyattn.files.fields import any_object, entries, integer, nullable, number, text
 from polyattn.files.records import Record
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
-from polyattn.quoting import printable, shortened
+from polyattn.quoting import counted, printable, shortened
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 from polyattn.softmax.recorder import Phase, check_phases
 
@@ -99,20 +99,16 @@ class QueryResult(Reported, Result):
 
     def describe(self) -> Description:
         """What was found, by how many queries, and how far it can be trusted."""
-        outcome, found = self.outcome, "no layer" if self.layer is None else repr(self.layer)
+        layer, about = self.layer, "No layer"
+        if layer is not None:
+            sizes = sizes_in_words(layer.n_dims, layer.n_outputs, layer.mode, layer.bias)
+            about = f"{counted(layer.n_heads, 'head')}, {sizes}"
         facts: dict[str, Any] = {"recovered": self.recovered, "n_heads": self.n_heads}
-        facts |= {name: getattr(self, name) for name in PLAIN}
-        # JSON has no infinity.
-        facts["doubt"] = None if self.doubt == inf else self.doubt
+        facts |= {name: getattr(self, name) for name in (*PLAIN, "doubt")}
         if self.error is not None:
             facts["error"] = self.error_text
-        return Description(
-            title="A softmax attention layer learned from queries",
-            about=f"{found}, from {self.n_queries:,} queries",
-            sentence=str(outcome) if outcome.ok else outcome.sentence,
-            doubts=() if outcome.ok else (outcome.next_step,),
-            facts=facts,
-        )
+        about = f"{about}, from {self.n_queries:,} queries"
+        return self._described("A softmax attention layer learned from queries", about, facts)
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The heads, if there are any."""
@@ -122,9 +118,7 @@ class QueryResult(Reported, Result):
 
     def to_full_dict(self) -> dict[str, Any]:
         """``to_dict`` with arrays as lists, and phases."""
-        content = self.to_dict() | {"kind": self.kind}
-        content |= {name: array.tolist() for name, array in self.arrays().items()}
-        return content | {"phases": [phase.to_dict() for phase in self.phases]}
+        return super().to_full_dict() | {"phases": [phase.to_dict() for phase in self.phases]}
 
     def __repr__(self) -> str:
         return f"QueryResult({self.layer!r}, {self.outcome.name}, {self.n_queries} queries)"

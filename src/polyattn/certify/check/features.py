@@ -1,4 +1,4 @@
-"""Features and their sums once more, for the checker alone.
+"""Features and their ranks modulo a prime, computed once more for the checker alone.
 
 Nothing here is shared with the code that makes certificates: plain numpy, from the tokens on,
 block by block.  The same few lines serve float64 and residues modulo a prime.
