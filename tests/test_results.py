@@ -6,16 +6,18 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
 
 import polyattn as pa
 from polyattn import storage
 from polyattn.auditing.result import AUDIT_OUTCOMES, AuditName
 from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES, Verdict
 from polyattn.display import Described, Description, Result
+from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.outcome import Outcome, OutcomeSet
+from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 
 RNG = np.random.default_rng(0)
+SOFTMAX = pa.data.random_softmax_layer(3, n_heads=2, random_state=1)
 X = RNG.standard_normal((60, 4, 2))
 LAYER = pa.data.random_layer(2, 2, mode="last")
 Y = LAYER(X) + 0.1 * RNG.standard_normal((60, 2))
@@ -28,6 +30,12 @@ RESULTS = {
     "fit of one head": (lambda: pa.fit(X, Y, n_heads=1), FIT_OUTCOMES, FitName),
     "certificate": (lambda: pa.certify(X), CERTIFICATE_OUTCOMES, Verdict),
     "certificate of few rows": (lambda: pa.certify(X[:3]), CERTIFICATE_OUTCOMES, Verdict),
+    "queries": (lambda: pa.learn_from_queries(SOFTMAX, 3), QUERY_OUTCOMES, QueryName),
+    "few queries": (
+        lambda: pa.learn_from_queries(SOFTMAX, 3, max_queries=2),
+        QUERY_OUTCOMES,
+        QueryName,
+    ),
     "audit": (lambda: pa.audit(LAYER, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of the optimum": (lambda: pa.audit(pa.fit(X, Y), X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of a black box": (lambda: pa.audit(lambda _: Y, X, Y), AUDIT_OUTCOMES, AuditName),

@@ -20,7 +20,7 @@ from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled
 from polyattn.report import write_program_report, write_report
 from polyattn.report.descriptions import describe
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
@@ -98,8 +98,9 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
 
 
 def _model(loaded: Any) -> Any:
-    """What predicts: the layer of what was learned, or what was loaded."""
-    return loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
+    """What predicts: the layer of what was learned, if there is one, or what was loaded."""
+    learned = isinstance(loaded, LearnedSoftmax | QueryResult) and loaded.layer is not None
+    return loaded.layer if learned else loaded
 
 
 @click.command()
