@@ -33,10 +33,6 @@ from polyattn.targets import Targets
 
 EPS = float(np.finfo(np.float64).eps)
 
-# Sizes further apart than this are worth a word where they may be the cause of trouble: features
-# are of third degree, so that rounding reaches sequences that are 1e5 times smaller than others.
-UNLIKE_COORDINATES, UNLIKE_SEQUENCES = 30.0, 1e4
-
 
 @single_threaded_blas()
 def fit(
@@ -147,36 +143,6 @@ def _path_in_true_units(path: RidgePath, source: Source) -> RidgePath:
     return replace(path, ridges=ridges, errors=np.array(errors))
 
 
-def _chosen(path: RidgePath, source: Source) -> str:
-    """What is to be said of a ridge that the data chose."""
-    words = f"The ridge was chosen by {path.kind!r}: see ridge_path for the others."
-    if path.best != path.ridges[0] or len(path.ridges) == 1:
-        return words
-    sizes = source.coordinate_sizes[source.coordinate_sizes > 0]
-    spread = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
-    words += " It is the smallest of them: a smaller one, or ridge=0, may be better."
-    if spread > UNLIKE_COORDINATES:
-        words += (
-            f" The coordinates differ in size by a factor of about {spread:.0e}, and no ridge "
-            "suits them all: bring them to a similar size."
-        )
-    return words
-
-
-def _hidden(solution: Solution, rows: Rows) -> str:
-    """Why large sequences may hide what the others say, where the rank is deficient; else empty."""
-    if solution.rank is None or solution.rank == rows.n_features:
-        return ""
-    sizes = np.maximum.reduceat(np.abs(rows.batch.values).max(axis=1), rows.batch.offsets[:-1])
-    spread = float(sizes.max() / (np.median(sizes) or 1.0))
-    if spread < UNLIKE_SEQUENCES:
-        return ""
-    return (
-        f"the largest sequence is about {spread:.0e} times larger than most, and beside it "
-        "rounding may hide what the others say"
-    )
-
-
 def _assemble(
     solution: Solution,
     solver: str,
@@ -195,13 +161,7 @@ def _assemble(
     condition = solution.condition if np.isfinite(solution.condition) else None
     return FitResult(
         coef=coef,
-        outcome=describe(
-            solution,
-            source.n_features,
-            source.n_positive,
-            "" if path is None else _chosen(path, source),
-            _hidden(solution, source) if isinstance(source, Rows) else "",
-        ),
+        outcome=describe(solution, source, path),
         mode=source.mode,
         bias=source.bias,
         n_dims=source.n_dims,
