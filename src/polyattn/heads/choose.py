@@ -82,7 +82,8 @@ def choose_heads(
     rank = moments_rank(moments)
     spare = len(target.tensor) * (n_rows - rank)
     if spare <= 0:
-        note = f"{n_rows} positions for {rank} features leave no estimate of the noise. "
+        sizes = f"{counted(n_rows, 'position')} for {counted(rank, 'feature')}"
+        note = f"{sizes} leave no estimate of the noise. "
         return _kept(coef, gram, seed, note)
     power = target.in_true_units(excess(target.tensor, moments))
     allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)

@@ -19,7 +19,7 @@ from scipy.linalg import lapack
 
 from polyattn.features.cubic import add_correlation, apply_coef
 from polyattn.features.pairs import feature_weights, n_pairs
-from polyattn.numerics.cholesky import factor_lower
+from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import deal, map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_factor
 from polyattn.solve.minimum_norm import column_scale, solve_gram

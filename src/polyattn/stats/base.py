@@ -62,7 +62,7 @@ FIELDS = entries(
 
 
 class Statistics(ABC):
-    """Sums over predicted positions that merge: update, ``+``, save, load.
+    """Sums over predicted positions that merge: ``update``, ``+``, ``sum``, ``save``, ``load``.
 
     Parameters
     ----------
