@@ -107,13 +107,13 @@ def fit(
     if source.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
     value, path = chosen_ridge(penalty, ridge_grid, source)
-    solution, name, sums = solve(source, value, solver, try_exact and heads is None)
+    solution, name = solve(source, value, solver, try_exact and heads is None)
     # A ridge that vanished beside the data was still asked for.
     asked = penalty
     if path is not None:
         path = _path_in_true_units(path, source)
         asked = path.best
-    result = _assemble(replace(solution, ridge=float(asked)), name, source, sums, path, seed)
+    result = _assemble(replace(solution, ridge=float(asked)), name, source, path, seed)
     return result if heads is None else _limited(result, heads, source)
 
 
@@ -147,7 +147,6 @@ def _assemble(
     solution: Solution,
     solver: str,
     source: Source,
-    sums: Moments | TriangularFactor | None,
     path: RidgePath | None,
     random_state: int,
 ) -> FitResult:
@@ -175,7 +174,7 @@ def _assemble(
         # The coefficients themselves are known to about eps times the condition number.
         head_tolerance=float(np.clip(100 * EPS * (condition or np.inf), 1e-10, 1e-6)),
         random_state=random_state,
-        statistics=sums,
+        statistics=solution.statistics,
         ridge_path=path,
         sample=SampleScale.of(source) if isinstance(source, Rows) else None,
     )
