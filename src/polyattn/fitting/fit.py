@@ -109,11 +109,8 @@ def fit(
     value, path = chosen_ridge(penalty, ridge_grid, source)
     solution, name = solve(source, value, solver, try_exact and heads is None)
     # A ridge that vanished beside the data was still asked for.
-    asked = penalty
-    if path is not None:
-        path = _path_in_true_units(path, source)
-        asked = path.best
-    result = _assemble(replace(solution, ridge=float(asked)), name, source, path, seed)
+    asked = float(penalty) if path is None else path.best
+    result = _assemble(replace(solution, ridge=asked), name, source, path, seed)
     return result if heads is None else _limited(result, heads, source)
 
 
@@ -133,14 +130,6 @@ def _checked_statistics(statistics: object, solver: str) -> Moments | Triangular
             "which needs X and Y."
         )
     return statistics
-
-
-def _path_in_true_units(path: RidgePath, source: Source) -> RidgePath:
-    """Every ridge with its error: none may be lost, or another would be the best."""
-    token, target = source.token_exponent or 0, source.target_exponent or 0
-    ridges = restored(path.ridges[:, None], 6 * token, "the ridges", np.ones(1))[:, 0]
-    errors = [as_risk(float(error), target, negligible=0.0) for error in path.errors]
-    return replace(path, ridges=ridges, errors=np.array(errors))
 
 
 def _assemble(
