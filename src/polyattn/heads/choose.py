@@ -19,7 +19,7 @@ from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import HeadDescent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
-from polyattn.heads.search import Attempt, fewest
+from polyattn.heads.search import HeadTrial, fewest
 from polyattn.heads.target import Compression
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -142,7 +142,7 @@ def _search(
     tensor, metric = whitened.tensor, whitened.metric
     n_outputs, width, _, n_queries = tensor.shape
 
-    def attempt(n_heads: int) -> Attempt:
+    def attempt(n_heads: int) -> HeadTrial:
         loss, spent = allowed(n_heads), 0.0
         starts = candidates(tensor, n_heads, metric, replace(ROUGH, enough=loss), rng)
         for found in islice(starts, STARTS):
@@ -152,8 +152,8 @@ def _search(
                 found = descend(tensor, found.value, found.key, metric, closer)
                 spent += found.work
             if found.loss <= loss:
-                return Attempt(found, spent)
-        return Attempt(None, spent)
+                return HeadTrial(found, spent)
+        return HeadTrial(None, spent)
 
     most = generic_heads(width, n_outputs, n_queries)
     # 1, 2, 3, 4, 6, 8, 12, ...

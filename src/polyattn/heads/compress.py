@@ -10,7 +10,7 @@ from polyattn.heads.algebra import reduce, split_heads
 from polyattn.heads.bounds import generic_heads, least_heads
 from polyattn.heads.data_scale import DataScale
 from polyattn.heads.descent import Frobenius, Patience
-from polyattn.heads.search import Attempt, descents, fewest, first_within
+from polyattn.heads.search import HeadTrial, descents, fewest, first_within
 from polyattn.heads.target import Compression, Target
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -117,7 +117,7 @@ def _heads_of(
     n_outputs, width, _, n_queries = tensor.shape
     patience = Patience(window=4, fraction=0.05, enough=tolerance)
 
-    def attempt(n_heads: int) -> Attempt:
+    def attempt(n_heads: int) -> HeadTrial:
         return first_within(tolerance, descents(tensor, n_heads, Frobenius(), patience, rng))
 
     # The bound first: it is mostly the answer, and the decomposition is costly for wide tokens.

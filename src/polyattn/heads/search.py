@@ -23,7 +23,7 @@ MOST_WORK = 2e11
 
 
 @dataclass(frozen=True)
-class Attempt:
+class HeadTrial:
     """What one attempt with a given number of heads found (None: not good enough)."""
 
     found: HeadDescent | None
@@ -56,18 +56,18 @@ def descents(
         yield found
 
 
-def first_within(loss: float, attempts: Iterable[HeadDescent]) -> Attempt:
+def first_within(loss: float, attempts: Iterable[HeadDescent]) -> HeadTrial:
     """The first descent that reaches ``loss``, and the work of all up to it."""
     spent = 0.0
     for found in attempts:
         spent += found.work
         if found.loss <= loss:
-            return Attempt(found, spent)
-    return Attempt(None, spent)
+            return HeadTrial(found, spent)
+    return HeadTrial(None, spent)
 
 
 def fewest(
-    attempt: Callable[[int], Attempt], ladder: Iterable[int], upper: int, work: float
+    attempt: Callable[[int], HeadTrial], ladder: Iterable[int], upper: int, work: float
 ) -> HeadDescent | None:
     """The success with fewest heads below ``upper`` (None: none was found).
 
