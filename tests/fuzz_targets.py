@@ -103,7 +103,7 @@ def use_saved(path):
         json.dumps(thing.to_full_dict(), allow_nan=False)
     kinds = {
         pa.FitResult: _use_fit, pa.Audit: _use_audit, pa.LearnedSoftmax: _use_learned,
-        pa.Moments: _use_sums, pa.TriangularFactor: _use_sums, pa.QueryResult: _use_queried,
+        pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
         pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
         pa.SoftmaxAttention: _use_layer, pa.Certificate: _use_certificate,
     }  # fmt: skip
@@ -142,7 +142,6 @@ def _use_queried(queried):
     if queried.layer is not None:
         _use_layer(queried.layer)
     queried.to_record()
-    shown(queried.to_dict(), [str(queried)])
     repr((queried.recovered, queried.error_text))
 
 

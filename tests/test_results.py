@@ -14,6 +14,7 @@ from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES, Verdict
 from polyattn.display import Described, Description, Result
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.outcome import Outcome, OutcomeSet
+from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 
 RNG = np.random.default_rng(0)
@@ -21,6 +22,8 @@ SOFTMAX = pa.data.random_softmax_layer(3, n_heads=2, random_state=1)
 X = RNG.standard_normal((60, 4, 2))
 LAYER = pa.data.random_layer(2, 2, mode="last")
 Y = LAYER(X) + 0.1 * RNG.standard_normal((60, 2))
+
+SOFT = pa.data.planted_softmax(60, 3, 2, n_heads=1, random_state=0)
 
 # Of each kind of result: how to make some, its outcomes, and the type of their names.
 RESULTS = {
@@ -40,6 +43,13 @@ RESULTS = {
     "audit of the optimum": (lambda: pa.audit(pa.fit(X, Y), X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of a black box": (lambda: pa.audit(lambda _: Y, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of few rows": (lambda: pa.audit(LAYER, X[:3], Y[:3]), AUDIT_OUTCOMES, AuditName),
+    "softmax": (lambda: pa.learn_softmax(SOFT.X, SOFT.Y), SOFTMAX_OUTCOMES, SoftmaxName),
+    "queries": (lambda: pa.learn_from_queries(SOFT.layer, 2), QUERY_OUTCOMES, QueryName),
+    "too few queries": (
+        lambda: pa.learn_from_queries(SOFT.layer, 2, max_queries=1),
+        QUERY_OUTCOMES,
+        QueryName,
+    ),
 }
 
 # Described, but nothing happened to them.

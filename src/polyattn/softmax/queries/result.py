@@ -67,6 +67,8 @@ class QueryResult(Reported, Result):
         of a loaded result ``error`` is a str, or None where there was none.
     """
 
+    kind: ClassVar[str] = "query_result"
+
     layer: SoftmaxAttention | None
     n_queries: int
     outcome: Outcome[QueryName]
