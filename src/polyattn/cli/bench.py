@@ -10,7 +10,7 @@ from rich.table import Table
 
 from polyattn.cli.console import emit, json_option, progress
 from polyattn.errors import PolyattnError
-from polyattn_papers.quick import ALL, Comparison, comparisons
+from polyattn_papers.comparisons import ALL, Comparison, comparisons
 
 
 @click.command()

@@ -9,7 +9,7 @@ from polyattn.report.fits import fit_page
 from polyattn.report.page_data import GivenData
 from polyattn.report.races import draw_race
 from polyattn.report.statement import plot, statement
-from polyattn_papers.recovery import Recovery, RecoveryTask
+from polyattn_papers.tasks.recovery import Recovery, RecoveryTask
 
 
 def demo_page(figures: dict[str, Any], found: Recovery, task: RecoveryTask) -> Page:
