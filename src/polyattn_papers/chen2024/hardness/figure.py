@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polyattn.report.figures import FOURTH, OTHER, OURS, THIRD, new_figure
 from polyattn_papers.reproduction.experiment import Row
-from polyattn_papers.reproduction.rows import median
+from polyattn_papers.reproduction.rows import median, where
 from polyattn_papers.tasks.softmax_truth import PARITY, succeeded
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ THICKNESS, INCHES = 0.8, 0.38
 def draw(rows: list[Row]) -> Figure:
     """Above, success by family; below, success by parity, and the times of all."""
     families = [row for row in rows if row["family"] != PARITY]
-    parities = [row for row in rows if row["family"] == PARITY]
+    parities = where(rows, family=PARITY)
     sizes = sorted({(row["n_heads"], row["logits"]) for row in families})
     heights = [len({row["family"] for row in families}), len({_parity(row) for row in parities})]
     figure = new_figure(7.6, 2.4 + INCHES * sum(heights))
@@ -37,7 +37,7 @@ def draw(rows: list[Row]) -> Figure:
     above, below = parts[:, 0]
     panels = above.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
     for axes, (n_heads, logits) in zip(panels, sizes, strict=True):
-        own = [row for row in families if (row["n_heads"], row["logits"]) == (n_heads, logits)]
+        own = where(families, n_heads=n_heads, logits=logits)
         _successes(axes, own, lambda row: row["family"].replace("_", " "))
         axes.set_title(f"{n_heads} heads, logits {logits:g}")
     panels[0].invert_yaxis()
@@ -56,7 +56,7 @@ def _successes(axes: Axes, rows: list[Row], name: Callable[[Row], str]) -> None:
     names = sorted({name(row) for row in rows})
     height = THICKNESS / len(METHODS)
     for number, (method, (colour, label)) in enumerate(METHODS.items()):
-        own = [row for row in rows if row["method"] == method]
+        own = where(rows, method=method)
         shares = [_share([row for row in own if name(row) == one]) for one in names]
         places = [place + (number + 0.5) * height - THICKNESS / 2 for place in range(len(names))]
         axes.barh(places, shares, 0.85 * height, color=colour, label=label)
@@ -71,7 +71,7 @@ def _successes(axes: Axes, rows: list[Row], name: Callable[[Row], str]) -> None:
 
 def _times(axes: Axes, rows: list[Row]) -> None:
     """Seconds of every run of the learner, by kind of layer; a stroke marks the middle."""
-    own = [row for row in rows if row["method"] == "auto"]
+    own = where(rows, method="auto")
     kinds = list(dict.fromkeys(map(_kind, own)))
     colour, _ = METHODS["auto"]
     for place, kind in enumerate(kinds):

@@ -30,7 +30,7 @@ def findings(rows: list[Row]) -> list[str]:
     others = where(rows, method=SAME_PARITY)
     apart = min(row["attn_error"] for row in others)
     alike = max(row["function_error"] for row in others)
-    queried = [row for row in rows if row["method"] == "queries" and row["n_heads"] > 1]
+    queried = [row for row in where(rows, method="queries") if row["n_heads"] > 1]
     refused = [row for row in queried if not row["claimed"]]
     sentences.append(
         f"Boolean tokens do not determine the heads of a parity of several bits. For every one of "
@@ -62,7 +62,7 @@ def _found(rows: list[Row]) -> str:
         else f"Families of {n_heads} heads with logits of size {logits:g}"
     )
     results = [_successes(where(rows, method=one), one) for one in METHODS]
-    outcomes = Counter(row["outcome"] for row in rows if row["method"] == "auto")
+    outcomes = Counter(row["outcome"] for row in where(rows, method="auto"))
     said = ", ".join(f"{outcome} {count}" for outcome, count in sorted(outcomes.items()))
     return f"{name}: {'; '.join(results)}. The learner says: {said}."
 

@@ -34,10 +34,8 @@ def gates(rows: list[Row]) -> list[Gate]:
 
 
 def _families_recovered(rows: list[Row]) -> Gate:
-    own = [
-        row for row in rows
-        if row["method"] == "auto" and group_of(row) == (False, GATED_HEADS, GATED_LOGITS)
-    ]  # fmt: skip
+    gated = (False, GATED_HEADS, GATED_LOGITS)
+    own = [row for row in where(rows, method="auto") if group_of(row) == gated]
     errors = [worst_error(row) for row in own]
     back = sum(row["claimed"] and error <= EXACT for row, error in zip(own, errors, strict=True))
     return Gate(
@@ -58,10 +56,8 @@ def _functions_right(rows: list[Row]) -> Gate:
 
 
 def _parities_not_claimed(rows: list[Row]) -> Gate:
-    several = [
-        row for row in rows
-        if row["family"] == PARITY and row["n_heads"] > 1 and row["method"] == "auto"
-    ]  # fmt: skip
+    parities = where(rows, family=PARITY, method="auto")
+    several = [row for row in parities if row["n_heads"] > 1]
     solved = [row for row in several if row["solved"]]
     ambiguous = sum(row["outcome"] == "ambiguous" for row in solved)
     claimed = sum(row["claimed"] for row in several)

@@ -6,7 +6,7 @@ import numpy as np
 
 from polyattn_papers.chen2024.recovery.cells import BASE, along
 from polyattn_papers.reproduction.experiment import Row
-from polyattn_papers.reproduction.rows import median
+from polyattn_papers.reproduction.rows import median, where
 from polyattn_papers.tasks.softmax_truth import worst_error
 
 # With this many target numbers for each unknown, examples are enough for every random layer.
@@ -15,7 +15,7 @@ ENOUGH = 3.0
 
 def findings(rows: list[Row]) -> list[str]:
     """What the rows say about examples, time, chance and noise."""
-    exact = [row for row in rows if row["method"] == "auto" and exact_recovery_promised(row)]
+    exact = promised(rows, "auto")
     worst, longest = (max(map(of, exact)) for of in (worst_error, lambda row: row["seconds"]))
     sentences = [
         (
@@ -27,14 +27,13 @@ def findings(rows: list[Row]) -> list[str]:
         _first_enough(rows),
     ]
     for method, name in (("sculpt", "the six phases of the paper"), ("counted", "heads counted")):
-        own = [row for row in rows if row["method"] == method and exact_recovery_promised(row)]
+        own = promised(rows, method)
         right = sum(row["right"] for row in own)
         sentences.append(
             f"On the same layers, {name}: {right} of {len(own)} right, "
             f"{median(own, 'seconds'):.2g} s in the middle."
         )
-    control = [row for row in rows if row["method"] == "control" and exact_recovery_promised(row)]
-    adam = [row for row in rows if row["method"] == "adam" and exact_recovery_promised(row)]
+    control, adam = promised(rows, "control"), promised(rows, "adam")
     starts, solved = (sum(row[key] for row in control) for key in ("n_starts", "n_solved"))
     sentences.append(
         f"Chance on the same layers: in the learner's time {solved} of {starts} random starts of "
@@ -49,14 +48,15 @@ def findings(rows: list[Row]) -> list[str]:
     return sentences
 
 
-def exact_recovery_promised(row: Row) -> bool:
-    """Whether exact recovery is promised: no noise, and enough examples."""
-    return not row["noise"] and row["numbers_per_unknown"] >= ENOUGH
+def promised(rows: list[Row], method: str) -> list[Row]:
+    """The runs of a method where exact recovery is promised: no noise, and enough examples."""
+    exact = where(rows, method=method, noise=0.0)
+    return [row for row in exact if row["numbers_per_unknown"] >= ENOUGH]
 
 
 def noisy_runs(rows: list[Row]) -> list[Row]:
     """The runs of the learner on noisy targets."""
-    return [row for row in rows if row["method"] == "auto" and row["noise"]]
+    return [row for row in where(rows, method="auto") if row["noise"]]
 
 
 def to_bound(rows: list[Row]) -> tuple[float, list[float]]:
@@ -67,7 +67,7 @@ def to_bound(rows: list[Row]) -> tuple[float, list[float]]:
 
 def _first_enough(rows: list[Row]) -> str:
     """From which number of examples on every seed succeeds, for the layers of ``BASE``."""
-    swept = [row for row in along(rows, "n_sequences") if row["method"] == "auto"]
+    swept = where(along(rows, "n_sequences"), method="auto")
     counts = sorted({row["n_sequences"] for row in swept})
     failed = [row for row in swept if not row["claimed"]]
     first = min((n for n in counts if all(row["n_sequences"] < n for row in failed)), default=None)

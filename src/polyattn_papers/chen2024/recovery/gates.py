@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyattn_papers.chen2024.recovery.findings import (
-    exact_recovery_promised,
-    noisy_runs,
-    to_bound,
-)
+from polyattn_papers.chen2024.recovery.findings import noisy_runs, promised, to_bound
 from polyattn_papers.reproduction.experiment import Gate, Row
 from polyattn_papers.tasks.softmax_methods import REFUSED
 from polyattn_papers.tasks.softmax_truth import no_wrong_claim, worst_error
@@ -35,7 +31,7 @@ def gates(rows: list[Row]) -> list[Gate]:
 
 
 def _exact(rows: list[Row], method: str) -> Gate:
-    own = [row for row in rows if row["method"] == method and exact_recovery_promised(row)]
+    own = promised(rows, method)
     worst = max((worst_error(row) for row in own), default=np.inf)
     claimed = sum(row["claimed"] for row in own)
     return Gate(
