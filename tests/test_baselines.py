@@ -20,7 +20,11 @@ from polyattn_papers.baselines.linear import LinearHeads, LinearStack, generator
 from polyattn_papers.baselines.threads import fastest_n_threads, n_threads
 from polyattn_papers.baselines.train import Limit, cosine, draws, epochs, growing, train
 from polyattn_papers.baselines.train_softmax import train_softmax
-from polyattn_papers.baselines.train_validated import AdamSettings, Examples, train_validated
+from polyattn_papers.baselines.train_validated import (
+    AdamSettings,
+    LabelledSequences,
+    train_validated,
+)
 from polyattn_papers.baselines.transformer import Transformer
 
 SIZES = [(1, 1, 1), (2, 3, 1), (3, 2, 4), (4, 4, 16), (16, 16, 2)]
@@ -50,7 +54,7 @@ def every_form(X, attn, value):
 
 def task(n_dims=2, seed=0):
     made = planted(96, 10, n_dims, random_state=seed)
-    return Examples(made.X[:64], made.Y[:64]), Examples(made.X[64:], made.Y[64:])
+    return LabelledSequences(made.X[:64], made.Y[:64]), LabelledSequences(made.X[64:], made.Y[64:])
 
 
 def trained(limit, seed=0, n_heads=4):

@@ -17,7 +17,7 @@ from polyattn_papers.baselines.threads import fastest_n_threads, n_threads
 from polyattn_papers.baselines.train import Limit, as_float32
 from polyattn_papers.baselines.train_validated import (
     AdamSettings,
-    Examples,
+    LabelledSequences,
     Listener,
     train_validated,
 )
@@ -64,9 +64,7 @@ def train_linear(
     def differentiate() -> None:
         model(*batch).square().mean().backward()
 
+    training, validation = LabelledSequences(X, Y), LabelledSequences(X_validation, Y_validation)
     with n_threads(fastest_n_threads(differentiate)):
-        run = train_validated(
-            model, Examples(X, Y), Examples(X_validation, Y_validation), Limit(seconds), chosen,
-            on_look,
-        )  # fmt: skip
+        run = train_validated(model, training, validation, Limit(seconds), chosen, on_look)
     return LinearRun(chosen, run.seconds, run.errors, run.n_steps, model.as_layer())

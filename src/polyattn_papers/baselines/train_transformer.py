@@ -21,7 +21,7 @@ from polyattn.errors import InvalidInput
 from polyattn.programs import Schema, Trace
 from polyattn.programs.language.attributes import ONE_HOT
 from polyattn_papers.baselines.train import Limit, cosine, epochs, train
-from polyattn_papers.baselines.transformer import Block
+from polyattn_papers.baselines.transformer import TransformerBlock
 
 # Traces that are judged together.
 JUDGED_TOGETHER = 256
@@ -107,7 +107,7 @@ class TraceTransformer(nn.Module):
         self.embed = nn.Linear(n_dims, width)
         self.place = nn.Parameter(0.02 * torch.randn(n_tokens, width))
         self.blocks = nn.ModuleList(
-            Block(width, settings.n_heads) for _ in range(settings.n_layers)
+            TransformerBlock(width, settings.n_heads) for _ in range(settings.n_layers)
         )
         self.norm = nn.LayerNorm(width)
         self.read = nn.Linear(width, sum(self.sizes))

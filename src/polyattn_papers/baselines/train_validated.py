@@ -45,7 +45,7 @@ class AdamSettings:
 
 
 @dataclass(frozen=True)
-class Examples:
+class LabelledSequences:
     """Sequences X (N, n, d) and targets Y (N, n, e)."""
 
     X: NDArray = field(repr=False)
@@ -85,8 +85,8 @@ class ValidatedRun:
 
 def train_validated(
     model: Baseline,
-    training: Examples,
-    validation: Examples,
+    training: LabelledSequences,
+    validation: LabelledSequences,
     limit: Limit,
     settings: AdamSettings,
     on_look: Listener | None = None,
@@ -123,7 +123,9 @@ def train_validated(
 class _Record:
     """Validation errors, in float64, and the best model seen."""
 
-    def __init__(self, model: Baseline, examples: Examples, on_look: Listener | None) -> None:
+    def __init__(
+        self, model: Baseline, examples: LabelledSequences, on_look: Listener | None
+    ) -> None:
         self.model, self.on_look = model, on_look
         self.best = copy.deepcopy(model).double()
         self.prepared = model.prepare(torch.tensor(examples.X, dtype=torch.float64))

@@ -23,7 +23,7 @@ from polyattn_papers.reproduction import Row
 
 
 @dataclass(frozen=True)
-class Trial:
+class TuringTrial:
     """A machine with the tape, place and steps that it is started with."""
 
     machine: TuringMachine
@@ -43,32 +43,34 @@ class Trial:
         }
 
 
-def beaver(n_states: int) -> Callable[[int], Trial]:
+def beaver(n_states: int) -> Callable[[int], TuringTrial]:
     """A busy beaver in the middle of a blank tape of so many cells."""
-    return lambda n_cells: Trial(busy_beaver(n_states), [0] * n_cells, n_cells // 2)
+    return lambda n_cells: TuringTrial(busy_beaver(n_states), [0] * n_cells, n_cells // 2)
 
 
-def increment(n_cells: int) -> Trial:
+def increment(n_cells: int) -> TuringTrial:
     """One more than a number whose last digits are ones: they are all carried."""
     half = n_cells // 2
-    return Trial(binary_increment(), [0, 1] + [0] * (n_cells - half - 2) + [1] * half, n_cells - 1)
+    return TuringTrial(
+        binary_increment(), [0, 1] + [0] * (n_cells - half - 2) + [1] * half, n_cells - 1
+    )
 
 
-def addition(n_cells: int) -> Trial:
+def addition(n_cells: int) -> TuringTrial:
     """Two unequal blocks of ones, with blanks behind them."""
     first, second = n_cells // 2 - 2, n_cells // 3
     blocks = [1] * first + [0] + [1] * second
-    return Trial(unary_addition(), blocks + [0] * (n_cells - len(blocks)), 0)
+    return TuringTrial(unary_addition(), blocks + [0] * (n_cells - len(blocks)), 0)
 
 
-def word(n_cells: int) -> Trial:
+def word(n_cells: int) -> TuringTrial:
     """A palindrome as long as the tape allows."""
     half = [1 + (place % 3 == 0) for place in range((n_cells - 2) // 2)]
-    return Trial(palindrome(), [0, *half, *half[::-1], 0], 1)
+    return TuringTrial(palindrome(), [0, *half, *half[::-1], 0], 1)
 
 
 #: The known machines, and the cells that a program of any size is given for each.
-TRIALS: dict[str, tuple[Callable[[int], Trial], int]] = {
+TRIALS: dict[str, tuple[Callable[[int], TuringTrial], int]] = {
     "beaver_2": (beaver(2), 16),
     "beaver_3": (beaver(3), 16),
     "beaver_4": (beaver(4), 32),
@@ -116,10 +118,10 @@ def judge(learned: Learned, tied: bool, seed: int) -> Row:
 def _fresh_is_right(program: Learned, rng: np.random.Generator) -> bool:
     encoding: Any = program.schema.encoding
     (machine, tape), options = encoding.sample(rng)
-    return _right_run(program, Trial(machine, tape, **options)) is not None
+    return _right_run(program, TuringTrial(machine, tape, **options)) is not None
 
 
-def _right_run(program: Learned, trial: Trial) -> TuringRun | None:
+def _right_run(program: Learned, trial: TuringTrial) -> TuringRun | None:
     """The run of the learned program if it is the right one."""
     machine = trial.machine
     options = {name: getattr(trial, name) for name in ("position", "state", "max_steps")}

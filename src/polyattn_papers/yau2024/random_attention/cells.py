@@ -41,7 +41,7 @@ WIDTH = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingGrid:
     """All combinations of these are run; ``models`` are (method, heads, layers)."""
 
     dims: tuple[int, ...]
@@ -53,7 +53,7 @@ class Plan:
 
 
 PLANS = {
-    "smoke": Plan(
+    "smoke": TrainingGrid(
         dims=(2, 4),
         sequences=(512, 2048),
         models=((HEADS, 1, 1), (HEADS, 16, 1), (LAYERS, 1, 2), (TRANSFORMER, 4, 1)),
@@ -62,7 +62,7 @@ PLANS = {
         seconds=0.35,
     ),
     # 1296 trainings; with data and looks at the validation error about 50 minutes on two cores.
-    "full": Plan(
+    "full": TrainingGrid(
         dims=(2, 4, 8, 16),
         sequences=(512, 1024, 2048),
         models=(
@@ -99,7 +99,7 @@ def run(settings: Settings) -> list[Row]:
     return [_trained(task, settings)]
 
 
-def _trainings(plan: Plan) -> Iterator[Settings]:
+def _trainings(plan: TrainingGrid) -> Iterator[Settings]:
     for model, rate, batch in product(plan.models, plan.rates, plan.batches):
         method, n_heads, n_layers = model
         values = (n_heads, n_layers, rate, batch, plan.seconds)
@@ -123,13 +123,17 @@ def _trained(task: RecoveryTask, settings: Settings) -> Row:
     from polyattn_papers.baselines.linear import LinearHeads
     from polyattn_papers.baselines.threads import n_threads
     from polyattn_papers.baselines.train import Limit
-    from polyattn_papers.baselines.train_validated import AdamSettings, Examples, train_validated
+    from polyattn_papers.baselines.train_validated import (
+        AdamSettings,
+        LabelledSequences,
+        train_validated,
+    )
 
     with n_threads(1):
         made = train_validated(
             new_model(task, settings),
-            Examples(task.X, task.Y),
-            Examples(task.X_validation, task.Y_validation),
+            LabelledSequences(task.X, task.Y),
+            LabelledSequences(task.X_validation, task.Y_validation),
             Limit(settings["allowed_seconds"]),
             AdamSettings(settings["learning_rate"], settings["batch_size"], seed=settings["seed"]),
             clock=time.thread_time,

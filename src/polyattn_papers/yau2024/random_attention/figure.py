@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from polyattn.report.figures import FOURTH, OTHER, OURS, SOFT, THIRD, new_figure
 from polyattn_papers.reproduction.experiment import Row
 from polyattn_papers.yau2024.random_attention.cells import CLOSED, HEADS, LAYERS, TRANSFORMER
-from polyattn_papers.yau2024.random_attention.findings import Summary, summaries
+from polyattn_papers.yau2024.random_attention.findings import ModelSummary, summaries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,7 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
-def _draw_models(axis: Axes, found: list[Summary]) -> None:
+def _draw_models(axis: Axes, found: list[ModelSummary]) -> None:
     """A line for each model, the models side by side where they share an N."""
     styles = _styles(found)
     for place, (label, style) in enumerate(styles.items()):
@@ -77,7 +77,7 @@ def _draw_models(axis: Axes, found: list[Summary]) -> None:
     axis.set_yscale("log")
 
 
-def _draw_curves(axis: Axes, found: list[Summary]) -> None:
+def _draw_curves(axis: Axes, found: list[ModelSummary]) -> None:
     """The smallest error within so many steps, on the largest data."""
     most = max(one.n_sequences for one in found)
     styles = _styles(found)
@@ -87,7 +87,7 @@ def _draw_curves(axis: Axes, found: list[Summary]) -> None:
     axis.set(xscale="log", yscale="log", xlabel="steps of Adam")
 
 
-def _styles(found: list[Summary]) -> dict[str, dict[str, Any]]:
+def _styles(found: list[ModelSummary]) -> dict[str, dict[str, Any]]:
     """A colour for each kind of model; models of one kind differ by their marker."""
     counted: dict[str, int] = {}
     styles = {}
@@ -109,7 +109,7 @@ def _label_sizes(axis: Axes, sizes: list[int]) -> None:
     axis.minorticks_off()
 
 
-def _fit_rows(upper: Axes, lower: Axes, found: list[Summary]) -> None:
+def _fit_rows(upper: Axes, lower: Axes, found: list[ModelSummary]) -> None:
     """Whole decades around what each row shows."""
     for axis, closed in ((upper, False), (lower, True)):
         shown = [one for one in found if (one.method == CLOSED) == closed]

@@ -39,7 +39,7 @@ def findings(rows: list[Row]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ModelSummary:
     """A model on data of one size, over seeds: the mean of log10(error) and its standard error.
 
     Errors of one model differ by orders of magnitude between seeds; the mean of logarithms is
@@ -74,12 +74,12 @@ class Summary:
         return float(10.0**self.log_error)
 
 
-def summaries(rows: Iterable[Row]) -> list[Summary]:
+def summaries(rows: Iterable[Row]) -> list[ModelSummary]:
     """For all data and models, the point of the grid with the smallest mean of log10(error)."""
     points: dict[tuple, list[Row]] = defaultdict(list)
     for row in rows:
         points[tuple(row[name] for name in (*DATA, *MODEL, *GRID))].append(row)
-    best: dict[tuple, Summary] = {}
+    best: dict[tuple, ModelSummary] = {}
     for key, same in points.items():
         data_and_model = key[: len(DATA) + len(MODEL)]
         made = _summary(data_and_model, key[len(data_and_model) :], same)
@@ -125,7 +125,7 @@ def _longer(rows: list[Row], slowest: dict[int, Row]) -> str:
     )
 
 
-def _of_width(found: list[Summary]) -> str:
+def _of_width(found: list[ModelSummary]) -> str:
     size = found[0]
     errors = "; ".join(f"{one.label}: {one.error:.1e}" for one in found)
     return (
@@ -134,7 +134,7 @@ def _of_width(found: list[Summary]) -> str:
     )
 
 
-def _heads(found: list[Summary]) -> str:
+def _heads(found: list[ModelSummary]) -> str:
     """Whether more heads help, after the same time and after the same number of steps."""
     best = []
     for n_dims in sorted({one.n_dims for one in found}):
@@ -193,11 +193,11 @@ def _list(items: list) -> str:
     return " and ".join(item if isinstance(item, str) else f"{item:g}" for item in items)
 
 
-def _summary(data_and_model: tuple, grid: tuple, rows: list[Row]) -> Summary:
+def _summary(data_and_model: tuple, grid: tuple, rows: list[Row]) -> ModelSummary:
     logs = np.log10([max(row["validation_error"], SMALLEST) for row in rows])
     spread = float(np.std(logs, ddof=1) / np.sqrt(len(logs))) if len(logs) > 1 else 0.0
     n_dims, n_sequences, method, n_heads, n_layers = data_and_model
-    return Summary(
+    return ModelSummary(
         n_dims, n_sequences, method, n_heads, n_layers, None if grid[0] is None else grid,
         len(logs), float(np.mean(logs)), spread, _curve(rows),
     )  # fmt: skip
