@@ -44,12 +44,6 @@ RESULTS = {
     "audit of a black box": (lambda: pa.audit(lambda _: Y, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of few rows": (lambda: pa.audit(LAYER, X[:3], Y[:3]), AUDIT_OUTCOMES, AuditName),
     "softmax": (lambda: pa.learn_softmax(SOFT.X, SOFT.Y), SOFTMAX_OUTCOMES, SoftmaxName),
-    "queries": (lambda: pa.learn_from_queries(SOFT.layer, 2), QUERY_OUTCOMES, QueryName),
-    "too few queries": (
-        lambda: pa.learn_from_queries(SOFT.layer, 2, max_queries=1),
-        QUERY_OUTCOMES,
-        QueryName,
-    ),
 }
 
 # Described, but nothing happened to them.

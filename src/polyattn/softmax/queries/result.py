@@ -79,8 +79,6 @@ class QueryResult(Reported, Result):
     phases: tuple[Phase, ...] = field(default=(), repr=False)
     error: BaseException | str | None = field(default=None, repr=False)
 
-    kind: ClassVar[str] = "query_result"
-
     @property
     def recovered(self) -> bool:
         """Whether the layer passed the held-out check, with as many heads as were required."""
