@@ -142,7 +142,6 @@ def _use_queried(queried):
     if queried.layer is not None:
         _use_layer(queried.layer)
     queried.to_record()
-    shown(queried.to_dict(), [str(queried)])
     repr((queried.recovered, queried.error_text))
 
 
