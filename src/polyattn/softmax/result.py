@@ -24,6 +24,7 @@ from polyattn.files.fields import (
 from polyattn.files.records import Record
 from polyattn.model import SoftmaxAttention
 from polyattn.outcome import Outcome
+from polyattn.quoting import counted
 from polyattn.sequences import MODES
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
 from polyattn.softmax.recorder import Phase
@@ -106,18 +107,16 @@ class LearnedSoftmax(Reported, Result):
 
     def describe(self) -> Description:
         """What was found, on how many sequences, and how well it does."""
-        layer, outcome = self.layer, self.outcome
         figures = {name: getattr(self, name) for name in PLAIN}
-        return Description(
-            title="A softmax attention layer learned from examples",
-            about=f"{layer!r}, from {self.n_training + self.n_held_out:,} sequences",
-            sentence=str(outcome) if outcome.ok else outcome.sentence,
-            doubts=() if outcome.ok else (outcome.next_step,),
-            facts={
+        sequences = counted(self.n_training + self.n_held_out, "sequence")
+        return self._described(
+            "A softmax attention layer learned from examples",
+            f"{self.layer.describe().about}, from {sequences}",
+            {
                 "recovered": self.recovered,
                 "n_heads": self.n_heads,
-                "mode": layer.mode,
-                "bias": layer.bias,
+                "mode": self.layer.mode,
+                "bias": self.layer.bias,
                 **figures,
             },
         )
@@ -129,9 +128,7 @@ class LearnedSoftmax(Reported, Result):
 
     def to_full_dict(self) -> dict[str, Any]:
         """``to_dict`` with arrays as lists, null for infinite, and phases."""
-        content = self.to_dict() | {"kind": self.kind}
-        content |= {name: _finite(array) for name, array in self.arrays().items()}
-        return content | {"phases": [phase.to_dict() for phase in self.phases]}
+        return super().to_full_dict() | {"phases": [phase.to_dict() for phase in self.phases]}
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
@@ -163,13 +160,6 @@ class LearnedSoftmax(Reported, Result):
             phases=tuple(Phase(**phase) for phase in metadata["phases"]),
             **fields,
         )
-
-
-def _finite(numbers: NDArray[np.float64]) -> Any:
-    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
-    plain = numbers.astype(object)
-    plain[~np.isfinite(numbers)] = None
-    return plain.tolist()
 
 
 def _check_arrays(arrays: dict[str, NDArray]) -> None:
