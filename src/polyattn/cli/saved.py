@@ -20,7 +20,7 @@ from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled
 from polyattn.report import write_program_report, write_report
 from polyattn.report.descriptions import describe
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
@@ -35,10 +35,8 @@ def show(model: Path, as_json: bool) -> None:
     """
     with working("reading"):
         loaded = load(model)
-    if isinstance(loaded, LearnedSoftmax):
-        emit(loaded.to_full_dict(), learned_text(loaded), as_json)
-        return
-    emit(_content(loaded), shown(loaded), as_json)
+    text = learned_text(loaded) if isinstance(loaded, LearnedSoftmax) else shown(loaded)
+    emit(_content(loaded), text, as_json)
 
 
 def _content(loaded: Any) -> dict[str, Any]:
@@ -84,7 +82,8 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
 
 def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
     """The mode of a saved model and the function it computes."""
-    model = _model(load(path))
+    loaded = load(path)
+    model = _model(loaded)
     if isinstance(model, FitResult):
         return model.mode, model.predict
     if isinstance(model, AttentionLayer):
@@ -94,12 +93,13 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
             f"{str(path)!r} holds statistics, not a layer; solve them first with: "
             f"polyattn fit {path} -o model.safetensors"
         )
-    raise InvalidInput(f"{str(path)!r} holds a {type(model).__name__}, not a layer.")
+    raise InvalidInput(f"{str(path)!r} holds a {type(loaded).__name__}, not a layer.")
 
 
 def _model(loaded: Any) -> Any:
-    """What predicts: the layer of what was learned, or what was loaded."""
-    return loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
+    """What predicts: the layer of what was learned, if there is one, or what was loaded."""
+    learned = isinstance(loaded, LearnedSoftmax | QueryResult) and loaded.layer is not None
+    return loaded.layer if learned else loaded
 
 
 @click.command()

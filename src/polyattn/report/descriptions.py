@@ -8,7 +8,6 @@ from polyattn.display import Described, Description
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs.certificates.certificate import SATURATED, ProgramCertificate
 from polyattn.quoting import counted
-from polyattn.softmax import LearnedSoftmax, QueryResult
 
 PROGRAM_TITLE = "A program as a layer of attention"
 
@@ -21,21 +20,6 @@ def describe(thing: Any) -> Description:
         if isinstance(thing, kind):
             return made(thing)
     return Description(type(thing).__name__, repr(thing))
-
-
-def _learned_softmax(found: LearnedSoftmax) -> Description:
-    names = ("n_heads", "validation_error", "training_error", "noise", "method")
-    return _of_outcome(
-        "A learned softmax layer", found.layer.describe().about, found, found.recovered,
-        {name: getattr(found, name) for name in names},
-    )  # fmt: skip
-
-
-def _queries(found: QueryResult) -> Description:
-    about = "No layer was found" if found.layer is None else found.layer.describe().about
-    names = ("n_heads", "n_queries", "validation_error", "doubt", "noise")
-    facts = {name: getattr(found, name) for name in names}
-    return _of_outcome("A layer learned by asking", about, found, found.recovered, facts)
 
 
 def _learned(program: Learned) -> Description:
@@ -83,8 +67,6 @@ def _named(program: Program | Compiled) -> str:
 
 
 _MADE: dict[type, Any] = {
-    LearnedSoftmax: _learned_softmax,
-    QueryResult: _queries,
     Program: _program,
     Compiled: _compiled,
     Learned: _learned,
