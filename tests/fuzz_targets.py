@@ -25,7 +25,6 @@ import polyattn as pa
 from polyattn.certify.check import objections
 from polyattn.cli.console import emit, shown
 from polyattn.cli.io import read_data
-from polyattn.display import Described
 from polyattn.errors import PolyattnError
 from polyattn.programs.machines import load_machine, save_machine
 from polyattn.programs.machines.format.content import content_of
@@ -99,13 +98,15 @@ def use_saved(path):
     repr((repr(thing), str(thing)))
     thing._repr_html_()
     emit({}, shown(thing), as_json=False)
-    if isinstance(thing, Described):
-        json.dumps(thing.to_full_dict(), allow_nan=False)
+    json.dumps(thing.to_full_dict(), allow_nan=False)
     kinds = {
         pa.FitResult: _use_fit, pa.Audit: _use_audit, pa.LearnedSoftmax: _use_learned,
         pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
         pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
         pa.SoftmaxAttention: _use_layer, pa.Certificate: _use_certificate,
+        pa.programs.LearnedRules: _use_learned_program,
+        pa.programs.LearnedCoefficients: _use_learned_program,
+        pa.programs.ProgramCertificate: _use_program_certificate,
     }  # fmt: skip
     kinds[type(thing)](thing)
 
@@ -159,6 +160,20 @@ def _use_audit(audit):
     audit.to_record()
     repr((audit.sentence, audit.relative_distance))
     _use_certificate(audit.certificate)
+
+
+def _use_learned_program(learned):
+    learned.to_record()
+    if learned.n_dims < 100 and learned.n_rows < 1000:
+        encoding = learned.schema.encoding
+        repr(learned.certificate)
+        if encoding is not None:
+            given, options = encoding.sample(np.random.default_rng(0))
+            learned.run(*given, abstain=True, **options)
+
+
+def _use_program_certificate(certificate):
+    certificate.to_record()
 
 
 def _use_certificate(certificate):
@@ -233,7 +248,18 @@ def _things():
         P.compile(P.universal_turing_machine(2, 2, 4)),
         P.compile(P.fixed_dfa(P.machines.parity(), 3)),
         own_program(),
+        *learned_programs(),
     ]
+
+
+def learned_programs():
+    """What was learned from a few traces, in both ways, and a certificate of it."""
+    P = pa.programs
+    memory = P.associative_memory(2, 2)
+    traces = P.traces(memory, 6)
+    coefficients = P.learn(memory.schema, pa.data.with_wrong_labels(traces), "coefficients")
+    fresh = P.traces(memory, 60, random_state=1)
+    return [P.learn(memory.schema, traces), coefficients, coefficients.certify(fresh=fresh)]
 
 
 def own_program():

@@ -36,6 +36,7 @@ VALUES = [
 ]  # fmt: skip
 
 NUMBERS = [0.0, -1.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 1e150]
+INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63)]
 TYPES = [np.float32, np.int64, np.uint8, np.bool_, np.int32, np.float16]
 
 
@@ -172,7 +173,8 @@ def _other_arrays(rng, arrays):
     elif way == 4 and array.ndim:
         arrays[name] = np.ascontiguousarray(np.moveaxis(array, 0, -1))
     elif array.size:
-        array.reshape(-1)[int(rng.integers(array.size))] = pick(rng, NUMBERS)
+        numbers = INTEGERS if array.dtype.kind == "i" else NUMBERS
+        array.reshape(-1)[int(rng.integers(array.size))] = pick(rng, numbers)
     return arrays
 
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 import polyattn as pa
 from polyattn.cli.main import cli
-from polyattn.cli.program.machines import READY, find_machine
-from polyattn.cli.program.programs import PROGRAMS
+from polyattn.programs.library import PROGRAMS
 from polyattn.programs.machines import DFA, NamedMachine, TuringMachine, load_machine
+from polyattn.programs.machines.ready import READY, find_machine
 
 P = pa.programs
 

@@ -49,7 +49,7 @@ def test_an_automaton_is_learned_and_tested_at_larger_sizes(learn):
         )
     )
     assert found["outcome"]["name"] == "learned"
-    assert (found["kind"], found["tied"], found["seed"]) == ("dfa", True, 0)
+    assert (found["kind"], found["method"], found["seed"]) == ("dfa", "rules", 0)
     assert found["sizes"] == {"states": 3, "letters": 3, "length": 6}
     assert found["test"] == {
         "sizes": {"n_states": 8, "n_letters": 3, "max_length": 20},
@@ -93,18 +93,21 @@ def test_a_turing_machine_is_learned_and_run_at_a_larger_size(learn):
 
 
 SMALL = ("--states", 2, "--letters", 2, "--length", 2)
+COEFFICIENTS = ("--method", "coefficients")
 
 
-def test_an_untied_program_is_learned_and_certified(learn):
+def test_coefficients_are_learned_and_certified(learn):
     found = parsed(
-        learn("dfa", "--untied", *SMALL, "--traces", 300, "--test", 40, "--certify", 80, "--json")
+        learn(
+            "dfa", *COEFFICIENTS, *SMALL, "--traces", 300, "--test", 40, "--certify", 80, "--json"
+        )
     )
-    assert (found["tied"], found["terms"]) == (False, None)
+    assert (found["method"], found["terms"]) == ("coefficients", None)
     assert found["outcome"]["name"] == "fitted"
     assert found["certificate"]["verdict"] == "saturated"
     assert found["certificate"]["n_checked_traces"] == 80
     assert found["test"]["exact"] == 40
-    text = learn("dfa", "--untied", *SMALL, "--traces", 300, "--test", 5, "--certify", 80)
+    text = learn("dfa", *COEFFICIENTS, *SMALL, "--traces", 300, "--test", 5, "--certify", 80)
     assert "with confidence 95% at most 3.74%" in " ".join(text.stdout.split())
 
 
@@ -132,13 +135,15 @@ def test_the_program_is_written_in_words(learn):
     assert {**written, "output": "found.json"} == printed
 
 
-@pytest.mark.parametrize("tied", ["--tied", "--untied"])
-def test_too_few_traces_are_said_by_the_exit_code(learn, tied):
-    found = parsed(learn("dfa", tied, *SMALL, "--traces", 1, "--test", 20, "--json"), code=4)
+@pytest.mark.parametrize("method", ["rules", "coefficients"])
+def test_too_few_traces_are_said_by_the_exit_code(learn, method):
+    found = parsed(
+        learn("dfa", "--method", method, *SMALL, "--traces", 1, "--test", 20, "--json"), code=4
+    )
     assert found["outcome"]["name"] == "unchecked"
     test = found["test"]
     assert test["exact"] + test["wrong"] + test["refused"] == 20
-    result = learn("dfa", tied, *SMALL, "--traces", 1, "--test", 0)
+    result = learn("dfa", "--method", method, *SMALL, "--traces", 1, "--test", 0)
     assert result.exit_code == 4
     assert "more traces" in result.stdout
 
@@ -151,7 +156,7 @@ def test_too_few_traces_are_said_by_the_exit_code(learn, tied):
         (("turing", "--length", 5), "--length says nothing about turing"),
         (("turing", "--test-length", 5), "--test-length says nothing about turing"),
         (("turing", "--style", "one-hot"), "--style says nothing about turing"),
-        (("dfa", "--untied", "--test-states", 5), "only tied programs run at other sizes"),
+        (("dfa", *COEFFICIENTS, "--test-states", 5), "only rules run at other sizes"),
         (("dfa", "--traces", 0), "--traces"),
         (("dfa", "--seed", -1), "--seed"),
         (("dfa", "--style", "one_hot"), "--style"),
@@ -180,5 +185,6 @@ def test_what_was_learned_is_kept_as_a_program(learn):
     assert found["saved_program"] == "p.safetensors"
     dfa = P.machines.divisibility(3)
     assert pa.load("p.safetensors").run(dfa, [1, 1, 0]) == dfa.run([1, 1, 0])
-    refused(learn("dfa", "--untied", "--program", "p.safetensors"), "--program", code=2)
+    learn("dfa", *COEFFICIENTS, *SMALL, "--traces", 60, "--test", 0, "--program", "q.safetensors")
+    assert isinstance(pa.load("q.safetensors"), P.LearnedCoefficients)
     refused(learn("dfa", "--program", "gone/p.safetensors"), "gone", code=1)

@@ -23,6 +23,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
 Y = pa.data.random_layer(2, 2, mode="last")(X) + 0.1 * RNG.standard_normal((40, 2))
 P = pa.programs
+MEMORY = P.associative_memory(2, 2)
 
 
 def learned():
@@ -34,6 +35,11 @@ def with_heads(result):
     """The result once its heads were looked for: then a file holds them."""
     assert result.heads.n_heads > 0
     return result
+
+
+def coefficients(n_traces=9):
+    labelled = pa.data.with_wrong_labels(P.traces(MEMORY, n_traces))
+    return P.learn(MEMORY.schema, labelled, "coefficients")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +56,9 @@ def records():
         "learned": learned(),
         "queried": pa.learn_from_queries(pa.data.random_softmax_layer(3, n_heads=2), 3),
         "program": P.compile(P.universal_dfa(2, 3, 4)),
+        "rules": P.learn(MEMORY.schema, P.traces(MEMORY, 5)),
+        "coefficients": coefficients(),
+        "certified": coefficients(60).certify(fresh=P.traces(MEMORY, 60, random_state=1)),
     }
     return {name: each.to_record() for name, each in things.items()}
 
@@ -94,6 +103,21 @@ WRONG_FIELDS = [
     ("program", ["terms", 0, "weight"], "1"), ("program", ["terms", 0, "patterns"], []),
     ("program", ["terms", 0, "patterns", 0, "attribute"], "n_dims"), ("program", ["name"], 3),
     ("program", ["terms", 0, "patterns", 0, "arguments"], [{"variable": "t", "offset": -(10**9)}]),
+    ("rules", ["terms"], {}), ("rules", ["terms", 0, "weight"], "1"), ("rules", ["max_offset"], -1),
+    ("rules", ["schema"], 3), ("rules", ["schema", "sizes", "n_keys"], 10**6),
+    ("rules", ["traces", "schemas"], []), ("rules", ["traces", "schemas", 0, "encoding"], "x"),
+    ("rules", ["traces", "schemas", 0, "sizes", "n_keys"], 5), ("rules", ["n_candidates"], "3"),
+    ("rules", ["findings", "n_traces"], 6), ("rules", ["findings", "n_tokens"], 0),
+    ("rules", ["findings", "n_folds"], 99), ("rules", ["findings", "gaps"], "none"),
+    ("rules", ["findings", "mismatches"], [{"trace": 0}]), ("rules", ["findings", "rivals"], [3]),
+    ("coefficients", ["outcome", "name"], "learned"), ("coefficients", ["ridge"], -1.0),
+    ("coefficients", ["largest_error"], "0"), ("coefficients", ["traces", "schemas"], {}),
+    ("coefficients", ["schema", "sizes", "n_keys"], 4),
+    ("certified", ["verdict"], "proved"), ("certified", ["method"], "training"),
+    ("certified", ["proved"], True), ("certified", ["n_traces"], 0),
+    ("certified", ["outside_mass"], None), ("certified", ["confidence"], 2.0),
+    ("certified", ["leaving"], {"trace": 1}), ("certified", ["leaving"], {"trace": 1, "row": 1}),
+    ("certified", ["n_undecided"], 3), ("certified", ["rank"], 1.5),
 ]  # fmt: skip
 
 
@@ -117,6 +141,7 @@ def test_a_wrong_field_is_named_with_its_file(name, place, value, records, tmp_p
         "n_outputs": "factor",
         "layer": "layer|arrays",
         "heads": "heads|attn",
+        "n_keys": "n_keys|trace_tokens",
     }
     named = [words.get(str(each), str(each)) for each in place if isinstance(each, str)]
     message = str(refusal.value)
@@ -124,9 +149,10 @@ def test_a_wrong_field_is_named_with_its_file(name, place, value, records, tmp_p
     assert len(message) < 600
 
 
-@pytest.mark.parametrize(
-    "name", ["layer", "moments", "factor", "fit", "audit", "learned", "queried", "program"]
-)
+@pytest.mark.parametrize("name", [
+    "layer", "moments", "factor", "fit", "audit", "learned", "queried", "program", "rules",
+    "coefficients", "certified",
+])  # fmt: skip
 def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
     record = records[name]
     path = tmp_path / "forged"
@@ -157,12 +183,30 @@ def test_wrong_arrays_are_named(name, records, tmp_path):
     path = tmp_path / "forged"
     for field, array in record.arrays.items():
         flat = array.reshape(-1)
-        nan = array.copy()
+        nan = array.astype(float)
         nan.reshape(-1)[0] = np.nan
         for other in (nan, flat[:-1].copy(), array.astype(np.float32), array[None].copy()):
             write_forged(path, record.kind, record.arrays | {field: other}, record.metadata)
             with pytest.raises(FileFormatError, match=field.removeprefix("statistics.")):
                 pa.load(path)
+
+
+def test_traces_and_coefficients_that_cannot_be_are_refused(records, tmp_path):
+    path, record = tmp_path / "forged", records["coefficients"]
+    n_rows = len(record.arrays["fitted"])
+    for field, at, value in (
+        ("trace_table", (0, 0), 1), ("trace_table", (0, 0), -1), ("trace_table", (0, 1), 2**62),
+        ("trace_table", (0, 1), 0), ("trace_table", (0, 3), 2), ("fitted", 0, -1),
+        ("fitted", -1, n_rows), ("fitted", 1, 0), ("pairs", (0, 0), 99), ("pairs", (0, 0), 1),
+        ("trace_tokens_0", (0, 0), 10**9), ("trace_labels_0", (0, 0), 1e200),
+    ):  # fmt: skip
+        changed = record.arrays[field].copy()
+        changed[at] = value
+        write_forged(path, record.kind, record.arrays | {field: changed}, record.metadata)
+        with pytest.raises(FileFormatError, match=r"trace|fitted|pairs"):
+            pa.load(path)
+    with pytest.raises(FileFormatError, match="does not hold a complete"):
+        pa.load(path)
 
 
 DESCRIPTIONS = {

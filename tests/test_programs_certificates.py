@@ -12,9 +12,13 @@ from polyattn.programs.certificates import (
     certify_training,
     prove_domain,
 )
-from polyattn.programs.learning.rows import rows_of
-from polyattn.programs.learning.untied import ExactSpan, Span, innovative, learn_untied
-from polyattn.programs.learning.untied.features import joined
+from polyattn.programs.learning.coefficients import (
+    CoefficientSpan,
+    ExactSpan,
+    innovative,
+    learn_coefficients,
+)
+from polyattn.programs.traces import TraceRows
 from program_traces import all_dfa_traces, dfa_traces
 
 # All automata and all words: sizes, training traces, histories of the domain, rank.
@@ -29,7 +33,7 @@ def counts(span):
 def test_all_machines_on_all_words(sizes):
     n_traces, n_histories, rank = EXHAUSTIVE[sizes]
     training, domain = list(dfa_traces(sizes, n_traces, seed=1)), list(all_dfa_traces(sizes))
-    program = learn_untied(training)
+    program = learn_coefficients(training[0].schema, training)
     assert all(right.all() for right in program.right(domain))
     proof = prove_domain(training, domain)
     assert (proof.verdict, proof.proved, proof.arithmetic) == ("saturated", True, "integers")
@@ -44,10 +48,10 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
     sizes = (2, 2, 2)
     training, domain = list(dfa_traces(sizes, 60, seed=1)), list(all_dfa_traces(sizes))
     assert prove_domain(training, domain).verdict == "saturated"
-    while not len(needed := innovative(Span.of(training))):
+    while not len(needed := innovative(CoefficientSpan.of(training))):
         training.pop()
     del training[needed[0]]
-    span = Span.of(training)
+    span = CoefficientSpan.of(training)
     for found in (
         prove_domain(training, domain),
         certify_domain(span, *counts(span), domain),
@@ -55,7 +59,7 @@ def test_without_a_trace_that_is_needed_nothing_is_saturated():
     ):
         assert found.verdict == "not_saturated"
         leaving = domain[found.leaving.trace]
-        assert span.inside(rows_of(leaving))[found.leaving.row] == "outside"
+        assert span.inside(TraceRows.of(leaving))[found.leaving.row] == "outside"
         assert "leaves it" in found.sentence
 
 
@@ -68,7 +72,7 @@ def test_a_feature_that_training_never_had_is_a_proof_of_its_own():
 
 
 def test_training_alone_decides_nothing_but_bounds():
-    span = Span.of(dfa_traces((2, 3, 3), 300, seed=0))
+    span = CoefficientSpan.of(dfa_traces((2, 3, 3), 300, seed=0))
     found = certify_training(span, *counts(span), len(innovative(span)))
     assert found.verdict == "undecided"
     assert found.outside_mass == pytest.approx(span.rank / 300)
@@ -80,9 +84,9 @@ def test_the_share_left_out_predicts_the_share_of_fresh_traces_outside():
     sizes, n_traces = (2, 3, 3), 60
     shares, outside = [], []
     for seed in range(8):
-        span = Span.of(dfa_traces(sizes, n_traces, seed=seed))
+        span = CoefficientSpan.of(dfa_traces(sizes, n_traces, seed=seed))
         shares.append(len(innovative(span)) / n_traces)
-        fresh = joined([rows_of(t) for t in dfa_traces(sizes, 150, seed=100 + seed)])
+        fresh = TraceRows.joined([TraceRows.of(t) for t in dfa_traces(sizes, 150, seed=100 + seed)])
         left = (span.inside(fresh) != "inside").reshape(150, -1).any(axis=1)
         outside.append(np.mean(left))
     # Means of 480 and 1200 traces; the error of either is below 0.03.
@@ -92,7 +96,7 @@ def test_the_share_left_out_predicts_the_share_of_fresh_traces_outside():
 
 def test_fresh_traces_bound_what_is_outside():
     sizes = (2, 3, 3)
-    span = Span.of(dfa_traces(sizes, 300, seed=1))
+    span = CoefficientSpan.of(dfa_traces(sizes, 300, seed=1))
     found = certify_fresh(span, *counts(span), dfa_traces(sizes, 300, seed=9))
     assert found.verdict == "saturated"
     assert found.outside_mass == pytest.approx(np.log(20) / 300)
@@ -105,11 +109,11 @@ def test_fresh_traces_bound_what_is_outside():
 
 def test_a_fresh_trace_outside_is_named():
     sizes = (2, 3, 3)
-    span = Span.of(dfa_traces(sizes, 20, seed=1))
+    span = CoefficientSpan.of(dfa_traces(sizes, 20, seed=1))
     fresh = list(dfa_traces(sizes, 500, seed=9))
     found = certify_fresh(span, *counts(span), fresh)
     assert (found.verdict, found.outside_mass) == ("not_saturated", None)
-    every = [span.inside(rows_of(trace)) for trace in fresh]
+    every = [span.inside(TraceRows.of(trace)) for trace in fresh]
     first = next(i for i, status in enumerate(every) if (status == "outside").any())
     assert found.leaving.trace == first
     assert found.leaving.row == np.flatnonzero(every[first] == "outside")[0]
@@ -135,18 +139,18 @@ def test_any_span_will_do_and_undecided_rows_are_said():
 
 
 def test_certificates_are_plain_data():
-    span = Span.of(dfa_traces((2, 2, 2), 20, seed=1))
+    span = CoefficientSpan.of(dfa_traces((2, 2, 2), 20, seed=1))
     found = certify_fresh(ExactSpan.of(span), *counts(span), dfa_traces((2, 2, 2), 100, seed=9))
     data = json.loads(json.dumps(found.to_dict()))
     assert data["verdict"] == found.verdict == "not_saturated"
     assert data["leaving"] == {"trace": found.leaving.trace, "row": found.leaving.row}
     assert data["sentence"] == found.sentence
-    assert str(found).startswith("not_saturated: 20 traces with 100 rows span")
+    assert "20 traces with 100 rows span" in str(found)
     assert data["arithmetic"].startswith("modulo ")
 
 
 def test_nothing_to_look_at_is_refused():
-    span = Span.of(dfa_traces((2, 2, 2), 5, seed=1))
+    span = CoefficientSpan.of(dfa_traces((2, 2, 2), 5, seed=1))
     with pytest.raises(InvalidInput, match="at least one trace"):
         certify_fresh(span, 25, 5, [])
     with pytest.raises(InvalidInput, match="delta must be"):

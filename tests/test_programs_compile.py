@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from polyattn.errors import InvalidInput
-from polyattn.programs.assembly import assemble, to_layer
-from polyattn.programs.language.interpreter import Interpreter
-from polyattn.programs.language.patterns import Field
+from polyattn.programs.language.attributes import Field
+from polyattn.programs.language.encoding import decode
+from polyattn.programs.language.program import Interpreter
 from polyattn.programs.language.terms import Beyond, Unequal
-from polyattn.programs.lowering import lower
+from polyattn.programs.lowering import assemble, lower, to_layer
 from polyattn.programs.running.batch import BatchEngine, decode_batch
-from polyattn.programs.running.decode import decode
 from polyattn.programs.running.engine import Engine
 from program_cases import CASES, dfa_case, plain, random_turing, turing_case
-from program_law import CELL, SCHEMA, TIME, law, programs, prompts
+from program_reference import CELL, SCHEMA, TIME, programs, prompts, reference_outputs
 
 P = pa.programs
 
@@ -26,7 +25,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 EXACT = {"rtol": 0, "atol": 1e-12}
 
 
-# ---------------------------------------------------------------- the law of terms
+# ---------------------------------------------------------------- the formula of terms
 
 
 @settings(max_examples=80)
@@ -34,7 +33,7 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 def test_layer_and_engines_compute_the_sum_of_the_terms(program, prompt):
     compiled = P.compile(program)
     X = SCHEMA.encode(prompt)
-    expected = law(SCHEMA, program.terms(), X)
+    expected = reference_outputs(SCHEMA, program.terms(), X)
     np.testing.assert_allclose(compiled.layer(X.astype(float)), expected, **EXACT)
     engine = Engine(SCHEMA, compiled.heads)
     engine.start(prompt)
@@ -50,7 +49,7 @@ def test_layer_and_engines_compute_the_sum_of_the_terms(program, prompt):
 @settings(max_examples=80)
 @given(programs, prompts)
 def test_the_interpreter_means_the_sum_of_the_terms(program, prompt):
-    expected = SCHEMA.round(law(SCHEMA, program.terms(), SCHEMA.encode(prompt)))
+    expected = SCHEMA.round(reference_outputs(SCHEMA, program.terms(), SCHEMA.encode(prompt)))
     try:
         (token,) = decode(SCHEMA, Interpreter(program), prompt, 1).tokens
     except InvalidInput as error:  # an assumption does not hold here
@@ -123,7 +122,7 @@ def test_conditions_between_what_is_read_and_what_is_asked(field, match, query, 
     for _ in range(50):
         prompt = [_full_token(rng) for _ in range(4)]
         X = SCHEMA.encode(prompt)
-        expected = law(SCHEMA, program.terms(), X)
+        expected = reference_outputs(SCHEMA, program.terms(), X)
         np.testing.assert_array_equal(layer(X.astype(float)), expected)
         (token,) = decode(SCHEMA, Interpreter(program), prompt, 1).tokens
         np.testing.assert_array_equal(SCHEMA.encode([token])[0], SCHEMA.round(expected))

@@ -400,7 +400,7 @@ def test_files_that_are_no_text_or_too_large(tmp_path, monkeypatch):
         load_machine(tmp_path / "machine.yaml")
 
 
-# Laws
+# Properties
 
 name = st.text(
     st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=6

@@ -1,4 +1,4 @@
-"""The language: sorts, patterns and schemas keep their laws, and programs of one's own run."""
+"""The language: sorts, patterns and schemas, their properties, and programs of one's own."""
 
 from itertools import pairwise, product
 
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from polyattn.errors import InvalidInput
-from polyattn.programs.language.interpreter import Interpreter, rounded
+from polyattn.programs.language.encoding import decode
+from polyattn.programs.language.program import Interpreter, rounded
 from polyattn.programs.language.terms import Beyond, Unequal
-from polyattn.programs.running.decode import decode
 from program_cases import LayerAlone
-from program_law import SCHEMA, patterns, place_of, tokens
+from program_reference import SCHEMA, patterns, place_of, tokens
 
 P = pa.programs
 

@@ -15,7 +15,7 @@ P = pa.programs
 SLOW, ONE_HOT = pytest.mark.slow, "one_hot"
 FIXED = P.DFA([[1, 2], [2, 0], [0, 0]])
 
-# A program with traces enough to learn it tied, and to saturate it untied.
+# A program with traces enough to learn rules, and to saturate coefficients.
 LIBRARY = {
     "memory": (P.associative_memory(3, 3), 12, 150),
     "fixed": (P.fixed_dfa(FIXED, 4), 40, 150),
@@ -23,7 +23,7 @@ LIBRARY = {
     "registers": (P.universal_dfa(2, 2, 3), 15, 600),
     "turing": (P.universal_turing_machine(2, 2, 5), 20, 600),
 }
-TIED = [name for name in LIBRARY if name != "fixed"]
+RULES = [name for name in LIBRARY if name != "fixed"]
 LARGER = {
     "memory": {"n_keys": 9, "n_values": 7},
     "one_hot": {"n_states": 6, "n_letters": 4, "max_length": 9},
@@ -33,13 +33,13 @@ LARGER = {
 _CACHE = {}
 
 
-def learned(name, tied=True):
+def learned(name, method="rules"):
     """Learned once per process from the traces of seed 0."""
-    if (name, tied) not in _CACHE:
+    if (name, method) not in _CACHE:
         program, few, many = LIBRARY[name]
-        found = P.traces(program, few if tied else many, random_state=0)
-        _CACHE[name, tied] = P.learn(program.schema, found, tied=tied)
-    return _CACHE[name, tied]
+        found = P.traces(program, few if method == "rules" else many, random_state=0)
+        _CACHE[name, method] = P.learn(program.schema, found, method)
+    return _CACHE[name, method]
 
 
 def oracle(arguments, options):
@@ -97,7 +97,7 @@ def shuffled(traces, seed=0):
 # The library
 
 
-@pytest.mark.parametrize("name", TIED)
+@pytest.mark.parametrize("name", RULES)
 def test_tied_programs_run_fresh_machines_at_their_size_and_others(name):
     found = learned(name)
     assert (found.outcome.name, found.succeeded) == ("learned", True)
@@ -112,13 +112,13 @@ def test_tied_programs_run_fresh_machines_at_their_size_and_others(name):
 @pytest.mark.parametrize(
     "name", ["memory", "fixed", "one_hot", "registers", pytest.param("turing", marks=SLOW)]
 )
-def test_untied_programs_run_fresh_machines(name):
-    found = learned(name, tied=False)
+def test_learned_coefficients_run_fresh_machines(name):
+    found = learned(name, "coefficients")
     assert (found.outcome.name, found.succeeded) == ("fitted", True)
     assert n_exact(found, 60) == 60
     assert found.n_rows == sum(trace.n_rows for trace in found.traces)
     assert found.n_traces == LIBRARY[name][2]
-    with pytest.raises(InvalidInput, match="tied=True to resize"):
+    with pytest.raises(InvalidInput, match="method='rules' to resize"):
         found.resize(**LIBRARY[name][0].schema.encoding.sizes)
 
 
@@ -138,18 +138,21 @@ def test_a_fixed_automaton_that_does_not_look_is_tied():
 
 
 @pytest.mark.parametrize(
-    ("name", "tied"),
-    [*((name, True) for name in TIED), *((name, False) for name in LIBRARY if name != "turing")],
+    ("name", "method"),
+    [
+        *((name, "rules") for name in RULES),
+        *((name, "coefficients") for name in LIBRARY if name != "turing"),
+    ],
 )
-def test_the_layer_is_what_runs(name, tied):
+def test_the_layer_is_what_runs(name, method):
     program = LIBRARY[name][0]
-    found = learned(name, tied)
+    found = learned(name, method)
     assert_layer_is_what_runs(found, P.traces(program, 4, random_state=77))
 
 
 def test_a_layer_before_rounding_gives_what_the_engine_gives_along_a_wrong_history():
     program = LIBRARY["one_hot"][0]
-    few = P.learn(program.schema, P.traces(program, 4, random_state=0), tied=False)
+    few = P.learn(program.schema, P.traces(program, 4, random_state=0), method="coefficients")
     wrong = 0
     for trace in P.traces(program, 10, random_state=5):
         predictor = few.predictor()
@@ -164,7 +167,7 @@ def test_a_layer_before_rounding_gives_what_the_engine_gives_along_a_wrong_histo
     assert wrong > 5
 
 
-@pytest.mark.parametrize("name", TIED)
+@pytest.mark.parametrize("name", RULES)
 def test_tied_terms_are_the_layer(name):
     found = learned(name)
     again = P.Compiled(found.schema, tuple(found.terms))
@@ -173,8 +176,8 @@ def test_tied_terms_are_the_layer(name):
     assert again.heads == found.compiled.heads
 
 
-def test_untied_terms_are_the_coefficients():
-    found = learned("memory", tied=False)
+def test_terms_of_coefficients_are_the_coefficients():
+    found = learned("memory", "coefficients")
     weights = np.array([term.weight for term in found.terms])
     assert np.all(np.diff(np.abs(weights)) <= 1e-12)
     assert "out(" in str(found.terms[0])
@@ -214,20 +217,20 @@ def list_of(schema, rng, n_nodes):
     return prompt, [*(schema.token(here=node) for node in order[1:]), {}][:n_nodes]
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(tied):
+@pytest.mark.parametrize("method", ["rules", "coefficients"])
+def test_a_program_of_ones_own_is_learned_from_traces_made_by_hand(method):
     n_nodes, rng = 5, np.random.default_rng(0)
     program = linked_list(n_nodes)
     schema, compiled, traces = program.schema, P.compile(program), []
-    for _ in range(12 if tied else 500):
+    for _ in range(12 if method == "rules" else 500):
         prompt, _ = list_of(schema, rng, n_nodes)
         tokens = compiled.decode(prompt, limit=n_nodes).tokens
         traces.append(P.Trace(schema, schema.encode(prompt), schema.encode(tokens)))
-    found = P.learn(schema, traces, tied=tied)
+    found = P.learn(schema, traces, method=method)
     assert found.succeeded, str(found.outcome)
     with pytest.raises(InvalidInput, match="no encoding"):
         found.run([1, 2, 3])
-    if tied:
+    if method == "rules":
         n_nodes = 9
         assert len(found.terms) == 1
         found = found.resize(node=n_nodes)
@@ -249,7 +252,7 @@ def test_what_is_not_abstained_from_is_right(name, n_traces, seed):
     program = LIBRARY[name][0]
     total = {"abstained": 0, "right": 0, "wrong": 0}
     traces = P.traces(program, n_traces, random_state=seed)
-    for options in ({"tied": False}, {}, {"sparse": False}):
+    for options in ({"method": "coefficients"}, {}):
         found = verdicts(P.learn(program.schema, traces, **options), 15, seed=seed)
         total = {key: total[key] + found[key] for key in total}
     assert total["wrong"] == 0
@@ -262,14 +265,16 @@ def test_fewer_abstain_with_more_traces_and_none_when_saturated():
     counts = []
     for n_traces in (5, 40, 600):
         traces = P.traces(program, n_traces, random_state=0)
-        counts.append(verdicts(P.learn(program.schema, traces, tied=False), 60)["abstained"])
+        counts.append(
+            verdicts(P.learn(program.schema, traces, method="coefficients"), 60)["abstained"]
+        )
     assert counts[0] > counts[1] > counts[2] == 0
     assert verdicts(learned("memory"), 40)["abstained"] == 0
 
 
 def test_an_abstention_says_before_which_token_and_the_tokens_before_are_right():
     program = LIBRARY["one_hot"][0]
-    few = P.learn(program.schema, P.traces(program, 12, random_state=0), tied=False)
+    few = P.learn(program.schema, P.traces(program, 12, random_state=0), method="coefficients")
     numbers = set()
     for (dfa, word), _ in fresh(program.schema, 60):
         found = few.run(dfa, word, abstain=True)
@@ -285,9 +290,7 @@ def test_an_abstention_says_before_which_token_and_the_tokens_before_are_right()
     assert len(numbers) > 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"tied": False, "ridge": 0.1}, {"max_terms": 1}, {"sparse": False, "ridge": 10.0}]
-)
+@pytest.mark.parametrize("options", [{"method": "coefficients", "ridge": 0.1}, {"max_terms": 1}])
 def test_a_program_that_does_not_fit_its_traces_always_abstains(options):
     """The span says what fits the traces; a program that does not is not spoken of."""
     program = LIBRARY["one_hot"][0]
@@ -313,7 +316,7 @@ def test_turing_machines_are_never_run_wrongly_without_saying_so(seed):
     program = LIBRARY["turing"][0]
     for n_traces in (3, 10, 40, 150):
         traces = P.traces(program, n_traces, random_state=seed)
-        found = P.learn(program.schema, traces, tied=False)
+        found = P.learn(program.schema, traces, method="coefficients")
         assert verdicts(found, 40, seed)["wrong"] == 0
         if n_traces < 40:
             assert verdicts(P.learn(program.schema, traces), 15, seed)["wrong"] == 0
@@ -322,9 +325,9 @@ def test_turing_machines_are_never_run_wrongly_without_saying_so(seed):
 # Certificates
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_certificates_are_issued_and_are_plain_data(tied):
-    found = learned("memory", tied)
+@pytest.mark.parametrize("method", ["rules", "coefficients"])
+def test_certificates_are_issued_and_are_plain_data(method):
+    found = learned("memory", method)
     program = LIBRARY["memory"][0]
     issued = [found.certificate, found.certify(fresh=P.traces(program, 80, random_state=5))]
     issued.append(found.certify(domain=P.all_traces(program)))
@@ -342,14 +345,14 @@ def test_certificates_are_issued_and_are_plain_data(tied):
     assert wider.confidence == 0.5
 
 
-def test_an_untied_certificate_can_be_a_theorem():
-    found, program = learned("memory", tied=False), LIBRARY["memory"][0]
+def test_a_certificate_of_coefficients_can_be_a_theorem():
+    found, program = learned("memory", "coefficients"), LIBRARY["memory"][0]
     proof = found.certify(domain=P.all_traces(program), exact=True)
     assert (proof.verdict, proof.proved, proof.arithmetic) == ("saturated", True, "integers")
     modular = found.certify(fresh=P.traces(program, 80, random_state=5), exact=True)
     assert (modular.verdict, modular.proved) == ("saturated", False)
     assert modular.arithmetic.startswith("modulo")
-    few = P.learn(program.schema, found.traces[:5], tied=False)
+    few = P.learn(program.schema, found.traces[:5], method="coefficients")
     refuted = few.certify(domain=P.all_traces(program), exact=True)
     assert (refuted.verdict, refuted.proved) == ("not_saturated", True)
 
@@ -364,9 +367,9 @@ def test_a_certificate_of_a_larger_size_is_about_that_size():
     assert larger.certify(fresh=P.traces(other, 5, random_state=9)).verdict == "not_saturated"
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_certify_refuses_misuse(tied):
-    found, program = learned("one_hot", tied), LIBRARY["one_hot"][0]
+@pytest.mark.parametrize("method", ["rules", "coefficients"])
+def test_certify_refuses_misuse(method):
+    found, program = learned("one_hot", method), LIBRARY["one_hot"][0]
     some = P.traces(program, 3, random_state=5)
     cases = [
         ({}, "fresh traces, or all"),
@@ -388,7 +391,10 @@ def test_certify_refuses_misuse(tied):
         with pytest.raises((InvalidInput, InvalidType), match=message):
             found.certify(**given)
     exact = {"domain": [], "exact": True}
-    with pytest.raises(InvalidInput, match="only untied" if tied else "got none"):
+    with pytest.raises(
+        InvalidInput,
+        match="only programs learned by coefficients" if method == "rules" else "got none",
+    ):
         found.certify(**exact)
 
 
@@ -397,8 +403,10 @@ def test_no_proof_is_made_for_a_layer_that_does_not_fit():
     traces = P.traces(program, 60, random_state=0)
     domain = P.all_traces(program)
     for given in (
-        P.learn(program.schema, traces, tied=False, ridge=0.1),
-        P.learn(program.schema, pa.data.with_wrong_labels(traces, flips=0.1), tied=False),
+        P.learn(program.schema, traces, method="coefficients", ridge=0.1),
+        P.learn(
+            program.schema, pa.data.with_wrong_labels(traces, flips=0.1), method="coefficients"
+        ),
     ):
         with pytest.raises(InvalidInput, match="every token of its traces"):
             given.certify(domain=domain, exact=True)
@@ -427,12 +435,12 @@ def test_every_automaton_on_every_word(sizes, full):
     program = P.universal_dfa(*sizes, style=ONE_HOT)
     lengths = (sizes[2], sizes[2]) if full else (1, sizes[2])
     traces = P.traces(program, n_traces, random_state=seed, lengths=lengths)
-    found = P.learn(program.schema, traces, tied=False)
+    found = P.learn(program.schema, traces, method="coefficients")
     domain = list(P.all_traces(program, lengths=lengths))
     proof = found.certify(domain=domain, exact=True)
     assert (proof.verdict, proof.proved, proof.rank) == ("saturated", True, rank)
     assert (proof.n_checked_traces, len(domain)) == (n_histories, n_histories)
-    assert all(right.all() for right in found.program.right(domain))
+    assert all(right.all() for right in found.right(domain))
     for trace in domain[:: len(domain) // 60]:
         dfa, word = trace.source
         assert found.run(dfa, word, abstain=True) == dfa.run(word)
@@ -443,12 +451,12 @@ def test_every_automaton_on_every_word_of_full_length_in_floating_point(sizes):
     n_traces, seed, n_histories, rank = FULL[sizes]
     program, lengths = P.universal_dfa(*sizes, style=ONE_HOT), (3, 3)
     traces = P.traces(program, n_traces, random_state=seed, lengths=lengths)
-    found = P.learn(program.schema, traces, tied=False)
+    found = P.learn(program.schema, traces, method="coefficients")
     domain = list(P.all_traces(program, lengths=lengths))
     verdict = found.certify(domain=domain)
     assert (verdict.verdict, verdict.rank) == ("saturated", rank)
     assert verdict.n_checked_traces == n_histories
-    assert all(right.all() for right in found.program.right(domain))
+    assert all(right.all() for right in found.right(domain))
 
 
 # Fifteen traces
@@ -493,10 +501,10 @@ def test_tied_learning_sees_through_wrong_labels(n_traces, wrong, outcomes, seed
 @pytest.mark.parametrize(
     ("wrong", "outcome"), [({"noise": 0.1}, "fitted"), ({"flips": 0.05}, "repaired")]
 )
-def test_untied_learning_sees_through_some_wrong_labels(wrong, outcome):
+def test_coefficients_see_through_some_wrong_labels(wrong, outcome):
     program = LIBRARY["one_hot"][0]
     traces = pa.data.with_wrong_labels(P.traces(program, 600, random_state=0), **wrong)
-    found = P.learn(program.schema, traces, tied=False)
+    found = P.learn(program.schema, traces, method="coefficients")
     assert (found.outcome.name, found.succeeded) == (outcome, outcome == "fitted")
     assert "contradict" in found.outcome.sentence
     assert n_exact(found, 50) == 50
@@ -513,14 +521,14 @@ def test_untied_learning_sees_through_some_wrong_labels(wrong, outcome):
         ({"flips": 0.1}, "repaired"),
     ],
 )
-def test_untied_learning_of_four_states_sees_through_wrong_labels(wrong, outcome):
+def test_coefficients_of_four_states_see_through_wrong_labels(wrong, outcome):
     program = P.universal_dfa(4, 4, 4, style=ONE_HOT)
     clean = P.traces(program, 1000, random_state=0, lengths=(4, 4))
     traces = pa.data.with_wrong_labels(clean, random_state=1, **wrong)
-    found = P.learn(program.schema, traces, tied=False)
+    found = P.learn(program.schema, traces, method="coefficients")
     assert found.outcome.name == outcome
     test = P.traces(program, 200, random_state=10_000, lengths=(4, 4))
-    assert sum(right.all() for right in found.program.right(test)) == 200
+    assert sum(right.all() for right in found.right(test)) == 200
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=SLOW) for seed in (1, 2, 3))])
@@ -528,15 +536,15 @@ def test_untied_learning_of_four_states_sees_through_wrong_labels(wrong, outcome
 def test_shuffled_labels_are_never_claimed(n_traces, seed):
     program = P.universal_dfa(2, 3, 3, style=ONE_HOT)
     traces = shuffled(P.traces(program, n_traces, random_state=seed), seed)
-    for options in ({}, {"sparse": False}, {"tied": False}):
+    for options in ({}, {"method": "coefficients"}):
         found = P.learn(program.schema, traces, **options)
         assert not found.succeeded, (options, str(found.outcome))
         assert found.outcome.name in {"unexplained", "unchecked", "penalised"}
 
 
-def test_untied_labels_that_nothing_confirms_are_not_claimed():
+def test_labels_of_coefficients_that_nothing_confirms_are_not_claimed():
     program = LIBRARY["one_hot"][0]
-    found = P.learn(program.schema, P.traces(program, 3, random_state=0), tied=False)
+    found = P.learn(program.schema, P.traces(program, 3, random_state=0), method="coefficients")
     assert (found.outcome.name, found.succeeded) == ("unchecked", False)
     assert "any labels would have been fitted" in str(found.outcome)
 
@@ -556,7 +564,7 @@ def changed(**parts):
     return [SOME[0], replace(SOME[1], **{k: f(getattr(SOME[1], k)) for k, f in parts.items()})]
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("method", ["rules", "coefficients"])
 @pytest.mark.parametrize(
     ("traces", "message"),
     [
@@ -581,33 +589,33 @@ def changed(**parts):
         (changed(prompt=lambda tokens: tokens.tolist()), "as schema.encode"),
     ],
 )
-def test_bad_traces_are_refused(traces, message, tied):
+def test_bad_traces_are_refused(traces, message, method):
     with pytest.raises((InvalidInput, InvalidType), match=message):
-        P.learn(DFA2.schema, traces, tied=tied)
+        P.learn(DFA2.schema, traces, method=method)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"foo": 1}, "options max_offset, max_terms, n_folds, step; got foo"),
-        ({"ridge": 1}, "got ridge"),
-        ({"tied": False, "max_terms": 3}, "options ridge; got max_terms"),
-        ({"sparse": False, "step": 0.5}, "options max_offset, n_folds, ridge; got step"),
-        ({"tied": "yes"}, "tied must be True or False"),
-        ({"sparse": 1}, "sparse must be True or False"),
+        ({"foo": 1}, "unexpected keyword argument 'foo'"),
+        ({"ridge": 1}, "keywords max_offset, max_terms, n_folds, step; got ridge"),
+        ({"ridge": None}, "got ridge"),
+        ({"method": "coefficients", "max_terms": 3}, "keywords ridge; got max_terms"),
+        ({"method": "coefficients", "step": None}, "keywords ridge; got step"),
+        ({"method": True}, "method must be one of 'rules', 'coefficients'"),
+        ({"method": "untied"}, "method must be one of"),
         ({"max_terms": 0}, "max_terms must be an integer of at least 1"),
         ({"n_folds": 1}, "n_folds must be an integer of at least 2"),
         ({"max_offset": 1.5}, "max_offset must be an integer"),
         ({"step": 0}, "step must be a number > 0"),
         ({"step": float("nan")}, "step must be a number > 0"),
-        ({"tied": False, "ridge": -1}, "ridge must be 'auto' or a number >= 0"),
-        ({"tied": False, "ridge": None}, "ridge must be"),
-        ({"tied": False, "ridge": float("nan")}, "ridge must be"),
-        ({"sparse": False, "ridge": "auto"}, "ridge must be a number >= 0"),
+        ({"method": "coefficients", "ridge": -1}, "ridge must be 'auto' or a number >= 0"),
+        ({"method": "coefficients", "ridge": None}, "ridge must be"),
+        ({"method": "coefficients", "ridge": float("nan")}, "ridge must be"),
     ],
 )
 def test_bad_options_are_refused(given, message):
-    with pytest.raises((InvalidInput, InvalidType), match=message):
+    with pytest.raises((InvalidInput, TypeError), match=message):
         P.learn(DFA2.schema, SOME, **given)
 
 
@@ -617,45 +625,50 @@ def test_the_schema_must_be_one():
             P.learn(wrong, SOME)
 
 
-def test_untied_traces_must_have_the_size_of_the_schema():
+def test_traces_of_coefficients_must_have_the_size_of_the_schema():
     larger = P.universal_dfa(3, 2, 3, style=ONE_HOT)
     with pytest.raises(InvalidInput, match=r"16 numbers, those of the schema 19"):
-        P.learn(larger.schema, SOME, tied=False)
+        P.learn(larger.schema, SOME, method="coefficients")
     with pytest.raises(InvalidInput, match=r"traces\[20\] is of another size"):
-        P.learn(DFA2.schema, [*SOME, *P.traces(larger, 2)], tied=False)
+        P.learn(DFA2.schema, [*SOME, *P.traces(larger, 2)], method="coefficients")
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_one_trace_and_copies_of_it_claim_little(tied):
-    one = P.learn(DFA2.schema, SOME[:1], tied=tied)
+@pytest.mark.parametrize("method", ["rules", "coefficients"])
+def test_one_trace_and_copies_of_it_claim_little(method):
+    one = P.learn(DFA2.schema, SOME[:1], method=method)
     assert (one.outcome.name, one.succeeded) == ("unchecked", False)
-    copies = P.learn(DFA2.schema, SOME[:1] * 12, tied=tied)
+    copies = P.learn(DFA2.schema, SOME[:1] * 12, method=method)
     assert copies.certify(fresh=P.traces(DFA2, 60, random_state=3)).verdict == "not_saturated"
     assert verdicts(copies, 20)["wrong"] == 0
-    assert not (tied and copies.succeeded)
+    assert not (method == "rules" and copies.succeeded)
     dfa, word = SOME[0].source
     assert copies.run(dfa, word) == dfa.run(word)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_what_traces_are_made_of_does_not_matter(tied):
+@pytest.mark.parametrize("method", ["rules", "coefficients"])
+def test_what_traces_are_made_of_does_not_matter(method):
     """Generators, small integers, whole floats, labels of only some: the same program."""
-    wanted = [str(term) for term in P.learn(DFA2.schema, SOME, tied=tied).terms][:50]
+    wanted = [str(term) for term in P.learn(DFA2.schema, SOME, method=method).terms][:50]
     small = [
         replace(t, prompt=t.prompt.astype(np.int8), completion=t.completion.astype(float))
         for t in SOME
     ]
     labelled = [replace(SOME[0], labels=SOME[0].completion.astype(float)), *SOME[1:]]
     for given in (iter(SOME), tuple(SOME), small, labelled):
-        found = P.learn(DFA2.schema, given, tied=tied)
+        found = P.learn(DFA2.schema, given, method=method)
         assert [str(term) for term in found.terms][:50] == wanted
-        assert repr(found) == f"Learned({found.outcome.name}, 20 traces, {found.n_rows} rows)"
+        assert (
+            repr(found)
+            == f"{type(found).__name__}({found.outcome.name}, 20 traces, {found.n_rows} rows)"
+        )
 
 
 def test_certificates_of_repaired_programs_speak_of_the_rows_that_are_believed():
     program = P.universal_dfa(2, 2, 2, style="one_hot")
     clean = P.traces(program, 200, random_state=0)
-    found = P.learn(program.schema, pa.data.with_wrong_labels(clean, flips=0.05), tied=False)
+    found = P.learn(
+        program.schema, pa.data.with_wrong_labels(clean, flips=0.05), method="coefficients"
+    )
     assert found.outcome.name == "repaired"
     given = sum(trace.n_rows for trace in found.traces)
     assert 0.9 * given < found.n_rows < given

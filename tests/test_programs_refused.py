@@ -9,7 +9,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType, PolyattnError
-from polyattn.programs.language.patterns import Field, Pattern
+from polyattn.programs.language.attributes import Field, Pattern
 from polyattn.programs.language.sorts import Sort
 from polyattn.programs.language.terms import Unequal
 
@@ -190,8 +190,8 @@ def test_refusals_are_errors_of_their_kind():
 
 
 def decode(instructions, prompt, limit=1):
-    from polyattn.programs.language.interpreter import Interpreter
-    from polyattn.programs.running.decode import decode
+    from polyattn.programs.language.encoding import decode
+    from polyattn.programs.language.program import Interpreter
 
     return decode(SCHEMA, Interpreter(P.Program(SCHEMA, instructions)), prompt, limit)
 

@@ -7,7 +7,7 @@ import pytest
 
 from polyattn import programs
 from polyattn.errors import InvalidInput
-from polyattn.programs.learning.untied import learn_untied
+from polyattn.programs.learning.coefficients import learn_coefficients
 from polyattn_papers.reproduction import find
 from polyattn_papers.tasks import turing_trials
 from polyattn_papers.tasks.automata import Machines, fewest, first_of, share_right
@@ -21,7 +21,8 @@ TINY = (2, 2, 2)
 
 
 def accuracy(machines, count):
-    return float(np.mean(learn_untied(machines.first(count)).right(machines.fresh)))
+    found = learn_coefficients(machines.program.schema, machines.first(count))
+    return float(np.mean(found.right(machines.fresh)))
 
 
 def test_the_search_finds_what_a_scan_finds(monkeypatch):

@@ -14,7 +14,7 @@ from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.programs import Compiled
+from polyattn.programs import Compiled, LearnedCoefficients, LearnedRules, ProgramCertificate
 from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 
@@ -30,6 +30,9 @@ KINDS: dict[str, Any] = {
     "learned_softmax": LearnedSoftmax,
     "query_result": QueryResult,
     "program": Compiled,
+    "learned_rules": LearnedRules,
+    "learned_coefficients": LearnedCoefficients,
+    "program_certificate": ProgramCertificate,
 }
 
 

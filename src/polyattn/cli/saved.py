@@ -12,14 +12,12 @@ import numpy as np
 from polyattn.cli.console import FILE, emit, json_option, output_option, passes, shown, working
 from polyattn.cli.io import DataFile, read_data, require_output, require_suffix, write_arrays
 from polyattn.cli.learn_softmax import learned_text
-from polyattn.cli.program.machines import find_machine
-from polyattn.display import Described, plain
 from polyattn.errors import InvalidInput
 from polyattn.fitting.result import FitResult
 from polyattn.model.layer import AttentionLayer
-from polyattn.programs import Compiled
+from polyattn.programs import Compiled, Learned
+from polyattn.programs.machines.ready import find_machine
 from polyattn.report import write_program_report, write_report
-from polyattn.report.descriptions import describe
 from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
@@ -36,14 +34,7 @@ def show(model: Path, as_json: bool) -> None:
     with working("reading"):
         loaded = load(model)
     text = learned_text(loaded) if isinstance(loaded, LearnedSoftmax) else shown(loaded)
-    emit(_content(loaded), text, as_json)
-
-
-def _content(loaded: Any) -> dict[str, Any]:
-    if isinstance(loaded, Described):
-        return loaded.to_full_dict()
-    made = describe(loaded)
-    return {"kind": type(loaded).__name__, **plain(made.facts), "lines": list(made.lines)}
+    emit(loaded.to_full_dict(), text, as_json)
 
 
 @click.command()
@@ -126,7 +117,7 @@ def report(
     require_output(output)
     with working("reading"):
         loaded = load(model)
-    if isinstance(loaded, Compiled):
+    if isinstance(loaded, Compiled | Learned):
         _refuse(f"{str(model)!r} holds a program", DATA=data, targets=targets)
         named = None if machine is None else find_machine(machine)
         with working("running the program"):

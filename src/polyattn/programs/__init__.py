@@ -1,25 +1,33 @@
 """Computations as attention: compiled from a small language, run, learned from traces."""
 
 from polyattn.programs import machines
-from polyattn.programs.compile import compile  # noqa: A004 - P.compile says what it does
-from polyattn.programs.compiled import Compiled
-from polyattn.programs.language.attributes import Attribute
+from polyattn.programs.certificates import ProgramCertificate
+from polyattn.programs.compile import (
+    Compiled,
+    compile,  # noqa: A004 - P.compile says what it does
+)
+from polyattn.programs.language.attributes import Attribute, Variable, variables
+from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import (
     Conjunction,
     Constant,
     Copy,
     IfThen,
-    Instruction,
     Lookup,
     Register,
 )
-from polyattn.programs.language.patterns import Variable, variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import Sort, circle, line, names, symbols
 from polyattn.programs.language.terms import Term
 from polyattn.programs.language.validate import ProgramRefused
-from polyattn.programs.learning import Abstained, Learned, learn
+from polyattn.programs.learning import (
+    Abstained,
+    Learned,
+    LearnedCoefficients,
+    LearnedRules,
+    learn,
+)
 from polyattn.programs.library import (
     associative_memory,
     fixed_dfa,
@@ -27,8 +35,7 @@ from polyattn.programs.library import (
     universal_turing_machine,
 )
 from polyattn.programs.machines import DFA, TuringMachine, TuringRun
-from polyattn.programs.traces import Trace
-from polyattn.programs.tracing import all_traces, traces
+from polyattn.programs.traces import Trace, all_traces, traces
 
 __all__ = [
     "DFA",
@@ -41,8 +48,11 @@ __all__ = [
     "IfThen",
     "Instruction",
     "Learned",
+    "LearnedCoefficients",
+    "LearnedRules",
     "Lookup",
     "Program",
+    "ProgramCertificate",
     "ProgramRefused",
     "Register",
     "Schema",

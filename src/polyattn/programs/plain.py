@@ -8,37 +8,80 @@ from math import prod
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.files.fields import entries, listed, text
-from polyattn.programs.encoding import Encoding
-from polyattn.programs.language.attributes import Attribute
-from polyattn.programs.language.patterns import Argument, Pattern, Variable
+from polyattn.files.fields import (
+    entries,
+    integer,
+    listed,
+    nullable,
+    number,
+    one_of,
+    text,
+)
+from polyattn.programs.language.attributes import (
+    INTEGER,
+    ONE_HOT,
+    Argument,
+    Attribute,
+    Pattern,
+    Variable,
+)
+from polyattn.programs.language.encoding import Encoding
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.language.sorts import Sort
+from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
 from polyattn.programs.language.validate import pattern_refusals, term_refusals
-from polyattn.programs.library.dfa_encodings import OneHotEncoding, RegisterEncoding
-from polyattn.programs.library.fixed_dfa import FixedDFAEncoding
-from polyattn.programs.library.memory import MemoryEncoding
-from polyattn.programs.library.turing_encoding import TuringEncoding
+from polyattn.programs.library import ENCODINGS, LibraryEncoding
+from polyattn.programs.library.runs import MOST_COORDINATES
 from polyattn.programs.lowering import n_entries
 from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.plain_fields import (
-    MOST_COORDINATES,
-    MOST_ENTRIES,
-    SCHEMA,
-    SIZES,
-    TERM,
-)
 from polyattn.quoting import shown
 
-# The encodings that files can name.
-ENCODINGS: dict[str, type[Encoding]] = {
-    "associative_memory": MemoryEncoding,
-    "fixed_dfa": FixedDFAEncoding,
-    "one_hot_dfa": OneHotEncoding,
-    "register_dfa": RegisterEncoding,
-    "turing_machine": TuringEncoding,
-}
+# Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
+MOST_ENTRIES = 1 << 20
+
+_NAME = text(1000)
+
+
+def _argument(value: Any, where: str) -> None:
+    """A variable with its step, a number or a name."""
+    if isinstance(value, dict):
+        _VARIABLE(value, where)
+    elif isinstance(value, str):
+        _NAME(value, where)
+    else:
+        integer()(value, where)
+
+
+def _condition(value: Any, where: str) -> None:
+    """Two arguments that differ, or that lie apart."""
+    sides = {"left": _argument, "right": _argument}
+    far = {"steps": integer(0, MOST_COORDINATES), "sort": _NAME}
+    distant = isinstance(value, dict) and "steps" in value
+    entries(sides | far if distant else sides)(value, where)
+
+
+# What files hold of programs.
+_VARIABLE = entries({
+    "variable": _NAME, "offset": integer(-MOST_COORDINATES, MOST_COORDINATES),
+})  # fmt: skip
+_PATTERN = entries({
+    "attribute": _NAME, "arguments": listed(_argument), "whole": nullable(_NAME),
+})  # fmt: skip
+_SORT = entries({
+    "name": _NAME, "kind": one_of((SYMBOLS, LINE, CIRCLE, NAMES)), "named": listed(_NAME),
+    "size": integer(0, MOST_COORDINATES), "landmarks": integer(0, MOST_COORDINATES),
+})  # fmt: skip
+_ATTRIBUTE = entries({
+    "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME),
+    "rounding": one_of((ONE_HOT, INTEGER)),
+})  # fmt: skip
+SCHEMA = entries({
+    "attributes": listed(_ATTRIBUTE, least=1), "stop": listed(_PATTERN),
+    "stop_without": listed(_NAME),
+})  # fmt: skip
+TERM = entries({
+    "weight": number(), "patterns": listed(_PATTERN, 4, 4), "where": listed(_condition),
+})  # fmt: skip
 
 
 def plain_schema(schema: Schema) -> dict[str, Any]:
@@ -88,9 +131,8 @@ def require_size(schema: Schema, terms: tuple[Term, ...]) -> None:
 
 def plain_encoding(encoding: Encoding) -> dict[str, Any]:
     """The name of an encoding and its sizes."""
-    for name, kind in ENCODINGS.items():
-        if type(encoding) is kind:
-            return {"encoding": name, "sizes": _plain_sizes(encoding.sizes)}
+    if isinstance(encoding, LibraryEncoding) and ENCODINGS.get(encoding.name) is type(encoding):
+        return {"encoding": encoding.name, "sizes": _plain_sizes(encoding.sizes)}
     raise InvalidInput(
         f"a schema with the encoding {type(encoding).__name__} cannot be saved: files know "
         f"{', '.join(ENCODINGS)}."
@@ -212,7 +254,7 @@ def _encoding_from(plain: dict[str, Any]) -> Encoding:
     name = plain["encoding"]
     if not isinstance(name, str) or name not in ENCODINGS:
         raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
-    entries({"encoding": text(), "sizes": entries(SIZES[name])})(plain, "schema")
+    entries({"encoding": text(), "sizes": entries(dict(ENCODINGS[name].fields))})(plain, "schema")
     sizes = {
         name: DFA(*size) if isinstance(size, list) else size
         for name, size in plain["sizes"].items()

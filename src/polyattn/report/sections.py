@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from polyattn.display import Description
 from polyattn.quoting import counted
-from polyattn.report.descriptions import describe
 from polyattn.report.figures import inline_svg
 from polyattn.report.page import Section, fill
 from polyattn.report.page_data import PageData
@@ -43,14 +42,14 @@ EXPLAINED = {
 def lead(description: Description, data: PageData | None) -> str:
     """The line under the title: what the page is about, and beside which data."""
     if data is None:
-        return f"{description.about}."
+        return description.lead
     lengths = data.batch.lengths
     tokens = (
         counted(int(lengths[0]), "token")
         if data.batch.common_length is not None
         else f"{lengths.min()} to {lengths.max()} tokens"
     )
-    return f"{description.about}, beside {counted(len(data.batch), 'sequence')} of {tokens}."
+    return f"{description.lead[:-1]}, beside {counted(len(data.batch), 'sequence')} of {tokens}."
 
 
 def statement(
@@ -83,7 +82,7 @@ def described(
     **more: Any,
 ) -> Section:
     """The section that says what a thing is: its sentence, and its facts but for some."""
-    made = describe(thing)
+    made = thing.describe()
     facts = {name: value for name, value in made.facts.items() if name not in left_out}
     shown = replace(made, facts=facts).table(EXPLAINED) | dict(instead or {})
     return statement(title, made.statement, doubt=bool(made.doubts), facts=shown, **more)
@@ -96,7 +95,7 @@ def plot(figure: Figure, label: str, caption: str = "") -> Markup:
 
 def card(thing: Any) -> Markup:
     """What notebooks show: a heading, a sentence, a few figures, small matrices, lines."""
-    description = describe(thing)
+    description = thing.describe()
     lines = list(description.lines[:SHOWN_LINES])
     if len(description.lines) > SHOWN_LINES:
         lines.append(f"... {len(description.lines) - SHOWN_LINES:,} lines more")

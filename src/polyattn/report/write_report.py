@@ -20,7 +20,6 @@ from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.report.audits import audit_page, layer_page
 from polyattn.report.certificates import certificate_page
-from polyattn.report.descriptions import describe
 from polyattn.report.figures import require_matplotlib
 from polyattn.report.fits import fit_page
 from polyattn.report.page import Page, Section
@@ -75,7 +74,7 @@ def write_program_report(
 
     require_writable(path)
     sections, script = program_sections(program, machine, inputs)
-    made = describe(program)
+    made = program.describe()
     page = Page(made.title, lead(made, None), sections, script)
     page.write(path)
     return page
@@ -98,7 +97,7 @@ def make_page(
     sections, sizes_of = _PAGES[kind]
     sizes = sizes_of(thing)
     data = None if sizes is None else _data(thing, sizes.describe().sizes, X, Y, sample_weight)
-    made = describe(thing)
+    made = thing.describe()
     return Page(made.title, lead(made, data), sections(thing, data))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from polyattn.cli.program.compiling import compile_program
-from polyattn.cli.program.learning import learn
-from polyattn.cli.program.listing import list_programs
+from polyattn.cli.program.compile import compile_program
+from polyattn.cli.program.learn import learn
+from polyattn.cli.program.list import list_programs
 from polyattn.cli.program.run import run
-from polyattn.cli.program.showing import show
+from polyattn.cli.program.show import show
 
 
 @click.group()

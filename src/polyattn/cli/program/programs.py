@@ -3,67 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 from polyattn.cli.console import FILE
-from polyattn.cli.program.machines import find_machine
-from polyattn.programs import (
-    DFA,
-    Compiled,
-    Program,
-    associative_memory,
-    fixed_dfa,
-    universal_dfa,
-    universal_turing_machine,
-)
+from polyattn.programs import Compiled, Program
+from polyattn.programs.library import PROGRAMS
+from polyattn.programs.machines.ready import find_machine
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-STYLES = ("registers", "one-hot")
 
 _OPTIONS = {
-    "states": "Most states of a machine.",
-    "letters": "Most letters of a machine.",
-    "length": "Most letters of a word.",
-    "cells": "Cells of the tape.",
-    "keys": "Keys of the memory.",
-    "values": "Values of the memory.",
+    "n_states": "Most states of a machine.",
+    "n_letters": "Most letters of a machine.",
+    "max_length": "Most letters of a word.",
+    "n_cells": "Cells of the tape.",
+    "n_keys": "Keys of the memory.",
+    "n_values": "Values of the memory.",
 }
 
-
-@dataclass(frozen=True)
-class Entry:
-    """A program of the library: what it does, its sizes unless others are given."""
-
-    about: str
-    sizes: dict[str, int]
-    make: Callable[..., Program]
+STYLES = tuple(style.replace("_", "-") for style in PROGRAMS["dfa"].styles)
 
 
-def _dfa(states: int, letters: int, length: int, style: str = STYLES[0]) -> Program:
-    return universal_dfa(states, letters, length, style=style.replace("-", "_"))
-
-
-def _fixed_dfa(length: int, machine: str = "parity") -> Program:
-    named = find_machine(machine)
-    if not isinstance(named.machine, DFA):
-        raise click.UsageError(f"fixed-dfa has a finite automaton built in; {machine} is none.")
-    return fixed_dfa(named.machine, length)
-
-
-PROGRAMS = {
-    "associative-memory": Entry(
-        "stores pairs, answers for a key", {"keys": 8, "values": 8}, associative_memory
-    ),
-    "fixed-dfa": Entry("runs one automaton, built in, on words", {"length": 8}, _fixed_dfa),
-    "dfa": Entry("runs any automaton on words", {"states": 4, "letters": 4, "length": 8}, _dfa),
-    "turing": Entry(
-        "runs any Turing machine", {"states": 3, "letters": 2, "cells": 16},
-        universal_turing_machine,
-    ),
-}  # fmt: skip
+def option_name(size: str) -> str:
+    """What the command line calls a size: "states" for n_states, "length" for max_length."""
+    return size.partition("_")[2]
 
 
 def program_option(command: Command) -> Command:
@@ -84,8 +49,9 @@ def size_options(command: Command) -> Command:
         "--machine", help="A machine to take states and letters from, or to build in (fixed-dfa)."
     )
     command = machine(style(command))
-    for name, text in reversed(_OPTIONS.items()):
-        command = click.option(f"--{name}", type=click.IntRange(1), help=text)(command)
+    for size, text in reversed(_OPTIONS.items()):
+        names = f"--{option_name(size)}", size
+        command = click.option(*names, type=click.IntRange(1), help=text)(command)
     return command
 
 
@@ -95,27 +61,37 @@ def make_program(name: str, given: dict[str, Any]) -> Program:
         raise click.UsageError(f"{name!r} is no program; there are {', '.join(PROGRAMS)}.")
     entry = PROGRAMS[name]
     chosen = {key: value for key, value in given.items() if value is not None}
-    machine = chosen.get("machine")
-    if machine is not None and name in ("dfa", "turing"):
-        named = find_machine(chosen.pop("machine"))
-        if (named.kind == "dfa") != (name == "dfa"):
+    machine = chosen.pop("machine", None)
+    _refuse_others(name, [*chosen, *(["machine"] if machine is not None else [])])
+    if machine is not None:
+        named = find_machine(machine)
+        if entry.built_in and named.kind != "dfa":
+            raise click.UsageError(f"{name} has a finite automaton built in; {machine} is none.")
+        if entry.runs and named.kind != entry.runs:
             raise click.UsageError(f"the program {name} does not run {machine}.")
-        sizes = {"states": len(named.states), "letters": len(named.letters)}
-        chosen = sizes | chosen
-    takes = (*entry.sizes, *{"dfa": ["style", "machine"], "turing": ["machine"]}.get(name, ()))
-    takes = (*takes, "machine") if name == "fixed-dfa" else takes
-    for key in chosen:
+        own: dict[str, Any] = {"n_states": len(named.states), "n_letters": len(named.letters)}
+        chosen = {"machine": machine, **chosen} if entry.built_in else own | chosen
+    if "style" in chosen:
+        chosen["style"] = chosen["style"].replace("-", "_")
+    return entry.make(**(entry.sizes | chosen))
+
+
+def _refuse_others(name: str, given: list[str]) -> None:
+    """Options that a program does not have are a mistake."""
+    entry = PROGRAMS[name]
+    takes = [*entry.sizes, *(["style"] if entry.styles else [])]
+    takes += ["machine"] if entry.runs or entry.built_in else []
+    options = {key: option_name(key) if key in _OPTIONS else key for key in (*takes, *given)}
+    for key in given:
         if key not in takes:
-            options = ", ".join(f"--{each}" for each in takes)
-            raise click.UsageError(f"{name} has no --{key}; it takes {options}.")
-    return entry.make(
-        *({**entry.sizes, **chosen}[key] for key in entry.sizes), **_rest(entry, chosen)
-    )
+            known = ", ".join(f"--{options[each]}" for each in takes)
+            raise click.UsageError(f"{name} has no --{options[key]}; it takes {known}.")
 
 
 def program_facts(compiled: Compiled) -> dict[str, Any]:
     """The figures of a compiled program, in plain types."""
-    sizes = compiled.schema.encoding.sizes if compiled.schema.encoding else {}
+    encoding = compiled.schema.encoding
+    sizes = {} if encoding is None else encoding.sizes
     return {
         "program": compiled.name,
         "sizes": {key: size for key, size in sizes.items() if isinstance(size, int)},
@@ -123,7 +99,3 @@ def program_facts(compiled: Compiled) -> dict[str, Any]:
         "n_heads": compiled.n_heads,
         "n_terms": len(compiled.terms),
     }
-
-
-def _rest(entry: Entry, chosen: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in chosen.items() if key not in entry.sizes}

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 from rich.console import RenderableType
 
 from polyattn.cli.console import NumberOr, emit, facts, json_option, working
-from polyattn.cli.program.machines import find_machine
 from polyattn.cli.program.programs import STYLES, program_facts
-from polyattn.cli.program.run_dfa import run_dfa
-from polyattn.cli.program.run_turing import MOST_CELLS, run_turing
-from polyattn.cli.program.running import Ran, token_lines
-from polyattn.programs.machines.named import FIRST, LAST
+from polyattn.errors import InvalidInput
+from polyattn.programs import Compiled, Program, universal_dfa, universal_turing_machine
+from polyattn.programs import compile as compile_program
+from polyattn.programs.library import show_run
+from polyattn.programs.machines import NamedMachine
+from polyattn.programs.machines.named import FIRST, LAST, start_cell
+from polyattn.programs.machines.ready import find_machine
+from polyattn.programs.running.shown import ShownRun, token_line
 
-MOST_STEPS = 1_000_000
+# The limit of steps unless another is given, and the most that can be.
+MAX_STEPS, MOST_STEPS = 1000, 1_000_000
+
+# A longer tape is more often a slip than a wish.
+MOST_CELLS = 4096
+
+# The tape begins with so many cells, and grows to so many, if nobody says how long it is.
+_FIRST_CELLS, _LAST_CELLS = 32, 1024
+
+# With registers, tables of many states and long words take long to compile.
+_REGISTERS_UP_TO = {"states": 50, "letters": 100}
 
 _TURING = ("cells", "max_steps", "position", "no_wrap")
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run, the layer that made it, and whether each of the other ways came to the same."""
+
+    compiled: Compiled
+    run: ShownRun
+    checks: dict[str, bool]
 
 
 @click.command()
@@ -59,12 +82,83 @@ def run(
     _refuse_others(named.kind, options)
     with working("running"):
         if named.kind == "dfa":
-            ran = run_dfa(named, given, options["style"], steps, check)
+            done = _run_dfa(named, given, options["style"], steps, check)
         else:
             chosen = {key: options[key] for key in _TURING}
-            ran = run_turing(named, given, steps=steps, check=check, **chosen)
-    emit(_content(ran, steps if tokens else None), _text(ran, steps if tokens else None), as_json)
-    ctx.exit(0 if ran.agrees else 1)
+            done = _run_turing(named, given, steps=steps, check=check, **chosen)
+    lines = [
+        token_line(done.compiled.schema, token, named)
+        for token in done.run.tokens[: 2 * steps + 1 if tokens else 0]
+    ]
+    emit(_content(done, lines if tokens else None), _text(done, lines if tokens else None), as_json)
+    ctx.exit(0 if all(done.checks.values()) else 1)
+
+
+def _run_dfa(
+    named: NamedMachine, given: str | None, style: str | None, steps: int, check: bool
+) -> CheckedRun:
+    """Run an automaton on a word by the universal automaton of its size."""
+    if given is None and named.input is None:
+        raise InvalidInput(
+            f"there is no word to run {named.name or 'the machine'} on: give one after it, of the "
+            f"letters {', '.join(named.letters)}."
+        )
+    word = list(named.input or ()) if given is None else named.read(given, "word")
+    n_states = len(named.states)
+    if style is None:
+        small = n_states <= _REGISTERS_UP_TO["states"]
+        style = "registers" if small and len(word) <= _REGISTERS_UP_TO["letters"] else "one-hot"
+    sizes = (n_states, len(named.letters), max(1, len(word)))
+    program = universal_dfa(*sizes, style=style.replace("-", "_"))
+    compiled, shown = _run(program, named, word, steps)
+    return CheckedRun(compiled, shown, _checks(program, shown, word) if check else {})
+
+
+def _run_turing(
+    named: NamedMachine, given: str | None, cells: int | None, max_steps: int | None,
+    position: int | str | None, no_wrap: bool, steps: int, check: bool,
+) -> CheckedRun:  # fmt: skip
+    """Run a machine by the universal Turing machine of its size, on a tape as long as it needs."""
+    tape = named.read(given, "tape") if given is not None else list(named.input or ())
+    start = named.start(tape) if position is None else start_cell(position, len(tape))
+    if max_steps is None:
+        max_steps = MAX_STEPS if named.max_steps is None else named.max_steps
+    needed = max(len(tape), start + 1) - min(0, start)
+    if needed > (cells or MOST_CELLS):
+        raise InvalidInput(
+            f"the tape with position {start} needs {needed} cells; there are at most "
+            f"{cells or MOST_CELLS}."
+        )
+    placed = replace(named, position=start, max_steps=max_steps)
+    n_cells = cells or max(_FIRST_CELLS, 2 * needed)
+    while True:
+        program = universal_turing_machine(len(named.states), len(named.letters), n_cells)
+        compiled, shown = _run(program, placed, tape, steps, max_steps)
+        if shown.content["endless"] or cells or n_cells >= _LAST_CELLS:
+            break
+        n_cells *= 2
+    if no_wrap and not shown.content["endless"]:
+        raise InvalidInput(
+            f"the head leaves the tape of {n_cells} cells; give more with --cells, or leave "
+            "--no-wrap out for a tape that is a ring."
+        )
+    options = {"max_steps": max_steps, "position": start % n_cells}
+    return CheckedRun(compiled, shown, _checks(program, shown, tape, **options) if check else {})
+
+
+def _run(
+    program: Program, named: NamedMachine, given: list[int], steps: int, max_steps: int = MAX_STEPS
+) -> tuple[Compiled, ShownRun]:
+    compiled = compile_program(program)
+    shown = show_run(compiled, named, given, max_steps, steps, margins=False)
+    assert shown is not None  # noqa: S101 - there is an input
+    return compiled, shown
+
+
+def _checks(program: Program, shown: ShownRun, given: list[int], **options: Any) -> dict[str, bool]:
+    assert shown.named is not None  # noqa: S101 - it was given
+    by_meaning = program.interpret(shown.named.machine, given, **options)
+    return {"interpreter": by_meaning == shown.result, "rules": bool(shown.agrees)}
 
 
 def _refuse_others(kind: str, options: dict[str, Any]) -> None:
@@ -76,31 +170,28 @@ def _refuse_others(kind: str, options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{key.replace('_', '-')} says nothing about {name}.")
 
 
-def _content(ran: Ran, steps: int | None) -> dict[str, Any]:
-    content = ran.content | {"n_tokens": len(ran.tokens), "layer": program_facts(ran.compiled)}
-    if steps is not None:
-        content["tokens"] = token_lines(ran, steps)
-    return content | ({"check": ran.checks} if ran.checks else {})
+def _content(done: CheckedRun, tokens: list[str] | None) -> dict[str, Any]:
+    layer = program_facts(done.compiled)
+    content = done.run.content | {"n_tokens": len(done.run.tokens), "layer": layer}
+    if tokens is not None:
+        content["tokens"] = tokens
+    return content | ({"check": done.checks} if done.checks else {})
 
 
-def _text(ran: Ran, steps: int | None) -> list[RenderableType]:
-    text = [*ran.text]
-    if steps is not None:
-        shown = token_lines(ran, steps)
-        text += ["tokens:", *(f"  {line}" for line in shown)]
-        if len(shown) < len(ran.tokens):
-            text.append(f"  ... {len(ran.tokens) - len(shown)} more (--steps)")
-    layer = f"{ran.compiled.name}: {ran.compiled.n_heads} heads, "
-    layer += f"{ran.compiled.n_dims} coordinates; {len(ran.tokens)} tokens written"
-    text.append(facts("run", ran.rows | {"layer": layer}))
-    if ran.checks:
-        text.append(_checked(ran))
+def _text(done: CheckedRun, tokens: list[str] | None) -> list[RenderableType]:
+    compiled, n_tokens = done.compiled, len(done.run.tokens)
+    text: list[RenderableType] = [*done.run.lines]
+    if tokens is not None:
+        text += ["tokens:", *(f"  {line}" for line in tokens)]
+        if len(tokens) < n_tokens:
+            text.append(f"  ... {n_tokens - len(tokens)} more (--steps)")
+    layer = f"{compiled.name}: {compiled.n_heads} heads, "
+    layer += f"{compiled.n_dims} coordinates; {n_tokens} tokens written"
+    text.append(facts("run", done.run.facts | {"layer": layer}))
+    if done.checks:
+        names = {"interpreter": "the interpreter", "rules": "the machine's own rules"}
+        wrong = [names[key] for key, same in done.checks.items() if not same]
+        failed = f"CHECK FAILED: the layer differs from {' and from '.join(wrong)}."
+        agreed = "checked: the layer, the interpreter and the machine's own rules agree."
+        text.append(failed if wrong else agreed)
     return text
-
-
-def _checked(ran: Ran) -> str:
-    names = {"interpreter": "the interpreter", "rules": "the machine's own rules"}
-    wrong = [names[key] for key, same in ran.checks.items() if not same]
-    if wrong:
-        return f"CHECK FAILED: the layer differs from {' and from '.join(wrong)}."
-    return "checked: the layer, the interpreter and the machine's own rules agree."

@@ -1,19 +1,18 @@
 """Certificates for programs: on which inputs the traces determine what was learned."""
 
-from polyattn.programs.certificates.certificate import (
-    NOT_SATURATED,
-    SATURATED,
-    UNDECIDED,
-    Leaving,
-    ProgramCertificate,
-)
+from polyattn.programs.certificates.certificate import Leaving, ProgramCertificate
 from polyattn.programs.certificates.certify_traces import (
+    RowSpan,
     certify_domain,
     certify_fresh,
     certify_training,
 )
-from polyattn.programs.certificates.integers import prove_domain
-from polyattn.programs.certificates.spans import RowSpan
+from polyattn.programs.certificates.outcomes import (
+    NOT_SATURATED,
+    SATURATED,
+    UNDECIDED,
+)
+from polyattn.programs.certificates.prove_domain import prove_domain
 
 __all__ = [
     "NOT_SATURATED",

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from polyattn.display import Carded
+from polyattn.display import Description, Result
+from polyattn.files.fields import entries, flag, integer, nullable, number, one_of, require, text
+from polyattn.files.records import Record
+from polyattn.outcome import Outcome
+from polyattn.programs.certificates.outcomes import (
+    EXHAUSTIVE,
+    FRESH,
+    NOT_SATURATED,
+    PROGRAM_CERTIFICATE_OUTCOMES,
+    SATURATED,
+    TRAINING,
+    UNDECIDED,
+    Verdict,
+    outcome_of,
+)
 
-SATURATED, NOT_SATURATED, UNDECIDED = "saturated", "not_saturated", "undecided"
-
-# Ways to a verdict, from guessing least to knowing all.
-TRAINING, FRESH, EXHAUSTIVE = "training", "fresh", "exhaustive"
+FIELDS = entries({
+    "verdict": one_of(PROGRAM_CERTIFICATE_OUTCOMES.names),
+    "method": one_of((TRAINING, FRESH, EXHAUSTIVE)), "arithmetic": text(100), "proved": flag,
+    "rank": integer(0), "n_rows": integer(0), "n_traces": integer(1),
+    "n_checked_traces": integer(0), "n_checked_rows": integer(0),
+    "outside_mass": nullable(number(0, 1)), "confidence": nullable(number(0, 1)),
+    "n_innovative": nullable(integer(0)),
+    "leaving": nullable(entries({"trace": integer(0), "row": integer(0)})),
+    "n_undecided": integer(0),
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,7 +47,7 @@ class Leaving:
 
 
 @dataclass(frozen=True)
-class ProgramCertificate(Carded):
+class ProgramCertificate(Result):
     """Whether every row of the domain lies in the span of the training rows.
 
     Inside the span all layers (of the learned kind) that are right on the training rows agree.
@@ -33,6 +55,7 @@ class ProgramCertificate(Carded):
     Attributes
     ----------
     verdict : "saturated" | "not_saturated" | "undecided"
+        The name of the outcome; ``outcome`` says it in words.
     method : "training" | "fresh" | "exhaustive"
         From the training traces alone, from fresh traces, from all traces there are.
     arithmetic : str
@@ -55,7 +78,7 @@ class ProgramCertificate(Carded):
         Rows too near to the span to be called outside, and too far to be called inside.
     """
 
-    verdict: str
+    verdict: Verdict
     method: str
     arithmetic: str
     proved: bool
@@ -71,78 +94,64 @@ class ProgramCertificate(Carded):
     n_undecided: int = 0
 
     @property
-    def sentence(self) -> str:
+    def outcome(self) -> Outcome[Verdict]:
         """The verdict for a person to read: what is known, how, and what to do."""
-        return _SENTENCES[self.method](self)
+        return outcome_of(self)
+
+    @property
+    def sentence(self) -> str:
+        """``str(outcome)``: what is known, how, and what to do."""
+        return str(self.outcome)
+
+    def describe(self) -> Description:
+        figures = self._figures() | {"leaving": self.leaving and str(self.leaving)}
+        facts = {name: figure for name, figure in figures.items() if figure is not None}
+        about = f"{self.n_traces} training traces, {self.n_rows} tokens to predict"
+        return self._described("A certificate of a learned program", about, facts)
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures as plain data."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        found["leaving"] = self.leaving and {"trace": self.leaving.trace, "row": self.leaving.row}
-        return {**found, "sentence": self.sentence}
+        """The outcome and all figures as plain JSON types."""
+        outcome = self.outcome
+        plain = {"kind": type(self).__name__, "outcome": outcome.to_dict(), **self._plain()}
+        return plain | {"sentence": str(outcome)}
 
-    def __str__(self) -> str:
-        return f"{self.verdict}: {self.sentence}"
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write one self-contained HTML page that shows this certificate."""
+        import_module("polyattn.report.programs").write_certificate_report(self, path)
 
+    def to_record(self) -> Record:
+        """The figures as plain metadata; there are no arrays."""
+        return Record("program_certificate", {}, self._plain())
 
-def _training(found: ProgramCertificate) -> str:
-    text = (
-        f"{_trained(found)}. A fresh trace leaves their span with probability at most "
-        f"{found.outside_mass:.2g} in expectation"
-    )
-    if found.n_innovative is not None:
-        share = found.n_innovative / found.n_traces
-        text += (
-            f"; left out one at a time, {found.n_innovative} of {found.n_traces} traces leave the "
-            f"span of the others ({share:.2g})"
-        )
-    return text + ". Fresh traces or all traces of the domain would decide."
+    @classmethod
+    def from_record(cls, record: Record) -> ProgramCertificate:
+        """The inverse of ``to_record``; figures that contradict each other are refused."""
+        entries({})(record.arrays, "arrays")
+        FIELDS(record.metadata, "metadata")
+        _require_agreement(record.metadata)
+        leaving = record.metadata["leaving"]
+        return cls(**(record.metadata | {"leaving": leaving and Leaving(**leaving)}))
 
+    def _figures(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-def _fresh(found: ProgramCertificate) -> str:
-    if found.verdict == NOT_SATURATED:
-        return f"{_trained(found)}, and {found.leaving} of the fresh ones leaves it. {_MORE}"
-    start = (
-        f"{_trained(found)}, and {_checked(found, 'all fresh ones')} lie in it ({found.arithmetic})"
-    )
-    if found.n_undecided:
-        return (
-            f"{_trained(found)}; of {found.n_checked_traces} fresh traces {found.n_undecided} rows "
-            "are too near to its border for floating point. Of untied programs exact arithmetic "
-            "decides: certify(..., exact=True)."
-        )
-    bound = (
-        f"with confidence {found.confidence:.0%} at most {found.outside_mass:.2%} of traces do not"
-    )
-    if found.verdict == SATURATED:
-        return f"{start}: {bound}."
-    return f"{start}, but they are few: {bound}. More fresh traces would decide."
+    def _plain(self) -> dict[str, Any]:
+        leaving = self.leaving and {"trace": self.leaving.trace, "row": self.leaving.row}
+        return self._figures() | {"leaving": leaving}
 
 
-def _exhaustive(found: ProgramCertificate) -> str:
-    if found.verdict == NOT_SATURATED:
-        return f"{_trained(found)}, and {found.leaving} of the domain leaves it. {_MORE}"
-    if found.n_undecided:
-        return (
-            f"{_trained(found)}; {found.n_undecided} rows of the domain are too near to its "
-            "border for floating point. Of untied programs exact arithmetic decides: "
-            "certify(..., exact=True)."
-        )
-    how = "proved in integers" if found.proved else f"computed {found.arithmetic}, not proved"
-    return (
-        f"{_trained(found)}, and {_checked(found, 'all of the domain')} lie in it, {how}: every "
-        "layer that is right on the training rows agrees with every other on the whole domain."
-    )
-
-
-def _trained(found: ProgramCertificate) -> str:
-    return f"{found.n_traces} traces with {found.n_rows} rows span {found.rank} dimensions"
-
-
-def _checked(found: ProgramCertificate, kind: str) -> str:
-    return f"{kind} ({found.n_checked_traces} traces, {found.n_checked_rows} rows)"
-
-
-_MORE = "There predictions are guesses; more training traces are needed."
-
-_SENTENCES = {TRAINING: _training, FRESH: _fresh, EXHAUSTIVE: _exhaustive}
+def _require_agreement(given: dict[str, Any]) -> None:
+    """Refuse figures of a file that no certificate has together."""
+    verdict, method = given["verdict"], given["method"]
+    if method == TRAINING:
+        require(verdict == UNDECIDED, "metadata.verdict", "undecided by this method", verdict)
+    outside = given["leaving"] is not None
+    require(outside == (verdict == NOT_SATURATED), "metadata.leaving",
+            "a row exactly if the verdict is not_saturated", given["leaving"])  # fmt: skip
+    if verdict == SATURATED:
+        require(not given["n_undecided"], "metadata.n_undecided", "0", given["n_undecided"])
+    bounded = method == TRAINING or (method == FRESH and not outside and not given["n_undecided"])
+    for name in ("outside_mass", "confidence")[: 1 if method == TRAINING else 2]:
+        require(not bounded or given[name] is not None, f"metadata.{name}", "a number", None)
+    theorem = method == EXHAUSTIVE and verdict != UNDECIDED and given["arithmetic"] == "integers"
+    require(theorem or not given["proved"], "metadata.proved", "false", given["proved"])

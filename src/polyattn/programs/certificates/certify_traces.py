@@ -1,34 +1,74 @@
-"""Certificates from training traces alone, from fresh traces, from all traces of a domain."""
+"""Certificates from training traces alone, from fresh traces, from all traces of a domain.
+
+A row (G, x) is *inside* a span if its features are a linear combination of those of training rows.
+Every layer (of the kind that was learned) that is right on the training rows then gives the same
+output on it: the prediction is determined.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import log
 from numbers import Real
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.certificates.certificate import (
+from polyattn.programs.certificates.certificate import Leaving, ProgramCertificate
+from polyattn.programs.certificates.outcomes import (
     EXHAUSTIVE,
     FRESH,
     NOT_SATURATED,
     SATURATED,
     TRAINING,
     UNDECIDED,
-    Leaving,
-    ProgramCertificate,
+    Verdict,
 )
-from polyattn.programs.certificates.spans import INSIDE, OUTSIDE, RowSpan, arithmetic_of
-from polyattn.programs.learning.rows import Rows, rows_of
-from polyattn.programs.traces import Trace
+from polyattn.programs.traces import Trace, TraceRows
 from polyattn.progress import report
+
+# What is said of a row, or else UNDECIDED.
+INSIDE, OUTSIDE = "inside", "outside"
+
+FLOATING_POINT = "floating point"
+
+# Squared distance from the span, relative to the row itself: below, above; undecided between.
+INSIDE_BELOW, OUTSIDE_ABOVE = 1e-10, 1e-6
 
 # Fresh traces that "saturated" needs: then at most 5 % of traces are outside, 95 times in 100.
 FEWEST_FRESH = 59
 
 # Rows that are tested together.
 BLOCK_ROWS = 2048
+
+
+class RowSpan(Protocol):
+    """The span of the features of training rows, whatever the features are.
+
+    A span that does not compute in floating point says so in an attribute ``arithmetic``.
+    """
+
+    @property
+    def rank(self) -> int:
+        """The dimension of the span."""
+
+    def inside(self, rows: TraceRows) -> NDArray[np.str_]:
+        """For each row "inside", "outside" or "undecided"; targets are not looked at."""
+
+
+def arithmetic_of(span: RowSpan) -> str:
+    """How membership is decided, such as "floating point" or "modulo 4194287"."""
+    return str(getattr(span, "arithmetic", FLOATING_POINT))
+
+
+def statuses(distances: NDArray) -> NDArray[np.str_]:
+    """The statuses that belong to relative squared distances from the span."""
+    result = np.full(distances.shape, UNDECIDED)
+    result[distances < INSIDE_BELOW] = INSIDE
+    result[distances > OUTSIDE_ABOVE] = OUTSIDE
+    return result
 
 
 def certify_training(
@@ -97,7 +137,7 @@ class _Look:
         self.n_traces = self.n_rows = self.n_undecided = 0
         self.leaving: Leaving | None = None
 
-    def verdict(self, if_inside: str) -> str:
+    def verdict(self, if_inside: Verdict) -> Verdict:
         if self.leaving is not None:
             return NOT_SATURATED
         return UNDECIDED if self.n_undecided else if_inside
@@ -108,7 +148,7 @@ def _look(span: RowSpan, traces: Iterable[Trace]) -> _Look:
     found = _Look()
     for first, parts in _blocks(traces):
         sizes = [len(part.queries) for part in parts]
-        status = span.inside(_joined(parts))
+        status = span.inside(TraceRows.joined(parts))
         found.n_traces += len(parts)
         found.n_rows += len(status)
         found.n_undecided += int(np.count_nonzero((status != INSIDE) & (status != OUTSIDE)))
@@ -126,19 +166,14 @@ def _look(span: RowSpan, traces: Iterable[Trace]) -> _Look:
     return found
 
 
-def _blocks(traces: Iterable[Trace]) -> Iterator[tuple[int, list[Rows]]]:
+def _blocks(traces: Iterable[Trace]) -> Iterator[tuple[int, list[TraceRows]]]:
     """The rows of traces in blocks, each with the number of its first trace."""
-    first, waiting, n_rows = 0, list[Rows](), 0
+    first, waiting, n_rows = 0, list[TraceRows](), 0
     for trace in traces:
-        waiting.append(rows_of(trace))
+        waiting.append(TraceRows.of(trace))
         n_rows += trace.n_rows
         if n_rows >= BLOCK_ROWS:
             yield first, waiting
             first, waiting, n_rows = first + len(waiting), [], 0
     if waiting:
         yield first, waiting
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    grams, queries, targets = zip(*((p.grams, p.queries, p.targets) for p in parts), strict=True)
-    return Rows(np.concatenate(grams), np.concatenate(queries), np.concatenate(targets))

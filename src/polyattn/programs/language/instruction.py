@@ -1,21 +1,74 @@
-"""What all instructions have in common: a meaning, terms, and reasons to be refused."""
+"""What all instructions have in common: a meaning, terms, and reasons to be refused.
+
+The meaning is acted out on a ``Memory``: the tokens so far, and ways to find what they hold.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from numbers import Real
 from typing import TypeAlias
 
-from polyattn.programs.language.exact import Exact
-from polyattn.programs.language.memory import Memory
-from polyattn.programs.language.patterns import Bindings, Field, Pattern
-from polyattn.programs.language.schema import Atom
-from polyattn.programs.language.terms import Beyond, Term, Unequal
+from polyattn.programs.language.attributes import Bindings, Field, Pattern, Value
+from polyattn.programs.language.schema import Atom, Token
+from polyattn.programs.language.terms import Beyond, Exact, Term, Unequal
 
 # What an instruction writes: how much of which atom.
 Writing: TypeAlias = Iterator[tuple[Atom, Exact]]
 Fields: TypeAlias = Field | Sequence[Field]
+
+
+class Memory:
+    """Tokens in the order in which they came, with an index of who holds what."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.last: Token = {}
+        self._holders: dict[str, dict[Value, list[Token]]] = defaultdict(lambda: defaultdict(list))
+        self._registers: dict[tuple[str, str], Counter[Atom]] = defaultdict(Counter)
+        for token in tokens:
+            self.append(token)
+
+    def append(self, token: Token) -> None:
+        """Remember one more token, which is now the last."""
+        self.last = token
+        flags = {name: times for (name, value), times in token.items() if value == ()}
+        for (name, value), times in token.items():
+            self._holders[name][value].append(token)
+            for flag, held in flags.items():
+                self._registers[flag, name][name, value] += held * times
+
+    def last_holds(self, pattern: Pattern) -> Iterator[tuple[Bindings, int]]:
+        """How the last token holds the pattern: variables, and how many times."""
+        return self.parts(self.last, pattern, {})
+
+    @staticmethod
+    def parts(token: Token, pattern: Pattern, known: Bindings) -> Iterator[tuple[Bindings, int]]:
+        """How a token holds the pattern, with some variables known already."""
+        for (name, value), times in token.items():
+            if times and name == pattern.attribute.name:
+                merged = _merged(pattern.match(value), known)
+                if merged is not None:
+                    yield merged, times
+
+    def tokens_with(
+        self, pattern: Pattern, known: Bindings
+    ) -> Iterator[tuple[Token, Bindings, int]]:
+        """All tokens that hold the pattern: token, variables, and how many times it does."""
+        for value, tokens in self._holders[pattern.attribute.name].items():
+            merged = _merged(pattern.match(value), known)
+            if merged is not None:
+                for token in tokens:
+                    yield token, merged, token[pattern.attribute.name, value]
+
+    def holding(self, atom: Atom) -> list[Token]:
+        """All tokens that hold an atom."""
+        return self._holders[atom[0]][atom[1]]
+
+    def register(self, flag: str, name: str) -> Token:
+        """What the tokens with the flag have written into an attribute, summed up."""
+        return dict(self._registers[flag, name])
 
 
 class Instruction(ABC):
@@ -101,3 +154,10 @@ def _kind(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"{type(value).__name__} of {', '.join(type(each).__name__ for each in value)}"
     return f"{type(value).__name__} {value}"
+
+
+def _merged(found: Bindings | None, known: Bindings) -> Bindings | None:
+    """Both bindings together, or None if they contradict each other."""
+    if found is None or any(known.get(name, part) != part for name, part in found.items()):
+        return None
+    return known | found

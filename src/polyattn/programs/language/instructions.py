@@ -5,8 +5,250 @@ terms are what the compiler lowers to heads; where they mean the same only under
 the assumption is part of the instruction and the interpreter checks it.
 """
 
-from polyattn.programs.language.conditionals import Conjunction, Constant, IfThen
-from polyattn.programs.language.instruction import Instruction
-from polyattn.programs.language.lookups import Copy, Lookup, Register
+from __future__ import annotations
 
-__all__ = ["Conjunction", "Constant", "Copy", "IfThen", "Instruction", "Lookup", "Register"]
+from dataclasses import dataclass
+
+from polyattn.errors import InvalidInput
+from polyattn.programs.language.attributes import Bindings, Pattern
+from polyattn.programs.language.instruction import (
+    Fields,
+    Instruction,
+    Memory,
+    Writing,
+    atom_of,
+    listed,
+    no_conditions,
+    no_fields,
+    no_patterns,
+    require_one_hot,
+    shown,
+)
+from polyattn.programs.language.schema import Token
+from polyattn.programs.language.terms import Condition, Term, exact
+
+# Conditionals: what follows from what the last token itself holds.  A layer finds the last token
+# among all others, by what it holds.  Others that hold the same are found with it: how many there
+# are is part of the instruction.
+
+
+@dataclass(frozen=True)
+class IfThen(Instruction):
+    """If the last token holds ``when``, write.
+
+    ``seen`` tokens hold the same value by then, the last one included: a layer counts them all,
+    so what it writes is divided by their number.
+    """
+
+    write: Pattern
+    when: Pattern
+    seen: int = 1
+    where: tuple[Condition, ...] = ()
+
+    def terms(self) -> list[Term]:
+        # Any value of the attribute is compared with itself, only ``when`` is written for: the
+        # comparison does not depend on what is written, and one head does for all values.
+        same = self.when.attribute.any
+        pairs = [same, *(self.when.attribute(name) for name in self.when.attribute.whole)]
+        share = 1.0 / max(1, self.seen)
+        return [Term(self.write, self.when, each, each, share, self.where) for each in pairs]
+
+    def act(self, memory: Memory) -> Writing:
+        for known, times in memory.last_holds(self.when):
+            value = self.write.fill(known)
+            if value is None or not all(condition.holds(known) for condition in self.where):
+                continue
+            seen = len(memory.holding(atom_of(self.when, known)))
+            if seen != self.seen:
+                raise InvalidInput(
+                    f"'{self}' assumes that {self.seen} tokens hold the same by then; {seen} do."
+                )
+            yield (self.write.attribute.name, value), times
+
+    def malformed(self) -> list[str]:
+        found = no_patterns(write=self.write, when=self.when) + no_conditions(self.where)
+        if not isinstance(self.seen, int):
+            found.append(f"seen must be a number of tokens; got {self.seen!r}")
+        return found
+
+    def refusals(self) -> list[str]:
+        found = require_one_hot(self.when)
+        if self.seen < 1:
+            found.append(f"seen must be a number of tokens, at least 1; got {self.seen}")
+        return found
+
+    def __str__(self) -> str:
+        conditions = "".join(f" and {condition}" for condition in self.where)
+        return f"if {self.when}{conditions} then {self.write}"
+
+
+@dataclass(frozen=True)
+class Constant(IfThen):
+    """Write a fixed value when the last token holds ``when``."""
+
+    def refusals(self) -> list[str]:
+        found = super().refusals()
+        if self.write.variables:
+            found.append(f"a constant has no variables, {self.write} has")
+        return found
+
+
+@dataclass(frozen=True)
+class Conjunction(Instruction):
+    """If the last token holds ``first`` and ``second``, write.
+
+    Assumption: no other token holds ``first`` together with the same value of ``second``.
+    """
+
+    write: Pattern
+    first: Pattern
+    second: Pattern
+
+    def terms(self) -> list[Term]:
+        return [Term(self.write, self.first, self.second, self.second)]
+
+    def act(self, memory: Memory) -> Writing:
+        for asked, times in memory.last_holds(self.second):
+            self._check_alone(memory, asked)
+            for known, held in memory.parts(memory.last, self.first, asked):
+                value = self.write.fill(known)
+                if value is not None:
+                    yield (self.write.attribute.name, value), times * held
+
+    def malformed(self) -> list[str]:
+        return no_patterns(write=self.write, first=self.first, second=self.second)
+
+    def refusals(self) -> list[str]:
+        return require_one_hot(self.second)
+
+    def _check_alone(self, memory: Memory, asked: Bindings) -> None:
+        """The layer finds all tokens with this ``second``, also when the last has no ``first``."""
+
+        def has_first(token: Token) -> bool:
+            return any(True for _ in memory.parts(token, self.first, asked))
+
+        both = sum(map(has_first, memory.holding(atom_of(self.second, asked))))
+        if both != has_first(memory.last):
+            raise InvalidInput(
+                f"'{self}' assumes that no other token holds {self.first} and the same "
+                f"{self.second}; {both} tokens do."
+            )
+
+    def __str__(self) -> str:
+        return f"if {self.first} and {self.second} then {self.write}"
+
+
+# Lookups and registers: what is found in earlier tokens, and what they sum up to.
+
+
+@dataclass(frozen=True)
+class Lookup(Instruction):
+    """Find the tokens that hold ``match`` and write what is read of them.
+
+    The variables of ``match`` are those of ``query``, an attribute of the last token:
+    ``Lookup(state(r) << state(r), match=key(q, x), query=key(q, x))`` writes the state that is
+    stored with the key that the last token holds.
+    """
+
+    fields: Fields
+    match: Pattern
+    query: Pattern
+    where: tuple[Condition, ...] = ()
+
+    def terms(self) -> list[Term]:
+        return [
+            Term(each.write, each.read, self.match, self.query, each.weight, self.where)
+            for each in listed(self.fields)
+        ]
+
+    def act(self, memory: Memory) -> Writing:
+        for asked, times in memory.last_holds(self.query):
+            for found, matched, count in memory.tokens_with(self.match, asked):
+                for term in self.terms():
+                    yield from _written(term, found, matched, times * count)
+
+    def malformed(self) -> list[str]:
+        found = no_fields(self.fields) + no_conditions(self.where)
+        if not isinstance(self.match, Pattern) or not isinstance(self.query, Pattern):
+            found.append(
+                "a layer joins two attributes of one token, the one that is matched and the one "
+                "that is read, with one attribute of the last token; match and query must be one "
+                "pattern each. To match two things at once, store their pair as one attribute"
+            )
+        return found
+
+    def __str__(self) -> str:
+        return f"look up {shown(self.fields)} at {self.match} = {self.query}"
+
+
+@dataclass(frozen=True)
+class Copy(Lookup):
+    """A lookup by place: the tokens that stand some steps from where the last token is.
+
+    ``Copy(letter(x) << letter(x), match=pos(t + 1), query=pos(t))`` writes the next letter.
+    """
+
+    def refusals(self) -> list[str]:
+        if _ordered(self.match) & _ordered(self.query):
+            return []
+        return [f"copying goes by place, but {self.match} and {self.query} share no position"]
+
+    def __str__(self) -> str:
+        return f"copy {shown(self.fields)} from {self.match} as {self.query} asks"
+
+
+@dataclass(frozen=True)
+class Register(Instruction):
+    """Write what a register holds, if the last token holds ``given``.
+
+    A register is an attribute into which tokens with the flag write differences; what it holds
+    is their sum.  Changing it costs one token, reading it costs nothing.
+    """
+
+    fields: Fields
+    flag: Pattern
+    given: Pattern
+    where: tuple[Condition, ...] = ()
+
+    def terms(self) -> list[Term]:
+        return [
+            Term(each.write, each.read, self.flag, self.given, each.weight, self.where)
+            for each in listed(self.fields)
+        ]
+
+    def act(self, memory: Memory) -> Writing:
+        for asked, times in memory.last_holds(self.given):
+            for term in self.terms():
+                held = memory.register(self.flag.attribute.name, term.read.attribute.name)
+                yield from _written(term, held, asked, times)
+
+    def malformed(self) -> list[str]:
+        patterns = no_patterns(flag=self.flag, given=self.given)
+        return no_fields(self.fields) + patterns + no_conditions(self.where)
+
+    def refusals(self) -> list[str]:
+        found = [
+            f"register {each.read.attribute.name} sums differences, so it must be rounded to "
+            "integers (rounding='integer')"
+            for each in listed(self.fields)
+            if each.read.attribute.rounding != "integer"
+        ]
+        if self.flag.attribute.sorts or self.flag.attribute.whole:
+            found.append(f"the flag of a register holds or does not; {self.flag} has values")
+        return found
+
+    def __str__(self) -> str:
+        return f"register {shown(self.fields)} if {self.given}"
+
+
+def _written(term: Term, held: Token, known: Bindings, times: int) -> Writing:
+    """What a term writes for what a token, or a register, holds."""
+    weight = exact(term.weight)
+    for bindings, count in Memory.parts(held, term.read, known):
+        value = term.write.fill(bindings) if term.allows(bindings) else None
+        if value is not None:
+            yield (term.write.attribute.name, value), times * count * weight
+
+
+def _ordered(pattern: Pattern) -> set[str]:
+    return {name for name, sort in pattern.variables.items() if sort.is_ordered}

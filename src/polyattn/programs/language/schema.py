@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange, require_integer
-from polyattn.programs.language.attributes import ONE_HOT, Attribute, Value
-from polyattn.programs.language.patterns import Pattern
+from polyattn.programs.language.attributes import ONE_HOT, Attribute, Pattern, Value
 from polyattn.programs.language.sorts import Sort
 
 if TYPE_CHECKING:
-    from polyattn.programs.encoding import Encoding
+    from polyattn.programs.language.encoding import Encoding
 
 # Tokens as rows of numbers are int64, so no token holds more.
 LARGEST_COUNT = (1 << 63) - 1

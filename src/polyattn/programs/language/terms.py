@@ -10,12 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
 from typing import TypeAlias
 
-from polyattn.programs.language.attributes import Value
-from polyattn.programs.language.patterns import Argument, Bindings, Pattern, Variable
+import numpy as np
+
+from polyattn.programs.language.attributes import Argument, Bindings, Pattern, Value, Variable
 from polyattn.programs.language.sorts import CIRCLE, Part, Sort
+
+# Integers are the fast case, and nearly all weights are integers or halves.
+Exact: TypeAlias = int | Fraction
+
+
+def exact(weight: float | Fraction | np.generic) -> Exact:
+    """The number itself, as an integer where it is one: a float64 is an integer times 2^e."""
+    number = Fraction(weight.item() if isinstance(weight, np.generic) else weight)
+    return number.numerator if number.denominator == 1 else number
+
 
 # The atoms (write, read, match, query) of one product, without the names of attributes.
 Entry: TypeAlias = tuple[Value, Value, Value, Value]

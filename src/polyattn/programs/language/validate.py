@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import isfinite
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.language.instructions import Instruction
-from polyattn.programs.language.patterns import Pattern, Variable
+from polyattn.programs.language.attributes import Pattern, Variable
+from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, Sort

@@ -16,14 +16,6 @@ from polyattn.programs.traces import Trace
 # Labels are squared and summed: beyond this they would overflow.
 LARGEST = 1e100
 
-# The options of each way to learn.
-SPARSE: tuple[str, ...] = ("max_offset", "max_terms", "n_folds", "step")
-LEAST_NORM: tuple[str, ...] = ("max_offset", "n_folds", "ridge")
-UNTIED: tuple[str, ...] = ("ridge",)
-
-# The least that those which are integers can be.
-LEAST = {"max_offset": 0, "max_terms": 1, "n_folds": 2}
-
 
 def require_traces(
     name: str, traces: Iterable[Trace], schema: Schema, any_size: bool = False
@@ -36,22 +28,21 @@ def require_traces(
         yield trace
 
 
-def require_options(tied: bool, sparse: bool, options: dict[str, Any]) -> None:
-    """Options that this way to learn has, with values that they can have."""
-    known, way = SPARSE if sparse else LEAST_NORM, f"tied=True, sparse={sparse}"
-    if not tied:
-        known, way = UNTIED, "tied=False"
-    for name, value in options.items():
-        if name not in known:
-            raise InvalidType(f"learn(..., {way}) has the options {', '.join(known)}; got {name}.")
-        if name in LEAST:
-            require_integer(name, value, LEAST[name])
-    step, ridge = options.get("step"), options.get("ridge", 0.0)
+def require_rule_options(max_offset: Any, max_terms: Any, n_folds: Any, step: Any) -> None:
+    """The options of learning by rules, with values that they can have."""
+    require_integer("max_offset", max_offset, 0)
+    require_integer("max_terms", max_terms, 1)
+    require_integer("n_folds", n_folds, 2)
     if step is not None and not (_is_number(step) and 0 < step < np.inf):
         raise InvalidInput(f"step must be a number > 0, or None; got {step!r}.")
-    if (tied or ridge != "auto") and not (_is_number(ridge) and 0 <= ridge < np.inf):
-        automatic = "" if tied else "'auto' or "
-        raise InvalidInput(f"ridge must be {automatic}a number >= 0; got {ridge!r}.")
+
+
+def require_ridge(ridge: Any) -> None:
+    """The penalty of learning by coefficients: "auto", or a number."""
+    if isinstance(ridge, str) and ridge == "auto":
+        return
+    if not (_is_number(ridge) and 0 <= ridge < np.inf):
+        raise InvalidInput(f"ridge must be 'auto' or a number >= 0; got {ridge!r}.")
 
 
 def _require_trace(name: str, trace: Trace, schema: Schema, any_size: bool) -> None:
@@ -66,7 +57,7 @@ def _require_trace(name: str, trace: Trace, schema: Schema, any_size: bool) -> N
     if not any_size and own.atoms != schema.atoms:
         raise InvalidInput(
             f"{name} is of another size: its tokens have {own.n_dims} numbers, those of the "
-            f"schema {schema.n_dims}. Tied programs are learned from several sizes, and resized."
+            f"schema {schema.n_dims}. Rules are learned from several sizes, and resized."
         )
     for part in ("prompt", "completion"):
         _require_tokens(f"{name}.{part}", getattr(trace, part), own.n_dims)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
-from polyattn.display import ReportedProgram
+from polyattn.display import Description, ReportedProgram, Result
 from polyattn.errors import InvalidInput, require_flag
 from polyattn.model import LinearAttention
 from polyattn.numerics.parallel import single_threaded_blas
@@ -19,16 +19,16 @@ from polyattn.programs.certificates import (
     certify_fresh,
     certify_training,
 )
+from polyattn.programs.language.encoding import run_encoded
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
-from polyattn.programs.learning.abstaining import CautiousPredictor, Undetermined
+from polyattn.programs.learning.cautious import CautiousPredictor, Undetermined
 from polyattn.programs.learning.checking import require_traces
-from polyattn.programs.running.decode import run_encoded
 from polyattn.programs.running.runnable import Runnable
 from polyattn.programs.traces import Trace
 
 
-class Learned(ReportedProgram, Runnable):
+class Learned(Result, ReportedProgram, Runnable):
     """A program that was learned from traces.
 
     Attributes
@@ -38,9 +38,15 @@ class Learned(ReportedProgram, Runnable):
         What was found and whether it held on traces that were left out (``str`` says it).
     traces : tuple of Trace
         What it was learned from.
+    method : str
+        How it was learned: "rules" or "coefficients".
     """
 
-    def __init__(self, schema: Schema, outcome: Outcome, traces: Sequence[Trace]) -> None:
+    method: ClassVar[str]
+    about: ClassVar[str]
+    outcome: Outcome[Any]
+
+    def __init__(self, schema: Schema, outcome: Outcome[Any], traces: Sequence[Trace]) -> None:
         self.schema, self.outcome, self.traces = schema, outcome, tuple(traces)
 
     @property
@@ -76,10 +82,10 @@ class Learned(ReportedProgram, Runnable):
     def succeeded(self) -> bool:
         """Whether what was learned held wherever it was checked.
 
-        For a tied program that is on every trace, without having seen it; an untied one is only
-        held against the traces it was learned from, more than could be fitted whatever they say.
+        Rules are held against every trace, without having seen it; coefficients only against the
+        traces they were learned from, more than could be fitted whatever they say.
         """
-        return self.outcome.name in ("learned", "fitted")
+        return self.outcome.ok
 
     @cached_property
     @single_threaded_blas()
@@ -108,8 +114,8 @@ class Learned(ReportedProgram, Runnable):
             One minus the confidence of the bound.
         exact : bool
             False: the span is judged in floating point, and rows too near to its border leave
-            the verdict undecided.  True, for untied programs: fresh traces modulo a prime, and
-            a domain in integers, which makes the verdict a theorem.
+            the verdict undecided.  True, for coefficients: fresh traces modulo a prime, and a
+            domain in integers, which makes the verdict a theorem.
         """
         if (fresh is None) == (domain is None):
             raise InvalidInput("certify takes fresh traces, or all traces of a domain.")
@@ -137,13 +143,27 @@ class Learned(ReportedProgram, Runnable):
         except Undetermined as stopped:
             return stopped.abstained
 
+    def describe(self) -> Description:
+        facts = {
+            "method": self.method, "n_dims": self.n_dims, "n_traces": self.n_traces,
+            "n_rows": self.n_rows, **self._facts(),
+        }  # fmt: skip
+        about = f"{self.about}, from {self.n_traces} traces"
+        return self._described("A learned program", about, facts)
+
+    def _facts(self) -> dict[str, Any]:
+        """Figures that only this method has."""
+        return {}
+
     def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
         span = self._exact_span() if exact else self.span
         return certify_domain(span, self.n_rows, self.n_traces, domain)
 
     def _exact_span(self) -> RowSpan:
         """The span in exact arithmetic."""
-        raise InvalidInput("only untied programs have an exact span; leave exact out.")
+        raise InvalidInput(
+            "only programs learned by coefficients have an exact span; leave exact out."
+        )
 
     @property
     @abstractmethod
@@ -155,4 +175,5 @@ class Learned(ReportedProgram, Runnable):
         return None
 
     def __repr__(self) -> str:
-        return f"Learned({self.outcome.name}, {self.n_traces} traces, {self.n_rows} rows)"
+        name = type(self).__name__
+        return f"{name}({self.outcome.name}, {self.n_traces} traces, {self.n_rows} rows)"

@@ -1,8 +1,88 @@
-"""The library: computations that one layer of attention can do, written in the language."""
+"""The library: computations that one layer of attention can do, written in the language.
 
-from polyattn.programs.library.fixed_dfa import fixed_dfa
-from polyattn.programs.library.memory import associative_memory
-from polyattn.programs.library.universal_dfa import universal_dfa
-from polyattn.programs.library.universal_turing import universal_turing_machine
+What it has is registered here: ``ENCODINGS``, by their names in files, and ``PROGRAMS``, by the
+names that the command line has for them.
+"""
 
-__all__ = ["associative_memory", "fixed_dfa", "universal_dfa", "universal_turing_machine"]
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from polyattn.errors import InvalidInput
+from polyattn.programs.language.program import Program
+from polyattn.programs.library.associative_memory import MemoryEncoding, associative_memory
+from polyattn.programs.library.automata import OneHotEncoding, RegisterEncoding
+from polyattn.programs.library.fixed_dfa import FixedDFAEncoding, fixed_dfa
+from polyattn.programs.library.runs import LibraryEncoding, show_run
+from polyattn.programs.library.universal_dfa import STYLES, universal_dfa
+from polyattn.programs.library.universal_turing_machine import (
+    TuringEncoding,
+    universal_turing_machine,
+)
+from polyattn.programs.machines import DFA
+from polyattn.programs.machines.ready import find_machine
+
+__all__ = [
+    "ENCODINGS",
+    "PROGRAMS",
+    "LibraryEncoding",
+    "LibraryProgram",
+    "associative_memory",
+    "fixed_dfa",
+    "show_run",
+    "universal_dfa",
+    "universal_turing_machine",
+]
+
+ENCODINGS: dict[str, type[LibraryEncoding]] = {
+    kind.name: kind
+    for kind in (MemoryEncoding, FixedDFAEncoding, OneHotEncoding, RegisterEncoding, TuringEncoding)
+}
+
+
+@dataclass(frozen=True)
+class LibraryProgram:
+    """A program of the library.
+
+    about : what it does
+    make : the program, from its sizes and perhaps a ``style`` or a ``machine``
+    sizes : its sizes unless others are given
+    styles : the styles that it has, the first unless another is given
+    runs : the kind of machines it runs, whose sizes it can take ("dfa" or "turing")
+    built_in : whether a machine is built in
+    learned_at : the sizes of the traces that it is learned from unless others are given, if it is
+    """
+
+    about: str
+    make: Callable[..., Program]
+    sizes: dict[str, int]
+    styles: tuple[str, ...] = ()
+    runs: str | None = None
+    built_in: bool = False
+    learned_at: dict[str, int] = field(default_factory=dict)
+
+
+def _fixed_dfa(max_length: int, machine: str = "parity") -> Program:
+    named = find_machine(machine)
+    if not isinstance(named.machine, DFA):
+        raise InvalidInput(f"fixed-dfa has a finite automaton built in; {machine} is none.")
+    return fixed_dfa(named.machine, max_length)
+
+
+PROGRAMS = {
+    "associative-memory": LibraryProgram(
+        "stores pairs, answers for a key", associative_memory, {"n_keys": 8, "n_values": 8}
+    ),
+    "fixed-dfa": LibraryProgram(
+        "runs one automaton, built in, on words", _fixed_dfa, {"max_length": 8}, built_in=True
+    ),
+    "dfa": LibraryProgram(
+        "runs any automaton on words", universal_dfa,
+        {"n_states": 4, "n_letters": 4, "max_length": 8}, STYLES, runs="dfa",
+        learned_at={"n_states": 3, "n_letters": 3, "max_length": 6},
+    ),
+    "turing": LibraryProgram(
+        "runs any Turing machine", universal_turing_machine,
+        {"n_states": 3, "n_letters": 2, "n_cells": 16}, runs="turing",
+        learned_at={"n_states": 3, "n_letters": 2, "n_cells": 9},
+    ),
+}  # fmt: skip

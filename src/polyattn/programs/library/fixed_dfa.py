@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.programs.encoding import Arguments, Encoding, Task
-from polyattn.programs.language.attributes import Attribute
+from polyattn.files.fields import Check, integer, listed, require
+from polyattn.programs.language.attributes import Attribute, variables
+from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instructions import Lookup
-from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import line, symbols
@@ -25,8 +25,17 @@ from polyattn.programs.library.arguments import (
     require_kind,
     require_word,
 )
+from polyattn.programs.library.automata import show_automaton
+from polyattn.programs.library.runs import (
+    MOST_COORDINATES,
+    SIZE,
+    LibraryEncoding,
+    RunOptions,
+    named_machine,
+)
 from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.running.decode import Decoded
+from polyattn.programs.running.runnable import Runnable
+from polyattn.programs.running.shown import ShownRun
 
 
 def fixed_dfa(dfa: DFA, max_length: int) -> Program:
@@ -47,9 +56,19 @@ def fixed_dfa(dfa: DFA, max_length: int) -> Program:
     return Program(schema, tuple(instructions), "fixed DFA")
 
 
+def _table(value: Any, where: str) -> None:
+    """Check a list of the transitions and the accepting states of an automaton."""
+    require(isinstance(value, list) and len(value) == 2, where, "transitions and states", value)
+    listed(listed(integer(0, MOST_COORDINATES)))(value[0], f"{where}[0]")
+    listed(integer(0, MOST_COORDINATES))(value[1], f"{where}[1]")
+
+
 @dataclass(frozen=True)
-class FixedDFAEncoding(Encoding):
+class FixedDFAEncoding(LibraryEncoding):
     """Words as tokens, for one automaton."""
+
+    name, layout = "fixed_dfa", (0, 1)
+    fields: ClassVar[Mapping[str, Check]] = {"dfa": _table, "max_length": SIZE}
 
     dfa: DFA
     max_length: int
@@ -95,6 +114,16 @@ class FixedDFAEncoding(Encoding):
     def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
         """Every word of these lengths (all lengths unless given)."""
         return ((word,) for word in all_words(self.dfa, lengths, self.max_length))
+
+    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
+        named, dfa = named_machine(self.dfa if machine is None else machine, DFA)
+        if dfa != self.dfa:
+            raise InvalidInput(
+                "machine must be the automaton that this program has built in; leave it out, or "
+                "give the same with names."
+            )
+        (word,), _ = self.sample(np.random.default_rng(0))
+        return show_automaton(self, program, (), named, given, word, wanted, drawn=False)
 
 
 def _states(decoded: Decoded) -> list[int]:

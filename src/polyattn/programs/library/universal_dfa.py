@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from polyattn.errors import require_choice
+from polyattn.programs.language.attributes import variables
+from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import (
     Conjunction,
     Constant,
     Copy,
     IfThen,
-    Instruction,
     Lookup,
     Register,
 )
-from polyattn.programs.language.patterns import variables
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.terms import Unequal
-from polyattn.programs.library.dfa_encodings import OneHotEncoding, RegisterEncoding
+from polyattn.programs.library.automata import OneHotEncoding, RegisterEncoding
 
 STYLES = ("registers", "one_hot")
 

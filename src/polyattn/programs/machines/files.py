@@ -9,12 +9,13 @@ from typing import Any
 
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.files.atomic import write_atomically
-from polyattn.files.strict_json import read_text
+from polyattn.files.strict_json import parse_json, read_text
 from polyattn.programs.machines.dfa import DFA
 from polyattn.programs.machines.format.content import content_of, machine_from
-from polyattn.programs.machines.format.syntax import JSON, YAML, parse
 from polyattn.programs.machines.named import NamedMachine
 from polyattn.programs.machines.turing import TuringMachine
+
+JSON, YAML = (".json",), (".yaml", ".yml")
 
 # Far more than any machine that can be run.
 MOST_BYTES = 1_000_000
@@ -31,7 +32,7 @@ def load_machine(path: str | os.PathLike[str]) -> NamedMachine:
     suffix = _suffix(source)
     text = read_text(source, MOST_BYTES)
     try:
-        return machine_from(parse(text, suffix))
+        return machine_from(_parsed(text, suffix))
     except (InvalidInput, InvalidType) as error:
         raise FileFormatError(f"{str(source)!r}: {error}") from None
 
@@ -49,6 +50,18 @@ def save_machine(machine: NamedMachine | DFA | TuringMachine, path: str | os.Pat
 
         text = write_yaml(content)
     write_atomically(target, lambda file: file.write(text.encode()))
+
+
+def _parsed(text: str, suffix: str) -> Any:
+    """What a text holds, in plain types; InvalidInput says where it is no JSON or YAML."""
+    if not text.strip():
+        raise InvalidInput("it is empty; a machine needs at least its transitions or rules.")
+    if suffix in JSON:
+        return parse_json(text)
+    # Loaded when needed, since it is an extra.
+    from polyattn.programs.machines.format.yaml_syntax import parse_yaml
+
+    return parse_yaml(text)
 
 
 def _suffix(path: Path) -> str:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from polyattn.programs.language.attributes import ONE_HOT
+from polyattn.programs.language.encoding import Decoded, decode
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.lowering import Head
-from polyattn.programs.running.decode import Decoded, decode
 from polyattn.programs.running.engine import Engine, common_denominator
 
 # Half of 2^53, since the bounds themselves are computed in float64; and what one product of an

@@ -15,8 +15,8 @@ from math import lcm
 from typing import TypeAlias
 
 from polyattn.programs.language.attributes import ONE_HOT
-from polyattn.programs.language.exact import Exact
 from polyattn.programs.language.schema import Schema, Token, require_count
+from polyattn.programs.language.terms import Exact
 from polyattn.programs.lowering import Head
 
 # Coordinates and their values, zeros left out.

@@ -1,7 +1,7 @@
 "use strict";
 
-// Shows a film (see film.py): a tape or a word with its head, or tokens one after the other.
-function play(film) {
+// Shows a run (ShownRun.to_dict): a tape or a word with its head, or tokens one after the other.
+function play(run) {
   const find = (name) => document.getElementById(`run-${name}`);
   const make = (tag, text, className) => {
     const element = document.createElement(tag);
@@ -11,7 +11,7 @@ function play(film) {
   };
   const [stage, slider, count, state, text, strip, rows, tokens] =
     ["stage", "slider", "count", "state", "text", "strip", "rows", "tokens"].map(find);
-  const last = film.frames.length - 1;
+  const last = run.steps.length - 1;
   const boxes = strip ? [...strip.children] : [];
   const buttons = Object.fromEntries(
     ["first", "previous", "next", "last"].map((name) => [name, find(name)])
@@ -19,41 +19,41 @@ function play(film) {
   let at = 0;
 
   function contents(number) {
-    const cells = [...film.cells];
-    for (const { changed } of film.frames.slice(1, number + 1))
+    const cells = [...run.cells];
+    for (const { changed } of run.steps.slice(1, number + 1))
       if (changed) cells[changed[0]] = changed[1];
     return cells;
   }
 
-  function showStrip(frame) {
+  function showStrip(step) {
     contents(at).forEach((content, place) => {
       const box = boxes[place];
       box.firstElementChild.textContent = content;
-      box.classList.toggle("head", place === frame.head);
-      box.classList.toggle("fresh", place === frame.changed?.[0]);
-      box.classList.toggle("read", film.reads && (frame.head === null || place < frame.head));
-      if (place === frame.head) box.setAttribute("aria-current", "true");
+      box.classList.toggle("head", place === step.head);
+      box.classList.toggle("fresh", place === step.changed?.[0]);
+      box.classList.toggle("read", run.reads && (step.head === null || place < step.head));
+      if (place === step.head) box.setAttribute("aria-current", "true");
       else box.removeAttribute("aria-current");
     });
-    const box = boxes[frame.head];
+    const box = boxes[step.head];
     // The strip alone is moved: the page stays where the reader has put it.
     if (box) strip.scrollLeft = box.offsetLeft - (strip.clientWidth - box.offsetWidth) / 2;
   }
 
   function showRows() {
-    while (rows.rows.length > film.prompt.length + at) rows.deleteRow(-1);
-    while (rows.rows.length < film.prompt.length + at) {
-      const number = rows.rows.length - film.prompt.length;
-      const held = new Map(film.frames[number + 1].written[0][2]);
+    while (rows.rows.length > run.prompt.length + at) rows.deleteRow(-1);
+    while (rows.rows.length < run.prompt.length + at) {
+      const number = rows.rows.length - run.prompt.length;
+      const held = new Map(run.steps[number + 1].written[0][2]);
       const row = rows.insertRow();
       row.append(make("th", `${number}`));
-      for (const name of film.attributes) row.append(make("td", held.get(name) ?? ""));
+      for (const name of run.attributes) row.append(make("td", held.get(name) ?? ""));
     }
     [...rows.rows].forEach((row, place) => {
       row.classList.toggle("now", at > 0 && place === rows.rows.length - 1);
     });
-    const frame = rows.closest(".rows");
-    frame.scrollTop = at > 0 ? frame.scrollHeight : 0;
+    const view = rows.closest(".rows");
+    view.scrollTop = at > 0 ? view.scrollHeight : 0;
   }
 
   function showTokens(written) {
@@ -79,18 +79,18 @@ function play(film) {
 
   function show(number) {
     at = Math.min(Math.max(number, 0), last);
-    const frame = film.frames[at];
+    const step = run.steps[at];
     slider.value = at;
     slider.setAttribute("aria-valuetext", `step ${at} of ${last}`);
     count.textContent = `${at}`;
-    state.textContent = frame.state;
-    text.textContent = frame.text;
+    state.textContent = step.state;
+    text.textContent = step.text;
     buttons.first.disabled = buttons.previous.disabled = at === 0;
     buttons.next.disabled = buttons.last.disabled = at === last;
-    if (strip) showStrip(frame);
+    if (strip) showStrip(step);
     if (rows) showRows();
-    showTokens(frame.written);
-    showRule(frame.rule);
+    showTokens(step.written);
+    showRule(step.rule);
   }
 
   const goals = { first: () => 0, previous: () => at - 1, next: () => at + 1, last: () => last };

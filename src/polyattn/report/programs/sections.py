@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from importlib.resources import files
 from itertools import islice
 from typing import Any
 
+from polyattn.display import figure
 from polyattn.errors import InvalidType, require_integer
+from polyattn.files.atomic import require_writable
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs import compile as compile_program
 from polyattn.programs.certificates import ProgramCertificate
+from polyattn.programs.learning import LearnedCoefficients, LearnedRules
+from polyattn.programs.library import show_run
 from polyattn.programs.machines import NamedMachine
-from polyattn.report.page import Section, fill
-from polyattn.report.programs import described
-from polyattn.report.programs.film import Film
-from polyattn.report.programs.filming import film as make_film
-from polyattn.report.programs.script import player_script
+from polyattn.programs.machines.format.content import table_of
+from polyattn.programs.running.shown import ShownRun
+from polyattn.report.page import Section, fill, render_page, write_page
 
 # More steps make a page of many megabytes that nobody clicks through.
 MOST_STEPS = 2000
 
 # So many steps stand in a table, for paper and for readers without scripts.
 LISTED = 12
+
+# Longer programs are cut; learned layers can have a term for each of a million coefficients.
+MOST_TERMS = 200
 
 # More terms than these stand behind a click.
 SHORT_PROGRAM = 40
@@ -53,7 +61,7 @@ def program_sections(
         The longest run of a Turing machine, and the most steps that the page shows.
     certificate : ProgramCertificate
         What ``learned.certify(...)`` gave.  Without it the certificate of the training traces is
-        shown, but for tied programs only if it is there already: it can take minutes.
+        shown, but for rules only if it is there already: it can take minutes.
 
     Cost: that of running the layer twice; about 300 bytes of page for each step.
     """
@@ -66,30 +74,52 @@ def program_sections(
             "program must be a Program, Compiled or Learned of polyattn.programs; got "
             f"{type(program).__name__}."
         )
-    film, named = make_film(program, machine, inputs, max_steps)
+    run = show_run(program, machine, inputs, max_steps)
     sections = [_about(program, certificate), _printed(program, instructions)]
-    if named is not None:
-        sections.append(_machine(named))
-    if film is None:
+    if run is None:
         return sections, ""
-    return [*sections, _run(film), _listed(film)], player_script(film)
+    if run.named is not None:
+        sections.append(_machine(run.named))
+    return [*sections, _run(run), _listed(run)], player_script(run)
+
+
+def write_certificate_report(certificate: ProgramCertificate, path: str | os.PathLike[str]) -> None:
+    """Write the page of a program certificate."""
+    require_writable(path)
+    known = certificate.describe()
+    facts = {name: figure(value) for name, value in known.table().items()}
+    body = fill("certificate", _HERE, certificate=certificate, facts=facts)
+    sections = [Section("What the traces determine", body)]
+    write_page(path, render_page(known.title, known.lead, sections))
+
+
+def player_script(run: ShownRun) -> str:
+    """JavaScript that shows a run step by step; nothing in it can end the script element.
+
+    Text is ASCII without ``<``: no ``</script>`` or ``<!--``, whatever states are called, and no
+    line ends that a browser would change before it compares the digest of the page's policy.
+    """
+    player = files(_HERE).joinpath("player.js").read_text(encoding="utf-8")
+    data = json.dumps(run.to_dict(), separators=(",", ":"), allow_nan=False)
+    harmless = data.replace("<", "\\u003c")
+    return f"{player}play({harmless});\n"
 
 
 def _about(program: Compiled | Learned, certificate: ProgramCertificate | None) -> Section:
     learned = program if isinstance(program, Learned) else None
     if learned is not None and certificate is None:
-        certificate = described.certificate_of(learned)
+        certificate = _certificate_of(learned)
     body = fill(
         "about", _HERE, name=getattr(program, "name", "learned program"), learned=learned,
         certificate=certificate,
-        facts=described.facts_of(program), attributes=described.attributes_of(program),
+        facts=_facts(program), attributes=_attributes(program),
     )  # fmt: skip
     return Section("What the program is", body)
 
 
 def _printed(program: Compiled | Learned, instructions: Sequence[Any]) -> Section:
     terms = program.terms
-    shown = [str(term) for term in terms[: described.MOST_TERMS]]
+    shown = [str(term) for term in terms[:MOST_TERMS]]
     body = fill(
         "terms", _HERE, instructions=[str(each) for each in instructions], terms=shown,
         n_terms=len(terms), short=SHORT_PROGRAM,
@@ -98,17 +128,53 @@ def _printed(program: Compiled | Learned, instructions: Sequence[Any]) -> Sectio
 
 
 def _machine(named: NamedMachine) -> Section:
-    table = described.machine_table(named)
-    return Section("The machine", fill("machine", _HERE, named=named, table=table))
+    return Section("The machine", fill("machine", _HERE, named=named, table=table_of(named)))
 
 
-def _run(film: Film) -> Section:
-    return Section("A run, step by step", fill("run", _HERE, film=film))
+def _run(run: ShownRun) -> Section:
+    return Section("A run, step by step", fill("run", _HERE, run=run))
 
 
-def _listed(film: Film) -> Section:
-    lines = list(islice(film.lines(), LISTED))
-    *_, end = film.lines()
-    title = "All steps" if len(film.frames) <= LISTED else "The first steps"
-    body = fill("listed", _HERE, film=film, lines=lines, end=end)
-    return Section(title, body)
+def _listed(run: ShownRun) -> Section:
+    lines = list(islice(run.listed(), LISTED))
+    *_, end = run.listed()
+    title = "All steps" if len(run.steps) <= LISTED else "The first steps"
+    return Section(title, fill("listed", _HERE, run=run, lines=lines, end=end))
+
+
+def _facts(program: Compiled | Learned) -> dict[str, Any]:
+    """The figures of a program, by the words that a page shows."""
+    compiled = program.compiled if isinstance(program, LearnedRules) else program
+    encoding = program.schema.encoding
+    sizes = encoding.sizes if encoding else {}
+    found: dict[str, Any] = {
+        name.replace("_", " ").replace("n ", "", 1): size
+        for name, size in sizes.items()
+        if isinstance(size, int)
+    }
+    found["coordinates of a token, d"] = program.n_dims
+    if isinstance(compiled, Compiled):
+        found["heads, H"] = compiled.n_heads
+    if isinstance(program, Learned):
+        found["learned from"] = f"{program.n_traces:,} traces, {program.n_rows:,} tokens to predict"
+        found["what was learned"] = program.about
+    return found
+
+
+def _attributes(program: Compiled | Learned) -> list[dict[str, Any]]:
+    """The attributes of tokens: name, values, coordinates, rounding."""
+    return [
+        {
+            "name": str(each),
+            "values": "; ".join([*map(str, each.sorts), *each.whole]) or "holds or not",
+            "n_values": len(each.values),
+            "rounding": each.rounding.replace("_", "-"),
+        }
+        for each in program.schema.attributes
+    ]
+
+
+def _certificate_of(program: Learned) -> ProgramCertificate | None:
+    """What the training traces say by themselves, unless that takes minutes to find out."""
+    quick = isinstance(program, LearnedCoefficients) or "certificate" in vars(program)
+    return program.certificate if quick else None

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.machines.format import dfa, turing
-from polyattn.programs.machines.named import FIRST, NamedMachine, runs_together
+from polyattn.programs.machines.format.tables import (
+    entries,
+    letter_names,
+    listed,
+    missing,
+    require_table,
+    several,
+    state_names,
+)
+from polyattn.programs.machines.format.turing import TURING_KEYS, read_turing
+from polyattn.programs.machines.named import FIRST, NamedMachine, read_letters, runs_together
 from polyattn.programs.machines.turing import HALT
 from polyattn.quoting import shown
 
-KINDS = {"dfa": (dfa.KEYS, dfa.read_dfa), "turing": (turing.KEYS, turing.read_turing)}
+DFA_KEYS = ("kind", "name", "states", "letters", "start", "accepting", "transitions", "word")
 
 # What other programs call these keys.
 _OTHER_WORDS = {
@@ -34,14 +44,48 @@ def machine_from(content: Any) -> NamedMachine:
             "a machine is a mapping with transitions or rules, a table of transitions, or a text "
             f"such as 1RB1LB_1LA1RH; got {shown(content)}."
         )
-    keys, reader = KINDS[_kind(content)]
+    turing = _kind(content) == "turing"
+    keys = TURING_KEYS if turing else DFA_KEYS
     for key in content:
         if key not in keys:
             raise InvalidInput(f"the key {shown(key)} is unknown{_hint(key, keys)}")
     name = content.get("name", "")
     if not isinstance(name, str):
         raise InvalidType(f"name must be text; got {shown(name)}.")
-    return reader(content, name)
+    return read_turing(content, name) if turing else read_dfa(content, name)
+
+
+def read_dfa(content: dict[str, Any], name: str) -> NamedMachine:
+    """The automaton that a file describes, its start state renumbered to 0."""
+    require_table(content, "transitions")
+    states, letters = state_names(content, "transitions"), letter_names(content, "transitions")
+    found = entries(content, "transitions", states, letters)
+    absent = missing(found, states, letters)
+    if absent:
+        raise InvalidInput(
+            f"there is no transition for {listed(absent)}. Every state needs one for every "
+            "letter; where a word is lost, lead to a state that all letters lead back to."
+        )
+    targets = {
+        (q, x): states.find(
+            target, f"transition of {states.names[q]!r} at letter {letters.names[x]!r}"
+        )
+        for (q, x), target in found.items()
+    }
+    start = states.find(content["start"], "start") if "start" in content else 0
+    accepting = {states.find(each, "accepting") for each in several(content.get("accepting", []))}
+    order = [start, *(q for q in range(len(states)) if q != start)]
+    place = {q: new for new, q in enumerate(order)}
+    table = [[place[targets[q, x]] for x in range(len(letters))] for q in order]
+    word = read_letters(content["word"], letters.names, "word") if "word" in content else None
+    return NamedMachine(
+        machine=DFA(table, accepting=[place[q] for q in accepting]),
+        states=tuple(states.names[q] for q in order),
+        letters=letters.names,
+        name=name,
+        decides="accepting" in content,
+        input=None if word is None else tuple(word),
+    )
 
 
 def content_of(named: NamedMachine) -> dict[str, Any]:
@@ -76,6 +120,29 @@ def content_of(named: NamedMachine) -> dict[str, Any]:
     return content
 
 
+@dataclass(frozen=True)
+class TableRow:
+    """A state of a machine: its name, what is special about it, and a rule for each letter."""
+
+    state: str
+    remarks: list[str]
+    rules: list[str]
+
+
+def table_of(named: NamedMachine) -> list[TableRow]:
+    """The table of a machine for people, state by state."""
+    content = content_of(named)
+    accepting = named.machine.accepting if isinstance(named.machine, DFA) else ()
+    found = []
+    for number, (state, row) in enumerate((content.get("transitions") or content["rules"]).items()):
+        special = {"start": number == 0, "accepting": number in accepting}
+        # A rule of a Turing machine is a list: the next state, what is written, the move.
+        rules = [each if isinstance(each, str) else " ".join(each[1:] + each[:1])
+                 for each in row.values()]  # fmt: skip
+        found.append(TableRow(state, [name for name, holds in special.items() if holds], rules))
+    return found
+
+
 def _input(named: NamedMachine) -> str | list[str]:
     names = [named.letters[x] for x in named.input or ()]
     return "".join(names) if runs_together(named.letters) else names
@@ -93,7 +160,7 @@ def _kind(content: dict[str, Any]) -> str:
         raise InvalidInput(
             f"it has {problem}: a finite automaton has transitions, a Turing machine rules."
         )
-    if not isinstance(kind, str) or kind.lower() not in KINDS:
+    if not isinstance(kind, str) or kind.lower() not in ("dfa", "turing"):
         raise InvalidInput(f"kind must be dfa or turing; got {shown(kind)}.")
     return kind.lower()
 

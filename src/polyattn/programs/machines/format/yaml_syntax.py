@@ -41,13 +41,13 @@ def parse_yaml(text: str) -> Any:
         if mark and mark.line > text.rstrip().count("\n"):
             # What was begun is not ended before the end: its beginning says more.
             mark = error.context_mark or mark
-        told = " ".join(part for part in (error.context, error.problem) if part)
-        raise InvalidInput(f"{_place(mark)}it is no YAML that can be read ({told}).") from None
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidInput(f"{_place(mark)}it is no YAML that can be read ({problem}).") from None
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InvalidInput):
             raise
-        told = " ".join(str(error).split())
-        raise InvalidInput(f"it is no YAML that can be read ({told}).") from None
+        problem = " ".join(str(error).split())
+        raise InvalidInput(f"it is no YAML that can be read ({problem}).") from None
 
 
 class _Reader:

@@ -1,0 +1,14 @@
+"""Learning a layer from traces, coefficient by coefficient, and the span of what was seen."""
+
+from polyattn.programs.learning.coefficients.exact_span import ExactSpan
+from polyattn.programs.learning.coefficients.learn_coefficients import learn_coefficients
+from polyattn.programs.learning.coefficients.learned import LearnedCoefficients
+from polyattn.programs.learning.coefficients.span import CoefficientSpan, innovative
+
+__all__ = [
+    "CoefficientSpan",
+    "ExactSpan",
+    "LearnedCoefficients",
+    "innovative",
+    "learn_coefficients",
+]

@@ -1,0 +1,247 @@
+"""LearnedCoefficients: a layer that predicts, and the span in which it is determined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput
+from polyattn.files.fields import any_object, array, entries, number, require
+from polyattn.files.records import Record
+from polyattn.heads.compress import factor
+from polyattn.model import LinearAttention
+from polyattn.outcome import Outcome
+from polyattn.programs.certificates import ProgramCertificate, prove_domain
+from polyattn.programs.language.attributes import Pattern
+from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.coefficients.exact_span import ExactSpan
+from polyattn.programs.learning.coefficients.features import ActivePairs, RowFeatures
+from polyattn.programs.learning.coefficients.layer import ActiveLayer, DensePredictor
+from polyattn.programs.learning.coefficients.outcomes import (
+    COEFFICIENTS_OUTCOMES,
+    FITTED,
+    PENALISED,
+    REPAIRED,
+    UNCHECKED,
+    CoefficientsName,
+)
+from polyattn.programs.learning.coefficients.span import CoefficientSpan, innovative
+from polyattn.programs.learning.learned import Learned
+from polyattn.programs.learning.records import (
+    integers,
+    plain_traces,
+    traces_from,
+    without_traces,
+)
+from polyattn.programs.plain import plain_schema, schema_from
+from polyattn.programs.traces import Trace, TraceRows
+
+# Coefficients below this are rounding.
+NEGLIGIBLE = 1e-9
+
+# Rows of traces that are judged together.
+BLOCK_ROWS = 4096
+
+FIELDS = entries({
+    "schema": any_object, "traces": any_object, "outcome": COEFFICIENTS_OUTCOMES.check,
+    "ridge": number(0), "largest_error": number(0),
+})  # fmt: skip
+
+
+class LearnedCoefficients(Learned):
+    """A program as one layer, learned coefficient by coefficient.
+
+    Attributes
+    ----------
+    active_layer : ActiveLayer
+        The coefficients on the pairs that occurred; one step at a time by ``step``.
+    ridge : float
+        The penalty; 0 if the rows are fitted exactly.
+    largest_error : float
+        Over the rows that were fitted, before rounding.
+    fitted : integer array (n_rows,)
+        The numbers of the rows that were fitted: of contradicting labels those that are believed.
+    """
+
+    method = "coefficients"
+    about = "a layer whose coefficients were learned one by one"
+    outcome: Outcome[CoefficientsName]
+
+    def __init__(
+        self,
+        schema: Schema,
+        traces: Sequence[Trace],
+        outcome: Outcome[CoefficientsName],
+        active_layer: ActiveLayer,
+        ridge: float,
+        largest_error: float,
+        fitted: NDArray[np.int64],
+        span: CoefficientSpan | None = None,
+    ) -> None:
+        super().__init__(schema, outcome, traces)
+        self.active_layer, self.ridge, self.largest_error = active_layer, ridge, largest_error
+        self.fitted, self._known_span = fitted, span
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were fitted: of contradicting labels only those that are believed."""
+        return len(self.fitted)
+
+    @cached_property
+    def span(self) -> CoefficientSpan:
+        """Of the rows that were fitted: it determines predictions if the fit is exact."""
+        if self._known_span is not None:
+            return self._known_span
+        return CoefficientSpan.of(RowFeatures.of(self.traces).take(self.fitted))
+
+    @cached_property
+    def exact_span(self) -> ExactSpan:
+        """The span modulo a prime, for proofs."""
+        return ExactSpan.of(self.span)
+
+    @cached_property
+    def coef(self) -> NDArray[np.float64]:
+        """The folded coefficients (e, q, d), as ``LinearAttention.coef``."""
+        return self.active_layer.coef
+
+    @cached_property
+    def layer(self) -> LinearAttention:
+        """The same function with heads.  Cost: O(d^6) time."""
+        heads = factor(self.coef)
+        return LinearAttention(heads.attn, heads.value)
+
+    @cached_property
+    def terms(self) -> list[Term]:
+        """One term for each coefficient, the largest first: there can be very many."""
+        matrices, active = self.active_layer.matrices, self.active_layer.active
+        query, write, pair = np.nonzero(np.abs(matrices) > NEGLIGIBLE)
+        places = np.stack([write, active.first[pair], active.second[pair], query])
+        values = matrices[query, write, pair]
+        order = np.argsort(-np.abs(values), kind="stable")
+        patterns = [_pattern(self.schema, at) for at in range(self.n_dims)]
+        return [
+            Term(patterns[a], patterns[j], patterns[k], patterns[last], value)
+            for (a, j, k, last), value in zip(
+                places[:, order].T.tolist(), values[order].tolist(), strict=True
+            )
+        ]
+
+    def predictor(self) -> DensePredictor:
+        return DensePredictor(self.schema, self.active_layer)
+
+    def predict(self, grams: NDArray, queries: NDArray) -> NDArray[np.float64]:
+        """Outputs (m, d) for Gram matrices (m, d, d) and last tokens (m, d)."""
+        return self.active_layer.predict(grams, queries)
+
+    def step(self, gram: NDArray, query: NDArray) -> NDArray[np.float64]:
+        """One output (d,) for a Gram matrix (d, d) and the last token (d,).
+
+        Cost: 2 d u flops for u active pairs and each coordinate that the last token holds.
+        """
+        return self.active_layer.step(gram.ravel()[self.active_layer.active.flat], query)
+
+    def right(self, traces: Iterable[Trace]) -> list[NDArray[np.bool_]]:
+        """For each trace, which of its tokens follow from those before; teacher-forced.
+
+        A history is reproduced when the program runs freely iff all its tokens are right here.
+        """
+        result: list[NDArray[np.bool_]] = []
+        waiting: list[Trace] = []
+        for trace in traces:
+            waiting.append(trace)
+            if sum(each.n_rows for each in waiting) >= BLOCK_ROWS:
+                result += self._right(waiting)
+                waiting = []
+        return result + self._right(waiting)
+
+    def _right(self, traces: list[Trace]) -> list[NDArray[np.bool_]]:
+        if not traces:
+            return []
+        rows = TraceRows.joined([TraceRows.of(trace) for trace in traces])
+        rounded = self.schema.round(self.predict(rows.grams, rows.queries))
+        right = np.all(rounded == rows.targets, axis=1)
+        return np.split(right, np.cumsum([trace.n_rows for trace in traces])[:-1])
+
+    def resize(self, **sizes: int) -> Learned:
+        raise InvalidInput(
+            "a layer learned coefficient by coefficient knows nothing of other sizes; learn with "
+            f"method='rules' to resize (asked for {sizes})."
+        )
+
+    def _exact_span(self) -> ExactSpan:
+        return self.exact_span
+
+    def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
+        if not exact:
+            return super()._certify_domain(domain, exact)
+        if self.outcome.name not in (FITTED, UNCHECKED):
+            raise InvalidInput(
+                "a proof needs a layer that gives every token of its traces; this one does not: "
+                f"{self.outcome.sentence}"
+            )
+        return prove_domain(self.traces, domain)
+
+    @property
+    def _doubt(self) -> str:
+        return self.outcome.sentence if self.outcome.name == PENALISED else ""
+
+    def _n_innovative(self) -> int:
+        return len(innovative(self.span))
+
+    def _facts(self) -> dict[str, Any]:
+        return {"ridge": self.ridge, "largest_error": self.largest_error}
+
+    def to_record(self) -> Record:
+        """The coefficients, the outcome and the traces; sources of traces are left out."""
+        arrays, plain = plain_traces(self.traces)
+        active = self.active_layer.active
+        arrays |= {
+            "matrices": self.active_layer.matrices, "fitted": self.fitted.astype(np.int64),
+            "pairs": np.stack([active.first, active.second]).astype(np.int64),
+        }  # fmt: skip
+        content = {
+            "schema": plain_schema(self.schema), "traces": plain, "ridge": self.ridge,
+            "outcome": self.outcome.to_dict(), "largest_error": self.largest_error,
+        }  # fmt: skip
+        return Record("learned_coefficients", arrays, content)
+
+    @classmethod
+    def from_record(cls, record: Record) -> LearnedCoefficients:
+        """The inverse of ``to_record``; pairs that are not those of the traces are refused."""
+        content, arrays = record.metadata, record.arrays
+        FIELDS(content, "metadata")
+        schema = schema_from(content["schema"])
+        traces = traces_from(arrays, content["traces"], schema, any_size=False)
+        d = schema.n_dims
+        checks = {
+            "matrices": array((d, d, None)), "fitted": integers(None), "pairs": integers(2, None),
+        }  # fmt: skip
+        entries(checks)(without_traces(arrays), "arrays")
+        first, second = arrays["pairs"]
+        u = arrays["matrices"].shape[2]
+        pairs = len(first) == u and bool(np.all((first >= 0) & (first <= second) & (second < d)))
+        require(pairs, "arrays.pairs", f"{u} pairs of coordinates below {d}", arrays["pairs"])
+        active = ActivePairs(d, first, second)
+        rising = bool(np.all(np.diff(active.flat) > 0))
+        require(rising, "arrays.pairs", "in increasing order", arrays["pairs"])
+        fitted, n_rows = arrays["fitted"], sum(trace.n_rows for trace in traces)
+        rows = bool(len(fitted) and fitted[0] >= 0 and fitted[-1] < n_rows)
+        rows = rows and bool(np.all(np.diff(fitted) > 0))
+        require(rows, "arrays.fitted", f"increasing numbers of rows below {n_rows}", fitted)
+        outcome = COEFFICIENTS_OUTCOMES.from_dict(content["outcome"])
+        whole = len(fitted) == n_rows or outcome.name == REPAIRED
+        require(whole, "arrays.fitted", f"all {n_rows} rows, unless some are not believed", fitted)
+        layer = ActiveLayer(active, arrays["matrices"])
+        return cls(schema, traces, outcome, layer, content["ridge"], content["largest_error"],
+                   fitted)  # fmt: skip
+
+
+def _pattern(schema: Schema, coordinate: int) -> Pattern:
+    name, value = schema.atoms[coordinate]
+    attribute = getattr(schema, name)
+    return Pattern(attribute, whole=value) if isinstance(value, str) else attribute(*value)

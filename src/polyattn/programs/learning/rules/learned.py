@@ -1,0 +1,196 @@
+"""LearnedRules: a program of a few terms that hold at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.files.fields import any_object, entries, integer, listed, require, text
+from polyattn.files.records import Record
+from polyattn.model import LinearAttention
+from polyattn.programs.compile import Compiled
+from polyattn.programs.language.attributes import Pattern
+from polyattn.programs.language.schema import Atom, Schema
+from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.learned import Learned
+from polyattn.programs.learning.records import plain_traces, traces_from, without_traces
+from polyattn.programs.learning.rules.layout import Layout
+from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
+from polyattn.programs.learning.rules.span import RelationSpan, SizedSpan
+from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
+from polyattn.programs.running.batch import BatchEngine
+from polyattn.programs.running.engine import Engine
+from polyattn.programs.traces import Trace
+
+# Outputs that differ less from a token are that token: weights are halves, or fitted to 1e-9.
+NEGLIGIBLE = 1e-6
+
+# What is in the schemas and terms is checked where they are read.
+FIELDS = entries({
+    "schema": any_object, "terms": listed(any_object), "traces": any_object,
+    "n_candidates": integer(0), "max_offset": integer(0, 1 << 18),
+    "findings": entries({
+        "n_traces": integer(1), "n_folds": integer(0), "n_agreeing": integer(0),
+        "n_tokens": integer(1), "gaps": listed(text()), "rivals": listed(text()),
+        "mismatches": listed(entries({
+            "trace": integer(0), "token": integer(0), "attribute": text(1000),
+        })),
+    }),
+})  # fmt: skip
+
+
+class LearnedRules(Learned):
+    """A program of terms, at the sizes of ``schema``.
+
+    findings : what was checked; ``outcome`` says it in a sentence
+    n_candidates : how many rules the data could tell apart
+    max_offset : the most steps that a rule may go on a line or circle
+    """
+
+    method = "rules"
+    about = "rules that hold for all states, letters and places"
+
+    def __init__(
+        self,
+        schema: Schema,
+        terms: Sequence[Term],
+        traces: Sequence[Trace],
+        findings: RuleFindings,
+        n_candidates: int,
+        max_offset: int,
+    ) -> None:
+        super().__init__(schema, outcome_of(findings), traces)
+        self.findings, self.n_candidates, self.max_offset = findings, n_candidates, max_offset
+        self._terms = tuple(terms)
+        # Programs of other sizes share its span, which takes long to compute.
+        self._origin = self
+
+    @property
+    def terms(self) -> list[Term]:
+        return list(self._terms)
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        """The terms as the compiler takes them."""
+        return Compiled(self.schema, self._terms, "learned program")
+
+    @property
+    def layer(self) -> LinearAttention:
+        return self.compiled.layer
+
+    @cached_property
+    def span(self) -> SizedSpan:
+        """Where every layer of rules that fits the traces agrees; computed on first use."""
+        return self._origin._relations.at(self.schema)
+
+    def predictor(self) -> Engine:
+        return self.compiled.predictor()
+
+    def resize(self, **sizes: int) -> LearnedRules:
+        schema = self.schema.resize(**sizes)
+        resized = LearnedRules(
+            schema, terms_at(self._terms, schema), self.traces, self.findings, self.n_candidates,
+            self.max_offset,
+        )  # fmt: skip
+        resized._origin = self._origin
+        return resized
+
+    @cached_property
+    def _relations(self) -> RelationSpan:
+        return RelationSpan.of(self.schema, self.traces, max_offset=self.max_offset)
+
+    @cached_property
+    def _doubt(self) -> str:
+        """Which token of which trace is not given, as a sentence; empty if all are.
+
+        A row in the span of training rows has the same combination of their outputs, so these
+        must be right before rounding.
+        """
+        engines: dict[tuple[Atom, ...], BatchEngine] = {}
+        for number, trace in enumerate(self.traces):
+            schema = trace.schema
+            if schema.atoms not in engines:
+                heads = Compiled(schema, terms_at(self._terms, schema)).heads
+                engines[schema.atoms] = BatchEngine(schema, heads)
+            wanted = trace.completion if trace.labels is None else schema.round(trace.labels)
+            outputs = _outputs(engines[schema.atoms], trace)
+            wrong = np.any(np.abs(outputs - wanted) > NEGLIGIBLE, axis=1)
+            if wrong.any():
+                return (
+                    f"token {np.flatnonzero(wrong)[0]} of training trace {number} is not what was "
+                    "learned, so that the traces do not determine what comes here."
+                )
+        return ""
+
+    def _facts(self) -> dict[str, Any]:
+        return {"n_terms": len(self._terms), "n_candidates": self.n_candidates}
+
+    def to_record(self) -> Record:
+        """The terms, the findings and the traces; sources of traces are left out."""
+        require_size(self.schema, self._terms)
+        arrays, plain = plain_traces(self.traces)
+        content = {
+            "schema": plain_schema(self.schema),
+            "terms": [plain_term(term) for term in self._terms],
+            "traces": plain,
+            "findings": asdict(self.findings),
+            "n_candidates": self.n_candidates,
+            "max_offset": self.max_offset,
+        }
+        return Record("learned_rules", arrays, content)
+
+    @classmethod
+    def from_record(cls, record: Record) -> LearnedRules:
+        """The inverse of ``to_record``."""
+        content = record.metadata
+        FIELDS(content, "metadata")
+        entries({})(without_traces(record.arrays), "arrays")
+        schema = schema_from(content["schema"])
+        terms = terms_from(content["terms"], schema)
+        traces = traces_from(record.arrays, content["traces"], schema, any_size=True)
+        given = content["findings"]
+        mismatches = tuple(Mismatch(**each) for each in given["mismatches"])
+        texts = {name: tuple(given[name]) for name in ("gaps", "rivals")}
+        findings = RuleFindings(**(given | texts | {"mismatches": mismatches}))
+        Layout((schema, *(trace.schema for trace in traces)))  # refuses other attributes
+        _require_agreement(findings, traces)
+        return cls(schema, terms, traces, findings, content["n_candidates"], content["max_offset"])
+
+
+def terms_at(terms: Sequence[Term], schema: Schema) -> tuple[Term, ...]:
+    """The same terms for a schema of other sizes: variables range over all its values."""
+
+    def sized(pattern: Pattern) -> Pattern:
+        attribute = getattr(schema, pattern.attribute.name)
+        return Pattern(attribute, pattern.arguments, pattern.whole)
+
+    return tuple(
+        replace(
+            term, write=sized(term.write), read=sized(term.read), match=sized(term.match),
+            query=sized(term.query),
+        )
+        for term in terms
+    )  # fmt: skip
+
+
+def _require_agreement(findings: RuleFindings, traces: Sequence[Trace]) -> None:
+    """Refuse findings of a file that are not about its traces."""
+    sizes = {"n_traces": len(traces), "n_tokens": sum(trace.n_rows for trace in traces)}
+    for name, size in sizes.items():
+        given = getattr(findings, name)
+        require(given == size, f"metadata.findings.{name}", f"that of the traces, {size}", given)
+    folds = findings.n_agreeing <= findings.n_folds <= len(traces)
+    require(folds, "metadata.findings.n_folds", f"at most {len(traces)}", findings.n_folds)
+
+
+def _outputs(engine: BatchEngine, trace: Trace) -> NDArray[np.float64]:
+    """The outputs (m, d) for each token of a trace, given all that was before it."""
+    tokens = trace.tokens
+    grams = np.cumsum(tokens[:, engine.match] * tokens[:, engine.read], axis=0, dtype=np.float64)
+    before = slice(len(trace.prompt) - 1, -1)
+    return engine.outputs(grams[before], tokens[before])

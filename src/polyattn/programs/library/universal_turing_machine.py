@@ -1,0 +1,274 @@
+"""The universal Turing machine on a circular tape that is never rewritten, only changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.files.fields import Check
+from polyattn.programs.language.attributes import INTEGER, Attribute, variables
+from polyattn.programs.language.encoding import Arguments, Decoded, Task
+from polyattn.programs.language.instruction import Instruction
+from polyattn.programs.language.instructions import Lookup, Register
+from polyattn.programs.language.program import Program
+from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.sorts import circle, names, symbols
+from polyattn.programs.language.terms import Unequal
+from polyattn.programs.library.arguments import (
+    BrokenTrace,
+    held,
+    require_fit,
+    require_kind,
+    require_range,
+)
+from polyattn.programs.library.runs import (
+    SIZE,
+    LibraryEncoding,
+    RunOptions,
+    broken,
+    letters_of,
+    named_machine,
+    noted,
+    watch,
+)
+from polyattn.programs.library.turing_runs import show_turing
+from polyattn.programs.machines.dfa import check_letters
+from polyattn.programs.machines.turing import (
+    HALT,
+    TuringMachine,
+    TuringRun,
+    TuringStep,
+    finished,
+    require_place,
+)
+from polyattn.programs.running.runnable import Runnable
+from polyattn.programs.running.shown import ShownRun
+
+
+def universal_turing_machine(n_states: int, n_letters: int, n_cells: int) -> Program:
+    """Runs any Turing machine: ``run(machine, tape, max_steps=1000, position=0)``.
+
+    The tape is a circle of ``n_cells``; a shorter one is filled with blanks.  The result is a
+    TuringRun: tape, state, position, steps, halted, history.
+
+    Tokens: key(q, x) mq(move, r) letter(+new - old) for each rule, cell(p) letter(x) for the
+    tape, mq with the start state under key(START).  Then two per step:
+
+        look     flag, key(q, x): state and letter read; dp: how the head's position changed
+        act      flag, cell(p), letter: what is written there; mq: where to go and in which
+                 state; N: how the letters left of, under and right of the head changed
+
+    so that the sums of dp and N are the position and the neighbourhood of the head: two
+    registers.  Two tokens per step, 2 P + 4 A + Q A + 3 Q + 5 coordinates, 3 Q + 5 heads.
+    """
+    schema = TuringEncoding(n_states, n_letters, n_cells).schema
+    flag, cell, dp, letter = schema.flag, schema.cell, schema.dp, schema.letter
+    N, key, mq = schema.N, schema.key, schema.mq
+    p, q, r, m, x, y = variables("p q r m x y")
+    found = [mq(m, r) << mq(m, r), letter(x) << letter(x), N("0", x) << letter(x)]
+    place = [cell(p) << dp(p), flag() << dp(p)]
+    going_on = (Unequal(r, "HALT"),)
+    instructions: list[Instruction] = [
+        Lookup(found, match=key(q, y), query=key(q, y)),
+        Lookup(found, match=key("START"), query=key("START")),
+        Register(place, flag=flag(), given=key(q, y)),
+        Register(place, flag=flag(), given=key("START")),
+    ]
+    for name, step in MOVES.items():
+        move = [dp(p + step) << dp(p), -(dp(p) << dp(p)), flag() << dp(p)]
+        instructions += [
+            Lookup(N(name, x) << letter(x), match=cell(p + step), query=dp(p)),
+            Register(key(r, x) << N(name, x), flag=flag(), given=mq(name, r)),
+            Register(move, flag=flag(), given=mq(name, r), where=going_on),
+        ]
+    return Program(schema, tuple(instructions), "universal Turing machine")
+
+
+# Turing machines and tapes as tokens, and how a run is read from them.
+
+# Moves by name; the same names tell left of, under and right of the head.
+MOVES = {"-1": -1, "0": 0, "+1": 1}
+_NAMES = {step: name for name, step in MOVES.items()}
+
+
+@dataclass(frozen=True)
+class TuringEncoding(LibraryEncoding):
+    """Rules and cells as tokens; the run is read back from what was looked at and done."""
+
+    name = "turing_machine"
+    fields: ClassVar[Mapping[str, Check]] = {"n_states": SIZE, "n_letters": SIZE, "n_cells": SIZE}
+
+    n_states: int
+    n_letters: int
+    n_cells: int
+
+    def __post_init__(self) -> None:
+        require_integer("n_states", self.n_states)
+        require_integer("n_letters", self.n_letters)
+        # On a single cell, left of the head would be the head itself.
+        require_integer("n_cells", self.n_cells, least=2)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"n_states": self.n_states, "n_letters": self.n_letters, "n_cells": self.n_cells}
+
+    @cached_property
+    def schema(self) -> Schema:
+        state, letter = symbols("state", self.n_states), symbols("letter", self.n_letters)
+        cells, move = circle("cell", self.n_cells), names("move", *MOVES)
+        mq = Attribute("mq", (move, state.plus("HALT")))
+        attributes = (
+            Attribute("flag"),
+            Attribute("cell", (cells,)),
+            Attribute("dp", (cells,), rounding=INTEGER),
+            Attribute("letter", (letter,), rounding=INTEGER),
+            Attribute("N", (move, letter), rounding=INTEGER),
+            Attribute("key", (state, letter), whole=("START",)),
+            mq,
+        )
+        stop = tuple(mq(name, "HALT") for name in MOVES)
+        return Schema(attributes, stop=stop, encoding=self)
+
+    def task(
+        self,
+        machine: TuringMachine,
+        tape: Iterable[int] = (),
+        max_steps: int = 1000,
+        position: int = 0,
+        state: int = 0,
+        overflow: str = "wrap",
+    ) -> Task:
+        """The run of a machine: on a circle (``overflow="wrap"``), or never around it ("error")."""
+        require_kind(machine, TuringMachine, "run(machine, tape)")
+        require_fit(machine, self.n_states, self.n_letters)
+        require_choice("overflow", overflow, ("wrap", "error"))
+        require_integer("max_steps", max_steps, least=0)
+        cells = self._cells(machine, tape)
+        require_place("position", position, self.n_cells)
+        require_place("state", state, machine.n_states)
+        prompt = self._prompt(machine, cells, position, state)
+
+        def read(decoded: Decoded) -> TuringRun:
+            run = _read(decoded.tokens, cells, position, state)
+            if overflow == "error" and run.wrapped_at is not None:
+                raise InvalidInput(
+                    f"the head leaves the tape of {self.n_cells} cells at step {run.wrapped_at}: "
+                    "a larger n_cells is needed, or overflow='wrap' for a circular tape."
+                )
+            return run
+
+        return Task(prompt, limit=1 + 2 * max_steps, read=read, endless=True)
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        machine: Any = None,
+        given: Any = None,
+        steps: tuple[int, int] = (2, 25),
+    ) -> Arguments:
+        """Random rules, halting rarely to often, on a random tape, for so many steps at most."""
+        least, most = require_range("steps", steps, 0)
+        if machine is None:
+            machine = _random_machine(rng, self.n_states, self.n_letters)
+        require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
+        if given is None:
+            given = rng.integers(machine.n_letters, size=self.n_cells).tolist()
+        options = {
+            "max_steps": int(rng.integers(least, most + 1)),
+            "position": int(rng.integers(self.n_cells)),
+            "state": int(rng.integers(machine.n_states)),
+        }
+        return (machine, given), options
+
+    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
+        drawn = machine is None, machine is None and given is None
+        if machine is None:
+            (machine, tape), _ = self.sample(np.random.default_rng(0))
+            given = tape if given is None else given
+        named, rules = named_machine(machine, TuringMachine)
+        tape = list(named.input or ()) if given is None else letters_of(named, given)
+        start = named.start(tape)
+        needed = max(len(tape), start + 1) - min(0, start)
+        if needed > self.n_cells:
+            raise InvalidInput(
+                f"inputs with {len(tape)} letters and the head at {start} need {needed} cells; "
+                f"this program has {self.n_cells} (n_cells)."
+            )
+        most = wanted.max_steps
+        limit = most if named.max_steps is None else min(most, named.max_steps)
+        options: dict[str, Any] = {"max_steps": limit, "position": start % self.n_cells}
+        task = self.task(rules, tape, **options)
+        watched = watch(program, task, wanted.margins, named)
+        try:
+            run = task.read(watched.decoded)
+        except BrokenTrace as error:
+            return noted(broken(watched, wanted, str(error)), *drawn)
+        by_rules = rules.run(self._cells(rules, tape), **options)
+        return noted(show_turing(watched, run, tape, start, by_rules, limit, wanted), *drawn)
+
+    def _cells(self, machine: TuringMachine, tape: Iterable[int]) -> list[int]:
+        letters = check_letters(tape, machine.n_letters, "tape")
+        if len(letters) > self.n_cells:
+            raise InvalidInput(
+                f"the tape has {len(letters)} letters; this program has {self.n_cells} cells "
+                "(n_cells)."
+            )
+        return letters + [0] * (self.n_cells - len(letters))
+
+    def _prompt(
+        self, machine: TuringMachine, cells: list[int], position: int, state: int
+    ) -> list[Token]:
+        token = self.schema.token
+        start = token(key="START", mq=(_NAMES[0], state))
+        rules = [
+            token(
+                key=pair,
+                mq=(_NAMES[move], "HALT" if after == HALT else after),
+                letter=_difference(write, pair[1]),
+            )
+            for pair, (after, write, move) in machine.rules.items()
+        ]
+        tape = [token(cell=p, letter=x) for p, x in enumerate(cells)]
+        return [start, *rules, *tape, token(flag=(), key="START", dp=position)]
+
+
+def _random_machine(rng: np.random.Generator, n_states: int, n_letters: int) -> TuringMachine:
+    halting = rng.choice([0.02, 0.1, 0.4])
+    rules = {
+        (state, letter): (
+            HALT if rng.random() < halting else int(rng.integers(n_states)),
+            int(rng.integers(n_letters)),
+            int(rng.integers(-1, 2)),
+        )
+        for state in range(n_states)
+        for letter in range(n_letters)
+    }
+    return TuringMachine(rules, n_states, n_letters)
+
+
+def _difference(new: int, old: int) -> dict[int, int]:
+    return {} if new == old else {new: 1, old: -1}
+
+
+def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> TuringRun:
+    """The run that look and act tokens tell of; the first act token comes before all steps."""
+    tape, history = list(cells), []
+    held(tokens[0] if tokens else {}, "mq", 0)
+    for number in range(1, len(tokens) - 1, 2):
+        look, act = tokens[number], tokens[number + 1]
+        key, cell = held(look, "key", number), held(act, "cell", number + 1)
+        if isinstance(key, str):
+            raise BrokenTrace(f"token {number} looks at {key}: no state and letter.")
+        before, read, at = int(key[0]), int(key[1]), int(cell[0])
+        mq = held(act, "mq", number + 1)
+        move, state = MOVES[str(mq[0])], HALT if mq[1] == "HALT" else int(mq[1])
+        written = [value for (name, value), n in act.items() if name == "letter" and n > 0]
+        write = int(written[0][0]) if written else read
+        history.append(TuringStep(before, at, read, write, move, state))
+        tape[at], position = write, (at + move) % len(tape)
+    return finished(cells, tape, position, state, history)
