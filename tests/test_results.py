@@ -22,6 +22,7 @@ from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 
 RNG = np.random.default_rng(0)
+SOFTMAX = pa.data.random_softmax_layer(3, n_heads=2, random_state=1)
 X = RNG.standard_normal((60, 4, 2))
 LAYER = pa.data.random_layer(2, 2, mode="last")
 Y = LAYER(X) + 0.1 * RNG.standard_normal((60, 2))
@@ -40,17 +41,17 @@ RESULTS = {
     "fit of one head": (lambda: pa.fit(X, Y, n_heads=1), FIT_OUTCOMES, FitName),
     "certificate": (lambda: pa.certify(X), CERTIFICATE_OUTCOMES, Verdict),
     "certificate of few rows": (lambda: pa.certify(X[:3]), CERTIFICATE_OUTCOMES, Verdict),
+    "queries": (lambda: pa.learn_from_queries(SOFTMAX, 3), QUERY_OUTCOMES, QueryName),
+    "few queries": (
+        lambda: pa.learn_from_queries(SOFTMAX, 3, max_queries=2),
+        QUERY_OUTCOMES,
+        QueryName,
+    ),
     "audit": (lambda: pa.audit(LAYER, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of the optimum": (lambda: pa.audit(pa.fit(X, Y), X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of a black box": (lambda: pa.audit(lambda _: Y, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of few rows": (lambda: pa.audit(LAYER, X[:3], Y[:3]), AUDIT_OUTCOMES, AuditName),
     "softmax": (lambda: pa.learn_softmax(SOFT.X, SOFT.Y), SOFTMAX_OUTCOMES, SoftmaxName),
-    "queries": (lambda: pa.learn_from_queries(SOFT.layer, 2), QUERY_OUTCOMES, QueryName),
-    "too few queries": (
-        lambda: pa.learn_from_queries(SOFT.layer, 2, max_queries=1),
-        QUERY_OUTCOMES,
-        QueryName,
-    ),
     "learned rules": (lambda: P.learn(MEMORY.schema, TRACES), RULES_OUTCOMES, RulesName),
     "learned coefficients": (
         lambda: P.learn(MEMORY.schema, TRACES, "coefficients"),

@@ -88,8 +88,9 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
 
 
 def _model(loaded: Any) -> Any:
-    """What predicts: the layer of what was learned, or what was loaded."""
-    return loaded.layer if isinstance(loaded, LearnedSoftmax | QueryResult) else loaded
+    """What predicts: the layer of what was learned, if there is one, or what was loaded."""
+    learned = isinstance(loaded, LearnedSoftmax | QueryResult) and loaded.layer is not None
+    return loaded.layer if learned else loaded
 
 
 @click.command()

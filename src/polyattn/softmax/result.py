@@ -9,25 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.display import Description, Reported, Result
-from polyattn.files.fields import (
-    any_object,
-    array,
-    entries,
-    flag,
-    integer,
-    listed,
-    number,
-    one_of,
-    plain_value,
-    text,
-)
+from polyattn.files.fields import array, entries, flag, integer, number, one_of, text
 from polyattn.files.records import Record
 from polyattn.model import SoftmaxAttention
 from polyattn.outcome import Outcome
 from polyattn.quoting import counted
 from polyattn.sequences import MODES
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
-from polyattn.softmax.recorder import Phase
+from polyattn.softmax.recorder import Phase, check_phases
 
 ERRORS = ("attn_std", "value_std", "attn_error", "value_error")
 PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")
@@ -36,9 +25,7 @@ FIELDS = entries({
     "validation_error": number(0), "training_error": number(0), "noise": number(0),
     "method": text(100), "n_training": integer(0), "n_held_out": integer(0),
     "mode": one_of(MODES), "outcome": SOFTMAX_OUTCOMES.check,
-    "phases": listed(entries({
-        "name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0),
-    })),
+    "phases": check_phases,
 }, {"bias": flag})  # fmt: skip
 
 
@@ -143,8 +130,6 @@ class LearnedSoftmax(Reported, Result):
         """The inverse of ``to_record``."""
         arrays, metadata = record.arrays, record.metadata
         FIELDS(metadata, "metadata")
-        for at, phase in enumerate(metadata["phases"]):
-            plain_value(phase["figures"], f"metadata.phases[{at}].figures")
         _check_arrays(arrays)
         fields: dict[str, Any] = {name: arrays[name] for name in ERRORS}
         fields |= {name: metadata[name] for name in PLAIN}
