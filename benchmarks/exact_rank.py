@@ -16,8 +16,8 @@ import numpy as np
 from common import THREADS, require, verdict
 from threadpoolctl import threadpool_limits
 
+from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.rank import exact_rank
-from polyattn.certify.exact.residues import FeatureRows
 from polyattn.sequences import as_batch
 
 TARGETS = {4000: (20, 10.0), 8000: (25, 30.0)}  # columns: (coordinates, seconds)
@@ -64,7 +64,7 @@ def plain_rank(residues: np.ndarray, prime: int) -> tuple[int, float]:
 def compare(n_columns: int, n_dims: int, name: str, other: object) -> None:
     rows = data(n_columns, n_dims)
     rank, prime, seconds = timed_rank(rows)
-    residues = np.concatenate([block for _, block in rows.blocks(prime, 1024)]) % prime
+    residues = np.concatenate([each.features() for each in rows.summaries(prime, 1024)]) % prime
     other_rank, other_seconds = other(residues, prime)
     print(f"{n_columns} columns: ours {seconds:.2f} s, {name} {other_seconds:.2f} s")
     require(f"rank {rank} by both", rank == other_rank)

@@ -16,8 +16,8 @@ from polyattn.features.pairs import n_features
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.sequences import as_batch
 from polyattn.stats import moments
-from polyattn.stats.explicit import ExplicitSums
 from polyattn.stats.paired import PairedSums
+from polyattn.stats.sums import ExplicitSums
 
 TARGETS = {16: 1.25, 24: 1.5}
 
@@ -54,7 +54,7 @@ def compare(n_dims: int, X: np.ndarray) -> None:
     else:
         # Ours is one of the two forced roads: what can be wrong is the choice.
         roads = ("paired", "explicit")
-        chosen, other = roads if n_dims >= moments.PAIRED_FROM_DIMS else roads[::-1]
+        chosen, other = roads if n_dims >= moments.PAIRED_FROM_WIDTH else roads[::-1]
         verdict(f"{chosen} is not slower than {other}", seconds[chosen] <= seconds[other])
 
 

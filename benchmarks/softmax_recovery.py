@@ -136,7 +136,7 @@ def row(cell: Cell, arguments: argparse.Namespace) -> Tally:
 def run(cell: Cell, seed: int, arguments: argparse.Namespace, tally: Tally) -> None:
     """One layer: the learner, the control in the same time, Adam."""
     task = pa.data.planted_softmax(
-        cell.n, cell.k, cell.d, n_heads=cell.m, logits=cell.logits, tokens=cell.tokens,
+        cell.n, cell.k, cell.d, n_heads=cell.m, logits=cell.logits, distribution=cell.tokens,
         family=cell.family, noise=cell.noise, random_state=seed,
     )  # fmt: skip
     truth = Truth.of(task, seed, cell.tokens)

@@ -1,4 +1,4 @@
-"""The paper's road phase by phase against the truth, its growth with m, and a random start.
+"""The paper's method phase by phase against the truth, its growth with m, and a random start.
 
 Boolean tokens, A entries of deviation c/d, V entries of deviation 1/sqrt(d), 20,000 examples.
 For each cell, medians over seeds: the error of S after phases 1, 3 and 4, the distance of the
@@ -7,7 +7,7 @@ and the true directions, how many constraints of K* the A_i satisfy, the held-ou
 span, and the largest error of an A_i after the polish.  Beside it the control: the same
 Levenberg-Marquardt from random starts, which also ends exactly on such instances.
 
-Growth: for m = 1, 2, 3 at d = 8, k = 4 the fewest examples (doubling from 250) at which the road
+Growth: for m = 1, 2, 3 at d = 8, k = 4 the fewest examples (doubling from 250) at which sculpting
 finds hull and span in every seed, its seconds there, and the paper's bound (d k)^(m^3).
 """
 
@@ -21,11 +21,12 @@ from common import verdict
 from threadpoolctl import threadpool_limits
 
 import polyattn as pa
-from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.polish import polish
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.polish import Projection, polish
+from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.sculpting.carve import carve
-from polyattn.softmax.sculpting.views import views
+from polyattn.softmax.sculpting.rows import views
 
 N_EXAMPLES, N_POLISH, EXACT = 20_000, 400, 1e-10
 
@@ -39,7 +40,7 @@ CELLS = (
     # m (k - 1) <= d, which (3, 8, 4) misses: here heads cannot disagree unseen.
     ((3, 8, 3, 1.0), 5, 0.1, 0.9),
 )
-NAMES = ("S1", "S3", "S4", "hull", "cos", "in K*", "fit", "|A - A_i|", "road s", "polish s")
+NAMES = ("S1", "S3", "S4", "hull", "cos", "in K*", "fit", "|A - A_i|", "sculpt s", "polish s")
 
 # What counts as found when examples are counted.
 FOUND_HULL, FOUND_COSINE = 0.2, 0.9
@@ -59,7 +60,7 @@ def run_cell(cell: tuple[int, int, int, float], n_seeds: int, hull: float, cosin
     rows, starts = [], []
     for seed in range(1000, 1000 + n_seeds):
         heads, examples = planted(*cell, N_EXAMPLES, seed)
-        rows.append(walk(heads, examples, seed))
+        rows.append(sculpted_line(heads, examples, seed))
         starts.append(control(heads, examples, seed))
     table = np.array(rows)
     middle = np.median(table, axis=0)
@@ -76,15 +77,16 @@ def run_cell(cell: tuple[int, int, int, float], n_seeds: int, hull: float, cosin
     verdict("exact after the polish in every seed", exact == n_seeds)
 
 
-def walk(heads: pa.SoftmaxAttention, examples: Examples, seed: int) -> list[float]:
-    """One line of figures: the road against the truth."""
+def sculpted_line(heads: pa.SoftmaxAttention, examples: Examples, seed: int) -> list[float]:
+    """One line of figures: sculpting against the truth."""
     start = time.perf_counter()
-    road = sculpt(examples, len(heads.attn), np.random.default_rng(seed))
+    recorder: Recorder[Projection] = Recorder()
+    sculpted = sculpt(examples, len(heads.attn), np.random.default_rng(seed), recorder)
     spent = time.perf_counter() - start
-    figures = {phase.name: phase.figures for phase in road.phases}
+    figures = {phase.name: phase.figures for phase in recorder.phases}
     total = heads.value.sum(axis=0)
     start = time.perf_counter()
-    polished = polish(examples.first(N_POLISH), road.attn)
+    polished = polish(examples.first(N_POLISH), sculpted.attn)
     return [
         *(
             relative(np.array(figures[name]["S"]), total)
@@ -132,9 +134,10 @@ def growth() -> None:
 def found_with(n_heads: int, count: int, seed: int) -> tuple[float, float, float]:
     heads, examples = planted(n_heads, 8, 4, 1.0, count, seed)
     start = time.perf_counter()
-    road = sculpt(examples, n_heads, np.random.default_rng(seed))
+    recorder: Recorder[Projection] = Recorder()
+    sculpt(examples, n_heads, np.random.default_rng(seed), recorder)
     spent = time.perf_counter() - start
-    figures = {phase.name: phase.figures for phase in road.phases}
+    figures = {phase.name: phase.figures for phase in recorder.phases}
     centre = np.array(figures["sculpt again"]["centre"])
     directions = np.array(figures["span"]["directions"])
     return hull_distance(centre, heads.attn), span_cosine(directions, heads.attn), spent
@@ -150,7 +153,7 @@ def planted(
         "full",
     )
     X = rng.choice([-1.0, 1.0], (count, n_tokens, n_dims))
-    return heads, Examples((Block(X, np.array(heads(X)), None),))
+    return heads, Examples((ExampleBlock(X, np.array(heads(X)), None),))
 
 
 def inside(S: np.ndarray, examples: Examples, attn: np.ndarray) -> float:

@@ -25,6 +25,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "benchmark_scripts",
     "command_line",
+    "outcomes",
     "paper_map",
     "plain_docstrings",
     "reproductions",
@@ -41,13 +42,6 @@ highlight_language = "text"
 # Shapes are in the docstrings; annotations would say less in more words.
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-autodoc_default_options = {
-    "members": True,
-    # How things are written to files, and what scikit-learn adds to every estimator.
-    "exclude-members": "to_record, from_record, to_dict, from_dict, kind, set_fit_request, "
-    "set_partial_fit_request, set_predict_request, set_score_request, "
-    "set_decision_function_request",
-}
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
 # Shapes and types are sentences here, not names to be linked.

@@ -23,18 +23,9 @@ import numpy as np
 import mutations
 import polyattn as pa
 from polyattn.certify.check import objections
-from polyattn.certify.document import to_document
-from polyattn.cli.console import emit
+from polyattn.cli.console import emit, shown
 from polyattn.cli.io import read_data
-from polyattn.cli.learn_softmax import learned_json, learned_text
-from polyattn.cli.show import (
-    certificate_facts,
-    layer_json,
-    layer_text,
-    result_facts,
-    result_json,
-    statistics_json,
-)
+from polyattn.display import Described
 from polyattn.errors import PolyattnError
 from polyattn.programs.machines import load_machine, save_machine
 from polyattn.programs.machines.format.content import content_of
@@ -105,14 +96,17 @@ def targets() -> dict[str, Target]:
 def use_saved(path):
     """Load anything that was saved, and do with it what its kind is for."""
     thing = pa.load(path)
-    repr(thing)
-    if hasattr(thing, "_repr_html_"):
-        thing._repr_html_()
+    repr((repr(thing), str(thing)))
+    thing._repr_html_()
+    emit({}, shown(thing), as_json=False)
+    if isinstance(thing, Described):
+        json.dumps(thing.to_full_dict(), allow_nan=False)
     kinds = {
-        pa.FitResult: _use_fit, pa.LearnedSoftmax: _use_learned, pa.Moments: _use_sums,
-        pa.TriangularFactor: _use_sums, pa.programs.Compiled: _use_program,
-        pa.LinearAttention: _use_layer, pa.SoftmaxAttention: _use_layer,
-        pa.Certificate: _use_certificate, pa.programs.LearnedRules: _use_learned_program,
+        pa.FitResult: _use_fit, pa.Audit: _use_audit, pa.LearnedSoftmax: _use_learned,
+        pa.Moments: _use_sums, pa.TriangularFactor: _use_sums, pa.QueryResult: _use_queried,
+        pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
+        pa.SoftmaxAttention: _use_layer, pa.Certificate: _use_certificate,
+        pa.programs.LearnedRules: _use_learned_program,
         pa.programs.LearnedCoefficients: _use_learned_program,
         pa.programs.ProgramCertificate: _use_program_certificate,
     }  # fmt: skip
@@ -122,15 +116,12 @@ def use_saved(path):
 def _use_layer(layer):
     layer(np.ones((2, 3, layer.n_dims)))
     layer.to_record()
-    shown(layer_json(layer), layer_text(layer))
 
 
 def _use_fit(result):
     result.predict(np.ones((2, 3, result.n_dims)))
     _use_layer(result.layer)
     result.to_record()
-    shown(result_json(result), [str(result.outcome)])
-    result_facts(result)
     if result.ridge_path is not None:
         repr(result.ridge_path.best)
     if result.statistics is not None:
@@ -139,7 +130,6 @@ def _use_fit(result):
 
 def _use_sums(sums):
     (sums + sums).to_record()
-    shown(statistics_json(sums), [])
     if isinstance(sums, pa.Moments):
         repr(sums.gram)
     pa.fit(statistics=sums)
@@ -148,8 +138,15 @@ def _use_sums(sums):
 def _use_learned(learned):
     _use_layer(learned.layer)
     learned.to_record()
-    shown(learned_json(learned), learned_text(learned))
     repr(learned.recovered)
+
+
+def _use_queried(queried):
+    if queried.layer is not None:
+        _use_layer(queried.layer)
+    queried.to_record()
+    shown(queried.to_dict(), [str(queried)])
+    repr((queried.recovered, queried.error_text))
 
 
 def _use_program(program):
@@ -163,7 +160,6 @@ def _use_program(program):
 
 
 def _use_learned_program(learned):
-    shown(learned.to_dict(), [str(learned)])
     learned.to_record()
     if learned.n_dims < 100 and learned.n_rows < 1000:
         encoding = learned.schema.encoding
@@ -174,13 +170,16 @@ def _use_learned_program(learned):
 
 
 def _use_program_certificate(certificate):
-    shown(certificate.to_dict(), [str(certificate)])
     certificate.to_record()
 
 
+def _use_audit(audit):
+    audit.to_record()
+    repr((audit.sentence, audit.relative_distance))
+    _use_certificate(audit.certificate)
+
+
 def _use_certificate(certificate):
-    shown(to_document(certificate), [certificate.sentence, str(certificate)])
-    repr(certificate_facts(certificate))
     if certificate.n_dims < 10:
         objections(certificate, X)
 
@@ -229,12 +228,6 @@ def use_table(path):
         fill("index", "polyattn_papers.reproduction", tables=[table])
 
 
-def shown(content, text):
-    """Print as the verbs do, to nowhere."""
-    json.dumps(content, allow_nan=False)
-    emit(content, text, as_json=False)
-
-
 # Good files --------------------------------------------------------------------------------------
 
 
@@ -250,7 +243,10 @@ def _things():
         pa.fit(X, Y),
         pa.fit(X, Y, ridge="loo"),
         pa.fit(X, Y, n_heads=1, solver="dual"),
+        pa.audit(pa.data.random_layer(2, 2, mode="last"), X, Y),
         pa.learn_softmax(task.X, task.Y),
+        pa.learn_from_queries(task.layer, 2),
+        pa.learn_from_queries(task.layer, 2, max_queries=1),
         P.compile(P.universal_dfa(2, 3, 4)),
         P.compile(P.universal_turing_machine(2, 2, 4)),
         P.compile(P.fixed_dfa(P.machines.parity(), 3)),

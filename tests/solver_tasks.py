@@ -1,4 +1,4 @@
-"""Problems whose optimum is known in exact rational arithmetic, and every road to solve them.
+"""Problems whose optimum is known in exact rational arithmetic, and every solver to solve them.
 
 Tokens, targets and weights are small integers, so each solver is judged by its distance from the
 truth, not from another solver.
@@ -16,10 +16,10 @@ from planted import EPS
 from polyattn.features.pairs import n_features
 from polyattn.reference import features
 
-# Roads that never square the condition number (primal by its refinement), and those that do.
+# Solvers that never square the condition number (primal by its refinement), and those that do.
 ACCURATE = ("primal", "direct", "factor")
 SQUARING = ("dual", "moments", "iterative")
-ROADS = ACCURATE + SQUARING
+SOLVERS = ACCURATE + SQUARING
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class ExactTask:
         """The weights of the norm, (q, d)."""
         return features.norm_weights(self.columns.shape[1]).reshape(self.columns.shape)
 
-    def risk_rounding(self, road: str) -> float:
+    def risk_rounding(self, solver: str) -> float:
         """Below this a risk cannot be told from zero; it is quadratic in the error, but for the
         dual, whose residuals y - K alpha cancel where alpha is large.
         """
-        relative = self.tolerance(road) if road == "dual" else 1e-13 * self.condition
+        relative = self.tolerance(solver) if solver == "dual" else 1e-13 * self.condition
         return relative * float(np.mean(np.sum(self.rows**2, axis=1)))
 
-    def tolerance(self, road: str) -> float:
+    def tolerance(self, solver: str) -> float:
         """The error that perturbations of size eps explain, times a modest constant.
 
         Least squares: eps (kappa + kappa^2 misfit) [Wedin 1973]; normal equations: eps kappa^2;
@@ -66,9 +66,9 @@ class ExactTask:
         """
         linear = self.condition + self.condition**2 * self.misfit
         factor = {"dual": self.dual_condition}.get(
-            road, self.condition**2 if road in SQUARING else linear
+            solver, self.condition**2 if solver in SQUARING else linear
         )
-        return factor * (1e-12 if road == "iterative" else 10 * EPS * self.n_features)
+        return factor * (1e-12 if solver == "iterative" else 10 * EPS * self.n_features)
 
 
 @cache
@@ -174,14 +174,14 @@ def integer_sequences(kind: str, mode: str, d: int, p: int, rng: np.random.Gener
     return list(X)
 
 
-def fit_by(road: str, task: ExactTask) -> pa.FitResult:
-    """The fit by one of the ROADS (or ``auto``)."""
-    if road in ("moments", "factor"):
-        make = pa.Moments if road == "moments" else pa.TriangularFactor
+def fit_by(solver: str, task: ExactTask) -> pa.FitResult:
+    """The fit by one of the SOLVERS (or ``auto``)."""
+    if solver in ("moments", "factor"):
+        make = pa.Moments if solver == "moments" else pa.TriangularFactor
         sums = make(task.X[0].shape[1], task.rows.shape[1], task.mode, task.bias)
         sums.update(task.X, task.Y, task.weights)
         return pa.fit(statistics=sums, ridge=task.ridge)
     return pa.fit(
         task.X, task.Y, task.mode, task.ridge,
-        solver=road, bias=task.bias, sample_weight=task.weights,
+        solver=solver, bias=task.bias, sample_weight=task.weights,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from scipy.linalg import solve_triangular
 
 import polyattn as pa
 from polyattn.certify.bounds import _solved
-from polyattn.certify.verified.definite import Definite
+from polyattn.certify.verified.gram import Definite
 from polyattn.certify.witness import layer_of_coef
 
 MODES = ("last", "causal", "full")

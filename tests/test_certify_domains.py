@@ -185,6 +185,16 @@ def test_the_sequence_that_shows_a_direction_most_is_found(mode, bias):
         np.testing.assert_array_equal(found, sequences[int(np.argmax(shown))] / 2)
 
 
+def test_samples_come_from_a_seed_or_a_generator_that_goes_on():
+    def drawn(random_state):
+        domain = domains.Sampled(lambda rng: rng.standard_normal((2, 3)), 4, random_state)
+        return domain.batch.values
+
+    np.testing.assert_array_equal(drawn(3), drawn(np.random.default_rng(3)))
+    rng = np.random.default_rng(3)
+    assert np.any(drawn(rng) != drawn(rng))
+
+
 @pytest.mark.parametrize("n_samples", [1, 20, 300])
 def test_samples_that_all_agree_cover_a_share_with_confidence(n_samples):
     domain = domains.Sampled(lambda rng: rng.standard_normal((2, 3)), n_samples)

@@ -13,21 +13,25 @@ from hypothesis import strategies as st
 from oracle import rational_features, rational_rank
 from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as exact
+from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
-from polyattn.certify.exact.numbers import number_residues
+from polyattn.certify.exact.numbers import Extents, is_integer_data, number_residues
 from polyattn.certify.exact.rank import (
-    annihilates,
     exact_rank,
     null_space,
     null_vector,
 )
 from polyattn.certify.exact.rational import lifted, reconstruct
-from polyattn.certify.exact.residues import FeatureRows, integer_bits, is_integer_data
 from polyattn.errors import InvalidInput
 from polyattn.progress import listening
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 
 PRIME = next(primes())
+
+
+def annihilates(rows, vector):
+    """Whether psi . v = 0 for every row, exactly."""
+    return bool(integers.annihilated(rows, [vector])[0])
 
 
 def exact_batch(X) -> SequenceBatch:
@@ -206,7 +210,9 @@ def test_residues_are_those_of_the_features(mode):
     for rows in (FeatureRows(batch, mode), FeatureRows(batch, mode, True, columns)):
         expected = [[residue(value) for value in row] for row in fraction_rows(rows)]
         for block_rows in (1, 4, 1000):
-            blocks = list(rows.blocks(PRIME, block_rows))
+            blocks = [
+                (block.first, block.features()) for block in rows.summaries(PRIME, block_rows)
+            ]
             assert [first for first, _ in blocks] == sorted(first for first, _ in blocks)
             got = np.concatenate([block for _, block in blocks])
             np.testing.assert_array_equal(got % PRIME, expected)
@@ -226,7 +232,7 @@ def test_long_sequences(mode, lengths):
     # Residues of full size: their sums would overflow float64 if they were not cut.
     tokens = rng.integers(PRIME // 2 - 9, PRIME // 2, (sum(lengths), 2))
     batch = SequenceBatch(tokens, np.concatenate([[0], np.cumsum(lengths)]))
-    blocks = [block for _, block in FeatureRows(batch, mode).blocks(PRIME, 3000)]
+    blocks = [each.features() for each in FeatureRows(batch, mode).summaries(PRIME, 3000)]
     expected = []
     for x in batch:
         pairs = np.stack([x[:, 0] ** 2, x[:, 0] * x[:, 1], x[:, 1] ** 2]) % PRIME
@@ -268,6 +274,14 @@ def test_impossible_columns(columns):
 
 
 # Sizes ----------------------------------------------------------------------------------------
+
+
+def integer_bits(batch, bias=False):
+    """The least K >= 0 and B such that all x 2^K are integers of size below 2^B."""
+    extents = Extents.of(batch, bias)
+    exponent = max(0, -int(extents.lowest.min()))
+    bits = extents.highest[extents.largest > 0].max(initial=-exponent) + exponent
+    return exponent, int(bits)
 
 
 @pytest.mark.parametrize(

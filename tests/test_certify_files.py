@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from polyattn import domains
-from polyattn.certify.check import measure, objections, recompute, verify
+from polyattn.certify.check import features, measure, objections, verify
+from polyattn.certify.check.domains import CHECKED
 from polyattn.certify.check.elimination import (
     LARGEST_PRIME,
     is_prime,
@@ -21,8 +22,7 @@ from polyattn.certify.check.elimination import (
     rank_of,
     reduce,
 )
-from polyattn.certify.check.place import Place
-from polyattn.certify.check.recompute import Modulo, Table, rank_modulo
+from polyattn.certify.check.features import Modulo, Table, rank_modulo
 from polyattn.certify.document import from_document, load_certificate, seal, to_document
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.progress import listening
@@ -35,7 +35,7 @@ RAGGED = [RNG.standard_normal((n, 3)) for n in RNG.integers(1, 6, 120)]
 FLAT = np.concatenate([GAUSSIAN[..., :2], GAUSSIAN[..., :2].sum(axis=-1, keepdims=True)], axis=2)
 STEEP = GAUSSIAN @ [[1, 0, 1], [0, 1, 0], [0, 0, 1e-3]]
 BOOLEAN = RNG.choice([-1, 1], (90, 4, 3))
-TWINS = np.concatenate([BOOLEAN[..., :2], BOOLEAN[..., :1]], axis=2)
+REPEATED = np.concatenate([BOOLEAN[..., :2], BOOLEAN[..., :1]], axis=2)
 SYMBOLS = np.eye(4, dtype=np.int8)[RNG.integers(4, size=(120, 3))]
 FEW_SYMBOLS = np.eye(4, dtype=bool)[RNG.integers(3, size=(120, 3))]
 SOME_BOOLEAN = domains.Finite(RNG.choice([-1, 1], (30, 3, 3)))
@@ -67,8 +67,9 @@ CASES = {
         BOOLEAN[:, :1], {"domain": domains.Boolean(1), "bias": True}, ("identifiable", "exact"),
     ),
     "Boolean, on real inputs": (BOOLEAN, {"mode": "full"}, ("not_identifiable", "exact")),
-    "twins": (
-        TWINS, {"domain": domains.Boolean((2, 6)), "mode": "causal"}, ("not_identifiable", "exact"),
+    "repeated": (
+        REPEATED, {"domain": domains.Boolean((2, 6)), "mode": "causal"},
+        ("not_identifiable", "exact"),
     ),
     "one-hot": (SYMBOLS, {"domain": "one_hot"}, ("identifiable", "exact")),
     "one-hot with bias": (
@@ -78,7 +79,7 @@ CASES = {
         FEW_SYMBOLS, {"domain": "one_hot", "bias": True}, ("not_identifiable", "exact"),
     ),
     "finite": (BOOLEAN, {"domain": SOME_BOOLEAN}, ("identifiable", "exact")),
-    "finite, outside": (TWINS, {"domain": SOME_BOOLEAN}, ("not_identifiable", "exact")),
+    "finite, outside": (REPEATED, {"domain": SOME_BOOLEAN}, ("not_identifiable", "exact")),
     "finite, in floats": (
         FLAT, {"domain": domains.Finite(GAUSSIAN[:9])}, ("not_identifiable", "span"),
     ),
@@ -121,9 +122,11 @@ def test_genuine_certificates_are_accepted(name, certificates, tmp_path):
     assert verify(loaded, as_batch(X), given_domain(name))
 
 
-@pytest.mark.parametrize("name", ["causal", "full", "flat", "Boolean", "twins", "finite, outside"])
+@pytest.mark.parametrize(
+    "name", ["causal", "full", "flat", "Boolean", "repeated", "finite, outside"]
+)
 def test_data_in_many_blocks_are_judged_the_same(name, certificates, monkeypatch):
-    monkeypatch.setattr(recompute, "BLOCK_NUMBERS", 64)
+    monkeypatch.setattr(features, "BLOCK_NUMBERS", 64)
     monkeypatch.setattr(measure, "BLOCK_NUMBERS", 64)
     assert objections(certificates[name], CASES[name][0]) == []
     forged = replace(certificates[name], rank=certificates[name].rank - 1)
@@ -138,7 +141,8 @@ def test_round_trips_are_exact(name, certificates, tmp_path):
     document = to_document(certificate)
     assert to_document(loaded) == document
     assert json.loads((tmp_path / "certificate.json").read_text()) == document
-    assert str(loaded) == str(certificate) == document["sentence"]
+    assert str(loaded) == str(certificate)
+    assert loaded.sentence == str(certificate.outcome) == document["sentence"]
     assert repr(loaded) == repr(certificate)
     if isinstance(certificate.direction, np.ndarray):
         np.testing.assert_array_equal(loaded.direction, certificate.direction)
@@ -148,12 +152,12 @@ def test_round_trips_are_exact(name, certificates, tmp_path):
 
 
 def test_a_loaded_certificate_knows_what_it_lacks(certificates, tmp_path):
-    certificates["twins"].save(tmp_path / "twins")
-    loaded = load_certificate(tmp_path / "twins")
+    certificates["repeated"].save(tmp_path / "repeated")
+    loaded = load_certificate(tmp_path / "repeated")
     witness = loaded.witness()
     assert witness.difference > 0.1
     assert np.all(np.abs(witness.input) == 1)
-    for ask in (lambda: loaded.bound(TWINS, 1.0), loaded.next_data):
+    for ask in (lambda: loaded.bound(REPEATED, 1.0), loaded.next_data):
         with pytest.raises(InvalidInput, match="certify the data again"):
             ask()
     stored = from_document(to_document(certificates["finite, outside"]))
@@ -217,7 +221,7 @@ def changes(certificate):
     }
 
 
-TAMPERED = ("gram", "exact floats", "Boolean", "Boolean, on real inputs", "flat", "few", "twins")
+TAMPERED = ("gram", "exact floats", "Boolean", "Boolean, on real inputs", "flat", "few", "repeated")
 
 
 def _changed_directions(certificate):
@@ -277,7 +281,7 @@ def test_the_sentence_is_part_of_the_claim(certificates):
     assert str(from_document(document)) == str(certificates["flat"])
 
 
-@pytest.mark.parametrize("name", ["gram", "flat", "few", "Boolean", "twins", "finite"])
+@pytest.mark.parametrize("name", ["gram", "flat", "few", "Boolean", "repeated", "finite"])
 def test_other_data_are_found(name, certificates):
     X = np.array(CASES[name][0])
     one_changed = X.copy()
@@ -289,14 +293,14 @@ def test_other_data_are_found(name, certificates):
 
 def test_a_forger_who_replaces_the_digest_is_found(certificates):
     """The claims are about the features, not only about the digest."""
-    for name, other in (("gram", FLAT), ("Boolean", TWINS), ("exact floats", BOOLEAN[..., :3])):
+    for name, other in (("gram", FLAT), ("Boolean", REPEATED), ("exact floats", BOOLEAN[..., :3])):
         about_other = pa.certify(other)
         forged = replace(certificates[name], digest=about_other.digest, lambda_min=None)
         forged = replace(forged, lambda_max=None, n_rows=about_other.n_rows)
         assert objections(forged, other)
-    lie = replace(pa.certify(TWINS, "last", "boolean"), verdict="identifiable", rank=12)
+    lie = replace(pa.certify(REPEATED, "last", "boolean"), verdict="identifiable", rank=12)
     lie = replace(lie, given_direction=None)
-    assert any("rank 4 of 12" in reason for reason in objections(lie, TWINS))
+    assert any("rank 4 of 12" in reason for reason in objections(lie, REPEATED))
 
 
 def test_a_direction_must_show_somewhere_in_the_domain(certificates):
@@ -304,8 +308,8 @@ def test_a_direction_must_show_somewhere_in_the_domain(certificates):
     nothing = np.zeros(18, dtype=int)
     nothing[0], nothing[9] = 1, -1
     for direction in (tuple(nothing.tolist()), nothing.astype(float)):
-        forged = replace(certificates["twins"], given_direction=direction)
-        assert any("no effect anywhere" in reason for reason in objections(forged, TWINS))
+        forged = replace(certificates["repeated"], given_direction=direction)
+        assert any("no effect anywhere" in reason for reason in objections(forged, REPEATED))
 
 
 @pytest.mark.parametrize("length", [2.0**-80, 1.0, 2.0**80])
@@ -337,7 +341,7 @@ def test_other_data_are_judged_no_further(certificates):
 
 
 def test_progress_of_verify_is_reported_to_the_end(certificates, monkeypatch):
-    monkeypatch.setattr(recompute, "BLOCK_NUMBERS", 64)
+    monkeypatch.setattr(features, "BLOCK_NUMBERS", 64)
     heard = []
     with listening(lambda done, total: heard.append((done, total))):
         assert verify(certificates["gram"], GAUSSIAN)
@@ -350,7 +354,7 @@ def test_progress_of_verify_is_reported_to_the_end(certificates, monkeypatch):
     [{"words": []}, {"words": ["1"]}, {"integers": "1" * 18}, {"integers": 1}, {"floats": [1.0]}],
 )
 def test_a_direction_is_a_list_of_numbers_in_words(direction, certificates):
-    document = to_document(certificates["twins"]) | {"direction": direction}
+    document = to_document(certificates["repeated"]) | {"direction": direction}
     with pytest.raises(FileFormatError, match="direction"):
         from_document(document | {"seal": seal(document)})
 
@@ -372,7 +376,7 @@ def test_the_rank_must_be_that_modulo_the_prime_of_the_certificate():
     assert "modulo the prime 7 the rank is 0" in reason
 
 
-@pytest.mark.parametrize("X", [GAUSSIAN, BOOLEAN, TWINS])
+@pytest.mark.parametrize("X", [GAUSSIAN, BOOLEAN, REPEATED])
 def test_the_verdict_on_real_inputs_is_checked_for_custom_domains(X):
     certificate = pa.certify(X, domain=SOME_BOOLEAN)
     for lie in {"identifiable", "not_identifiable"} - {certificate.verdict_on_real_inputs}:
@@ -429,7 +433,7 @@ def test_broken_files_are_refused(name, tmp_path):
 
 def test_truncated_and_newer_certificates_are_refused(certificates, tmp_path):
     path = tmp_path / "certificate"
-    certificates["twins"].save(path)
+    certificates["repeated"].save(path)
     text = path.read_text()
     for cut in (1, 10, len(text) // 2, len(text) - 3):
         path.write_text(text[:cut])
@@ -457,7 +461,7 @@ def test_a_missing_or_unknown_entry_is_named(certificates):
 
 
 def test_wrong_entries_are_named(certificates):
-    document = to_document(certificates["twins"])
+    document = to_document(certificates["repeated"])
     wrong = {
         "verdict": "perhaps", "mode": "first", "method": "guess", "rank": -1, "n_dims": 2.0,
         "lambda_min": -1.0, "digest": "abc", "bias": 1, "prime": 1, "rounding": "small",
@@ -604,19 +608,30 @@ def test_features_are_those_of_the_reference(mode):
 
 @pytest.mark.parametrize("most", [None, 1])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("name", ["real", "boolean", "one_hot"])
+@pytest.mark.parametrize("name", tuple(CHECKED))
 def test_dimensions_are_ranks_of_many_samples(name, bias, most):
     rng = np.random.default_rng(3)
     for d in (1, 2, 3, 4):
-        place = Place(name, 1, most)
-        many = [place.some_sequences(d, rng) for _ in range(3)]
+        checked = CHECKED[name](1, most)
+        many = [checked.some_sequences(d, rng) for _ in range(3)]
         batch = SequenceBatch.from_sequences([x for each in many for x in each])
-        assert place.holds(batch)
-        table = Table(batch, "last", bias, place.is_one_hot)
-        size = place.dimension(d, bias)
+        assert checked.holds(batch)
+        table = Table(batch, "last", bias, checked.is_one_hot)
+        size = checked.dimension(d, bias)
         assert rank_modulo([table], random_prime(rng), len(table.columns), rng) == size
-        assert size == pa.certify(batch, "last", domain_of(name, most), bias=bias).dimension
+        assert size == pa.certify(batch, "last", domains.BUILT_IN[name](most), bias=bias).dimension
 
 
-def domain_of(name, most):
-    return {"real": domains.Real, "boolean": domains.Boolean, "one_hot": domains.OneHot}[name](most)
+def test_a_domain_has_one_name_everywhere():
+    """The registry, the checker and the published schema list the same built-in domains."""
+    assert all(name == kind.name for name, kind in domains.BUILT_IN.items())
+    assert set(CHECKED) == set(domains.BUILT_IN)
+    assert f'"name": {{ "enum": {json.dumps(list(domains.BUILT_IN))} }}' in SCHEMA_FILE.read_text()
+
+
+def test_the_checker_objects_to_a_domain_that_it_does_not_know(certificates):
+    class Positive(domains.Real):
+        name = "positive"
+
+    certificate = replace(certificates["gram"], domain=Positive())
+    assert "the checker knows no domain 'positive'." in objections(certificate, CASES["gram"][0])

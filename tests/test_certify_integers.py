@@ -16,7 +16,7 @@ import polyattn as pa
 from oracle import rational_features
 from polyattn import domains
 from polyattn.certify.check import objections
-from polyattn.certify.check.recompute import rounded_coordinates as rounded_for_the_checker
+from polyattn.certify.check.features import rounded_coordinates as rounded_for_the_checker
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.sequences import as_batch
 

@@ -7,11 +7,12 @@ import pytest
 
 import polyattn as pa
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.methods.unseen import _movements, effect_if_unseen
-from polyattn.certify.verified import definite, orthogonal, spectrum
+from polyattn.certify.methods.floating import _movements, effect_if_unseen
+from polyattn.certify.verified import gram as gram_proofs
+from polyattn.certify.verified import spectrum, triangular
 from polyattn.certify.verified.gram import Gram, gram_of_statistics
 from polyattn.certify.verified.rounding import feature_depth, gamma, gram_error
-from polyattn.certify.verified.triangle import normalised_pieces
+from polyattn.certify.verified.triangular import normalised_pieces
 from polyattn.features.pairs import unfold_coef
 from polyattn.reference.features import cubic_features
 
@@ -38,34 +39,34 @@ def flat():
 
 @pytest.mark.parametrize("spoil", [0.99, 1.01, 1e-3, 1e3])
 def test_a_wrong_cholesky_factor_proves_nothing(generic, monkeypatch, spoil):
-    assert definite.prove_definite(generic.gram) is not None
-    true = definite.lapack.dpotrf
+    assert gram_proofs.prove_definite(generic.gram) is not None
+    true = gram_proofs.lapack.dpotrf
 
     def wrong(*arguments, **options):
         factor, failed = true(*arguments, **options)
         return factor * spoil, failed
 
-    monkeypatch.setattr(definite.lapack, "dpotrf", wrong)
-    assert definite.prove_definite(generic.gram) is None
+    monkeypatch.setattr(gram_proofs.lapack, "dpotrf", wrong)
+    assert gram_proofs.prove_definite(generic.gram) is None
 
 
 def test_a_factor_of_a_singular_matrix_proves_nothing(flat, monkeypatch):
     """LAPACK says no; a routine that always says yes does not help."""
-    assert definite.prove_definite(flat.gram) is None
+    assert gram_proofs.prove_definite(flat.gram) is None
     size = flat.space.dimension
-    monkeypatch.setattr(definite.lapack, "dpotrf", lambda *_, **__: (np.eye(size, order="F"), 0))
-    assert definite.prove_definite(flat.gram) is None
+    monkeypatch.setattr(gram_proofs.lapack, "dpotrf", lambda *_, **__: (np.eye(size, order="F"), 0))
+    assert gram_proofs.prove_definite(flat.gram) is None
 
 
 def test_any_preconditioner_is_allowed_and_a_bad_one_proves_nothing(generic, monkeypatch):
     rows, space, triangle = generic.rows, generic.space, generic.triangle
-    assert orthogonal.prove_independent(rows, space, triangle) is not None
-    true = orthogonal.lapack.dtrtri
+    assert triangular.prove_independent(rows, space, triangle) is not None
+    true = triangular.lapack.dtrtri
     for spoil in (1.5, 0.3):
         monkeypatch.setattr(
-            orthogonal.lapack, "dtrtri", lambda factor, spoil=spoil: (true(factor)[0] * spoil, 0)
+            triangular.lapack, "dtrtri", lambda factor, spoil=spoil: (true(factor)[0] * spoil, 0)
         )
-        assert orthogonal.prove_independent(rows, space, triangle) is None
+        assert triangular.prove_independent(rows, space, triangle) is None
 
 
 def test_an_unseen_direction_must_be_within_rounding(flat):
@@ -84,20 +85,22 @@ def test_a_direction_that_is_seen_is_not_unseen(flat):
 
 
 def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
-    proof = definite.prove_definite(generic.gram, shift=1e-3)
+    proof = gram_proofs.prove_definite(generic.gram, shift=1e-3)
     matrix = generic.gram.scaled(proof.scale)
     left = np.linalg.eigvalsh(matrix - proof.factor.T @ proof.factor)[0]
     assert 0 < proof.margin <= left <= 1e-3 * (1 + 1e-9)
-    assert definite.prove_definite(generic.gram, shift=2.0) is None
+    assert gram_proofs.prove_definite(generic.gram, shift=2.0) is None
 
 
 def test_sums_that_underflow_may_have_thinned_out_prove_nothing():
     """Below 2^-960 the products that a sum is made of come near the smallest numbers there are."""
     powers = np.array([1.0, 2.0**-950])
     gram = Gram(np.diag(powers), powers, n_rows=4, max_length=2, total_weight=4.0, token_exponent=0)
-    assert definite.prove_definite(gram) is not None
+    assert gram_proofs.prove_definite(gram) is not None
     small = np.array([1.0, 2.0**-970])
-    assert definite.prove_definite(replace(gram, matrix=np.diag(small), magnitudes=small)) is None
+    assert (
+        gram_proofs.prove_definite(replace(gram, matrix=np.diag(small), magnitudes=small)) is None
+    )
 
 
 @pytest.mark.parametrize("kind", [pa.Moments, pa.TriangularFactor])
@@ -116,7 +119,7 @@ def test_the_size_of_all_features_is_the_sum_it_is_said_to_be(kind):
 
 def test_rounding_of_features_is_bounded_closely(generic):
     """As the square root of a sum of squares: a hundred roundings times the condition number."""
-    proof = orthogonal.prove_independent(generic.rows, generic.space, generic.triangle)
+    proof = triangular.prove_independent(generic.rows, generic.space, generic.triangle)
     condition = np.linalg.cond(generic.triangle.factor)
     assert 0.0 < proof.rounding < 1000.0 * condition * np.finfo(float).eps
     assert 1.0 - proof.rounding - 1e-12 < proof.least < 1.0
@@ -127,11 +130,11 @@ def test_what_rounding_may_have_added_is_taken_off():
     square = np.array([[1.0, 0.125], [0.0, 1.0]], order="F")
     n_rows, power, doubt = 2**50, 0.25, 0.0625
     summed = gamma(n_rows) * power
-    proof = orthogonal._judge(square, doubt, power, n_rows)
+    proof = triangular._judge(square, doubt, power, n_rows)
     away = np.linalg.norm([0.125, 0.125])
     assert proof.least <= np.sqrt(1.0 - away - summed) - np.sqrt(doubt)
     assert proof.least == pytest.approx(np.sqrt(1.0 - away - summed) - 0.25, rel=1e-5)
-    assert orthogonal._judge(square, 0.9, power, n_rows) is None
+    assert triangular._judge(square, 0.9, power, n_rows) is None
 
 
 @pytest.mark.parametrize("more", [{"n_rows": 101}, {"max_length": 11}])

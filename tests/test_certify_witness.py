@@ -8,7 +8,6 @@ import pytest
 import polyattn as pa
 from polyattn import domains
 from polyattn.certify import witness
-from polyattn.certify.separate import separating_sequence
 from polyattn.certify.witness import as_floats, layer_of_coef
 from polyattn.errors import PolyattnError
 from polyattn.reference.layer import forward, with_constant
@@ -150,5 +149,5 @@ def test_training_data_are_run_by_the_reference_too(monkeypatch):
 
 def test_a_direction_that_shows_nowhere_still_gets_a_sequence():
     rng = np.random.default_rng(0)
-    found = separating_sequence(domains.Real(), np.zeros(18), 3, False, 1.0, rng)
+    found = domains.Real().separating_sequence(np.zeros(18), 3, False, 1.0, rng)
     assert found.shape == (2, 3)

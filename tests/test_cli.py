@@ -70,9 +70,11 @@ def test_fit_prints_what_was_found_and_saves_it(run, task):
     result = run("fit", "data.npz", "-o", "model.safetensors")
     assert result.exit_code == 0
     assert result.stderr == ""
-    for words in ("unique global optimum", "risk", "rank", "18 of 18", "solver", "primal"):
+    for words in ("unique global optimum", "risk", "rank", "18", "solver", "primal"):
         assert words in result.stdout
-    assert "1 head, 3 -> 3" in result.stdout
+    assert "Linear attention, 3 coordinates to 3 outputs, mode last." in result.stdout
+    for words in ("time to solve", "time to find heads", "s for 1 head"):
+        assert words in result.stdout
     loaded = pa.load("model.safetensors")
     assert pa.same_function(loaded.layer, task.layer)
 
@@ -88,6 +90,7 @@ def test_fit_json_agrees_with_the_library(run, task):
     assert found["n_heads"] == expected.layer.n_heads
     assert found["model"] == "m.safetensors"
     assert found["seconds"] > 0
+    assert found["heads_seconds"] > 0
     assert (found["mode"], found["bias"], found["solver"]) == ("last", True, "primal")
 
 
@@ -104,6 +107,10 @@ def test_fit_chooses_ridge_and_limits_heads(run):
     np.savez("data.npz", X=noisy.X, Y=noisy.Y)
     for rule in ("loo", "gcv"):
         assert parsed(run("fit", "data.npz", "--ridge", rule, "--json"))["ridge"] > 0
+        of_two = ("--ridge", rule, "--ridge-grid", "7,1e3", "--json")
+        assert parsed(run("fit", "data.npz", *of_two))["ridge"] in (7.0, 1e3)
+    refused(run("fit", "data.npz", "--ridge", "loo", "--ridge-grid", "0,1"), "with ridge=0")
+    refused(run("fit", "data.npz", "--ridge-grid", "1,2"), "ridge_grid is used only with")
     limited = parsed(run("fit", "data.npz", "--heads", "1", "--json"))
     assert limited["n_heads"] == 1
     assert limited["gap"] > 0
@@ -143,8 +150,8 @@ def test_fit_from_saved_statistics(run, task):
         kind(3, 3).update(task.X, task.Y).save(f"{name}.safetensors")
         found = parsed(run("fit", f"{name}.safetensors", "--json"))
         assert found["rank"] == 18
-        told = parsed(run("fit", f"{name}.safetensors", "--explain", "--json"))
-        assert told["solver"] == found["solver"]
+        explained = parsed(run("fit", f"{name}.safetensors", "--explain", "--json"))
+        assert explained["solver"] == found["solver"]
     refused(run("fit", "m.safetensors", "--mode", "full"), "leave --targets, --mode")
     refused(run("fit", "m.safetensors", "--solver", "dual"), "solver='primal'")
     refused(run("fit", "m.safetensors", "--ridge", "loo"), "gcv")
@@ -155,10 +162,10 @@ def test_explain_only_says_what_would_be_done(run, task):
     result = run("fit", "data.npz", "--explain", "-o", "model.safetensors")
     assert result.stdout.startswith("primal: 200 rows for 18 features")
     assert not Path("model.safetensors").exists()
-    told = parsed(run("fit", "data.npz", "--explain", "--json", "--solver", "dual"))
-    assert told["solver"] == "dual"
-    assert told["n_rows"] == 200
-    assert told["bytes"] > 0
+    explained = parsed(run("fit", "data.npz", "--explain", "--json", "--solver", "dual"))
+    assert explained["solver"] == "dual"
+    assert explained["n_rows"] == 200
+    assert explained["bytes"] > 0
 
 
 # predict
@@ -207,7 +214,7 @@ def test_show_layers_results_and_statistics(run, model, task):
     assert "unique global optimum" in run("show", model).stdout
     assert "head 1" in run("show", "layer.safetensors").stdout
     assert "--json prints them" in run("show", "wide.safetensors").stdout
-    assert "n_features" in run("show", "moments.safetensors").stdout
+    assert "features" in run("show", "moments.safetensors").stdout
     result = parsed(run("show", model, "--json"))
     assert result["kind"] == "fit_result"
     assert np.array_equal(result["attn"], pa.load(model).layer.attn)
@@ -305,7 +312,8 @@ def test_bad_targets_and_options(run, task):
     refused(run("fit", "data.npz", "--targets", "Y.npy"), "leave --targets out")
     refused(run("fit", "data.npz", "--ridge", "-1"), "ridge")
     refused(run("fit", "data.npz", "--ridge", "inf"), "ridge")
-    refused(run("fit", "data.npz", "--heads", "0"), "n_heads")
+    for option in ("--heads", "--n-heads"):
+        refused(run("fit", "data.npz", option, "0"), "--n-heads must be None, 'auto' or an integer")
     refused(run("fit", "data.npz", "-o", "gone/model.safetensors"), "gone")
     refused(run("fit", "data.npz", "-o", "."), ".")
 
@@ -316,6 +324,7 @@ def test_bad_targets_and_options(run, task):
         ["fit"],
         ["fit", "x", "--mode", "first"],
         ["fit", "x", "--ridge", "big"],
+        ["fit", "x", "--ridge", "loo", "--ridge-grid", "1;2"],
         ["fit", "x", "--heads", "many"],
         ["fit", "x", "--heads", "1.5"],
         ["fit", "x", "--solver", "newton"],
@@ -409,7 +418,7 @@ def test_version_and_help(run):
 def test_as_a_process(tmp_path):
     def process(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "polyattn.cli.main", *arguments],
+            [sys.executable, "-m", "polyattn", *arguments],
             capture_output=True, text=True, cwd=tmp_path, env=os.environ, check=False,
         )  # fmt: skip
 

@@ -201,7 +201,7 @@ BAD = [
     (lambda: random_layer(2, 0), "n_outputs must be"),
     (lambda: random_layer(2, n_heads=0), "n_heads must be"),
     (lambda: random_layer(2, mode="first"), "mode must be one of 'last', 'causal', 'full'"),
-    (lambda: random_layer(2, random_state=None), "random_state must be .* got None"),
+    (lambda: random_layer(2, random_state=True), "random_state must be .* got True"),
     (lambda: random_layer(2, random_state=-1), "random_state must be .* got -1"),
     (lambda: random_layer(2, random_state="a"), "random_state must be .* got 'a'"),
     (lambda: random_sequences(0, 2, 2), "n_sequences must be"),

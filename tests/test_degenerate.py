@@ -11,14 +11,14 @@ import planted
 import polyattn as pa
 from polyattn.errors import OutOfRange, PolyattnError
 from polyattn.features import summaries
-from polyattn.model import blocks
-from polyattn.reference import layer as law
+from polyattn.model import forward
+from polyattn.reference import layer as reference
 from polyattn.sequences import MODES
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
 FRESH = np.random.default_rng(1).standard_normal((7, 5, 2))
-ROADS = ("primal", "dual", "direct", "iterative")
+SOLVERS = ("primal", "dual", "direct", "iterative")
 
 
 # Scales of data -----------------------------------------------------------------------------
@@ -50,11 +50,11 @@ def test_any_scale_gives_the_same_answer(mode, tokens, targets, noise):
         assert planted.relative_error(outputs / targets, truth(FRESH)) < 1e-9
 
 
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("tokens", "targets"), [(1e100, 1e100), (1e-100, 1e-100)])
-def test_any_scale_on_every_road(road, tokens, targets):
+def test_any_scale_on_every_solver(solver, tokens, targets):
     _, Y = task_of("last", 0.1)
-    plain, scaled = pa.fit(X, Y, solver=road), pa.fit(tokens * X, targets * Y, solver=road)
+    plain, scaled = pa.fit(X, Y, solver=solver), pa.fit(tokens * X, targets * Y, solver=solver)
     in_units = scaled.coef / targets * tokens * tokens * tokens
     # The data are divided by powers of two, so that only 1e100 itself is rounded.
     assert planted.relative_error(in_units, plain.coef) < 1e-9
@@ -111,14 +111,14 @@ def test_a_ridge_that_is_nothing_beside_the_data_is_still_reported():
 
 
 @pytest.mark.parametrize("weight", [1e-300, 1e-150, 1e150, 1e300])
-@pytest.mark.parametrize("road", ROADS)
-def test_weights_of_any_scale(road, weight):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_weights_of_any_scale(solver, weight):
     _, Y = task_of("last", 0.1)
     weights = np.random.default_rng(0).uniform(0.5, 1.5, len(X))
-    plain = pa.fit(X, Y, sample_weight=weights, solver=road)
-    scaled = pa.fit(X, Y, sample_weight=weight * weights, solver=road)
+    plain = pa.fit(X, Y, sample_weight=weights, solver=solver)
+    scaled = pa.fit(X, Y, sample_weight=weight * weights, solver=solver)
     # Conjugate gradients end where rounding lets them, so their last digits differ.
-    digits = 1e-7 if road == "iterative" else 1e-12
+    digits = 1e-7 if solver == "iterative" else 1e-12
     assert planted.relative_error(scaled.coef, plain.coef) < digits
     assert scaled.risk == pytest.approx(plain.risk, rel=1e-9)
 
@@ -205,15 +205,15 @@ def test_huge_integer_targets():
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ROADS)
-def test_zero_tokens_explain_nothing(road, mode, ridge):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_zero_tokens_explain_nothing(solver, mode, ridge):
     _, Y = task_of(mode, 0.1)
-    result = pa.fit(0 * X, Y, mode, ridge, solver=road)
+    result = pa.fit(0 * X, Y, mode, ridge, solver=solver)
     assert np.all(result.coef == 0)
     assert result.risk == pytest.approx(np.mean(np.sum(Y.reshape(-1, 2) ** 2, axis=1)))
     assert np.all(result.predict(X) == 0)
     assert result.layer.n_heads == 1
-    if ridge == 0 and road != "iterative":
+    if ridge == 0 and solver != "iterative":
         assert (result.rank, result.outcome.name) == (0, "minimum_norm")
 
 
@@ -227,17 +227,17 @@ def test_zero_tokens_in_statistics(make):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ROADS)
-def test_zero_targets_are_met_by_zero(road, mode):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_zero_targets_are_met_by_zero(solver, mode):
     _, Y = task_of(mode, 0.0)
     for tokens in (X, 1e100 * X, 0 * X):
-        result = pa.fit(tokens, 0 * Y, mode, solver=road)
+        result = pa.fit(tokens, 0 * Y, mode, solver=solver)
         assert np.all(result.coef == 0)
         assert result.risk == 0
         assert result.layer.n_heads == 1
 
 
-@pytest.mark.parametrize("solver", ["auto", *ROADS])
+@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
 @pytest.mark.parametrize("mode", MODES)
 def test_one_number(mode, solver):
     """N = n = d = e = 1: y = c x^3."""
@@ -262,7 +262,7 @@ def test_single_tokens(mode, d):
     assert planted.relative_error(result.predict(fresh), truth(fresh)) < 1e-9
 
 
-@pytest.mark.parametrize("solver", ["auto", *ROADS])
+@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
 @pytest.mark.parametrize("mode", MODES)
 def test_one_sequence_is_met_exactly(mode, solver):
     rng = np.random.default_rng(0)
@@ -386,7 +386,7 @@ def test_a_very_long_sequence(mode):
 @pytest.mark.parametrize("length", [31, 32, 33, 63, 64, 65, 127, 128, 129])
 def test_lengths_around_every_block(monkeypatch, mode, length):
     """Chunks of 32, and token blocks shrunk to 64 and 128."""
-    monkeypatch.setattr(blocks, "BLOCK_TOKENS", 128)
+    monkeypatch.setattr(forward, "BLOCK_TOKENS", 128)
     monkeypatch.setattr(summaries, "TOKEN_BLOCK", 64)
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 64)
@@ -394,7 +394,7 @@ def test_lengths_around_every_block(monkeypatch, mode, length):
     tokens = [rng.standard_normal((length, 2)) for _ in range(3)] + [rng.standard_normal((5, 2))]
     A, V = rng.standard_normal((1, 2, 2)), rng.standard_normal((1, 2, 1))
     layer = pa.LinearAttention(A, V, mode)
-    expected = [np.atleast_2d(law.forward(A, V, x, mode)) for x in tokens]
+    expected = [np.atleast_2d(reference.forward(A, V, x, mode)) for x in tokens]
     outputs = layer(tokens)
     targets = outputs if mode == "last" else list(outputs)
     found = pa.fit(tokens, targets, mode, solver="primal")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from polyattn.cli.main import cli
-from polyattn.report.races import draw_race
+from polyattn.report.figures import draw_error_over_time
 from polyattn_papers.recovery import RecoverySettings, make_task, recover
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -81,7 +81,7 @@ def test_the_page_holds_the_report_of_the_fit(outcome):
 
 
 def test_the_race_shows_both_runners():
-    (axes,) = draw_race("Adam", [1.0, 2.0], [3.0, 0.5], (0.1, 0.0)).axes
+    (axes,) = draw_error_over_time("Adam", [1.0, 2.0], [3.0, 0.5], (0.1, 0.0)).axes
     slow, closed = axes.lines
     assert list(slow.get_ydata()) == [3.0, 0.5]
     # A perfect fit is drawn, too, below everything.

@@ -148,10 +148,10 @@ def from_elsewhere(addresses):
     return [one for one in addresses if re.match(r"(?:[a-z]+:)?//", one)]
 
 
-def readme_scripts():
-    """The scripts that the README's table of measurements names, one list per row."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = readme.split("## What was measured")[1].split("\n## ")[0]
+def measuring_scripts():
+    """The scripts that the table of all measurements names, one list per row."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    table = page.split("## All in one table")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     return [re.findall(r"`(benchmarks/\w+\.py)", row.split("|")[-2]) for row in rows]
 
@@ -165,16 +165,18 @@ def test_there_is_a_guide(site, page):
     "page",
     [
         "index.html", "notation.html", "guarantees.html", "benchmarks.html", "reproduction.html",
-        "derivations/README.html", "gallery/index.html", "api/index.html", "search.html",
+        "derivations/README.html", "decisions/README.html", "gallery/index.html",
+        "api/index.html", "search.html",
     ],
 )  # fmt: skip
 def test_there_is_a_page(site, page):
     assert (site / page).is_file()
 
 
-def test_every_derivation_is_in_the_index(site):
-    pages = {path.stem for path in (ROOT / "docs" / "derivations").glob("[a-z]*.md")}
-    html = (site / "derivations" / "README.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("folder", ["derivations", "decisions"])
+def test_every_page_is_in_the_index_of_its_folder(site, folder):
+    pages = {path.stem for path in (ROOT / "docs" / folder).glob("[a-z]*.md")}
+    html = (site / folder / "README.html").read_text(encoding="utf-8")
     listed = set(re.findall(r'href="(\w+)\.html"', html[html.index("<article") :]))
     assert pages <= listed
 
@@ -218,7 +220,7 @@ def test_every_verb_is_documented(site):
 
 
 def test_every_row_of_the_readme_names_its_script():
-    rows = readme_scripts()
+    rows = measuring_scripts()
     assert len(rows) >= 10
     for row in rows:
         assert len(row) == 1

@@ -369,7 +369,7 @@ def test_what_cannot_continue_is_refused():
     model.set_params(bias=False)
     with pytest.raises(InvalidInput, match="3 coordinates; got 2"):
         model.partial_fit(X[..., :2], y)
-    with pytest.raises(InvalidInput, match="1 outputs; got 2"):
+    with pytest.raises(InvalidInput, match="1 output; got 2"):
         model.partial_fit(X, np.stack([y, y], axis=1))
     assert model.result_.statistics.n_rows == N
 
@@ -478,3 +478,39 @@ def test_labels_of_another_kind_are_refused():
     tokens = CLASSIFIER(mode="full")
     with pytest.raises(InvalidInput, match="y is empty"):
         tokens.fit(X, [])
+
+
+# ---------------------------------------------------------------- parameters as in polyattn.fit
+
+
+def test_the_ridge_is_chosen_from_the_grid():
+    X, y = _numbers("last")
+    model = pa.LinearAttentionRegressor(ridge="loo", ridge_grid=[3.0, 30.0]).fit(X, y)
+    expected = pa.fit(X, y, ridge="loo", ridge_grid=[3.0, 30.0], try_exact=False)
+    assert model.result_.ridge == expected.ridge in (3.0, 30.0)
+    np.testing.assert_array_equal(model.result_.ridge_path.ridges, [3.0, 30.0])
+    stream = pa.LinearAttentionRegressor(ridge="gcv", ridge_grid=[3.0, 30.0]).partial_fit(X, y)
+    assert stream.result_.ridge in (3.0, 30.0)
+    for wrong in ({"ridge": 1.0, "ridge_grid": [1.0]}, {"ridge": "gcv", "ridge_grid": [0.0, 1.0]}):
+        with pytest.raises(InvalidInput, match="ridge_grid"):
+            pa.LinearAttentionRegressor(**wrong).partial_fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "given", [3, None, np.random.default_rng(0), np.random.RandomState(0)], ids=repr
+)
+def test_random_numbers_come_from_anywhere(given):
+    X, y = _numbers("last", 2)
+    model = pa.LinearAttentionRegressor(n_heads=1, random_state=given).fit(X, y)
+    assert isinstance(model.result_.random_state, int)
+    assert model.layer_.n_heads == 1
+    with pytest.raises(InvalidInput, match="random_state must be"):
+        pa.LinearAttentionRegressor(random_state=-1).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [pa.LinearAttentionRegressor, pa.SoftmaxAttentionRegressor])
+def test_scores_refuse_another_number_of_outputs(kind):
+    X, y = _numbers("last")
+    model = kind(mode="last").fit(X, y)
+    with pytest.raises(InvalidInput, match="1 output; got 2"):
+        model.score(X, np.stack([y, y], axis=1))

@@ -1,4 +1,4 @@
-"""The exact road: taken only where a layer computes all targets, and then the same answer."""
+"""The exact solver: taken only where a layer computes all targets, and then the same answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_size_of_the_data_does_not_matter(scale):
     np.testing.assert_allclose(found.coef, expected, atol=1e-12 * abs(expected).max())
 
 
-def test_noise_takes_the_usual_road():
+def test_noise_takes_the_usual_solver():
     X, Y = task(noise=1e-9)
     assert pa.fit(X, Y, mode="causal").solver == "primal"
 

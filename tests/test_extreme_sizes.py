@@ -31,8 +31,8 @@ def column_errors(outputs, expected) -> np.ndarray:
 
 def fits_of(targets) -> dict[str, pa.FitResult]:
     """The fit by every solver and from both statistics."""
-    roads = ("primal", "dual", "direct", "iterative")
-    fits = {road: pa.fit(X, targets, solver=road) for road in roads}
+    solvers = ("primal", "dual", "direct", "iterative")
+    fits = {solver: pa.fit(X, targets, solver=solver) for solver in solvers}
     for make in KINDS:
         fits[make.__name__] = pa.fit(statistics=make(2, 2).update(X, targets))
     return fits
@@ -87,15 +87,15 @@ def test_tiny_noise_does_not_agree_with_a_layer(size, weight):
     assert (exact.solver, exact.risk < 1e-28) == ("exact", True)
 
 
-@pytest.mark.parametrize("road", ["primal", "dual", "direct", "iterative"])
-def test_outputs_whose_products_underflow_are_refused(road):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct", "iterative"])
+def test_outputs_whose_products_underflow_are_refused(solver):
     with pytest.raises(OutOfRange, match=r"outputs of Y.*e-3\d\d to .*Rescale.*or fit them apart"):
-        pa.fit(X, Y * [1.0, 1e-300], solver=road)
+        pa.fit(X, Y * [1.0, 1e-300], solver=solver)
     # Coordinates of different size leave less room for outputs of different size.
     sized = X * [1.0, 1e-40]
-    assert pa.fit(sized, TRUTH(sized) * [1.0, 1e-60], solver=road).risk < 1e-20
+    assert pa.fit(sized, TRUTH(sized) * [1.0, 1e-60], solver=solver).risk < 1e-20
     with pytest.raises(OutOfRange, match="outputs of Y"):
-        pa.fit(sized, TRUTH(sized) * [1.0, 1e-200], solver=road)
+        pa.fit(sized, TRUTH(sized) * [1.0, 1e-200], solver=solver)
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -237,10 +237,10 @@ def test_what_counts_little_may_underflow():
 def test_a_small_coordinate_beside_ordinary_ones_below_one(sizes):
     """Ordinary tokens are not scaled; then 2^-190 would vanish in sums of sixth degree."""
     sized = X * sizes
-    for road in ("primal", "dual", "direct", "iterative"):
-        result = pa.fit(sized, Y, solver=road)
-        assert np.all(column_errors(result.predict(sized), Y) < 1e-9), road
-        assert np.all(column_errors(result.layer(sized), Y) < 1e-8), road
+    for solver in ("primal", "dual", "direct", "iterative"):
+        result = pa.fit(sized, Y, solver=solver)
+        assert np.all(column_errors(result.predict(sized), Y) < 1e-9), solver
+        assert np.all(column_errors(result.layer(sized), Y) < 1e-8), solver
     for make in KINDS:
         parts = [make(2, 2).update(sized[i::2] * [1.0, i], Y[i::2]) for i in range(2)]
         together = pa.fit(sized * np.array([[1.0, 0.0], [1.0, 1.0]] * 50)[:, None], Y)
@@ -254,11 +254,11 @@ def test_a_small_coordinate_beside_ordinary_ones_below_one(sizes):
 def test_small_weights_on_small_coordinates_or_outputs_are_refused(weight):
     """Each is bearable; together they vanish, and the coordinate with them."""
     sized, weights = X * [1.0, 1e-40], np.full(len(X), weight)
-    for road in ("primal", "dual", "direct", "iterative"):
+    for solver in ("primal", "dual", "direct", "iterative"):
         with pytest.raises(OutOfRange, match=r"sample_weight of 1e-.*Multiply all weights"):
-            pa.fit(sized, Y, sample_weight=weights, solver=road)
+            pa.fit(sized, Y, sample_weight=weights, solver=solver)
         with pytest.raises(OutOfRange, match=r"sample_weight of 1e-.*Multiply all weights"):
-            pa.fit(X, Y * [1.0, 1e-210], sample_weight=weights, solver=road)
+            pa.fit(X, Y * [1.0, 1e-210], sample_weight=weights, solver=solver)
     for make in KINDS:
         small = make(2, 2).update(X * [0.0, 1e-40], Y, weights)
         with pytest.raises(OutOfRange, match="Multiply all weights"):

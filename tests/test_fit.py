@@ -10,10 +10,11 @@ import pytest
 import planted
 import polyattn as pa
 from planted import EPS
+from polyattn.errors import InvalidInput
 from polyattn.features.pairs import n_features
 from polyattn.sequences import MODES, SequenceBatch
 
-ROADS = ("primal", "dual", "direct", "iterative")
+SOLVERS = ("primal", "dual", "direct", "iterative")
 
 
 # Planted layers -----------------------------------------------------------------------------
@@ -53,12 +54,12 @@ def test_planted_layers_with_a_constant(mode, d):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ROADS)
-def test_planted_layers_on_every_road(road, mode):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_planted_layers_on_every_solver(solver, mode):
     truth = planted_layer(3, 3, 2, mode)
     X = ragged(3, mode, seed=0)
-    result = pa.fit(X, truth(X), mode, solver=road)
-    assert result.solver == road
+    result = pa.fit(X, truth(X), mode, solver=solver)
+    assert result.solver == solver
     assert planted.relative_error(result.coef, truth.coef) < 1e-9
 
 
@@ -147,16 +148,16 @@ def test_limited_heads_from_statistics(source):
     assert streamed.layer.n_heads == 2
 
 
-@pytest.mark.parametrize("road", ["auto", "dual", "iterative"])
+@pytest.mark.parametrize("solver", ["auto", "dual", "iterative"])
 @pytest.mark.parametrize("kind", planted.KINDS)
-def test_limited_heads_on_any_data(kind, road):
+def test_limited_heads_on_any_data(kind, solver):
     """Few rows, flat, Boolean and one-hot tokens: the moments that weigh the heads are singular."""
     task = planted.problem(kind, "causal", noise=0.5)
     weights = np.random.default_rng(0).uniform(0.5, 1.5, len(task.X))
-    best = pa.fit(task.X, task.Y, "causal", solver=road, sample_weight=weights)
+    best = pa.fit(task.X, task.Y, "causal", solver=solver, sample_weight=weights)
     for n_heads in (1, 3):
         result = pa.fit(
-            task.X, task.Y, "causal", n_heads=n_heads, solver=road, sample_weight=weights
+            task.X, task.Y, "causal", n_heads=n_heads, solver=solver, sample_weight=weights
         )
         errors = np.sum((result.layer(task.X) - task.Y) ** 2, axis=2).mean(axis=1)
         measured = np.average(errors, weights=weights)
@@ -278,15 +279,15 @@ def test_the_order_of_sequences_does_not_matter(mode):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ROADS)
-def test_the_risk_is_the_risk(road, mode, bias, weighted):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_risk_is_the_risk(solver, mode, bias, weighted):
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((1 + i % 5, 2)) for i in range(60)]
     Y = [rng.standard_normal((1 if mode == "last" else len(x), 2)) for x in X]
     weights = rng.uniform(0, 2, 60) if weighted else None
     targets = np.concatenate(Y) if mode == "last" else Y
     for ridge in (0.0, 1.0):
-        result = pa.fit(X, targets, mode, ridge, None, road, bias, weights)
+        result = pa.fit(X, targets, mode, ridge, None, solver, bias, weights)
         each = np.ones(60) if weights is None else weights
         row_weights = np.repeat(each, [len(y) for y in Y])
         for outputs in (result.predict(X), result.layer(X)):
@@ -298,8 +299,8 @@ def test_the_risk_is_the_risk(road, mode, bias, weighted):
 
 @pytest.mark.parametrize("n_sequences", [4, 40])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ["primal", "dual", "direct"])
-def test_weights_count_like_repetitions(road, mode, n_sequences):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct"])
+def test_weights_count_like_repetitions(solver, mode, n_sequences):
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((1 + i % 3, 2)) for i in range(n_sequences)]
     Y = [rng.standard_normal((1 if mode == "last" else len(x), 2)) for x in X]
@@ -307,12 +308,12 @@ def test_weights_count_like_repetitions(road, mode, n_sequences):
     again = [i for i, weight in enumerate(weights) for _ in range(weight)]
     in_form = np.concatenate if mode == "last" else list
     for ridge in (0.0, 0.5):
-        one = pa.fit(X, in_form(Y), mode, ridge, sample_weight=weights, solver=road)
+        one = pa.fit(X, in_form(Y), mode, ridge, sample_weight=weights, solver=solver)
         other = pa.fit(
-            [X[i] for i in again], in_form([Y[i] for i in again]), mode, ridge, solver=road
+            [X[i] for i in again], in_form([Y[i] for i in again]), mode, ridge, solver=solver
         )
         # The kernel of few rows squares their condition number.
-        tolerance = max(1e-9, 100 * EPS * other.condition**2) if road == "dual" else 1e-9
+        tolerance = max(1e-9, 100 * EPS * other.condition**2) if solver == "dual" else 1e-9
         assert planted.relative_error(one.coef, other.coef) < tolerance
         assert one.risk == pytest.approx(other.risk, rel=1e-9, abs=1e-15)
         assert one.outcome.name == other.outcome.name
@@ -366,8 +367,8 @@ def test_all_forms_of_input_are_one(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ROADS)
-def test_inputs_are_never_modified(road, mode):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_inputs_are_never_modified(solver, mode):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 4, 2))
     Y = rng.standard_normal((30, 2) if mode == "last" else (30, 4, 2))
@@ -376,7 +377,7 @@ def test_inputs_are_never_modified(road, mode):
     before = [array.copy() for array in arrays]
     for array in arrays:
         array.setflags(write=False)
-    result = pa.fit(X, Y, mode, "loo", 1, road, True, weights, ridge_grid=grid)
+    result = pa.fit(X, Y, mode, "loo", 1, solver, True, weights, ridge_grid=grid)
     result.predict(X)
     result.layer(X)
     for array, old in zip(arrays, before, strict=True):
@@ -396,6 +397,21 @@ def test_the_same_seed_gives_the_same_result():
     np.testing.assert_array_equal(
         pa.fit(X, Y, random_state=1).coef, pa.fit(X, Y, random_state=2).coef
     )
+
+
+def test_the_result_keeps_the_seed_whatever_it_came_from():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 4, 2)), rng.standard_normal((30, 2))
+    for random_state in (np.int64(7), np.random.default_rng(3), None):
+        result = pa.fit(X, Y, n_heads=1, random_state=random_state)
+        again = pa.fit(X, Y, n_heads=1, random_state=result.random_state)
+        assert type(result.random_state) is int
+        np.testing.assert_array_equal(result.coef, again.coef)
+    seeds = [pa.fit(X, Y, random_state=rng).random_state for _ in range(2)]
+    assert seeds[0] != seeds[1]  # a generator advances
+    for wrong in (-1, 1.5, True, "seed"):
+        with pytest.raises(InvalidInput, match="random_state must be"):
+            pa.fit(X, Y, random_state=wrong)
 
 
 def test_results_are_frozen():
@@ -514,14 +530,14 @@ def noisy(Y, noise):
 
 
 def predict_by(coef, X, mode):
-    """Outputs of coefficients, by the law."""
+    """Outputs of coefficients, by the reference."""
     from polyattn.reference import erm
 
     return erm.predict(coef, list(X), mode)
 
 
 def objective(coef, X, Y, ridge):
-    """sum ||y - F(X)||^2 + ridge ||T||_F^2, by the law."""
+    """sum ||y - F(X)||^2 + ridge ||T||_F^2, by the reference."""
     from polyattn.reference import features
 
     squares = np.sum((rows_of(Y) - predict_by(coef, X, "last")) ** 2)
@@ -598,3 +614,14 @@ def test_the_minimum_norm_never_costs_residual():
     Y = Y + 0.1 * np.std(Y) * rng.standard_normal(Y.shape)
     audit = pa.audit(pa.fit(X, Y, "causal"), X, Y)
     assert audit.gap <= 1e-3 * audit.optimal_risk
+
+
+def test_heads_that_are_not_needed_are_zero_and_the_outcome_says_so():
+    task = pa.data.planted(256, 10, 3, random_state=0)
+    found = pa.fit(task.X, task.Y, mode="causal", n_heads=12)
+    assert found.layer.n_heads == 12
+    assert np.count_nonzero(found.layer.value.any(axis=(1, 2))) == 9
+    assert "12 heads" in found.outcome.sentence
+    assert "It needs 9 of them; the others are zero." in found.outcome.sentence
+    fewer = pa.fit(task.X, task.Y, mode="causal", n_heads=9)
+    assert "zero" not in fewer.outcome.sentence

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_head_count
 from polyattn.features.pairs import fold_heads, n_pairs
-from polyattn.heads import Compression, compress, factor, require_head_count
+from polyattn.heads import Compression, compress, factor
 from polyattn.heads.bounds import generic_heads
-from polyattn.heads.compression import Target
 from polyattn.heads.search import Trial
+from polyattn.heads.target import Target
 
 EPS = float(np.finfo(np.float64).eps)
 

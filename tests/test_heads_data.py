@@ -145,6 +145,15 @@ def test_best_heads_is_deterministic():
     np.testing.assert_array_equal(first.value, second.value)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_best_heads_without_a_number_keeps_the_function(weighted):
+    coef, gram = random_coef(3, 2), random_gram(3, 30) if weighted else None
+    rng = np.random.default_rng(0)
+    assert best_heads(coef, None, gram, random_state=rng).lost < 1e-9
+    with pytest.raises(InvalidInput, match="choose_heads"):
+        best_heads(coef, "auto", gram)
+
+
 @pytest.mark.parametrize("scale", [1e120, 1e-120])
 def test_scale_of_coefficients_and_gram_is_free(scale):
     coef, gram = random_coef(3, 2), random_gram(3, 30)
@@ -195,7 +204,7 @@ def test_choose_heads_over_shapes(n_dims, n_outputs, n_heads):
 
 
 def test_the_gap_of_the_true_number_is_chi_square():
-    """Mean f and variance 2 f over 12 data sets: the law behind the choice."""
+    """Mean f and variance 2 f over 12 data sets: the distribution behind the choice."""
     freedom = 4 * n_features(4) - layer_dimension(2, 4, 4, 4)
     scaled = []
     for seed in range(12):
@@ -203,7 +212,7 @@ def test_the_gap_of_the_true_number_is_chi_square():
         scaled.append(best_heads(coef, 2, gram).risk_gap / variance)
     mean, spread = np.mean(scaled), np.sqrt(2 * freedom)
     assert abs(mean - freedom) <= 4 * spread / np.sqrt(len(scaled))
-    # One head too few is far outside the law.
+    # One head too few is far outside that distribution.
     assert best_heads(coef, 1, gram).risk_gap / variance > freedom + 100 * spread
 
 
@@ -252,7 +261,7 @@ def test_the_rank_of_moments(n_rows):
 # ---------------------------------------------------------------- arguments
 
 
-@pytest.mark.parametrize("wrong", [0, None, "auto", True, 1.5])
+@pytest.mark.parametrize("wrong", [0, "many", True, 1.5])
 def test_best_heads_wants_a_number(wrong):
     with pytest.raises(InvalidInput, match="n_heads must be"):
         best_heads(random_coef(3, 2), wrong)

@@ -15,12 +15,12 @@ from polyattn.heads.algebra import (
     layer_tensor,
     pull_key,
     pull_value,
+    reduce,
     split_heads,
     symmetrised,
 )
 from polyattn.heads.descent import Frobenius, Patience, descend, jacobian
 from polyattn.heads.metric import Weighted, excess, whiten
-from polyattn.heads.reduce import reduce
 from polyattn.heads.search import Trial, fewest, random_heads
 
 sizes = st.tuples(

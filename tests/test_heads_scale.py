@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.heads import GramScale, SampleScale, best_heads, compress, factor
-from polyattn.heads.data_scale import SAMPLE_NUMBERS, Units, _exponents
+from polyattn.heads import GramScale, best_heads, compress, factor
+from polyattn.heads.data_scale import SAMPLE_NUMBERS, CoordinateUnits, SampleScale, _exponents
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -181,7 +181,7 @@ def test_units_are_those_of_the_coordinates():
     X[:, -1, 1] = 0.0  # a coordinate that no query has
     rows = Rows.build(X, None, "last", False)
     for data in (SampleScale.of(rows), GramScale.of(Moments.of(rows))):
-        require_units(Units.of_inputs(data, 2))
+        require_units(CoordinateUnits.of_inputs(data, 2))
 
 
 @pytest.mark.parametrize("factor_of_all", [3.0, 0.7, 1e-30])

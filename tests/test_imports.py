@@ -31,7 +31,7 @@ def test_the_law_needs_numpy_alone():
         "package = types.ModuleType('polyattn')\n"
         "package.__path__ = importlib.util.find_spec('polyattn').submodule_search_locations\n"
         "sys.modules['polyattn'] = package\n"
-        "import polyattn.reference.erm, polyattn.reference.heads, polyattn.reference.layer"
+        "import polyattn.reference.erm, polyattn.reference.erm, polyattn.reference.layer"
     )
     ours = {name for name in loaded if name.startswith("polyattn.")}
     assert "polyattn.reference.features" in ours

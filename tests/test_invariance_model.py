@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import polyattn as pa
 from invariances import factors, few_and_many, hold, seeds
 from planted import EPS
-from polyattn.model.forward import coef_forward
+from polyattn.model.linear import coef_forward
 from polyattn.reference import layer as reference
 from polyattn.sequences import MODES
 

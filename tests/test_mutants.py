@@ -42,9 +42,9 @@ def test_every_equivalent_mutant_has_a_reason_and_is_named_once():
 @pytest.mark.parametrize(
     ("function", "before", "current"),
     [
-        ("n_pairs", "return n_dims * (n_dims + 1) // 2", True),
-        ("", "return n_dims * (n_dims + 1) // 2", True),
-        ("n_features", "return n_dims * (n_dims + 1) // 2", False),
+        ("n_pairs", "return width * (width + 1) // 2", True),
+        ("", "return width * (width + 1) // 2", True),
+        ("n_features", "return width * (width + 1) // 2", False),
         ("n_pairs", "return n_dims * (n_dims - 1) // 2", False),
     ],
 )

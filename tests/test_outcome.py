@@ -4,12 +4,19 @@ from typing import get_args
 
 import pytest
 
+from polyattn.auditing.result import AUDIT_OUTCOMES, AuditName
+from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES, Verdict
 from polyattn.errors import InvalidInput
+from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.outcome import Meaning, OutcomeSet
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
-from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
 
-SETS = {"fit": (FIT_OUTCOMES, FitName), "softmax": (SOFTMAX_OUTCOMES, SoftmaxName)}
+SETS = {
+    "fit": (FIT_OUTCOMES, FitName),
+    "certificate": (CERTIFICATE_OUTCOMES, Verdict),
+    "audit": (AUDIT_OUTCOMES, AuditName),
+    "softmax": (SOFTMAX_OUTCOMES, SoftmaxName),
+}
 
 
 @pytest.mark.parametrize("kind", SETS)

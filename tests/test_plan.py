@@ -1,4 +1,6 @@
-"""The plan: which road to the optimum is taken, by size, memory or name."""
+"""The plan: which solver is taken, by size, memory or name."""
+
+import os
 
 import numpy as np
 import pytest
@@ -7,12 +9,12 @@ import planted
 import polyattn as pa
 from polyattn.errors import InvalidInput
 from polyattn.reference import erm
-from polyattn.solve import auto, plan
+from polyattn.solve import plan, solvers
 
 GIB = 1 << 30
 
 PLANS = {
-    # rows, width, outputs, memory limit -> road, a word of the reason
+    # rows, width, outputs, memory limit -> solver, a word of the reason
     "tall": (10_000, 8, 8, 12 * GIB, "primal", "p x p"),
     "just tall": (288, 8, 1, 12 * GIB, "primal", "288 rows for 288 features"),
     "one row short": (287, 8, 1, 12 * GIB, "direct", "287 rows for 288 features"),
@@ -21,34 +23,34 @@ PLANS = {
     "few rows, very wide": (1000, 64, 1, 12 * GIB, "dual", "N x N"),
     "tall, no memory for p x p": (20_000, 32, 1, 4 * GIB, "dual", "N x N"),
     "neither fits": (1_000_000, 32, 1, 4 * GIB, "iterative", "fit into"),
-    "one row": (1, 1, 1, GIB, "primal", "1 rows for 1 features"),
+    "one row": (1, 1, 1, GIB, "primal", "1 row for 1 feature"),
 }
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_plan_chooses_by_size_and_says_why(monkeypatch, name):
-    n_rows, width, n_outputs, limit, road, reason = PLANS[name]
-    monkeypatch.setattr(auto, "memory_limit", lambda: limit)
+    n_rows, width, n_outputs, limit, solver, reason = PLANS[name]
+    monkeypatch.setattr(solvers, "memory_limit", lambda: limit)
     chosen = plan(n_rows, width, n_outputs)
-    assert chosen.solver == road
+    assert chosen.solver == solver
     assert reason in chosen.reason
-    assert str(chosen).startswith(f"{road}: ")
+    assert str(chosen).startswith(f"{solver}: ")
     assert 0 < chosen.bytes <= limit
     assert "about" in str(chosen)
 
 
 def test_the_plan_refuses_what_fits_nowhere(monkeypatch):
-    monkeypatch.setattr(auto, "memory_limit", lambda: GIB)
+    monkeypatch.setattr(solvers, "memory_limit", lambda: GIB)
     with pytest.raises(InvalidInput, match=r"do not fit into 1 GB.*(reduce|one by one)"):
         plan(10**6, 256, 64)
 
 
-@pytest.mark.parametrize("road", auto.SOLVERS)
-def test_a_named_solver_is_kept(road):
-    chosen = plan(10, 3, 1, road)
-    assert (chosen.solver, chosen.reason) == (road, "asked for by name")
+@pytest.mark.parametrize("solver", solvers.SOLVERS)
+def test_a_named_solver_is_kept(solver):
+    chosen = plan(10, 3, 1, solver)
+    assert (chosen.solver, chosen.reason) == (solver, "asked for by name")
     task = planted.problem("wide")
-    assert pa.fit(task.X, task.Y, solver=road).solver == road
+    assert pa.fit(task.X, task.Y, solver=solver).solver == solver
 
 
 def test_the_plan_refuses_an_unknown_solver():
@@ -57,27 +59,27 @@ def test_the_plan_refuses_an_unknown_solver():
 
 
 @pytest.mark.parametrize(
-    ("limit", "road"), [(GIB, "primal"), (8_000, "dual"), (4_000, "iterative"), (1_000, None)]
+    ("limit", "solver"), [(GIB, "primal"), (8_000, "dual"), (4_000, "iterative"), (1_000, None)]
 )
-def test_fit_follows_the_plan(monkeypatch, limit, road):
+def test_fit_follows_the_plan(monkeypatch, limit, solver):
     """Less and less memory, the same optimum, and at the end a refusal."""
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((20, 4, 3)), rng.standard_normal((20, 2))  # 18 features
-    monkeypatch.setattr(auto, "memory_limit", lambda: limit)
-    if road is None:
+    monkeypatch.setattr(solvers, "memory_limit", lambda: limit)
+    if solver is None:
         with pytest.raises(InvalidInput, match="do not fit"):
             pa.fit(X, Y)
         return
     result = pa.fit(X, Y)
-    assert result.solver == road
+    assert result.solver == solver
     assert planted.relative_error(result.coef, erm.fit(list(X), Y, "last")) < 1e-8
 
 
 def test_the_memory_limit_is_half_of_the_machine(monkeypatch):
-    assert auto.memory_limit() > 1 << 28
+    assert solvers.memory_limit() > 1 << 28
 
     def unknown(_):
         raise OSError
 
-    monkeypatch.setattr(auto.os, "sysconf", unknown)
-    assert auto.memory_limit() == 4 * GIB
+    monkeypatch.setattr(os, "sysconf", unknown)
+    assert solvers.memory_limit() == 4 * GIB

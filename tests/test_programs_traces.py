@@ -176,7 +176,7 @@ def test_steps_that_no_run_can_have_are_refused(steps):
         ("one_hot", {"steps": (1, 2)}, "options lengths; got 'steps'"),
         ("one_hot", {"n_traces": 0}, "n_traces must be an integer of at least 1"),
         ("one_hot", {"n_traces": 2.5}, "n_traces must be an integer"),
-        ("one_hot", {"random_state": None}, "random_state must be"),
+        ("one_hot", {"random_state": True}, "random_state must be"),
         ("one_hot", {"random_state": -1}, "random_state must be"),
     ],
 )
@@ -272,7 +272,7 @@ def test_wrong_labels_have_seeds_and_add_up():
         ({"noise": np.nan}, "noise must be"),
         ({"flips": 1.1}, "flips must be"),
         ({"flips": "a"}, "flips must be"),
-        ({"random_state": None}, "random_state must be"),
+        ({"random_state": True}, "random_state must be"),
     ],
 )
 def test_wrong_levels_are_refused(given, message):

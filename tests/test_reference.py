@@ -1,4 +1,4 @@
-"""The law agrees with itself, and the fast code with the law."""
+"""The reference agrees with itself, and the fast code with it."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planted
-from polyattn.features import cubic, kernel, pairs, summaries
-from polyattn.model import LinearAttention, blocks, forward
-from polyattn.reference import erm, features, heads, layer
+from polyattn.features import cubic, pairs, summaries
+from polyattn.model import LinearAttention, forward, linear
+from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES, SequenceBatch
 
 SHAPES = [(1, 1, 1), (1, 4, 2), (3, 1, 4), (2, 3, 2), (5, 2, 3)]  # n, d, e
@@ -31,7 +31,7 @@ def assert_close(found, expected, scale=1.0):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e4 * planted.EPS * size)
 
 
-# The law with itself ------------------------------------------------------------------------
+# The reference with itself --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "d", "e"), SHAPES)
@@ -68,7 +68,7 @@ def test_fold_inverts_unfold_and_heads(case):
     attn, value, _ = case
     P = features.fold(features.tensor(attn, value))
     assert_close(features.fold(features.unfold(P)), P)
-    svd_attn, svd_value = heads.heads(P)
+    svd_attn, svd_value = erm.heads(P)
     assert len(svd_attn) <= attn.shape[1] ** 2
     assert_close(features.fold(features.tensor(svd_attn, svd_value)), P)
 
@@ -136,11 +136,11 @@ def test_second_moment_is_definite_exactly_when_the_rank_is_full():
         assert (eigenvalues[0] > tolerance) == (task.rank == task.n_features) == (kind == "tall")
 
 
-# The fast code with the law -----------------------------------------------------------------
+# The fast code with the reference -----------------------------------------------------------------
 
 
 def law_summaries(X, mode, bias):
-    """vech(G) (q, rows) and queries (d, rows) by the law."""
+    """vech(G) (q, rows) and queries (d, rows) by the reference."""
     tokens = [layer.with_constant(x) if bias else x for x in X]
     rows = [row for x in tokens for row in features.summaries(x, mode)]
     return np.array([features.vech(G) for G, _ in rows]).T, np.array([x for _, x in rows]).T
@@ -228,10 +228,10 @@ def test_kernels(case, column_block):
     G, x = law_summaries(X, "causal", False)
     rows = [row for sequence in X for row in features.summaries(sequence, "causal")]
     expected = np.array([[features.kernel(*first, *second) for second in rows] for first in rows])
-    assert_close(kernel.kernel(G, x, G, x), expected)
+    assert_close(cubic.kernel(G, x, G, x), expected)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "COLUMN_BLOCK", column_block)
-        assert_close(np.tril(kernel.kernel_lower(G, x)), np.tril(expected))
+        patch.setattr(cubic, "COLUMN_BLOCK", column_block)
+        assert_close(np.tril(cubic.kernel_lower(G, x)), np.tril(expected))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -246,11 +246,11 @@ def test_forward(mode, case, bias, small_blocks):
     batch = SequenceBatch.from_sequences(inputs)
     with pytest.MonkeyPatch.context() as patch:
         if small_blocks:
-            patch.setattr(forward, "CHUNK", 2)
-            patch.setattr(blocks, "BLOCK_TOKENS", 3)
+            patch.setattr(linear, "CHUNK", 2)
+            patch.setattr(forward, "BLOCK_TOKENS", 3)
         P = features.fold(features.tensor(attn, value))
-        assert_close(forward.head_forward(batch, attn, value, mode, bias), rows)
-        assert_close(forward.coef_forward(batch, P, mode, bias), rows)
+        assert_close(linear.head_forward(batch, attn, value, mode, bias), rows)
+        assert_close(linear.coef_forward(batch, P, mode, bias), rows)
         found = LinearAttention(attn, value, mode, bias)(inputs)
     if mode == "last":
         assert_close(found, rows)

@@ -16,11 +16,11 @@ from polyattn.errors import InvalidInput, InvalidType, MissingExtra
 from polyattn.features.pairs import unfold_coef
 from polyattn.outcome import Outcome
 from polyattn.report import make_page, write_report
+from polyattn.report.certificates import draw_spectrum, spectrum_of
 from polyattn.report.fits import heads_of
 from polyattn.report.heads import head_sizes, heat_map
-from polyattn.report.page_data import GivenData, spread
+from polyattn.report.page_data import PageData, spread
 from polyattn.report.predictions import predictions_section
-from polyattn.report.spectra import draw_spectrum, spectrum_of
 
 OUTCOME, CERTIFICATE, HEADS = "What was found", "Do the data determine the layer?", "Heads"
 PREDICTIONS, BOUNDS = "Predicted against true", "How far apart can good layers be?"
@@ -202,13 +202,17 @@ def test_certificates_audits_and_statistics(task, flat, tmp_path):
     assert titles(make_page(stored, task.X)) == [CERTIFICATE, BOUNDS]
     with pytest.raises(InvalidInput, match="X are not the data of this certificate"):
         make_page(stored, flat)
+    pa.save(audit, tmp_path / "audit.safetensors")
+    stored = pa.load(tmp_path / "audit.safetensors")
+    assert titles(make_page(stored)) == ["How good is the layer?", CERTIFICATE]
+    assert titles(make_page(stored, task.X)) == titles(make_page(audit))
 
 
 def test_domains_smaller_than_all_real_inputs():
     words = np.eye(4)[np.random.default_rng(0).integers(4, size=(120, 5))]
     page = make_page(pa.certify(words, domain="one_hot"))
     assert "one_hot" in body(page, CERTIFICATE)
-    assert "not identifiable" in body(page, CERTIFICATE)
+    assert "not_identifiable" in body(page, CERTIFICATE)
     finite = pa.domains.Finite(list(words[:10]))
     assert CERTIFICATE in titles(make_page(pa.certify(words, domain=finite)))
 
@@ -279,7 +283,7 @@ def test_outputs_whose_squares_are_beyond_float64(task, size):
         assert "float64 cannot hold" in body(page, "How good is the layer?")
     balanced = pa.LinearAttention(task.layer.attn * size, task.layer.value / size)
     assert "100 %" in body(make_page(balanced, X, Y), PREDICTIONS)
-    section = predictions_section(layer, GivenData.of(X, Y, "last", 3))
+    section = predictions_section(layer, PageData.of(X, Y, "last", 3))
     shares = re.findall(r"explained</td><td>([^<]*) %", section.body)
     assert [float(share) for share in shares] == [-np.inf if size > 1 else 0.0]
 
@@ -384,7 +388,7 @@ def test_a_heat_map_has_one_pixel_per_entry():
 def test_samples_are_whole_sequences_evenly_spaced():
     X = [np.full((length, 1), i) for i, length in enumerate([2, 3, 2, 3, 2, 3])]
     Y = [np.full((len(x), 1), i) for i, x in enumerate(X)]
-    data = GivenData.of(X, Y, "causal", 1)
+    data = PageData.of(X, Y, "causal", 1)
     some, chosen = data.sample(8)
     assert chosen.tolist() == [0, 2, 4] or chosen.tolist() == [0, 2, 3]
     np.testing.assert_array_equal(some.targets, some.batch.values)
@@ -438,7 +442,7 @@ class TestCards:
         found = pa.fit(task.X, task.Y)
         monkeypatch.setattr("polyattn.fitting.result.compress", pytest.fail)
         card = found._repr_html_()
-        assert "looked for when layer is asked for" in card
+        assert "Looked for when layer is asked for" in card
         assert "heads" not in vars(found)
         assert str(found.outcome) in card
 
@@ -635,6 +639,6 @@ def test_weights_that_say_nothing_are_refused(task, result):
 def test_a_sample_of_weighted_data_has_weight(task):
     X, Y = np.asarray(task.X), np.asarray(task.Y)
     weights = np.where(np.isin(np.arange(len(X)), (7, 90)), 2.0, 0.0)
-    some, chosen = GivenData.of(X, Y, "last", 3, sample_weight=weights).sample(1)
+    some, chosen = PageData.of(X, Y, "last", 3, sample_weight=weights).sample(1)
     assert list(chosen) == [7]
     np.testing.assert_array_equal(some.row_weights, [2.0])

@@ -13,8 +13,8 @@ import polyattn as pa
 from polyattn.features import summaries
 from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES
-from polyattn.solve.ridge_path import RidgePath
-from polyattn.solve.singular_values import GRID
+from polyattn.solve.ridge import RidgePath
+from polyattn.solve.spectrum import DEFAULT_GRID
 
 RIDGES = np.logspace(-4, 3, 8)
 EPS = np.finfo(float).eps
@@ -235,7 +235,7 @@ def test_the_default_grid_follows_the_scale_of_the_data():
     paths = []
     for scale in (1.0, 10.0):
         result = pa.fit([scale * x for x in task.X], task.Y, ridge="loo")
-        assert len(result.ridge_path.ridges) == len(GRID)
+        assert len(result.ridge_path.ridges) == len(DEFAULT_GRID)
         paths.append(result.ridge_path)
     np.testing.assert_allclose(paths[1].ridges, 1e6 * paths[0].ridges)
     np.testing.assert_allclose(paths[1].errors, paths[0].errors, rtol=1e-4)
@@ -312,7 +312,7 @@ def test_one_coordinate(rule):
     X, Y = rng.standard_normal((9, 2, 1)), rng.standard_normal(9)
     result = pa.fit(X, Y, ridge=rule)
     eigenvalue = float(pa.Moments(1).update(X).gram[0, 0])
-    np.testing.assert_allclose(result.ridge_path.ridges, GRID * eigenvalue)
+    np.testing.assert_allclose(result.ridge_path.ridges, DEFAULT_GRID * eigenvalue)
     assert result.coef.shape == (1, 1, 1)
     assert np.all(np.isfinite(result.ridge_path.errors))
 
@@ -430,14 +430,14 @@ def generalised(task: Task, ridges: NDArray) -> NDArray:
 
 
 def largest_power(task: Task) -> float:
-    """The largest eigenvalue of the weighted moments by the law."""
+    """The largest eigenvalue of the weighted moments by the reference."""
     phi = erm.design(task.X, task.mode) / features.norm_weights(task.X[0].shape[1])
     each = np.ones(len(task.X)) if task.weights is None else task.weights
     return float(np.linalg.norm(phi * np.sqrt(np.repeat(each, task.row_counts))[:, None], 2) ** 2)
 
 
 def left_out(task: Task, ridge: float, groups=None) -> float:
-    """The weighted mean squared error of each group under the law fitted without it."""
+    """The weighted mean squared error of each group under the reference fitted without it."""
     tokens = [layer.with_constant(x) if task.bias else x for x in task.X]
     s = features.norm_weights(tokens[0].shape[1])
     phi = erm.design(tokens, task.mode) / s

@@ -13,7 +13,7 @@ from polyattn.features.pairs import n_features
 def test_it_is_the_formula():
     d, e, t = 3, 2, math.log(1 / 0.05)
     k = n_features(d) * e
-    expected = math.ceil(0.5 * (k + 2 * math.sqrt(k * t) + 2 * t) / 0.01)
+    expected = math.ceil(0.5**2 * (k + 2 * math.sqrt(k * t) + 2 * t) / 0.01)
     assert pa.sample_size(d, 0.01, confidence=0.95, n_outputs=e, noise=0.5) == expected
     assert pa.sample_size(d, 0.01) == pa.sample_size(d, 0.01, 0.99, n_outputs=d, noise=1.0)
     assert isinstance(pa.sample_size(np.int64(3), np.float64(0.5)), int)
@@ -45,6 +45,11 @@ def test_it_grows_like_the_fourth_power():
     assert ratio == pytest.approx(16, rel=0.03)
 
 
+def test_noise_is_a_standard_deviation():
+    """Twice the noise needs four times the positions."""
+    assert pa.sample_size(8, 1e-6, noise=2.0) == pytest.approx(4 * pa.sample_size(8, 1e-6))
+
+
 def test_the_logarithm_of_delta_only_adds():
     sizes = [pa.sample_size(16, 0.1, confidence=1 - 10.0**-k) for k in (2, 4, 8)]
     assert sizes[2] - sizes[1] < 0.1 * sizes[0]
@@ -63,14 +68,14 @@ def failures(n_rows, error, noise, n_trials):
     truth = layer(X)
     count = 0
     for _ in range(n_trials):
-        noisy = truth + math.sqrt(noise) * rng.standard_normal(truth.shape)
+        noisy = truth + noise * rng.standard_normal(truth.shape)
         away = pa.fit(X, noisy).predict(X) - truth
         count += float(np.mean(np.sum(away**2, axis=1))) > error
     return count
 
 
 def test_the_promise_holds():
-    error, confidence, noise, n_trials = 0.05, 0.9, 0.3, 200
+    error, confidence, noise, n_trials = 0.05, 0.9, 0.55, 200
     n_rows = pa.sample_size(2, error, confidence, noise=noise)
     # Failures are binomial with at most 20 expected; 40 have a probability below 1e-5.
     assert failures(n_rows, error, noise, n_trials) <= 40
@@ -78,7 +83,7 @@ def test_the_promise_holds():
 
 def test_far_fewer_positions_break_it():
     """Negative control: with a third of the positions the error is usually larger."""
-    error, confidence, noise = 0.05, 0.9, 0.3
+    error, confidence, noise = 0.05, 0.9, 0.55
     n_rows = pa.sample_size(2, error, confidence, noise=noise)
     assert failures(n_rows // 3, error, noise, 40) > 20
 
@@ -95,7 +100,7 @@ def test_far_fewer_positions_break_it():
         ({"error": 1e-308, "noise": 1e300}, "allow a larger error"),
         ({"confidence": 1.0}, "confidence must lie between 0 and 1"),
         ({"confidence": 0.0}, "confidence"),
-        ({"noise": -1.0}, "noise must be a variance >= 0"),
+        ({"noise": -1.0}, "noise must be a standard deviation >= 0"),
     ],
 )
 def test_misuse_is_named(options, message):

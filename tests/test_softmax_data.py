@@ -13,9 +13,9 @@ from polyattn.data import (
 )
 from polyattn.data.hard_softmax import FAMILIES
 from polyattn.errors import InvalidInput
-from polyattn.reference.softmax import softmax_forward
+from polyattn.reference.layer import softmax_forward
 from polyattn.sequences import MODES, SequenceBatch, as_batch
-from polyattn.softmax.identifiability.report import identifiable_heads
+from polyattn.softmax.identifiability.identifiable_heads import identifiable_heads
 
 GENERATORS = {
     "tokens": lambda seed: boolean_sequences(5, 4, 3, seed),
@@ -100,7 +100,7 @@ def test_hard_families_are_identifiable(family):
 @pytest.mark.parametrize("tokens", ["boolean", "gaussian"])
 @pytest.mark.parametrize("n_tokens", [3, (1, 4)])
 def test_planted(mode, tokens, n_tokens):
-    task = planted_softmax(6, n_tokens, 3, 2, 2, logits=2.0, tokens=tokens, mode=mode)
+    task = planted_softmax(6, n_tokens, 3, 2, 2, logits=2.0, distribution=tokens, mode=mode)
     assert isinstance(task, Planted)
     assert isinstance(task.layer, pa.SoftmaxAttention)
     assert (task.layer.n_heads, task.layer.n_outputs, task.layer.mode) == (2, 2, mode)
@@ -111,7 +111,9 @@ def test_planted(mode, tokens, n_tokens):
 
 
 def test_gaussian_tokens_have_unit_variance_whatever_the_length():
-    assert np.std(planted_softmax(500, 9, 3, tokens="gaussian").X) == pytest.approx(1, rel=0.03)
+    assert np.std(planted_softmax(500, 9, 3, distribution="gaussian").X) == pytest.approx(
+        1, rel=0.03
+    )
 
 
 def test_the_planted_layer_depends_on_the_seed_alone():
@@ -129,13 +131,19 @@ def test_the_planted_layer_depends_on_the_seed_alone():
     [
         (lambda: boolean_sequences(0, 2, 2), "n_sequences must be"),
         (lambda: boolean_sequences(2, (3, 2), 2), "shortest <= longest"),
-        (lambda: random_softmax_layer(2, rank=3), "rank must be at most n_dims = 2; got 3"),
+        (
+            lambda: random_softmax_layer(2, rank=3),
+            "rank must be at most 2, the width of the heads; got 3",
+        ),
         (lambda: random_softmax_layer(2, rank=0), "rank must be an integer of at least 1"),
         (lambda: random_softmax_layer(2, logits=-1.0), "logits must be a finite number >= 0"),
         (lambda: random_softmax_layer(2, mode="first"), "mode must be one of"),
         (lambda: hard_softmax_layer("easy", 2), "family must be one of 'close', 'same_value'"),
         (lambda: hard_softmax_layer("cancel", 2, 1), "one head cannot cancel"),
-        (lambda: planted_softmax(2, 2, 2, tokens="words"), "tokens must be one of 'boolean'"),
+        (
+            lambda: planted_softmax(2, 2, 2, distribution="words"),
+            "distribution must be one of 'boolean'",
+        ),
         (lambda: planted_softmax(2, 2, 2, family="easy"), "family must be one of"),
         (lambda: planted_softmax(2, 2, 2, noise=-1.0), "noise must be"),
     ],

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from polyattn.model.forward_softmax import softmax
-from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.growth import grow, random_heads, restarts, search
-from polyattn.softmax.growth.directions import adding, splitting
-from polyattn.softmax.growth.racing import race
+from polyattn.model.softmax import softmax
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.growth import grow, random_heads, restarts, search_heads
+from polyattn.softmax.growth.grow import adding, splitting
+from polyattn.softmax.growth.halving import best_descents
 from polyattn.softmax.growth.starts import common_products, random_mixtures
 from polyattn.softmax.polish import polish, project
 
@@ -43,7 +43,7 @@ def planted(seed, n_heads=2, n_dims=5, n_tokens=3, count=300, size=1.0, kind="pl
 
 
 def examples_of(attn, value, keys):
-    return Examples((Block(keys, layer(attn, value, keys), None),))
+    return Examples((ExampleBlock(keys, layer(attn, value, keys), None),))
 
 
 def farthest(attn, found):
@@ -80,7 +80,7 @@ def test_restarts_are_the_control_and_succeed_on_easy_layers():
 def test_search_solves_hard_families(kind):
     rng, attn, value, keys = planted(5, 3, 8, 4, 600, 4.0, kind)
     examples = examples_of(attn, value, keys)
-    found = search(examples, 3, rng, exact)
+    found = search_heads(examples, 3, rng, exact)
     assert exact(found)
     assert farthest(attn, found.attn) < 1e-8
 
@@ -94,7 +94,7 @@ def test_search_solves_hard_families(kind):
 def test_search_solves_sharp_hard_families(kind, n_heads):
     for seed in range(3):
         rng, attn, value, keys = planted(seed, n_heads, 8, 4, 2000, 10.0, kind)
-        found = search(examples_of(attn, value, keys), n_heads, rng, exact)
+        found = search_heads(examples_of(attn, value, keys), n_heads, rng, exact)
         assert exact(found)
 
 
@@ -104,7 +104,7 @@ def test_search_solves_sharp_hard_families(kind, n_heads):
 def test_degenerate_sizes(n_heads, n_dims, n_tokens):
     rng, attn, value, _ = planted(6, n_heads, n_dims, n_tokens)
     keys = rng.standard_normal((300, n_tokens, n_dims))
-    found = search(examples_of(attn, value, keys), n_heads, rng, exact, effort=2)
+    found = search_heads(examples_of(attn, value, keys), n_heads, rng, exact, effort=2)
     assert found.attn.shape == attn.shape
     assert exact(found)
 
@@ -112,10 +112,10 @@ def test_degenerate_sizes(n_heads, n_dims, n_tokens):
 def test_search_is_deterministic_and_stops_when_told():
     rng, attn, value, keys = planted(7, kind="multiples of one", size=4.0)
     examples = examples_of(attn, value, keys)
-    twice = [search(examples, 2, np.random.default_rng(1), exact).attn for _ in range(2)]
+    twice = [search_heads(examples, 2, np.random.default_rng(1), exact).attn for _ in range(2)]
     np.testing.assert_array_equal(*twice)
     asked = []
-    found = search(
+    found = search_heads(
         examples,
         1,
         rng,
@@ -129,7 +129,7 @@ def test_search_is_deterministic_and_stops_when_told():
 def test_too_few_heads_are_not_accepted():
     """The negative control: what one head cannot do, search does not claim."""
     rng, attn, value, keys = planted(8, 2, size=3.0)
-    found = search(examples_of(attn, value, keys), 1, rng, exact, effort=1)
+    found = search_heads(examples_of(attn, value, keys), 1, rng, exact, effort=1)
     assert found.error > 0.1
 
 
@@ -142,7 +142,7 @@ def test_what_a_callback_raises_comes_through():
 
     rng, attn, value, keys = planted(9)
     with pytest.raises(Enough):
-        search(examples_of(attn, value, keys), 2, rng, exact, on_step=stop)
+        search_heads(examples_of(attn, value, keys), 2, rng, exact, on_step=stop)
 
 
 def test_directions_of_splitting_point_along_the_difference_of_merged_heads():
@@ -167,13 +167,13 @@ def test_direction_of_a_first_head_is_its_own():
     assert max(abs(float(np.vdot(D, own))) for D in found) > 0.6
 
 
-def test_races_return_the_best_and_different_ones():
+def test_halving_returns_the_best_and_different_ones():
     rng, attn, value, keys = planted(12, size=3.0)
     examples = examples_of(attn, value, keys)
     starts = [random_heads(rng, 1, 5, scale) for scale in (0.3, 1.0, 3.0, 3.0)]
-    first = race(examples, starts, n_winners=3)
+    first = best_descents(examples, starts, count=3)
     assert first[0].error <= min(project(examples, start).error for start in starts)
-    errors = [runner.error for runner in first]
+    errors = [descent.error for descent in first]
     assert np.all(np.diff(errors) > 1e-5 * np.array(errors[:-1]))
 
 

@@ -1,5 +1,6 @@
 """Parity heads on all Boolean inputs, and what inputs can tell about a softmax layer."""
 
+from importlib import import_module
 from itertools import combinations, product
 
 import numpy as np
@@ -10,9 +11,8 @@ from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, as_batch
 from polyattn.softmax.hardness import parity_error_bound, parity_layer, parity_outputs
 from polyattn.softmax.identifiability import head_jacobian
-from polyattn.softmax.identifiability import report as reporting
 from polyattn.softmax.identifiability.head_jacobian import jacobian_blocks, jacobian_rank
-from polyattn.softmax.identifiability.report import identifiable_heads
+from polyattn.softmax.identifiability.identifiable_heads import identifiable_heads
 
 # (hidden, marker, n_dims, n_tokens): small enough for all 2^(n_tokens n_dims) inputs.
 CASES = [
@@ -253,7 +253,8 @@ def test_doubt_is_admitted(monkeypatch):
         report = identifiable_heads(sharp, boolean())
         assert report.verdict == "undecided"
         assert "heads [0, 1] are so sharp" in report.sentence
-    monkeypatch.setattr(reporting, "MOST_PARAMETERS", 10)
+    module = import_module("polyattn.softmax.identifiability.identifiable_heads")
+    monkeypatch.setattr(module, "MOST_PARAMETERS", 10)
     report = identifiable_heads(layer, boolean())
     assert report.verdict == "undecided"
     assert "36 parameters are too many" in report.sentence

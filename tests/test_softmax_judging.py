@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.reference.softmax import softmax_jacobian, softmax_weights
+from polyattn.reference.layer import softmax_jacobian, softmax_weights
 from polyattn.sequences import as_batch
 from polyattn.softmax.examples import Examples, prepare
 from polyattn.softmax.identifiability.rearranged import rearranged
@@ -17,8 +17,8 @@ from polyattn.softmax.judging.residuals import (
     gain_score,
     noise_scores,
     residuals,
+    structure_scores,
 )
-from polyattn.softmax.judging.structure import structure_scores
 from polyattn.softmax.judging.uncertainty import uncertainty
 from polyattn.softmax.polish import polish, project
 from polyattn.targets import as_targets
@@ -225,7 +225,7 @@ def scaled(X, Y, attn):
 
 def structured(extra, noise=0.02, tokens="boolean"):
     """Scores of the right heads on targets to which something was added, and of plain ones."""
-    task = pa.data.planted_softmax(300, 4, 4, n_heads=2, tokens=tokens, random_state=3)
+    task = pa.data.planted_softmax(300, 4, 4, n_heads=2, distribution=tokens, random_state=3)
     rng = np.random.default_rng(3)
     noisy = task.Y + noise * rng.standard_normal(task.Y.shape)
     scores = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.model.matching import match_heads
-from polyattn.softmax import counting
+from polyattn.model.compare import match_heads
+from polyattn.softmax import find_heads
 from polyattn.softmax.arguments import rounding_of
 
 EXACT = 1e-10
@@ -251,7 +252,7 @@ def test_pure_noise_is_not_a_layer():
 
 
 def test_a_parity_that_was_not_found_is_not_claimed(monkeypatch):
-    monkeypatch.setattr(counting, "FULL_EFFORT", 1)
+    monkeypatch.setattr(find_heads, "FULL_EFFORT", 1)
     layer = pa.softmax.parity_layer((0, 1, 2), marker=3, output=0, n_dims=8, beta=3.0, n_outputs=1)
     X = pa.data.boolean_sequences(600, 4, 8, random_state=2)
     found = pa.learn_softmax(X, layer(X), 3, method="moments", max_seconds=8)
@@ -313,8 +314,8 @@ TASK = pa.data.planted_softmax(60, 4, 4, n_heads=1, random_state=0)
         ({"n_heads": 1.5}, InvalidInput, "n_heads must be an integer"),
         ({"method": "magic"}, InvalidInput, "method must be one of 'auto', 'moments', 'sculpt'"),
         ({"mode": "sideways"}, InvalidInput, "mode must be one of"),
-        ({"noise": -1.0}, InvalidInput, "noise must be the standard deviation"),
-        ({"noise": "loud"}, InvalidInput, "noise must be the standard deviation"),
+        ({"noise": -1.0}, InvalidInput, "noise must be a finite number >= 0"),
+        ({"noise": "loud"}, InvalidInput, "noise must be a finite number >= 0"),
         ({"max_heads": 0}, InvalidInput, "max_heads must be an integer of at least 1"),
         ({"max_seconds": 0}, InvalidInput, "max_seconds must be a positive number"),
         ({"random_state": "x"}, InvalidInput, "random_state must be"),
@@ -367,3 +368,22 @@ def test_rounding_is_read_off_the_numbers():
     assert rounding_of(values.astype(np.float16)) == 2.0**-11
     assert rounding_of(np.ones((3, 1))) == 2.0**-53
     assert rounding_of(np.ones((3, 1), dtype=np.int64)) == 2.0**-53
+
+
+def test_the_result_describes_itself():
+    task = pa.data.planted_softmax(60, 4, 3, n_heads=1, random_state=0)
+    found = pa.learn_softmax(task.X, task.Y)
+    text = str(found)
+    assert text.count("\n") <= 12
+    assert found.outcome.sentence in text
+    assert "validation error" in text
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["outcome"]["ok"] is True
+    assert plain["validation_error"] == found.validation_error
+    full = found.to_full_dict()
+    assert full["kind"] == "learned_softmax"
+    assert np.shape(full["attn_std"]) == (1, 3, 3)
+    stopped = pa.learn_softmax(task.X, task.Y, max_seconds=1e-9)
+    assert stopped.outcome.next_step in str(stopped)
+    assert stopped.method == "start"

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, OutOfRange
-from polyattn.model import forward_softmax
+from polyattn.model import softmax
 from polyattn.outcome import Outcome
-from polyattn.reference.layer import with_constant
-from polyattn.reference.softmax import softmax_forward
+from polyattn.reference.layer import softmax_forward, with_constant
 from polyattn.sequences import MODES
 from polyattn.softmax.result import LearnedSoftmax
 
@@ -35,7 +34,7 @@ def test_forward_is_the_law(mode, bias, seed, small_blocks):
     expected = [softmax_forward(attn, value, with_constant(x) if bias else x, mode) for x in X]
     with pytest.MonkeyPatch.context() as patch:
         if small_blocks:
-            patch.setattr(forward_softmax, "BLOCK_LOGITS", 2)
+            patch.setattr(softmax, "BLOCK_LOGITS", 2)
         found = pa.SoftmaxAttention(attn, value, mode, bias)(X)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(value).sum())
@@ -210,9 +209,9 @@ def test_softmax_weighs_by_exponentials(exponent):
     shares = np.array([[0.125, 0.25, 0.625], [0.5, 0.0, 0.5]])
     with np.errstate(divide="ignore"):
         logits = 5.0 + np.ldexp(np.log(shares), -exponent)
-    np.testing.assert_allclose(forward_softmax.softmax(logits.copy(), exponent), shares, rtol=1e-14)
+    np.testing.assert_allclose(softmax.softmax(logits.copy(), exponent), shares, rtol=1e-14)
     if exponent == 0:
-        np.testing.assert_allclose(forward_softmax.softmax(logits.copy()), shares, rtol=1e-14)
+        np.testing.assert_allclose(softmax.softmax(logits.copy()), shares, rtol=1e-14)
 
 
 def test_misuse_is_named():

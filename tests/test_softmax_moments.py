@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from polyattn.model.forward_softmax import softmax
-from polyattn.softmax.examples import Block, Examples
+from polyattn.model.softmax import softmax
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.moments import initialise
-from polyattn.softmax.moments.correlation import FirstOrder, correlate
+from polyattn.softmax.moments.first_order import FirstOrder, correlate, unfold
 from polyattn.softmax.moments.frame import frame_of
-from polyattn.softmax.moments.spans import unfold
 from polyattn.softmax.polish import descend
+from polyattn.softmax.recorder import Recorder
 
 
 def layer(attn, value, keys, hidden=None):
@@ -31,7 +31,7 @@ def planted(seed, n_heads=2, n_dims=6, n_tokens=4, count=2000, size=0.5, n_outpu
 
 
 def examples_of(attn, value, keys):
-    return Examples((Block(keys, layer(attn, value, keys), None),))
+    return Examples((ExampleBlock(keys, layer(attn, value, keys), None),))
 
 
 def outside(span, attn):
@@ -86,7 +86,7 @@ def test_any_covariance_is_as_good_as_white():
     colour = rng.standard_normal((6, 6)) + 2 * np.eye(6)
     back = np.linalg.inv(colour)
     coloured = Examples(
-        (Block(keys @ colour, layer(attn, value, keys), None),)
+        (ExampleBlock(keys @ colour, layer(attn, value, keys), None),)
     )  # the same logits and outputs for back A back^T, back V
     start = initialise(coloured, 2, rng)
     white = colour @ start.attn @ colour.T
@@ -104,7 +104,7 @@ def test_modes_and_ragged_lengths(mode):
         keys = rng.choice([-1.0, 1.0], (1500, length, 6))
         hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
         targets = layer(attn, value, keys, hidden)
-        groups.append(Block(keys, targets[:, -1:] if mode == "last" else targets, hidden))
+        groups.append(ExampleBlock(keys, targets[:, -1:] if mode == "last" else targets, hidden))
     start = initialise(Examples(tuple(groups)), 2, rng)
     assert outside(start.span, attn) < 0.4
     assert descend(Examples(tuple(groups)), start.attn).error < 1e-12
@@ -135,10 +135,12 @@ def test_singular_values_drop_after_the_number_of_heads(n_heads):
 )
 def test_degenerate_sizes(n_heads, n_dims, n_tokens, n_outputs, count):
     rng, attn, value, keys = planted(13, n_heads, n_dims, n_tokens, count, 1.0, n_outputs)
-    start = initialise(examples_of(attn, value, keys), n_heads, rng)
+    recorder = Recorder()
+    start = initialise(examples_of(attn, value, keys), n_heads, rng, recorder)
     assert start.attn.shape == (n_heads, n_dims, n_dims)
     assert np.all(np.isfinite(start.attn))
-    assert all(isinstance(phase.sentence, str) for phase in start.phases)
+    assert [phase.name for phase in recorder.phases][:2] == ["moments", "separation"]
+    assert all(phase.sentence != "Not finished." for phase in recorder.phases)
 
 
 @pytest.mark.parametrize("kind", ["zero targets", "equal tokens", "one token", "one example"])
@@ -149,7 +151,7 @@ def test_data_that_show_nothing_give_finite_heads(kind):
     keys = keys[:, :1] if kind == "one token" else keys
     keys = keys[:1] if kind == "one example" else keys
     targets = layer(attn, value, keys) * (kind != "zero targets")
-    examples = Examples((Block(keys, targets, None),))
+    examples = Examples((ExampleBlock(keys, targets, None),))
     start = initialise(examples, 2, rng)
     assert np.all(np.isfinite(start.attn))
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from polyattn.reference.softmax import softmax_forward, softmax_jacobian, softmax_weights
-from polyattn.softmax.examples import Block, Examples
+from polyattn.reference.layer import softmax_forward, softmax_jacobian, softmax_weights
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import descend, enough, polish, project
-from polyattn.softmax.polish.normal import normal_equations
+from polyattn.softmax.polish.normal_equations import normal_equations
 
 EPS = np.finfo(float).eps
 
@@ -26,7 +26,7 @@ def planted_examples(rng, attn, value, sizes, mode="full", noise=0.0):
         targets = targets.reshape(count, -1, value.shape[2])
         targets = targets + noise * rng.standard_normal(targets.shape)
         hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
-        groups.append(Block(keys, targets, hidden))
+        groups.append(ExampleBlock(keys, targets, hidden))
     return Examples(tuple(groups))
 
 
@@ -49,7 +49,7 @@ def dense_rows(examples, projection, mode):
 @pytest.mark.parametrize("mode", ["full", "causal", "last"])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_normal_equations_are_those_of_the_dense_jacobian(mode, n_outputs, monkeypatch):
-    monkeypatch.setattr("polyattn.softmax.polish.normal.BLOCK_NUMBERS", 1 << 9)
+    monkeypatch.setattr("polyattn.softmax.polish.normal_equations.BLOCK_NUMBERS", 1 << 9)
     rng = np.random.default_rng(0)
     attn, value = planted_heads(rng, 2, 3, n_outputs)
     examples = planted_examples(rng, attn, value, [(13, 2), (17, 4)], mode, noise=0.3)
@@ -78,7 +78,7 @@ def test_descent_from_nearby_is_exact(mode):
     found = polish(examples, attn + 0.1 * rng.standard_normal(attn.shape))
     assert found.error < 1e-14
     assert np.linalg.norm(found.attn - attn) < 1e-11 * np.linalg.norm(attn)
-    assert np.linalg.norm(found.value - value) < 1e-11 * np.linalg.norm(value)
+    assert np.linalg.norm(found.projection.value - value) < 1e-11 * np.linalg.norm(value)
     assert list(found.errors) == sorted(found.errors, reverse=True)
 
 
@@ -136,7 +136,7 @@ def test_equal_heads_and_zero_targets_do_no_harm():
     examples = planted_examples(rng, attn, value, [(60, 3)])
     twice = polish(examples, np.concatenate([attn, attn]))
     assert twice.error < 1e-13
-    nothing = Examples((Block(examples.groups[0].keys, np.zeros((60, 3, 2)), None),))
+    nothing = Examples((ExampleBlock(examples.groups[0].keys, np.zeros((60, 3, 2)), None),))
     assert polish(nothing, attn).error == 0.0
 
 

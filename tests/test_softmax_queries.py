@@ -1,6 +1,7 @@
 """Layers recovered from black-box access: shapes, scales, biases, rounding, and honest refusals."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,6 +57,7 @@ def test_heads_are_counted_and_recovered(d, n_heads, bias):
     result = learn_from_queries(layer, d, bias=bias)
     assert_recovered(layer, result, 1e-9)
     assert d < 8 or result.n_queries < 4 * n_heads * d**2 - 2 * n_heads + 1
+    assert result.deviation < 1e-8
     assert result.validation_error < 1e-8
 
 
@@ -221,15 +223,22 @@ def test_attention_without_effect():
     np.testing.assert_array_equal(nothing.layer.value, 0)
 
 
-@pytest.mark.parametrize("told", [1, 2, 4, 12])
-def test_another_number_of_heads_is_said(told):
+@pytest.mark.parametrize("given", [1, 2, 4, 12])
+def test_another_number_of_heads_is_an_outcome(given):
     layer = planted(6, 3, seed=12)
-    result = learn_from_queries(layer, 6, n_heads=told)
+    result = learn_from_queries(layer, 6, n_heads=given)
     assert result.outcome.name == "other_number_of_heads"
     assert not result.recovered
     assert result.n_heads == 3
-    assert str(told) in result.outcome.sentence
+    assert str(given) in result.outcome.sentence
     assert learn_from_queries(layer, 6, n_heads=3).recovered
+
+
+def test_heads_are_counted_unless_their_number_is_given():
+    layer = planted(5, 2, seed=12)
+    counted, unknown = (learn_from_queries(layer, 5, n_heads=many) for many in ("auto", None))
+    assert counted.recovered
+    assert counted.layer == unknown.layer
 
 
 def test_causal_and_full_oracles_give_the_same():
@@ -246,6 +255,138 @@ def test_same_seed_same_answer():
     first, second = (learn_from_queries(layer, 6, random_state=3) for _ in range(2))
     assert first.layer == second.layer
     assert first.n_queries == second.n_queries
+
+
+def test_a_generator_decides_the_queries_and_advances():
+    layer, rng = planted(4, 2, seed=14), np.random.default_rng(3)
+    first, second = (learn_from_queries(layer, 4, random_state=rng) for _ in range(2))
+    assert first.layer == learn_from_queries(layer, 4, random_state=3).layer
+    assert first.layer != second.layer
+    first, second = (learn_from_queries(layer, 4, random_state=None) for _ in range(2))
+    assert first.recovered
+    assert first.layer != second.layer
+
+
+# The result --------------------------------------------------------------------------------------
+
+
+class Recording:
+    """A layer that keeps what it was given."""
+
+    def __init__(self, layer):
+        self.layer, self.calls = layer, []
+
+    def __call__(self, X):
+        self.calls.append(X.copy())
+        return self.layer(X)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_the_validation_error_is_that_of_the_held_out_sequences(single):
+    layer = planted(5, 2, seed=16)
+    oracle = Recording(rounded(layer) if single else layer)
+    result = learn_from_queries(oracle, 5)
+    held_out = oracle.calls[-4:]
+    assert [X.shape[1] for X in held_out] == [2, 3, 5, 9]
+    left, size = (
+        np.sqrt(sum(np.sum(part[:, -1] ** 2) for part in parts))
+        for parts in (
+            [oracle.layer(X) - result.layer(X) for X in held_out],
+            [oracle.layer(X).astype(float) for X in held_out],
+        )
+    )
+    assert result.validation_error == pytest.approx(left / size, rel=1e-3 if single else 0.5)
+    assert result.validation_error < result.deviation
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-3, 1.0, 1e6, 1e200])
+def test_noise_is_a_standard_deviation_in_the_units_of_the_outputs(size):
+    layer = planted(5, 2, seed=16)
+    noise = np.random.default_rng(0)
+
+    def noisy(X):
+        outputs = layer(X)
+        return size * (outputs + 1e-7 * noise.standard_normal(outputs.shape))
+
+    result = learn_from_queries(noisy, 5, max_queries=200)
+    assert 0.5e-7 < result.noise / size < 5e-7
+
+
+def results():
+    """One of every way in which a run ends."""
+    layer = planted(4, 2, seed=17)
+    budget = {"max_queries": 60}
+
+    def failing(X):
+        if len(X) > 10:
+            raise RuntimeError("the line is dead " + "\x1b" + "!" * 300_000)
+        return layer(X)
+
+    close = pa.SoftmaxAttention(layer.attn[:1] + 1e-9 * layer.attn, layer.value)
+    return {
+        "recovered": learn_from_queries(layer, 4),
+        "nothing": learn_from_queries(layer, 4, max_queries=1),
+        "budget": learn_from_queries(layer, 4, **budget),
+        "failed": learn_from_queries(failing, 4),
+        "bias": learn_from_queries(planted(4, 2, seed=17, bias=True), 4, bias=True),
+        "alike": learn_from_queries(close, 4),
+    }
+
+
+@pytest.fixture(scope="module")
+def ended():
+    return results()
+
+
+NAMES = ("recovered", "nothing", "budget", "failed", "bias", "alike")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_describe_themselves(ended, name, tmp_path):
+    result = ended[name]
+    plain = result.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["outcome"]["ok"] == result.outcome.ok == result.recovered
+    assert plain["n_queries"] == result.n_queries
+    lines = str(result).splitlines()
+    assert result.outcome.sentence.splitlines()[0] in str(result)
+    assert 5 < len(lines) < 15
+    assert "array(" not in str(result) + repr(result)
+    assert str(result.n_queries) in result._repr_html_()
+    result.report(tmp_path / "page.html")
+    assert "learned" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_kept_in_files(ended, name, tmp_path):
+    result = ended[name]
+    pa.save(result, tmp_path / "file")
+    loaded = pa.load(tmp_path / "file")
+    assert type(loaded) is pa.QueryResult
+    assert loaded.layer == result.layer
+    assert loaded.outcome == result.outcome
+    assert loaded.phases == result.phases
+    for figure in ("n_queries", "validation_error", "deviation", "doubt", "noise"):
+        assert getattr(loaded, figure) == getattr(result, figure)
+    assert loaded.error == result.error_text
+    assert str(loaded) == str(result)
+
+
+def test_what_ended_a_run_is_kept_as_text(ended):
+    assert ended["failed"].error_text.startswith("RuntimeError: the line is dead \\x1b!!!")
+    assert len(ended["failed"].error_text) < 5000
+    assert ended["failed"].outcome.name == "oracle_failed"
+    assert len(ended["failed"].outcome.sentence) < 5000
+    assert ended["recovered"].error_text is None
+    interrupted = pa.QueryResult(None, 0, ended["budget"].outcome, error=KeyboardInterrupt())
+    assert interrupted.error_text == "KeyboardInterrupt"
+
+
+def test_infinite_doubt_is_kept(tmp_path, ended):
+    result = replace(ended["recovered"], doubt=np.inf)
+    pa.save(result, tmp_path / "file")
+    assert pa.load(tmp_path / "file").doubt == np.inf
+    assert result.to_dict()["doubt"] is None
 
 
 @pytest.mark.slow

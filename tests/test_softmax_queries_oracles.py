@@ -1,15 +1,17 @@
-"""Black boxes that misbehave, budgets and interruptions: what was learned is not lost."""
+"""Black boxes that misbehave, budgets, deadlines, interruptions: what was learned is not lost."""
 
 import signal
 from importlib import import_module
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
+from polyattn.softmax import recorder
 from polyattn.softmax.queries import learn_from_queries
-from polyattn.softmax.queries.findings import Findings, HeadsAt
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 
 
 @pytest.fixture
@@ -136,6 +138,8 @@ def test_answers_of_another_kind(wrong):
         {"n_dims": 2.5},
         {"n_heads": 0},
         {"n_heads": "two"},
+        {"max_seconds": 0},
+        {"max_seconds": "long"},
         {"max_queries": 0},
         {"batch_size": 0},
         {"random_state": -1},
@@ -164,8 +168,8 @@ def test_answers_that_differ_from_call_to_call(layer, noise):
     assert not result.recovered
     if noise == 1e-9:
         assert result.outcome.name == "not_deterministic"
-        assert result.validation_error < 1e-5
-        assert 1e-10 < result.noise < 1e-8
+        assert result.deviation < 1e-5
+        assert 0.5e-9 < result.noise < 5e-9
 
 
 def test_biases_that_were_not_asked_for():
@@ -213,14 +217,14 @@ def test_attention_of_another_kind_is_not_recovered():
 
 
 def test_progress_can_be_followed():
-    heard = []
+    counts = []
     result = learn_from_queries(
         pa.data.random_softmax_layer(4, n_heads=2, random_state=1), 4, batch_size=50,
-        callback=heard.append,
+        callback=counts.append,
     )  # fmt: skip
     assert result.recovered
-    assert heard == sorted(heard)
-    assert heard[-1] == result.n_queries
+    assert counts == sorted(counts)
+    assert counts[-1] == result.n_queries
 
 
 @pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4, 1e-6])
@@ -311,8 +315,54 @@ def test_a_signal_at_the_very_end_loses_nothing(layer, monkeypatch):
     np.testing.assert_array_equal(result.layer.attn, whole.layer.attn)
 
 
+# Deadlines --------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Shows the end of time after so many looks."""
+
+    def __init__(self, n_looks):
+        self.n_looks = n_looks
+
+    def __call__(self):
+        self.n_looks -= 1
+        return 0.0 if self.n_looks >= 0 else np.inf
+
+
+@pytest.mark.parametrize("n_looks", [1, 3, 20, 40, 60])
+def test_when_the_time_is_over_what_was_learned_is_returned(layer, monkeypatch, n_looks):
+    monkeypatch.setattr(recorder, "monotonic", Clock(n_looks))
+    result = learn_from_queries(layer, 6, max_seconds=1e9)
+    assert result.outcome.name == "out_of_time"
+    assert "max_seconds" in result.outcome.sentence
+    assert result.error is None
+    if n_looks < 10:
+        assert result.layer is None
+    else:
+        assert knows_the_sum(result, layer)
+
+
+def test_enough_time_changes_nothing(layer):
+    timed, untimed = (learn_from_queries(layer, 6, max_seconds=end) for end in (1e9, None))
+    assert timed.recovered
+    assert timed.layer == untimed.layer
+    assert recorder.seconds_left() == np.inf
+
+
+def test_a_slow_oracle_is_stopped_between_its_calls(layer):
+    def slow(X):
+        sleep(0.02)
+        return layer(X)
+
+    began = monotonic()
+    result = learn_from_queries(slow, 6, batch_size=8, max_seconds=0.1)
+    assert result.outcome.name == "out_of_time"
+    assert monotonic() - began < 2
+    assert 0 < result.n_queries < 100
+
+
 def test_a_later_attempt_does_not_lose_the_differences_of_an_earlier_one():
-    findings = Findings(bias=False)
+    findings = QueryFindings(bias=False)
     at = HeadsAt(np.ones(2), np.ones((1, 2)), np.ones((1, 2)))
     findings.heads = [at, at]
     findings.begin()

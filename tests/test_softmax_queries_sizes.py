@@ -38,6 +38,7 @@ def test_values_of_any_size(layer, factor):
     restored = pa.SoftmaxAttention(found.layer.attn, found.layer.value / factor)
     match = pa.match_heads(restored, layer)
     assert max(match.worst_attn, match.worst_value) < 1e-9
+    assert 0 < found.deviation < 1e-9
     assert 0 < found.validation_error < 1e-9
 
 

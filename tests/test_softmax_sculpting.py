@@ -1,4 +1,4 @@
-"""The paper's road: the convex body as an object, every phase on planted heads, and its end."""
+"""The paper's six phases: the convex body as an object, each phase on planted heads, the end."""
 
 import json
 from itertools import combinations, permutations, product
@@ -9,20 +9,20 @@ from scipy.optimize import minimize
 
 from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
-from polyattn.softmax.examples import Block, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import polish, project
-from polyattn.softmax.polish.patterns import patterns
-from polyattn.softmax.sculpting import Body, sculpt
+from polyattn.softmax.polish.projection import patterns
+from polyattn.softmax.recorder import Recorder
+from polyattn.softmax.sculpting import ConvexBody, sculpt
 from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.crude import crude_sum
-from polyattn.softmax.sculpting.net import best_of_net
-from polyattn.softmax.sculpting.rows import constraints, fit_rows
+from polyattn.softmax.sculpting.rows import constraints, fit_rows, views
+from polyattn.softmax.sculpting.search import best_of_net
 from polyattn.softmax.sculpting.sharpen import sharp_sum, sharpen
 from polyattn.softmax.sculpting.solvers import linear_program
 from polyattn.softmax.sculpting.span import find_span
-from polyattn.softmax.sculpting.span_descent import Family, descend, fit_values
-from polyattn.softmax.sculpting.views import views
+from polyattn.softmax.sculpting.span_descent import SpanFamily, descend, fit_values
 
 
 class Planted:
@@ -70,15 +70,15 @@ def block_of(keys, attn, value, mode="full", noise=0.0):
     outputs = np.array(SoftmaxAttention(attn, value, mode)(keys))
     length = keys.shape[1]
     hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
-    return Block(keys, outputs.reshape(len(keys), -1, value.shape[2]) + noise, hidden)
+    return ExampleBlock(keys, outputs.reshape(len(keys), -1, value.shape[2]) + noise, hidden)
 
 
 def relative(found, truth):
     return np.linalg.norm(found - truth) / np.linalg.norm(truth)
 
 
-def figures(sculpted, name):
-    return next(phase.figures for phase in sculpted.phases if phase.name == name)
+def figures(recorder, name):
+    return next(phase.figures for phase in recorder.phases if phase.name == name)
 
 
 def names(conditions):
@@ -91,7 +91,7 @@ def names(conditions):
 def box(centre, half):
     """|A - centre| <= half, entry by entry."""
     size = centre.size
-    return Body(np.eye(size).reshape(size, *centre.shape), centre.ravel(), half.ravel())
+    return ConvexBody(np.eye(size).reshape(size, *centre.shape), centre.ravel(), half.ravel())
 
 
 def random_body(seed, d=2, count=7, slack=1.0):
@@ -99,7 +99,7 @@ def random_body(seed, d=2, count=7, slack=1.0):
     normals = rng.standard_normal((count, d, d))
     point = rng.standard_normal((d, d)) * 2
     rhs = np.tensordot(normals, point) + 0.5 * rng.uniform(-slack, slack, count)
-    return Body(normals, rhs, np.full(count, slack)), point
+    return ConvexBody(normals, rhs, np.full(count, slack)), point
 
 
 def vertices(body):
@@ -121,7 +121,7 @@ def test_a_box_is_known_in_every_respect():
     body = box(centre, half)
     assert body.contains(centre + half).holds
     outside = body.contains(centre + np.array([[0, 0.75], [0, 0]]))
-    assert (outside.holds, outside.index) == (False, 1)
+    assert (outside.holds, outside.slab) == (False, 1)
     assert outside.worst == pytest.approx(0.25)
     direction = np.array([[1.0, -2.0], [0.0, 3.0]])
     farthest = body.support(direction)
@@ -141,7 +141,7 @@ def test_support_points_are_the_best_vertices(seed):
     for direction in np.random.default_rng(seed + 100).standard_normal((4, 2, 2)):
         best = max(np.vdot(direction, corner) for corner in corners)
         assert body.support(direction).value == pytest.approx(best, abs=1e-7)
-        reached = body.reach(direction, inside)
+        reached = body.support_from(direction, inside)
         assert reached.value == pytest.approx(best, abs=1e-7)
         assert body.contains(reached.point).holds
 
@@ -163,17 +163,20 @@ def test_the_point_of_least_norm_is_slsqps(seed):
 
 
 def test_unbounded_bodies_say_so():
-    seen = Body(np.eye(4)[:2].reshape(2, 2, 2), np.array([1.0, 2.0]), np.array([0.5, 0.5]))
+    seen = ConvexBody(np.eye(4)[:2].reshape(2, 2, 2), np.array([1.0, 2.0]), np.array([0.5, 0.5]))
     assert len(seen.free) == 2
     assert seen.support(np.array([[0.0, 0.0], [1.0, 0.0]])).status == "unbounded"
     assert seen.support(np.array([[1.0, 0.0], [0.0, 0.0]])).value == pytest.approx(1.5)
-    assert seen.reach(np.array([[0, 0], [1, 0]]), np.array([[1, 2], [0, 0]])).status == "unbounded"
+    assert (
+        seen.support_from(np.array([[0, 0], [1, 0]]), np.array([[1, 2], [0, 0]])).status
+        == "unbounded"
+    )
     np.testing.assert_allclose(seen.minimum_norm().point, [[0.5, 1.5], [0, 0]], atol=1e-6)
 
 
 def test_empty_bodies_say_so():
     twice = np.repeat(np.eye(4), 2, axis=0).reshape(8, 2, 2)
-    body = Body(twice, np.tile([0.0, 3.0], 4), np.full(8, 1.0))
+    body = ConvexBody(twice, np.tile([0.0, 3.0], 4), np.full(8, 1.0))
     assert body.feasible().status == "empty"
     assert body.feasible().value == pytest.approx(0.5)
     assert body.support(np.eye(2)).status == "empty"
@@ -181,7 +184,7 @@ def test_empty_bodies_say_so():
 
 
 def test_without_constraints_everything_is_inside():
-    body = Body(np.zeros((0, 2, 2)), np.zeros(0), np.zeros(0))
+    body = ConvexBody(np.zeros((0, 2, 2)), np.zeros(0), np.zeros(0))
     assert body.contains(np.full((2, 2), 1e9)).holds
     assert body.feasible().status == "found"
     assert body.support(np.eye(2)).status == "unbounded"
@@ -196,7 +199,7 @@ def test_cutting_planes_answer_for_all_constraints():
     found = body.support(direction)
     assert found.value == pytest.approx(direction.ravel() @ whole, abs=1e-7)
     assert body.contains(found.point).holds
-    assert body.reach(direction, inside).value == pytest.approx(found.value, abs=1e-7)
+    assert body.support_from(direction, inside).value == pytest.approx(found.value, abs=1e-7)
     _, part = linear_program(direction.ravel(), flat[:20], body.rhs[:20], body.slack[:20])
     assert not body.contains(part.reshape(4, 4)).holds
     least = body.minimum_norm()
@@ -228,7 +231,9 @@ def test_deviations_predict_what_an_error_of_the_outputs_does():
     rng = np.random.default_rng(0)
     size, changes = 1e-5, []
     for _ in range(2000):
-        moved = Block(block.keys, block.targets + size * rng.standard_normal((1, 3, 8)), None)
+        moved = ExampleBlock(
+            block.keys, block.targets + size * rng.standard_normal((1, 3, 8)), None
+        )
         changes.append(constraints(fit_rows(moved, planted.total), np.arange(3)).rhs - said.rhs)
     np.testing.assert_allclose(np.std(changes, axis=0) / size, said.deviation, rtol=0.1)
 
@@ -333,7 +338,7 @@ def test_the_span_is_where_the_body_is_long(two_heads):
 @pytest.fixture(scope="module")
 def family():
     planted = Planted(3, 5, 3, n=80)
-    return planted, Family(views(planted.examples), planted.attn)
+    return planted, SpanFamily(views(planted.examples), planted.attn)
 
 
 def test_slopes_are_derivatives(family):
@@ -371,7 +376,7 @@ def test_the_net_finds_the_best_pair():
     planted = Planted(2, 5, 3, n=200)
     middle, apart = planted.attn.mean(axis=0), (planted.attn[1] - planted.attn[0]) / 2
     size = np.linalg.norm(apart)
-    heads = Family(views(planted.examples), np.stack([middle, apart / size]))
+    heads = SpanFamily(views(planted.examples), np.stack([middle, apart / size]))
     starts, tried = best_of_net(heads, 2, 2 * size, 3, np.random.default_rng(0))
     assert tried == 33 * 32 // 2
     # The heads lie at -size and +size, which are points of the net.
@@ -381,17 +386,18 @@ def test_the_net_finds_the_best_pair():
     assert errors[0] < 1e-4
 
 
-# The road
+# All six phases
 
 
 @pytest.mark.parametrize(
     ("shape", "gaussian"), [((1, 8, 4), False), ((2, 8, 4), False), ((2, 8, 4), True)]
 )
 @pytest.mark.parametrize("seed", range(10, 12))
-def test_the_road_ends_where_polish_is_exact(shape, gaussian, seed):
+def test_the_phases_end_where_polish_is_exact(shape, gaussian, seed):
     planted = Planted(*shape, n=6000, seed=seed, gaussian=gaussian)
-    found = sculpt(planted.examples, shape[0], np.random.default_rng(seed))
-    assert [phase.name for phase in found.phases] == [
+    recorder = Recorder()
+    found = sculpt(planted.examples, shape[0], np.random.default_rng(seed), recorder)
+    assert [phase.name for phase in recorder.phases] == [
         "crude sum",
         "sculpt",
         "minimum norm",
@@ -399,23 +405,24 @@ def test_the_road_ends_where_polish_is_exact(shape, gaussian, seed):
         "span",
         "search",
     ]
-    assert figures(found, "search")["validated"] < 0.15
+    assert figures(recorder, "search")["validated"] < 0.15
     assert names(found.failed) <= {"one-hot rows"}
     polished = polish(planted.examples.first(300), found.attn)
     assert planted.attn_error(polished.attn) < 1e-10
-    json.dumps([phase.to_dict() for phase in found.phases], allow_nan=False)
+    json.dumps([phase.to_dict() for phase in recorder.phases], allow_nan=False)
     json.dumps([condition.to_dict() for condition in found.conditions], allow_nan=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 8, 4), (2, 8, 4), (2, 16, 6), (3, 8, 4)])
 @pytest.mark.parametrize("seed", range(20, 23))
-def test_the_road_ends_where_polish_is_exact_at_full_size(shape, seed):
+def test_the_phases_end_where_polish_is_exact_at_full_size(shape, seed):
     planted = Planted(*shape, n=20_000, seed=seed)
-    found = sculpt(planted.examples, shape[0], np.random.default_rng(seed))
+    recorder = Recorder()
+    found = sculpt(planted.examples, shape[0], np.random.default_rng(seed), recorder)
     polished = polish(planted.examples.first(500), found.attn)
     assert planted.attn_error(polished.attn) < 1e-10
-    centre = np.array(figures(found, "sculpt again")["centre"])
+    centre = np.array(figures(recorder, "sculpt again")["centre"])
     assert planted.hull_distance(centre) < {1: 1e-5, 2: 0.09, 3: 0.2}[shape[0]]
 
 
@@ -436,7 +443,7 @@ def test_noise_is_borne():
 
 
 @pytest.mark.parametrize("mode", ["causal", "last", "ragged"])
-def test_other_modes_and_lengths_are_walked_too(mode):
+def test_other_modes_and_lengths_are_sculpted_too(mode):
     planted = Planted(2, 6, 4, n=4000, seed=5)
     groups = [block_of(planted.keys, planted.attn, planted.value, mode.replace("ragged", "full"))]
     if mode == "ragged":
@@ -472,24 +479,27 @@ def test_conditions_fail_when_they_should():
     assert "heads agree well" in noisy
 
 
-def test_the_same_seed_walks_the_same_road():
+def test_the_same_seed_gives_the_same_heads():
     examples = Planted(2, 5, 3, n=1000).examples
     one, two = (sculpt(examples, 2, np.random.default_rng(8)) for _ in range(2))
     np.testing.assert_array_equal(one.attn, two.attn)
 
 
-def test_listeners_hear_and_may_end_the_road():
+def test_better_heads_are_recorded_and_the_callback_may_stop():
     examples = Planted(2, 5, 3, n=1000).examples
-    heard = []
-    sculpt(examples, 2, np.random.default_rng(0), on_step=heard.append)
-    assert heard
-    assert heard[0].attn.shape == (2, 5, 5)
+    calls = []
+    recorder = Recorder(lambda *step: calls.append(step))
+    sculpt(examples, 2, np.random.default_rng(0), recorder)
+    assert recorder.best.attn.shape == (2, 5, 5)
+    assert calls[-1] == ("search", 2, recorder.best.error)
 
-    def stop(_):
+    def stop(*_):
         raise TimeoutError
 
+    recorder = Recorder(stop)
     with pytest.raises(TimeoutError):
-        sculpt(examples, 2, np.random.default_rng(0), on_step=stop)
+        sculpt(examples, 2, np.random.default_rng(0), recorder)
+    assert recorder.phases[-1].sentence == "Not finished."
 
 
 def test_misuse_is_refused():
@@ -501,6 +511,6 @@ def test_misuse_is_refused():
     with pytest.raises(InvalidInput, match="two examples"):
         sculpt(Planted(1, 4, 2, n=1).examples, 1, rng)
     block = Planted(1, 4, 3, n=20).examples.groups[0]
-    odd = Examples((Block(block.keys, block.targets, np.eye(3, dtype=bool)),))
+    odd = Examples((ExampleBlock(block.keys, block.targets, np.eye(3, dtype=bool)),))
     with pytest.raises(InvalidInput, match="another pattern"):
         sculpt(odd, 1, rng)

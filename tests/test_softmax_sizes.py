@@ -13,8 +13,8 @@ from polyattn.cli.main import cli
 from polyattn.errors import OutOfRange
 from polyattn.numerics.scaling import TINY, restored
 from polyattn.softmax.arguments import rounding_of
-from polyattn.softmax.examples import COMPARABLE_EXPONENT, Units, prepare
-from polyattn.softmax.wording import counted_heads, percent
+from polyattn.softmax.examples import COMPARABLE_EXPONENT, ExampleUnits, prepare
+from polyattn.softmax.outcomes import counted_heads, percent
 
 RNG = np.random.default_rng(3)
 LAYER = pa.SoftmaxAttention(RNG.standard_normal((2, 3, 3)), RNG.standard_normal((2, 3, 2)))
@@ -157,21 +157,21 @@ def test_a_tiny_output_keeps_its_digits_or_is_refused():
 
 
 def test_error_bars_are_never_rounded_to_zero():
-    units = Units(np.array([500, -500]), -300)
+    units = ExampleUnits(np.array([500, -500]), -300)
     bars = np.full((1, 2, 2), 1e-15)
     attn, value = units.deviations(bars, bars)
     assert attn[0, 0, 0] >= 1e-15 * 2.0**-1000
     assert value[0, 0, 0] > 0
-    largest = Units(np.array([-600, 600]), 0).deviations(bars * 1e15, bars)[0]
+    largest = ExampleUnits(np.array([-600, 600]), 0).deviations(bars * 1e15, bars)[0]
     assert np.isposinf(largest[0, 0, 0])
     assert 0 < largest[0, 1, 1] <= TINY
 
 
 def test_noise_in_the_units_of_the_targets():
-    assert Units(np.array([0]), -1070).noise(1e-10) > 0
+    assert ExampleUnits(np.array([0]), -1070).noise(1e-10) > 0
     with pytest.raises(OutOfRange, match="noise would be"):
-        Units(np.array([0]), 1024).noise(1.5)
-    assert Units(np.array([0]), -1070).scaled_noise(1.0) == np.inf
+        ExampleUnits(np.array([0]), 1024).noise(1.5)
+    assert ExampleUnits(np.array([0]), -1070).scaled_noise(1.0) == np.inf
 
 
 def test_declared_noise_far_above_the_targets():

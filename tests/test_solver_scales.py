@@ -1,4 +1,4 @@
-"""Every road to the optimum where sizes differ by many orders, or features nearly depend."""
+"""Every solver to the optimum where sizes differ by many orders, or features nearly depend."""
 
 import numpy as np
 import pytest
@@ -10,31 +10,31 @@ import planted
 import polyattn as pa
 from exact_least_squares import ExactProblem, nearest, numbers
 from planted import EPS
-from polyattn.features import kernel
+from polyattn.features import cubic
 from polyattn.features.pairs import n_features
 from polyattn.reference import erm
 from polyattn.sequences import MODES
-from polyattn.solve import dual, iterative, primal, spectral
+from polyattn.solve import dual, iterative, minimum_norm, primal
 from solver_tasks import ACCURATE, exact_task, fit_by
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ["primal", "direct", "factor", "moments"])
-def test_coordinates_of_different_scale_keep_their_accuracy(road, mode, ridge):
+@pytest.mark.parametrize("solver", ["primal", "direct", "factor", "moments"])
+def test_coordinates_of_different_scale_keep_their_accuracy(solver, mode, ridge):
     """Tokens (1, 1e5): features from 1 to 1e15, but after equilibration nothing is wrong."""
     task = exact_task("units", mode, ridge, "one output")
-    found = fit_by(road, task).coef
+    found = fit_by(solver, task).coef
     # Each coefficient in units of its own column.
     assert planted.relative_error(found * task.columns, task.coef * task.columns) < 1e-9
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
-@pytest.mark.parametrize("road", ["dual", "direct", "primal", "auto"])
-def test_few_rows_with_coordinates_of_different_scale(road, ridge):
-    """The kernel squares what is already 1e15: a road that cannot must not pretend it can."""
+@pytest.mark.parametrize("solver", ["dual", "direct", "primal", "auto"])
+def test_few_rows_with_coordinates_of_different_scale(solver, ridge):
+    """The kernel squares what is already 1e15: a solver that cannot must not pretend it can."""
     task = exact_task("wide units", "last", ridge, "one output")
-    result = fit_by(road, task)
+    result = fit_by(solver, task)
     rows = result.predict(task.X)
     assert planted.relative_error(rows, task.predicted) < 1e-6
     assert result.risk == pytest.approx(task.risk, abs=1e-9 * float(np.mean(task.rows**2)))
@@ -42,12 +42,12 @@ def test_few_rows_with_coordinates_of_different_scale(road, ridge):
 
 @pytest.mark.parametrize("bits", [4, 6, 8, 10])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("road", ["primal", "direct", "factor", "auto"])
-def test_ill_conditioned_features_are_solved_to_kappa_eps(road, mode, bits):
+@pytest.mark.parametrize("solver", ["primal", "direct", "factor", "auto"])
+def test_ill_conditioned_features_are_solved_to_kappa_eps(solver, mode, bits):
     """Tokens almost on a line: kappa(features) from 1e4 to 1e10, the Gram has its square."""
     task = exact_task(f"nearly flat {bits}", mode, 0.0, "one output")
-    result = fit_by(road, task)
-    assert planted.relative_error(result.coef * task.s, task.coef * task.s) < task.tolerance(road)
+    result = fit_by(solver, task)
+    assert planted.relative_error(result.coef * task.s, task.coef * task.s) < task.tolerance(solver)
     assert (result.rank, result.outcome.name) == (task.n_features, "unique")
     assert task.condition / 100 < result.condition < task.condition * 100
 
@@ -92,13 +92,13 @@ def test_the_dual_does_not_depend_on_the_size_of_weights(weights):
 
 @pytest.mark.parametrize("power", [6, 5, 4, 3])
 @pytest.mark.parametrize("size", [1e-3, 1e-8])
-@pytest.mark.parametrize("road", ["auto", "dual", "direct", "primal"])
-def test_few_rows_beside_a_constant_of_another_size(road, size, power):
+@pytest.mark.parametrize("solver", ["auto", "dual", "direct", "primal"])
+def test_few_rows_beside_a_constant_of_another_size(solver, size, power):
     """Features from 1 down to 1e-24: residuals are those of the minimiser for every ridge."""
     rng = np.random.default_rng(3)
     X, Y = size * rng.standard_normal((12, 3, 2)), rng.standard_normal((12, 1))
     ridge = size**power
-    found = pa.fit(X, Y, bias=True, ridge=ridge, solver=road)
+    found = pa.fit(X, Y, bias=True, ridge=ridge, solver=solver)
     exact = ExactProblem.of(list(X), Y, "last", ridge, bias=True)
     np.testing.assert_allclose(found.predict(X), numbers(exact.predicted), atol=1e-9)
     assert found.risk == pytest.approx(nearest(exact.risk), rel=1e-9, abs=1e-18)
@@ -151,23 +151,23 @@ def test_moments_alone_are_right_or_say_what_they_cannot_see(bits):
 def test_a_condition_beyond_float64_is_called_rank_deficient():
     task = exact_task("nearly flat 20", "last", 0.0, "one output")
     assert task.rank == task.n_features
-    for road in ACCURATE:
-        result = fit_by(road, task)
+    for solver in ACCURATE:
+        result = fit_by(solver, task)
         assert result.outcome.name == "minimum_norm"
         assert result.rank < task.n_features
 
 
-@pytest.mark.parametrize("road", ["primal", "dual", "direct"])
-def test_sequences_of_different_scale(road):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct"])
+def test_sequences_of_different_scale(solver):
     """Rows from 1e-9 to 1: a Gram or kernel holds their squares."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 4, 2)) * np.logspace(-3, 0, 30)[:, None, None]
     truth = pa.data.random_layer(2, mode="last", random_state=1)
-    found = pa.fit(X, truth(X), solver=road)
+    found = pa.fit(X, truth(X), solver=solver)
     assert planted.relative_error(found.coef, truth.coef) < 1e-9
 
 
-def test_the_iterative_road_says_how_far_it_came(monkeypatch):
+def test_the_iterative_solver_says_how_far_it_came(monkeypatch):
     task = planted.problem("tall", noise=1.0)
     monkeypatch.setattr(iterative, "MAX_PASSES", 3)
     result = pa.fit(task.X, task.Y, solver="iterative")
@@ -180,7 +180,7 @@ def test_the_iterative_road_says_how_far_it_came(monkeypatch):
 
 
 @pytest.mark.parametrize("weight", [1e-100, 1e100])
-def test_the_iterative_road_takes_weights_and_outputs_of_any_size(weight):
+def test_the_iterative_solver_takes_weights_and_outputs_of_any_size(weight):
     """An output of zeros is met at once, and the others are not kept waiting by it."""
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 2)) * [1.0, 0.0]
@@ -219,7 +219,7 @@ def test_rounding_is_that_of_as_many_terms_as_there_are_features(roundings, rank
     """Two rows of 64 features of equal size: the second singular value is rounding, or not."""
     signs = hadamard(64)[1:3] / 8.0
     root = np.diag([1.0, roundings * EPS]) @ signs
-    solution = spectral.solve_root(root, np.ones((2, 1)), 0.0, n_rows=2)
+    solution = minimum_norm.solve_root(root, np.ones((2, 1)), 0.0, n_rows=2)
     assert (solution.rank, solution.ridge) == (rank, 0.0)
 
 
@@ -228,27 +228,27 @@ def test_rounding_of_moments_is_beside_the_largest_eigenvalue(roundings, rank):
     """64 features that nearly agree: their moments have one eigenvalue of 64."""
     signs = hadamard(64)[:2].astype(float)
     gram = np.outer(signs[0], signs[0]) + roundings * EPS / 64 * np.outer(signs[1], signs[1])
-    solution = spectral.solve_gram(gram, gram[:, :1], 1.0, 0.0, np.ones(64))
+    solution = minimum_norm.solve_gram(gram, gram[:, :1], 1.0, 0.0, np.ones(64))
     assert solution.rank == rank
 
 
 @given(st.floats(1e-150, 1e150))
 def test_scales_are_powers_of_two_near_the_sizes(size):
-    (scale, one) = spectral.column_scale(np.array([size, 0.0]))
+    (scale, one) = minimum_norm.column_scale(np.array([size, 0.0]))
     assert one == 1.0
     assert np.frexp(scale)[0] == 0.5
     assert 0.5**0.5 * (1 - EPS) <= size / scale <= 2**0.5 * (1 + EPS)
 
 
-def test_the_iterative_road_takes_features_of_very_different_size():
+def test_the_iterative_solver_takes_features_of_very_different_size():
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((60, 4, 2)) * [1.0, 1e4], rng.standard_normal((60, 1))
-    found, expected = (pa.fit(X, Y, solver=road) for road in ("iterative", "direct"))
+    found, expected = (pa.fit(X, Y, solver=solver) for solver in ("iterative", "direct"))
     assert "brought to equal size" in str(found.outcome)
     np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-9)
 
 
-def test_the_iterative_road_makes_no_pass_for_targets_of_zeros():
+def test_the_iterative_solver_makes_no_pass_for_targets_of_zeros():
     X = np.random.default_rng(0).standard_normal((60, 4, 2))
     found = pa.fit(X, np.zeros((60, 1)), solver="iterative")
     assert "It took 0 passes" in str(found.outcome)
@@ -277,7 +277,7 @@ def test_a_ridge_that_steadies_moments_is_added(seed):
 def test_the_blocks_of_the_dual(monkeypatch, n_rows, ridge):
     """The kernel is finished and added up in blocks, here of 7 columns instead of 512."""
     monkeypatch.setattr(dual, "COLUMN_BLOCK", 7)
-    monkeypatch.setattr(kernel, "COLUMN_BLOCK", 7)
+    monkeypatch.setattr(cubic, "COLUMN_BLOCK", 7)
     rng = np.random.default_rng(n_rows)
     X, Y = rng.standard_normal((n_rows, 3, 4)), rng.standard_normal((n_rows, 2))
     found = pa.fit(X, Y, ridge=ridge, solver="dual")
@@ -288,5 +288,5 @@ def test_the_blocks_of_the_dual(monkeypatch, n_rows, ridge):
 def test_more_rows_than_a_block_of_the_dual(n_rows):
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((n_rows, 6, 11)), rng.standard_normal((n_rows, 2))  # p = 726
-    found, other = (pa.fit(X, Y, ridge=1.0, solver=road) for road in ("dual", "direct"))
+    found, other = (pa.fit(X, Y, ridge=1.0, solver=solver) for solver in ("dual", "direct"))
     assert planted.relative_error(found.coef, other.coef) < 1e-9

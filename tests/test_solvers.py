@@ -1,4 +1,4 @@
-"""Every road to the optimum, against exact rational arithmetic and against rival libraries."""
+"""Every solver to the optimum, against exact rational arithmetic and against rival libraries."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import polyattn as pa
 from planted import EPS
 from polyattn.reference import erm, features
 from polyattn.sequences import MODES
-from solver_tasks import ACCURATE, ROADS, exact_task, fit_by
+from solver_tasks import ACCURATE, SOLVERS, exact_task, fit_by
 
 KINDS = (
     "tall", "wide", "square", "flat", "duplicates", "constant", "zero column", "one token",
@@ -27,16 +27,16 @@ VARIANTS = ("one output", "weights", "bias")
 @pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("road", ROADS)
-def test_every_road_finds_the_exact_optimum(road, kind, mode, ridge, variant):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_solver_finds_the_exact_optimum(solver, kind, mode, ridge, variant):
     task = exact_task(kind, mode, ridge, variant)
-    result = fit_by(road, task)
-    assert planted.relative_error(result.coef * task.s, task.coef * task.s) < task.tolerance(road)
-    assert result.risk == pytest.approx(task.risk, rel=1e-7, abs=task.risk_rounding(road))
+    result = fit_by(solver, task)
+    assert planted.relative_error(result.coef * task.s, task.coef * task.s) < task.tolerance(solver)
+    assert result.risk == pytest.approx(task.risk, rel=1e-7, abs=task.risk_rounding(solver))
     assert result.ridge == ridge
     if ridge > 0:
         assert (result.rank, result.outcome.name) == (None, "regularised")
-    elif road == "iterative":
+    elif solver == "iterative":
         assert (result.rank, result.outcome.name) == (None, "iterative")
     else:
         assert result.rank == task.rank
@@ -46,15 +46,15 @@ def test_every_road_finds_the_exact_optimum(road, kind, mode, ridge, variant):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_tiny_ridge_all_roads_agree_to_nine_digits(kind, mode):
+def test_without_a_tiny_ridge_all_solvers_agree_to_nine_digits(kind, mode):
     """The tolerances of the table above are no excuses: these problems are well-conditioned."""
     for ridge in (0.0, 1.0):
         for variant in VARIANTS:
             task = exact_task(kind, mode, ridge, variant)
             assert task.condition < 2e3
-            for road in (*ACCURATE, "dual", "moments"):
-                error = planted.relative_error(fit_by(road, task).coef, task.coef)
-                assert error < 1e-9, (ridge, variant, road, error)
+            for solver in (*ACCURATE, "dual", "moments"):
+                error = planted.relative_error(fit_by(solver, task).coef, task.coef)
+                assert error < 1e-9, (ridge, variant, solver, error)
 
 
 def test_the_table_tells_a_wrong_answer():
@@ -72,8 +72,8 @@ def test_the_exact_oracle_agrees_with_the_law(kind, mode):
     for ridge in RIDGES:
         task = exact_task(kind, mode, ridge, "weights")
         weights = np.repeat(task.weights, 1 if mode == "last" else [len(x) for x in task.X])
-        law = erm.fit(task.X, task.rows, mode, ridge, weights)
-        assert planted.relative_error(law, task.coef) < task.tolerance("direct")
+        reference = erm.fit(task.X, task.rows, mode, ridge, weights)
+        assert planted.relative_error(reference, task.coef) < task.tolerance("direct")
 
 
 # Planted problems from their singular values ------------------------------------------------
@@ -82,41 +82,41 @@ def test_the_exact_oracle_agrees_with_the_law(kind, mode):
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", planted.KINDS)
-@pytest.mark.parametrize("road", ["primal", "dual", "direct", "iterative"])
-def test_planted_answers(road, kind, mode, ridge):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct", "iterative"])
+def test_planted_answers(solver, kind, mode, ridge):
     task = planted.problem(kind, mode, ridge=ridge)
-    result = pa.fit(task.X, task.Y, mode, ridge, solver=road)
+    result = pa.fit(task.X, task.Y, mode, ridge, solver=solver)
     # CGLS stops at a gradient reduced by 1e-12, which kappa^2 turns into an error.
     tolerance = max(task.tolerance(squared=True), 1e-11 * task.condition**2)
     assert planted.relative_error(result.coef, task.coef) < tolerance
     assert result.risk == pytest.approx(task.risk, rel=1e-7, abs=1e-20)
-    assert ridge > 0 or road == "iterative" or result.rank == task.rank
+    assert ridge > 0 or solver == "iterative" or result.rank == task.rank
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-3, 1.0])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", planted.KINDS)
-@pytest.mark.parametrize("road", ["primal", "dual", "direct"])
-def test_the_gradient_vanishes(road, kind, mode, ridge):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct"])
+def test_the_gradient_vanishes(solver, kind, mode, ridge):
     task = planted.problem(kind, mode, ridge=ridge, noise=1.0, seed=3)
-    phi, theta, targets = whitened(task, pa.fit(task.X, task.Y, mode, ridge, solver=road))
+    phi, theta, targets = whitened(task, pa.fit(task.X, task.Y, mode, ridge, solver=solver))
     residual = targets - phi @ theta
     gradient = phi.T @ residual - ridge * theta
     norm = np.linalg.norm(phi, 2)
     # Stable least squares leave a gradient of eps ||phi|| (||y|| + ||phi|| ||theta||), a kernel
     # solve eps ||phi||^3 ||alpha||, where alpha is residual / ridge.
     size = norm * (np.linalg.norm(targets) + norm * np.linalg.norm(theta))
-    if road == "dual" and ridge:
+    if solver == "dual" and ridge:
         size += norm**3 * np.linalg.norm(residual) / ridge
     assert np.linalg.norm(gradient) < 30 * task.n_features * EPS * size
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", planted.KINDS)
-@pytest.mark.parametrize("road", ["primal", "dual", "direct", "iterative"])
-def test_without_ridge_the_solution_lies_in_the_row_space(road, kind, mode):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct", "iterative"])
+def test_without_ridge_the_solution_lies_in_the_row_space(solver, kind, mode):
     task = planted.problem(kind, mode, noise=1.0, seed=3)
-    phi, theta, _ = whitened(task, pa.fit(task.X, task.Y, mode, solver=road))
+    phi, theta, _ = whitened(task, pa.fit(task.X, task.Y, mode, solver=solver))
     outside = theta - np.linalg.pinv(phi, rcond=1e-10) @ (phi @ theta)
     assert np.linalg.norm(outside) < task.tolerance() * np.linalg.norm(theta)
 
@@ -127,41 +127,41 @@ def test_without_ridge_the_solution_lies_in_the_row_space(road, kind, mode):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ridge", [1e-3, 1.0, 50.0])
 @pytest.mark.parametrize("kind", ["tall", "wide", "flat", "boolean"])
-@pytest.mark.parametrize("road", ["primal", "dual", "direct", "iterative"])
-def test_scikit_learn_ridge(road, kind, ridge, weighted):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct", "iterative"])
+def test_scikit_learn_ridge(solver, kind, ridge, weighted):
     task = planted.problem(kind, noise=1.0)
     weights = np.random.default_rng(1).uniform(0, 3, len(task.X)) if weighted else None
     s = features.norm_weights(3)
     phi = erm.design(list(task.X), "last") / s
     rival = Ridge(alpha=ridge, fit_intercept=False, solver="svd")
     rival.fit(phi, task.Y, sample_weight=weights)
-    found = pa.fit(task.X, task.Y, ridge=ridge, solver=road, sample_weight=weights)
+    found = pa.fit(task.X, task.Y, ridge=ridge, solver=solver, sample_weight=weights)
     assert planted.relative_error(found.coef.reshape(2, -1) * s, rival.coef_) < 1e-9
 
 
 @pytest.mark.parametrize("ridge", [1e-2, 1.0])
 @pytest.mark.parametrize("kind", ["tall", "wide"])
-@pytest.mark.parametrize("road", ["primal", "dual", "direct"])
-def test_kernel_ridge(road, kind, ridge):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct"])
+def test_kernel_ridge(solver, kind, ridge):
     task = planted.problem(kind, noise=1.0)
     fresh = np.random.default_rng(5).standard_normal((7, 6, 3))
     rows, new = ([features.summaries(x, "last")[0] for x in data] for data in (task.X, fresh))
     inner = np.array([[features.kernel(*a, *b) for b in rows] for a in rows])
     across = np.array([[features.kernel(*a, *b) for b in rows] for a in new])
     rival = KernelRidge(alpha=ridge, kernel="precomputed").fit(inner, task.Y)
-    found = pa.fit(task.X, task.Y, ridge=ridge, solver=road)
+    found = pa.fit(task.X, task.Y, ridge=ridge, solver=solver)
     assert planted.relative_error(found.predict(fresh), rival.predict(across)) < 1e-9
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["tall", "wide", "flat", "single", "one_hot"])
-@pytest.mark.parametrize("road", ["primal", "dual", "direct"])
-def test_numpy_lstsq_with_its_minimum_norm(road, kind, mode):
+@pytest.mark.parametrize("solver", ["primal", "dual", "direct"])
+def test_numpy_lstsq_with_its_minimum_norm(solver, kind, mode):
     task = planted.problem(kind, mode, noise=1.0, seed=2)
     s = features.norm_weights(3)
     phi = erm.design(list(task.X), mode) / s
     rival = np.linalg.lstsq(phi, task.Y.reshape(len(phi), -1), rcond=1e-10)[0]
-    found = pa.fit(task.X, task.Y, mode, solver=road)
+    found = pa.fit(task.X, task.Y, mode, solver=solver)
     assert planted.relative_error(found.coef.reshape(2, -1) * s, rival.T) < 1e-9
 
 

@@ -18,9 +18,9 @@ from polyattn.features.pairs import distance_position, n_features, pair_index
 from polyattn.numerics.arrays import aligned_empty
 from polyattn.reference import erm, layer
 from polyattn.sequences import MODES
-from polyattn.stats import explicit, moments, paired, triangular
-from polyattn.stats.explicit import ExplicitSums
+from polyattn.stats import moments, paired, sums, triangular
 from polyattn.stats.paired import PairedSums
+from polyattn.stats.sums import ExplicitSums
 
 KINDS = (pa.Moments, pa.TriangularFactor)
 ENGINES = {
@@ -58,8 +58,8 @@ class Data:
         stats = make(self.d, self.e, self.mode, self.bias)
         return stats.update(self.X, self.targets, self.weights) if self.X else stats
 
-    def law(self):
-        """psi (rows, p), targets (rows, e) and weights (rows,) by the law."""
+    def reference(self):
+        """psi (rows, p), targets (rows, e) and weights (rows,) by the reference."""
         tokens = [layer.with_constant(x) if self.bias else x for x in self.X]
         weights = np.ones(len(self.X)) if self.weights is None else self.weights
         return (
@@ -97,7 +97,7 @@ def random_data(draw):
 
 @given(random_data())
 def test_moments_are_the_sums_of_the_law(data):
-    psi, targets, weights = data.law()
+    psi, targets, weights = data.reference()
     stats = data.into(pa.Moments)
     weighted = psi * weights[:, None]
     assert_close(stats.gram, psi.T @ weighted)
@@ -109,7 +109,7 @@ def test_moments_are_the_sums_of_the_law(data):
 
 @given(random_data())
 def test_the_triangular_factor_squared_is_the_gram(data):
-    psi, targets, weights = data.law()
+    psi, targets, weights = data.reference()
     stats = data.into(pa.TriangularFactor)
     R, projected = stats.scaled_factor(), stats.scaled_projection()
     assert R.shape == (min(len(psi), psi.shape[1]), psi.shape[1])
@@ -230,6 +230,31 @@ def test_moments_and_factors_do_not_merge():
         pa.Moments(2, 1) + pa.TriangularFactor(2, 1)
 
 
+@pytest.mark.parametrize("make", KINDS)
+def test_sum_adds_statistics_and_equal_sums_are_equal(make):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((3, 5, 4, 2)), rng.standard_normal((3, 5, 1))
+    parts = [make(2, 1).update(x, y) for x, y in zip(X, Y, strict=True)]
+    assert sum(parts) == parts[0] + parts[1] + parts[2]
+    assert sum(parts[:1]) == parts[0]
+    assert sum(parts[:1]) is not parts[0]
+    assert parts[0] == make(2, 1).update(X[0], Y[0])
+    assert parts[0] != parts[1]
+    assert parts[0] != make(2, 1, bias=True).update(X[0], Y[0])
+    assert parts[0] != make(2, 1).update(X[0], 2 * Y[0])
+    assert parts[0] != "sums"
+    with pytest.raises(TypeError):
+        1 + parts[0]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(parts[0])
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_sums_beyond_the_memory_are_refused_with_their_size(make):
+    with pytest.raises(InvalidInput, match=r"5,000 coordinates would take about .* TB.*'dual'"):
+        make(5000)
+
+
 # Engines and threads ------------------------------------------------------------------------
 
 
@@ -239,7 +264,7 @@ def test_moments_and_factors_do_not_merge():
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_both_gram_engines_agree(monkeypatch, d, bias, weighted, mode):
     data = make_data([1 + i % 4 for i in range(40)], d, 2, mode, d, weighted, bias)
-    psi, targets, weights = data.law()
+    psi, targets, weights = data.reference()
     for make in ENGINES.values():
         monkeypatch.setattr(moments, "make_sums", make)
         stats = data.into(pa.Moments)
@@ -256,7 +281,7 @@ def test_tile_boundaries(monkeypatch, engine, tile_rows, width):
     expected = pa.Moments(3, 1).update(X, Y).gram
     monkeypatch.setattr(paired, "TILE_HEIGHT", tile_rows)
     monkeypatch.setattr(paired, "TILE_WIDTH", width)
-    monkeypatch.setattr(explicit, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
+    monkeypatch.setattr(sums, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
     monkeypatch.setattr(moments, "make_sums", ENGINES[engine])
     assert_close(pa.Moments(3, 1).update(X, Y).gram, expected)
 
@@ -355,7 +380,7 @@ def test_threads_do_not_change_the_sums(monkeypatch, engine, mode, d):
 
 def test_the_engine_is_chosen_by_width():
     assert isinstance(moments.make_sums(4, 1, "last"), ExplicitSums)
-    assert isinstance(moments.make_sums(moments.PAIRED_FROM_DIMS, 1, "last"), PairedSums)
+    assert isinstance(moments.make_sums(moments.PAIRED_FROM_WIDTH, 1, "last"), PairedSums)
     assert isinstance(moments.make_sums(2, 1, "full"), PairedSums)
 
 
@@ -413,10 +438,10 @@ def test_merging_across_scales_keeps_the_larger(make, first, second):
         expected.update((scale / largest if largest else 0.0) * x, (scale / (largest or 1.0)) * y)
     for merged in (a + b, b + a, make(2, 1).update(first * X[0], first * Y[0]) + b):
         ours = pa.fit(statistics=merged)
-        law = pa.fit(statistics=expected)
+        reference = pa.fit(statistics=expected)
         unit = largest**-2 if largest else 1.0
-        assert planted.relative_error(ours.coef / unit, law.coef) < 1e-9
-        assert ours.outcome.name == law.outcome.name
+        assert planted.relative_error(ours.coef / unit, reference.coef) < 1e-9
+        assert ours.outcome.name == reference.outcome.name
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -532,7 +557,7 @@ ONE = np.ones((2, 3, 2))
 
 REFUSED_UPDATES = {
     "width": (ONE[..., :1], np.ones((2, 1)), "2 coordinates.*got 1"),
-    "outputs": (ONE, np.ones((2, 3)), "Y must have 1 outputs; got 3"),
+    "outputs": (ONE, np.ones((2, 3)), "Y must have 1 output; got 3"),
     "targets per token": (ONE, np.ones((2, 3, 1)), "mode 'last'"),
     "no targets": (ONE, None, "n_outputs=1.*Y is missing"),
     "nan": (ONE * np.nan, np.ones((2, 1)), "NaN"),
@@ -596,7 +621,7 @@ def test_the_spectrum_decides_identifiability():
 @pytest.mark.parametrize("make", KINDS)
 def test_repr(make):
     assert repr(make(2, 1, "causal", bias=True).update(ONE, np.ones((2, 3)))) == (
-        f"{make.__name__}(2 sequences, 6 predicted positions, 18 features, 1 outputs, "
+        f"{make.__name__}(2 sequences, 6 predicted positions, 18 features, 1 output, "
         "mode 'causal', bias)"
     )
 
@@ -621,7 +646,7 @@ def assert_close(found, expected, least=0.0):
 
 def assert_counts(stats, data):
     """The counts beside the sums."""
-    _, targets, weights = data.law()
+    _, targets, weights = data.reference()
     assert (stats.n_rows, stats.n_sequences) == (len(targets), len(data.X))
     assert stats.max_length == max(map(len, data.X))
     assert stats.total_weight == pytest.approx(weights.sum())

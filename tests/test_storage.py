@@ -34,9 +34,20 @@ def random_layer(n_heads, d, e, mode="last", bias=False):
     )
 
 
+def random_softmax(X):
+    return pa.data.random_softmax_layer(3, n_heads=2, random_state=1)(X)
+
+
 def learned_softmax() -> pa.LearnedSoftmax:
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
     return pa.learn_softmax(task.X, task.Y)
+
+
+MEMORY = pa.programs.associative_memory(2, 2)
+
+
+def learned_coefficients():
+    return pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6), "coefficients")
 
 
 OBJECTS = {
@@ -45,6 +56,9 @@ OBJECTS = {
     "layer of any numbers": lambda: pa.LinearAttention([[5e-324, -0.0], [1e308, -1.0]], np.eye(2)),
     "softmax layer": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
     "learned softmax layer": learned_softmax,
+    "layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, mode="causal"),
+    "layer with bias from queries": lambda: pa.learn_from_queries(random_softmax, 3, bias=True),
+    "no layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, max_queries=2),
     "moments": lambda: pa.Moments(2, 2).update(X, Y),
     "paired moments": lambda: pa.Moments(2, 2, "full", bias=True).update(X, Y_CAUSAL),
     "scaled moments": lambda: pa.Moments(2, 2).update(1e100 * X, 1e-100 * Y),
@@ -59,6 +73,12 @@ OBJECTS = {
         pa.programs.fixed_dfa(pa.programs.machines.parity(), 3)
     ),
     "program of your own": own_program,
+    "learned rules": lambda: pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6)),
+    "learned coefficients": learned_coefficients,
+    "program certificate": lambda: learned_coefficients().certificate,
+    "audit": lambda: pa.audit(random_layer(1, 2, 2), X, Y),
+    "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
+    "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),
     "result": lambda: pa.fit(X, Y),
     "result by dual": lambda: pa.fit(X, Y, solver="dual"),
     "result by iteration": lambda: pa.fit(X, Y, solver="iterative"),
@@ -539,10 +559,15 @@ def test_every_kind_is_covered_here():
             "layer",
             "softmax layer",
             "learned softmax layer",
+            "layer from queries",
             "moments",
             "factor",
             "result",
             "program",
+            "learned rules",
+            "learned coefficients",
+            "program certificate",
+            "audit",
         )
     }
     assert kinds == set(storage.KINDS)

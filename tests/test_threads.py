@@ -16,8 +16,14 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import polyattn as pa
-from polyattn.numerics.computed_once import computed_once
-from polyattn.numerics.parallel import HANDS, deal, map_pieces, n_workers, single_threaded_blas
+from polyattn.numerics.parallel import (
+    MOST_GROUPS,
+    computed_once,
+    deal,
+    map_pieces,
+    n_workers,
+    single_threaded_blas,
+)
 from polyattn.stats.rows import Rows
 
 SECONDS = 60.0
@@ -148,7 +154,7 @@ def test_no_piece_runs_on_after_an_error(error):
 def test_hands_do_not_depend_on_workers():
     assert deal(range(3)) == [[0], [1], [2]]
     hands = deal(range(100))
-    assert len(hands) == HANDS
+    assert len(hands) == MOST_GROUPS
     assert sorted(card for hand in hands for card in hand) == list(range(100))
 
 

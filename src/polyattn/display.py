@@ -10,12 +10,46 @@ called: the one import that goes up, so that nothing below depends on pages.
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.outcome import Outcome
+from polyattn.quoting import counted
+
+# Columns of text; longer sentences are broken into lines.
+COLUMNS = 98
+
+# Matrices up to this size are shown number by number.
+SHOWN_DIMS, SHOWN_HEADS = 8, 4
+
+# Facts whose attributes are not named as people would.
+LABELS = {
+    "condition": "condition number",
+    "dimension": "features of the domain",
+    "heads": "search for heads",
+    "implied_distance": "distance, at most",
+    "lambda_max": "largest eigenvalue",
+    "lambda_min": "smallest eigenvalue",
+    "max_length": "longest sequence",
+    "n_dims": "coordinates",
+    "n_features": "features",
+    "n_heads": "heads",
+    "n_outputs": "outputs",
+    "n_queries": "sequences asked for",
+    "n_rows": "predicted positions",
+    "n_sequences": "sequences",
+    "optimal_norm": "norm of the optimum",
+    "optimal_risk": "least risk",
+    "verdict_on_real_inputs": "on all real inputs",
+}
 
 
 @dataclass(frozen=True)
@@ -24,47 +58,105 @@ class Description:
 
     title : what it is, as the heading of a page: "A fitted attention layer"
     about : its sizes, in one line without a full stop
-    sentence : what is to be said of it first
+    sentence : what is to be said of it first; empty where the sizes say it
     doubts : why it should not be used without reading on; empty where there is no reason
     facts : figures by name, as plain JSON types; names are those of attributes
     lines : what is printed line by line, such as the terms of a program
+    sizes : the figures that ``about`` says in words: in JSON only
+    matrices : small ones by name, which cards and the command line show number by number
+    outcome : the name of the outcome, if there is one
     """
 
     title: str
     about: str
-    sentence: str
+    sentence: str = ""
     doubts: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
+    sizes: dict[str, Any] = field(default_factory=dict)
+    matrices: dict[str, list[list[float]]] = field(default_factory=dict)
+    outcome: str = ""
+
+    @property
+    def statement(self) -> str:
+        """The sentence, and what it leaves unsaid of the doubts."""
+        doubts = (doubt for doubt in self.doubts if doubt not in self.sentence)
+        return " ".join((self.sentence, *doubts)).strip()
+
+    def table(self, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The facts for people, by their ``labels``; what has parts of its own is left out."""
+        words = LABELS | dict(labels or {})
+        facts = {"outcome": self.outcome} if self.outcome else {}
+        return facts | {
+            words.get(name, name.replace("_", " ")): value
+            for name, value in self.facts.items()
+            if not isinstance(value, dict | list | tuple)
+        }
 
     def __str__(self) -> str:
-        shown = {label(name): figure(value) for name, value in self.facts.items()}
-        width = max(map(len, shown), default=0)
-        rows = [f"  {name:<{width}}  {value}" for name, value in shown.items()]
-        return "\n".join([f"{self.title}: {self.about}.", self.sentence, *self.doubts, *rows])
+        names = self.table()
+        width = max(map(len, names), default=0)
+        lines = _wrapped(self.statement) + _wrapped(f"{self.about}.")
+        for name, value in names.items():
+            first, *more = _wrapped(figure(value), COLUMNS - width - 4) or [""]
+            lines += [f"  {name:<{width}}  {first}", *(f"{'':{width + 4}}{part}" for part in more)]
+        return "\n".join(lines)
 
 
-def label(name: str) -> str:
-    """The name of a fact for people: ``optimal_risk`` is "optimal risk"."""
-    return name.replace("_", " ")
+def _wrapped(text: str, columns: int = COLUMNS) -> list[str]:
+    """Lines of a text; numbers such as 1e-15 stay whole."""
+    return wrap(text, columns, break_on_hyphens=False)
 
 
-def figure(value: Any) -> str:
-    """A fact for people: no more digits than one reads."""
+def figure(value: Any, digits: int = 4, unknown: str = "unknown") -> str:
+    """A fact for people: no more digits than one reads, powers of ten where they are needed."""
     if value is None:
-        return "unknown"
+        return unknown
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        return f"{value:,}"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def sizes_in_words(n_dims: int, n_outputs: int, mode: str, bias: bool) -> str:
+    """What a layer takes and gives: "3 coordinates to 2 outputs, mode last"."""
+    sizes = f"{counted(n_dims, 'coordinate')} to {counted(n_outputs, 'output')}, mode {mode}"
+    return f"{sizes}, with a constant" if bias else sizes
+
+
+def data_in_words(n_sequences: int, n_dims: int, mode: str) -> str:
+    """Which data something is about: "150 sequences with 3 coordinates, mode last"."""
+    return f"{counted(n_sequences, 'sequence')} with {counted(n_dims, 'coordinate')}, mode {mode}"
+
+
+def head_matrices(attn: NDArray, value: NDArray) -> dict[str, list[list[float]]]:
+    """The matrices of each head by name, or nothing where they are too large to be looked at."""
+    if len(attn) > SHOWN_HEADS or max(*attn.shape[1:], value.shape[2]) > SHOWN_DIMS:
+        return {}
+    return {
+        f"{name} of head {h + 1}": matrices[h].tolist()
+        for h in range(len(attn))
+        for name, matrices in (("attn", attn), ("value", value))
+    }
+
+
+def plain(value: Any) -> Any:
+    """Numbers, lists and mappings as JSON has them: no numpy, and null for what is not finite."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class Carded:
     """A thing that notebooks show as a card; showing it computes nothing."""
 
     def _repr_html_(self) -> str:
-        return str(import_module("polyattn.report.cards").card(self))
+        return str(import_module("polyattn.report.sections").card(self))
 
 
 class Described(Carded):
@@ -74,9 +166,19 @@ class Described(Carded):
         """What is known of it; computes nothing."""
         raise NotImplementedError
 
+    def arrays(self) -> dict[str, NDArray]:
+        """The arrays that are known and that ``to_dict`` leaves out."""
+        return {}
+
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain JSON types, without arrays."""
-        return {"kind": type(self).__name__, **self.describe().facts}
+        """The figures as plain JSON types, without arrays; null where one is not finite."""
+        described = self.describe()
+        kind = getattr(self, "kind", type(self).__name__)
+        return {"kind": kind, **plain(described.facts | described.sizes)}
+
+    def to_full_dict(self) -> dict[str, Any]:
+        """The same with arrays as lists: what ``polyattn show --json`` prints."""
+        return self.to_dict() | plain(self.arrays())
 
     def __str__(self) -> str:
         return str(self.describe())
@@ -85,12 +187,25 @@ class Described(Carded):
 class Result(Described):
     """What a call returns: its outcome says what happened."""
 
-    outcome: Outcome
+    if TYPE_CHECKING:
+
+        @property
+        def outcome(self) -> Outcome[Any]:
+            """What happened, by name and in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome and the figures as plain JSON types, without arrays."""
-        plain = super().to_dict()
-        return {"kind": plain.pop("kind"), "outcome": self.outcome.to_dict(), **plain}
+        content = super().to_dict()
+        return {"kind": content.pop("kind"), "outcome": self.outcome.to_dict(), **content}
+
+    def _described(self, title: str, about: str, facts: dict[str, Any], **more: Any) -> Description:
+        """The description of a result: what its outcome advises is a doubt unless all is well."""
+        outcome = self.outcome
+        more["outcome"] = outcome.name
+        if outcome.ok:
+            return Description(title, about, str(outcome), facts=facts, **more)
+        doubts = (outcome.next_step or "This is not the answer one hopes for.",)
+        return Description(title, about, outcome.sentence, doubts, facts, **more)
 
 
 class Reported(Carded):

@@ -6,6 +6,8 @@ built-in ones, so ``except ValueError`` keeps working for callers who do not kno
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 
 from polyattn.quoting import printable, shortened, shown
@@ -62,6 +64,31 @@ def require_integer(name: str, value: object, least: int = 1) -> int:
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
         return int(value)
     raise InvalidInput(f"{name} must be an integer of at least {least}; got {shown(value)}.")
+
+
+def require_number(name: str, value: object, most: float = np.inf) -> float:
+    """Return ``value`` as a float if it is a finite real number between 0 and ``most``."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = np.inf
+        if 0.0 <= number <= most and np.isfinite(number):
+            return number
+    wanted = "a finite number >= 0" if most == np.inf else f"a number between 0 and {most:g}"
+    raise InvalidInput(f"{name} must be {wanted}; got {shown(value)}.")
+
+
+def require_head_count(n_heads: object) -> int | str | None:
+    """Return ``n_heads`` if it is None, "auto", or an integer of at least 1."""
+    if n_heads is None or (isinstance(n_heads, str) and n_heads == "auto"):
+        return n_heads
+    if isinstance(n_heads, int | np.integer) and not isinstance(n_heads, bool) and n_heads >= 1:
+        return int(n_heads)
+    raise InvalidInput(
+        f"n_heads must be None, 'auto' or an integer >= 1; got {shown(n_heads)}. "
+        "None keeps the exact optimum, 'auto' lets the noise decide."
+    )
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from polyattn.errors import InvalidInput
 from polyattn.files.fields import Check, entries, flag, one_of, text
@@ -67,8 +67,12 @@ class OutcomeSet(Generic[Name_co]):
     False
     """
 
+    # Every set there is, in the order in which their modules are imported.
+    all: ClassVar[list[OutcomeSet[Any]]] = []
+
     def __init__(self, result: str, meanings: Mapping[Name_co, Meaning]) -> None:
         self.result, self.meanings = result, dict(meanings)
+        OutcomeSet.all.append(self)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How values and texts from outside are shown in messages: short, and without control characters.
+"""How values, texts and counts are shown in messages: short, and without control characters.
 
 A file or a name can hold anything, terminal escapes and megabytes included.  What is quoted of
 it in a message or on a screen goes through one of these functions.
@@ -38,6 +38,20 @@ def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
         return text
     ends = longest // 2
     return f"{text[:ends]} [... {len(text) - 2 * ends} characters ...] {text[-ends:]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 head, 2,176 features."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def readable_bytes(count: int) -> str:
+    """Bytes in the unit in which they are a small number."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count} {unit}"
+        count //= 1000
+    return f"{count:,} TB"
 
 
 class _Short(reprlib.Repr):

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.numerics.arrays import real_array, require_finite, require_float64
+from polyattn.quoting import counted
 
 MODES = ("last", "causal", "full")
 
@@ -45,18 +46,20 @@ class SequenceBatch:
             raise InvalidInput("tokens need at least one coordinate; got n_dims = 0.")
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "offsets", _checked_offsets(self.offsets, len(values)))
-        require_finite(values, "X")
+        require_finite(values, "X", self.place)
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[ArrayLike], name: str = "X") -> SequenceBatch:
-        """From a list of arrays (n_i, n_dims) of any lengths and one common width."""
+        """From a list of arrays (n_i, n_dims) of any lengths and one number of coordinates."""
         if len(sequences) == 0:
             raise InvalidInput(f"{name} is empty: at least one sequence is needed.")
         arrays = [real_array(item, f"{name}[{i}]", True) for i, item in enumerate(sequences)]
         for i, array in enumerate(arrays):
             if array.ndim != 2:
+                hint = f" One sequence is [{name}]." if array.ndim == 1 else ""
                 raise InvalidInput(
-                    f"{name}[{i}] must have shape (n_tokens, n_dims); got shape {array.shape}."
+                    f"{name}[{i}] must have shape (n_tokens, n_dims); got shape "
+                    f"{array.shape}.{hint}"
                 )
             if array.shape[1] != arrays[0].shape[1]:
                 raise InvalidInput(
@@ -74,9 +77,13 @@ class SequenceBatch:
         """From one array (n_sequences, n_tokens, n_dims); a view where the memory allows it."""
         data = real_array(array, name, keep_integers=True)
         if data.ndim != 3:
+            hint = (
+                f" One sequence is {name}[None]; sequences of one token each are "
+                f"{name}[:, None, :]."
+            )
             raise InvalidInput(
                 f"{name} must have shape (n_sequences, n_tokens, n_dims) or be a list of arrays "
-                f"(n_tokens, n_dims); got shape {data.shape}."
+                f"(n_tokens, n_dims); got shape {data.shape}.{hint if data.ndim == 2 else ''}"
             )
         n_sequences, n_tokens, n_dims = data.shape
         if n_sequences == 0:
@@ -113,6 +120,13 @@ class SequenceBatch:
             )
         inside = np.arange(data.shape[1])[None, :] < sizes[:, None]
         return cls(data[inside], np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+
+    def place(self, index: tuple[int, ...]) -> str:
+        """Where an entry of ``values`` (or of targets beside them) stands, in words, from 0."""
+        token, *coordinate = index
+        i = int(np.searchsorted(self.offsets, token, side="right")) - 1
+        words = f"sequence {i}, token {token - int(self.offsets[i])}"
+        return f"{words}, coordinate {coordinate[0]}" if coordinate else words
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -161,13 +175,13 @@ class SequenceBatch:
 
     def __repr__(self) -> str:
         length = (
-            f"{self.common_length}"
+            counted(self.common_length, "token")
             if self.common_length is not None
-            else f"{self.lengths.min()}..{self.lengths.max()}"
+            else f"{self.lengths.min()}..{self.lengths.max()} tokens"
         )
         return (
-            f"SequenceBatch({len(self)} sequences of {length} tokens, "
-            f"{self.n_dims} coordinates, {self.values.dtype})"
+            f"SequenceBatch({counted(len(self), 'sequence')} of {length}, "
+            f"{counted(self.n_dims, 'coordinate')}, {self.values.dtype})"
         )
 
     @property
@@ -198,11 +212,11 @@ Sequences: TypeAlias = SequenceBatch | ArrayLike | Sequence[NDArray]
 def as_batch(
     X: Sequences, name: str = "X", n_dims: int | None = None, keep_integers: bool = False
 ) -> SequenceBatch:
-    """The door for sequences: whatever was given becomes a validated SequenceBatch.
+    """Whatever was given as sequences becomes a validated SequenceBatch.
 
-    ``n_dims`` is the required width, when a layer or statistics already fix it.  Integers that
-    float64 cannot hold are refused, unless the caller computes with them as they are
-    (``keep_integers``).
+    ``n_dims`` is the required number of coordinates, when a layer or statistics already fix it.
+    Integers that float64 cannot hold are refused, unless the caller computes with them as they
+    are (``keep_integers``).
     """
     if isinstance(X, SequenceBatch):
         batch = X

@@ -6,25 +6,30 @@ import os
 from pathlib import Path
 from typing import Any
 
+from polyattn.auditing import Audit
 from polyattn.certify import Certificate
 from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
-from polyattn.files.paths import file_to_read, file_to_write
+from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled, LearnedCoefficients, LearnedRules, ProgramCertificate
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 
+# Everything that can be kept in a file, by the name that the file gives it.  A kind has
+# ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
 KINDS: dict[str, Any] = {
     "linear_attention": LinearAttention,
     "softmax_attention": SoftmaxAttention,
     "moments": Moments,
     "triangular_factor": TriangularFactor,
     "fit_result": FitResult,
-    "program": Compiled,
+    "audit": Audit,
     "learned_softmax": LearnedSoftmax,
+    "query_result": QueryResult,
+    "program": Compiled,
     "learned_rules": LearnedRules,
     "learned_coefficients": LearnedCoefficients,
     "program_certificate": ProgramCertificate,
@@ -34,11 +39,10 @@ KINDS: dict[str, Any] = {
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """Write a layer, a result, statistics, a program or a certificate to one file, atomically.
 
-    Results are those of ``fit`` and ``learn_softmax``; of others save the layer.  A certificate is
-    a JSON document, everything else safetensors.  A fit takes its statistics along, so it can be
-    continued after loading.
+    A certificate is a JSON document, everything else safetensors.  A fit takes its statistics
+    along, so it can be continued after loading; saving looks for no heads.
     """
-    file_to_write(path)  # before heads are looked for
+    file_to_write(path)
     if isinstance(obj, Certificate):
         save_certificate(obj, path)
         return

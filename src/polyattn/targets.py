@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import real_array, require_finite
+from polyattn.quoting import counted
 from polyattn.sequences import SequenceBatch
 
 Targets: TypeAlias = SequenceBatch | ArrayLike | Sequence[ArrayLike]
@@ -28,8 +29,14 @@ def as_targets(
     if rows.shape[1] == 0:
         raise InvalidInput("Y has zero outputs; at least one target coordinate is needed.")
     if n_outputs is not None and rows.shape[1] != n_outputs:
-        raise InvalidInput(f"Y must have {n_outputs} outputs; got {rows.shape[1]}.")
-    require_finite(rows, "Y")
+        raise InvalidInput(f"Y must have {counted(n_outputs, 'output')}; got {rows.shape[1]}.")
+
+    def place(index: tuple[int, ...]) -> str:
+        row, output = index
+        position = f"sequence {row}" if mode == "last" else batch.place((row,))
+        return f"{position}, output {output}"
+
+    require_finite(rows, "Y", place)
     return rows
 
 
@@ -43,7 +50,7 @@ def as_weights(sample_weight: ArrayLike | None, batch: SequenceBatch) -> NDArray
             f"sample_weight must hold one weight per sequence, shape ({len(batch)},); "
             f"got shape {weights.shape}."
         )
-    require_finite(weights, "sample_weight")
+    require_finite(weights, "sample_weight", "sequence {0[0]}".format)
     if weights.max() > np.finfo(np.float64).max / len(batch.values):
         raise InvalidInput(
             f"the sum of sample_weight over all positions does not fit float64; the largest is "
@@ -68,8 +75,8 @@ def _last_targets(Y: Targets, batch: SequenceBatch) -> NDArray:
         )
     if len(array) != len(batch):
         raise InvalidInput(
-            f"X has {len(batch)} sequences but Y has {len(array)} targets; in mode 'last' there "
-            "is one target per sequence."
+            f"X has {counted(len(batch), 'sequence')} but Y has {counted(len(array), 'target')}; "
+            "in mode 'last' there is one target per sequence."
         )
     return array
 
@@ -108,11 +115,12 @@ def _ragged_targets(items: Sequence[ArrayLike], batch: SequenceBatch) -> NDArray
 
 def _require_lengths(lengths: NDArray, batch: SequenceBatch) -> None:
     if len(lengths) != len(batch):
-        raise InvalidInput(f"X has {len(batch)} sequences but Y has {len(lengths)}.")
+        raise InvalidInput(f"X has {counted(len(batch), 'sequence')} but Y has {len(lengths)}.")
     different = lengths != batch.lengths
     if np.any(different):
         i = int(np.argmax(different))
         raise InvalidInput(
-            f"sequence {i} has {batch.lengths[i]} tokens in X but {lengths[i]} targets in Y; "
-            "modes 'causal' and 'full' need one target per token."
+            f"sequence {i} has {counted(batch.lengths[i], 'token')} in X but "
+            f"{counted(lengths[i], 'target')} in Y; modes 'causal' and 'full' need one target per "
+            "token."
         )

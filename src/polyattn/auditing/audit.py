@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import norm
 
-from polyattn.auditing.audited import Subject, as_subject
+from polyattn.auditing.audited import AuditedLayer, as_audited
 from polyattn.auditing.result import Audit, Implied
 from polyattn.certify import Certificate, certify
 from polyattn.certify.domains import Domain, as_domain
 from polyattn.certify.domains.tokens import TokenDomain
-from polyattn.certify.finding import IDENTIFIABLE
 from polyattn.certify.minimiser import Minimiser, minimise, rounding_unit
+from polyattn.certify.verdict import IDENTIFIABLE
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.scaling import as_doubt, as_risk
@@ -68,13 +68,13 @@ def audit(
     Memory a few p^2 numbers, whatever the number of sequences.
     """
     where = as_domain(domain)
-    subject = as_subject(layer, mode, bias)
+    audited = as_audited(layer, mode, bias)
     rows = Rows.build(
-        X, Y, subject.mode, subject.bias, sample_weight, subject.n_dims, subject.n_outputs
+        X, Y, audited.mode, audited.bias, sample_weight, audited.n_dims, audited.n_outputs
     )
     if rows.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
-    return _compare(subject, _measure(subject, rows), minimise(rows), certify_rows(rows, where))
+    return _compare(audited, _measure(audited, rows), minimise(rows), certify_rows(rows, where))
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,15 @@ class _Measured:
 
 # Outputs far larger than the targets overflow to infinity, which is refused at the end.
 @np.errstate(over="ignore")
-def _measure(subject: Subject, rows: Rows) -> _Measured:
+def _measure(audited: AuditedLayer, rows: Rows) -> _Measured:
     """The risk of the layer's own outputs, one pass in pieces."""
     target = rows.target_exponent or 0
     squared, sizes, visible = 0.0, 0.0, 0.0
     unit = rounding_unit(rows.n_features + int(rows.batch.lengths.max()), rows.n_rows)
     for first, stop in ranges_of_rows(rows.batch.offsets, CHUNK_TOKENS):
         part = rows.part(first, stop)
-        outputs = _scaled_columns(subject.rows_of_outputs(part), target)
-        unsigned = subject.rows_of_sizes(part)
+        outputs = _scaled_columns(audited.rows_of_outputs(part), target)
+        unsigned = audited.rows_of_sizes(part)
         size = np.abs(outputs) if unsigned is None else _scaled_columns(unsigned, target)
         wanted = part.scaled_targets(0, part.n_rows)
         weights = 1.0 if part.row_weights is None else part.row_weights
@@ -140,7 +140,7 @@ def certify_rows(rows: Rows, domain: str | Domain = "real") -> Certificate:
 
 
 def _compare(
-    subject: Subject, measured: _Measured, best: Minimiser, certificate: Certificate
+    audited: AuditedLayer, measured: _Measured, best: Minimiser, certificate: Certificate
 ) -> Audit:
     rounding = measured.rounding + best.rounding
     gap = measured.risk - best.risk
@@ -148,10 +148,10 @@ def _compare(
         gap = 0.0
     distance, norm_of_best, doubt = None, None, 0.0
     smallest = _safe_lambda_min(certificate)
-    if subject.coef is not None:
-        distance = float(norm((subject.coef - best.coef).ravel()))
+    if audited.coef is not None:
+        distance = float(norm((audited.coef - best.coef).ravel()))
         norm_of_best = float(norm(best.coef.ravel()))
-        doubt = _distance_rounding(subject.coef, best, certificate, smallest)
+        doubt = _distance_rounding(audited.coef, best, certificate, smallest)
     implied = None
     if gap >= 0.0 or distance is not None:
         excess = max(gap, 0.0) + rounding

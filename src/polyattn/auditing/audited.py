@@ -19,7 +19,7 @@ from polyattn.targets import as_targets
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditedLayer:
     """A layer as an audit sees it; ``coef`` and its sizes are None for a black box."""
 
     outputs: Callable[[SequenceBatch], Any]
@@ -48,7 +48,7 @@ class Subject:
         return as_targets(self.unsigned(batch), part.batch, part.mode)
 
 
-def as_subject(layer: Any, mode: str | None, bias: bool | None) -> Subject:
+def as_audited(layer: Any, mode: str | None, bias: bool | None) -> AuditedLayer:
     """Any kind of layer, its mode and bias checked against what was asked for."""
     if interop.is_torch_module(layer):
         read = interop.torch_layer(layer, mode)
@@ -66,7 +66,9 @@ def as_subject(layer: Any, mode: str | None, bias: bool | None) -> Subject:
         # It has no coefficients, but knows its mode and sizes.
         _require_own(layer, "mode", mode)
         constant = layer.bias if bias is None else require_flag("bias", bias)
-        return Subject(layer, layer.mode, constant, n_dims=layer.n_dims, n_outputs=layer.n_outputs)
+        return AuditedLayer(
+            layer, layer.mode, constant, n_dims=layer.n_dims, n_outputs=layer.n_outputs
+        )
     if not isinstance(layer, LinearAttention | FitResult):
         if callable(layer):
             return _black_box(lambda batch: layer(_as_argument(batch)), mode, bias)
@@ -85,7 +87,7 @@ def as_subject(layer: Any, mode: str | None, bias: bool | None) -> Subject:
     else:
         outputs, unsigned = layer.predict, replace(layer, coef=np.abs(layer.coef)).predict
     sizes = (layer.n_dims, len(layer.coef))
-    return Subject(outputs, layer.mode, layer.bias, layer.coef, *sizes, unsigned)
+    return AuditedLayer(outputs, layer.mode, layer.bias, layer.coef, *sizes, unsigned)
 
 
 def _require_own(layer: Any, name: str, asked: object) -> None:
@@ -98,9 +100,9 @@ def _require_own(layer: Any, name: str, asked: object) -> None:
 
 def _black_box(
     outputs: Callable[[SequenceBatch], Any], mode: str | None, bias: bool | None
-) -> Subject:
+) -> AuditedLayer:
     chosen = require_choice("mode", "last" if mode is None else mode, MODES)
-    return Subject(outputs, chosen, require_flag("bias", bias is not None and bias))
+    return AuditedLayer(outputs, chosen, require_flag("bias", bias is not None and bias))
 
 
 def _as_argument(batch: SequenceBatch) -> NDArray | list[NDArray]:

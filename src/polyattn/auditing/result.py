@@ -1,19 +1,46 @@
-"""Audit: the figures of an audit, what they imply, and a sentence."""
+"""Audit: the figures of an audit, what they imply, and the outcome in words."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from polyattn.certify import Certificate
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
-from polyattn.display import Reported
+from polyattn.certify.document import from_document, to_document
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.display import Description, Reported, Result, data_in_words
+from polyattn.errors import FileFormatError
+from polyattn.files.fields import any_object, entries, flag, nullable, number
+from polyattn.files.records import Record
+from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.sequences import Sequences
 
-# Outcomes of an audit, beside UNDECIDED.
-OPTIMAL, IMPROVABLE, BETTER = "optimal", "improvable", "better"
+AuditName = Literal["optimal", "improvable", "better", "undecided"]
+
+AUDIT_OUTCOMES = OutcomeSet[AuditName](
+    "Audit",
+    {
+        "optimal": Meaning(True, "No linear attention layer is better, up to rounding."),
+        "improvable": Meaning(False, "Another linear attention layer is better on these data."),
+        "better": Meaning(True, "A black box, better than any linear attention layer can be."),
+        "undecided": Meaning(False, "Rounding hides whether the layer is optimal."),
+    },
+)
+
+# What a file holds as it is, beside the certificate and the bounds it implies.
+PLAIN = (
+    "risk", "optimal_risk", "gap", "rounding", "distance", "consistent", "hidden", "optimal_norm",
+)  # fmt: skip
+
+FIELDS = entries({
+    "risk": number(0), "optimal_risk": number(0), "gap": number(), "rounding": number(0),
+    "distance": nullable(number(0)), "consistent": flag, "hidden": flag,
+    "optimal_norm": nullable(number(0)), "certificate": any_object,
+    # No distance: there is no bound.
+    "implied": nullable(entries({"distance": nullable(number(0)), "excess": number(0)})),
+})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +58,19 @@ class Implied:
     def bound(self, X: Sequences) -> Any:
         """How far two such layers can be apart on each input; half of it: from the optimum.
 
-        Shaped like outputs without their last axis.
+        Shaped like outputs without their last axis.  An audit from a file is without the data
+        that this needs; audit the layer again.
         """
         return self.certificate.bound(X, self.excess)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; no distance where there is no bound."""
+        distance = self.distance if np.isfinite(self.distance) else None
+        return {"distance": distance, "excess": self.excess}
+
 
 @dataclass(frozen=True, eq=False)
-class Audit(Reported):
+class Audit(Reported, Result):
     """What ``audit`` returns.
 
     Attributes
@@ -69,6 +102,8 @@ class Audit(Reported):
         Frobenius norm of the optimum's folded coefficients; None for a black box.
     """
 
+    kind: ClassVar = "audit"
+
     risk: float
     optimal_risk: float
     gap: float
@@ -81,16 +116,20 @@ class Audit(Reported):
     optimal_norm: float | None = None
 
     @property
-    def outcome(self) -> str:
-        """What was found: "optimal" up to rounding, "improvable", "better" or "undecided".
+    def outcome(self) -> Outcome[AuditName]:
+        """What was found: "optimal" up to rounding, "improvable", "better" or "undecided"."""
+        name, gap, advice = self._gap_in_words()
+        found = " that was found" if name == "undecided" else ""
+        text = (
+            f"The layer has risk {self.risk:.4g}; the best linear attention layer{found} has "
+            f"{self.optimal_risk:.4g} on these data. {gap} {self._distance_in_words()}"
+        )
+        return AUDIT_OUTCOMES(name, f"{text} {' '.join(self._breach())}".strip(), advice)
 
-        "better": a black box that fits better than any linear attention layer can.
-        """
-        if self.implied is None:
-            return BETTER
-        if self.gap > self.rounding:
-            return IMPROVABLE
-        return UNDECIDED if self.hidden else OPTIMAL
+    @property
+    def sentence(self) -> str:
+        """The outcome in words: ``str(audit.outcome)``."""
+        return str(self.outcome)
 
     @property
     def relative_distance(self) -> float | None:
@@ -99,40 +138,76 @@ class Audit(Reported):
             return None
         return self.distance / self.optimal_norm
 
-    @property
-    def sentence(self) -> str:
-        """What was found, in words."""
-        found = " that was found" if self.outcome == UNDECIDED else ""
-        text = (
-            f"The layer has risk {self.risk:.4g}; the best linear attention layer{found} has "
-            f"{self.optimal_risk:.4g} on these data. {self._gap_in_words()} "
-            f"{self._distance_in_words()}"
-        )
-        if self.consistent:
-            return text
-        return (
-            f"{text} This breaks the bound that the certificate implies: the outputs of the layer "
-            "are not those of its coefficients."
-        )
+    def describe(self) -> Description:
+        facts = {name: getattr(self, name) for name in ("risk", "optimal_risk", "gap", "rounding")}
+        facts |= {
+            "distance": self.distance,
+            "relative_distance": self.relative_distance,
+            "implied_distance": None if self.implied is None else self.implied.distance,
+            "consistent": bool(self.consistent),
+            "certificate": self.certificate.to_dict(),
+        }
+        own = self.certificate
+        about = f"An audit on {data_in_words(own.n_sequences, own.n_dims, own.mode)}"
+        made = self._described("An audited layer", about, facts)
+        return replace(made, doubts=made.doubts + self._breach())
 
-    def __str__(self) -> str:
-        return self.sentence
+    def to_full_dict(self) -> dict[str, Any]:
+        """All figures, and the certificate as the document that can be checked."""
+        return self.to_dict() | {"certificate": to_document(self.certificate)}
 
-    def _gap_in_words(self) -> str:
-        outcome = self.outcome
-        if outcome == BETTER:
-            return "It is a black box that fits better than any linear attention layer can."
-        if outcome == UNDECIDED:
-            return (
-                "Rounding hides whether it is optimal: float64 does not resolve all that these "
-                "data say; sequences and coordinates of similar size can help."
+    def to_record(self) -> Record:
+        """The content as plain metadata, the certificate as its document."""
+        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
+        metadata["consistent"] = bool(self.consistent)
+        metadata["certificate"] = to_document(self.certificate)
+        metadata["implied"] = None if self.implied is None else self.implied.to_dict()
+        return Record("audit", {}, metadata)
+
+    @classmethod
+    def from_record(cls, record: Record) -> Audit:
+        """The inverse of ``to_record``; the certificate comes without its data."""
+        held = record.metadata
+        entries({})(record.arrays, "arrays")
+        FIELDS(held, "metadata")
+        try:
+            certificate = from_document(held["certificate"])
+        except FileFormatError as error:
+            raise FileFormatError(f"metadata.certificate: {error}") from None
+        implied = None
+        if held["implied"] is not None:
+            distance = held["implied"]["distance"]
+            implied = Implied(
+                np.inf if distance is None else distance, certificate, held["implied"]["excess"]
             )
-        if outcome == OPTIMAL:
-            return f"It is optimal up to rounding ({self.rounding:.1e})."
-        if self.optimal_risk <= self.rounding:
-            return f"It could be better by {self.gap:.4g}."
-        share = self.gap / self.optimal_risk
-        return f"It could be better by {self.gap:.4g}, {share:.2g} times the best risk."
+        plain = {name: held[name] for name in PLAIN}
+        return cls(implied=implied, certificate=certificate, **plain)
+
+    def __repr__(self) -> str:
+        return f"Audit({self.outcome.name}, risk {self.risk:.3g}, gap {self.gap:.3g})"
+
+    def _breach(self) -> tuple[str, ...]:
+        """What is wrong where the distance breaks its bound."""
+        if self.consistent:
+            return ()
+        breach = "This breaks the bound that the certificate implies: the outputs of the layer are"
+        return (f"{breach} not those of its coefficients.",)
+
+    def _gap_in_words(self) -> tuple[AuditName, str, str]:
+        """The name of the outcome, what the gap says, and what to do about it."""
+        if self.implied is None:
+            text = "It is a black box that fits better than any linear attention layer can."
+            return "better", text, ""
+        if self.gap <= self.rounding and self.hidden:
+            text = "Rounding hides whether it is optimal: float64 does not resolve all that these"
+            advice = "Sequences and coordinates of similar size can help."
+            return "undecided", f"{text} data say.", advice
+        if self.gap <= self.rounding:
+            return "optimal", f"It is optimal up to rounding ({self.rounding:.1e}).", ""
+        text = f"It could be better by {self.gap:.4g}"
+        if self.optimal_risk > self.rounding:
+            text += f", {self.gap / self.optimal_risk:.2g} times the best risk"
+        return "improvable", f"{text}.", "pa.fit finds that layer."
 
     def _distance_in_words(self) -> str:
         verdict = self.certificate.verdict

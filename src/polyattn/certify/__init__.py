@@ -1,4 +1,16 @@
-"""Certificates: do the data determine the layer?  The checker does not trust the prover."""
+"""Certificates: whether the data determine the layer.
+
+    certify.py    the entry point: evidence, verdict, certificate
+    evidence.py   the data or their sums, and what is computed from them once
+    methods/      decide: which method reaches the verdict
+    domains/      where layers have to agree
+    exact/        rank and null vectors modulo a prime, checked in integers
+    verified/     floating point with proved rounding bounds
+    document/     certificates as JSON
+    check/        verify: every claim recomputed, by code that shares nothing with the above
+
+What a certificate can do further: ``witness.py``, ``bounds.py``, ``next_data.py``.
+"""
 
 from polyattn.certify import domains
 from polyattn.certify.certificate import Certificate

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.finding import IDENTIFIABLE
-from polyattn.certify.verified.definite import Definite, prove_definite
+from polyattn.certify.verdict import IDENTIFIABLE
+from polyattn.certify.verified.gram import Definite, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
 from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
@@ -47,8 +46,7 @@ def disagreement_bound(
     excess = _excess(risk, optimal_risk)
     evidence = certificate.require_evidence("a bound")
     batch, single = single_or_batch(X, certificate.n_dims)
-    if isinstance(certificate.domain, TokenDomain):
-        certificate.domain.require_inside(batch)
+    certificate.domain.require_inside(batch)
     if certificate.verdict != IDENTIFIABLE:
         bounds = np.full(batch.n_rows(certificate.mode), np.inf)
     elif excess == 0.0:
@@ -88,7 +86,8 @@ def _bounds(
     if proof is None:
         return bounds  # full rank is proved, but no float64 inverse is
     length = _solved if form == "leverage" else _worst
-    tokens = Tokens(batch, certificate.bias, _token_exponent(batch, certificate.bias))
+    largest = max(largest_magnitude(pieces(batch.values)), float(certificate.bias))
+    tokens = Tokens(batch, certificate.bias, exponent_for(largest) or 0)
     depth = feature_depth(int(batch.lengths.max()))
     factor = 2.0 * np.sqrt(excess) * np.sqrt(evidence.gram.total_weight * SLACK)
     for block in summary_blocks(tokens, certificate.mode):
@@ -103,12 +102,6 @@ def _bounds(
         lengths = length(proof, phi, doubt)
         bounds[block.first : block.stop] = rounded_up(factor * lengths, exponents)
     return bounds
-
-
-def _token_exponent(batch: SequenceBatch, bias: bool) -> int:
-    """The power of two that is taken out of new tokens, the constant of ``bias`` included."""
-    largest = largest_magnitude(pieces(batch.values))
-    return exponent_for(max(largest, 1.0) if bias else largest) or 0
 
 
 def _require_squares(block: SummaryBlock) -> None:

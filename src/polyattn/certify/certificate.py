@@ -1,35 +1,37 @@
-"""Certificate: does the data determine the layer?  A verdict, its figures, and a sentence."""
+"""Certificate: do the data determine the layer?  A verdict, its figures, and a sentence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from polyattn.certify.bounds import disagreement_bound
 from polyattn.certify.domains import Domain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
-from polyattn.certify.methods.counting import unseen_direction
+from polyattn.certify.methods.decide import unseen_direction
 from polyattn.certify.next_data import NextData, next_data
+from polyattn.certify.outcomes import Verdict, certificate_outcome
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
 from polyattn.certify.witness import Witness, find_witness
-from polyattn.display import Reported
+from polyattn.display import Description, Reported, Result, data_in_words
 from polyattn.errors import InvalidInput
 from polyattn.model import LinearAttention
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.outcome import Outcome
 from polyattn.sequences import Sequences
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate(Reported):
+class Certificate(Reported, Result):
     """What ``certify`` returns.
 
     Attributes
     ----------
     verdict : "identifiable" | "not_identifiable" | "undecided"
         Whether every empirical risk minimiser is the same function on every sequence of
-        ``domain``.
+        ``domain``; the name of ``outcome``.
     verdict_on_real_inputs
         The same for all real inputs, of any length.
     lambda_min, lambda_max : float | None
@@ -46,6 +48,8 @@ class Certificate(Reported):
     digest : str
         SHA-256 of the data (or sums) the certificate is about.
     """
+
+    kind: ClassVar = "certificate"
 
     verdict: str
     verdict_on_real_inputs: str
@@ -83,11 +87,39 @@ class Certificate(Reported):
         return self.evidence.space.embed(unseen_direction(self.evidence))
 
     @property
-    def sentence(self) -> str:
-        """The verdict in words, with the figures it rests on."""
-        from polyattn.certify.outcomes import sentence
+    def outcome(self) -> Outcome[Verdict]:
+        """The verdict by name and in words, with the figures it rests on."""
+        return certificate_outcome(self)
 
-        return sentence(self)
+    @property
+    def sentence(self) -> str:
+        """The outcome in words: ``str(certificate.outcome)``."""
+        return str(self.outcome)
+
+    def describe(self) -> Description:
+        names = (
+            "verdict_on_real_inputs", "domain", "n_sequences", "n_rows", "rank",
+            "dimension", "n_features", "lambda_min", "lambda_max", "method", "rounding", "prime",
+            "digest",
+        )  # fmt: skip
+        facts = {name: getattr(self, name) for name in names}
+        if self.prime is None:
+            del facts["prime"]
+        data = data_in_words(self.n_sequences, self.n_dims, self.mode)
+        return self._described(
+            "A certificate", f"A certificate of {data}",
+            facts | {"domain": str(self.domain)},
+            sizes={
+                "verdict": self.verdict, "n_dims": self.n_dims, "mode": self.mode,
+                "bias": self.bias,
+            },
+        )  # fmt: skip
+
+    def to_full_dict(self) -> dict[str, Any]:
+        """The document that ``save`` writes."""
+        from polyattn.certify.document import to_document
+
+        return to_document(self)
 
     @single_threaded_blas()
     def witness(self, layer: LinearAttention | None = None) -> Witness:
@@ -166,9 +198,6 @@ class Certificate(Reported):
             f"Certificate({self.verdict}, domain {str(self.domain)!r}, rank {self.rank} of "
             f"{self.dimension}, lambda_min {_short(self.lambda_min)}, method {self.method!r})"
         )
-
-    def __str__(self) -> str:
-        return self.sentence
 
 
 def _short(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""certify: sequences -> features of the domain -> counting, exact or verified arithmetic."""
+"""certify: sequences -> features of the domain -> the verdict (``decide``) -> Certificate."""
 
 from __future__ import annotations
 
@@ -9,27 +9,18 @@ import numpy as np
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.digest import digest_sequences, digest_statistics
 from polyattn.certify.domains import Domain, as_domain
-from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.domains.tokens import TokenDomain
-from polyattn.certify.evidence import Evidence
-from polyattn.certify.exact.rank import exact_rank, null_vector
-from polyattn.certify.exact.residues import FeatureRows, is_integer_data
-from polyattn.certify.finding import (
+from polyattn.certify.domains.custom import CustomDomain
+from polyattn.certify.evidence import Evidence, require_inside
+from polyattn.certify.methods.decide import RANKED_COLUMNS, decide
+from polyattn.certify.methods.span import by_span
+from polyattn.certify.verdict import (
     IDENTIFIABLE,
     NOT_IDENTIFIABLE,
-    UNDECIDED,
-    Direction,
     Finding,
 )
-from polyattn.certify.methods.counting import RANKED_COLUMNS, by_count
-from polyattn.certify.methods.floating import by_floating
-from polyattn.certify.methods.premise import premise_of_sums
-from polyattn.certify.methods.span import by_span
-from polyattn.certify.verified.gram import require_room
 from polyattn.certify.verified.rounding import UNIT
-from polyattn.certify.verified.spectrum import extremes, largest, proved_extremes, second_moment
+from polyattn.certify.verified.spectrum import extremes, largest, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
-from polyattn.numerics.arrays import require_float64
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats import Moments, TriangularFactor
@@ -54,17 +45,18 @@ def certify(
     ----------
     X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
     mode : "last" | "causal" | "full"
-        Which positions are predicted; statistics know theirs.
+        Which positions are predicted, and what they attend to.
     domain : "real" | "boolean" | "one_hot" | Domain
         Where layers have to agree: ``domains.Real(lengths=...)``, ``Boolean``, ``OneHot``,
         ``Finite(sequences)`` or ``Sampled(draw)``.  Data must lie in a built-in domain.
     bias : bool
-        The layer appends a constant 1 to each token; statistics know theirs.
+        Append a coordinate that is always 1 to every token.
     method : "auto" | "exact" | "float"
         "auto" decides integers of any size (up to 64 bits), and floats that were not rounded,
         in exact arithmetic where floating point with proved rounding bounds does not; "exact"
         takes any numbers as the exact rationals they are.
-    statistics : Moments or TriangularFactor, in place of X
+    statistics : Moments or TriangularFactor
+        Instead of X: certify from accumulated sums (their mode and bias are used).
 
     Returns
     -------
@@ -87,81 +79,32 @@ def certify(
     require_choice("method", method, METHODS)
     where = as_domain(domain)
     source = _source(X, mode, bias, statistics, method)
-    if isinstance(where, TokenDomain):
-        evidence = Evidence(source, where.space(source.n_dims, source.bias))
-        premise = _require_inside(evidence, where)
-        found = decide(evidence, method)
-        found = replace(found, note=f"{found.note} {premise}".strip())
-        on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
-        return _certificate(evidence, where, found, on_real, evidence.space.dimension)
-    evidence = Evidence(source, FeatureSpace.whole(source.width))
-    real = decide(evidence, method)
-    found = by_span(evidence, real, where, method)
-    return _certificate(evidence, where, found, real.verdict, None)
+    evidence = Evidence(source, where.space(source.n_dims, source.bias))
+    premise = require_inside(evidence, where)
+    found = decide(evidence, method)
+    on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
+    if isinstance(where, CustomDomain):
+        found = by_span(evidence, found, where, method)
+    found = replace(found, note=f"{found.note} {premise}".strip())
+    return _certificate(evidence, where, found, on_real)
 
 
-def decide(evidence: Evidence, method: str) -> Finding:
-    """The road for these data: counting, exact arithmetic, or floating point."""
-    few = by_count(evidence)
-    if few is not None:
-        return few
-    require_room(evidence.space)
-    rows = evidence.rows
-    if rows is None:
-        return by_floating(evidence)
-    if method == "float":
-        require_float64(rows.batch.values, "X, for method='float',")
-        return by_floating(evidence)
-    if method == "exact" or not evidence.in_float64 or is_integer_data(rows.batch):
-        return _exactly(evidence, rows)
-    # Rounding bounds first: they are cheaper, and a proof by them is about the numbers as given.
-    if evidence.definite is None and not evidence.rounded.any():
-        found = _exactly(evidence, rows)
-        if found.verdict != UNDECIDED:
-            return found
-    return by_floating(evidence)
-
-
-def _require_inside(evidence: Evidence, domain: TokenDomain) -> str:
-    """Refuse data outside the domain; what has to be believed where only sums are known."""
-    source = evidence.source
-    if isinstance(source, Rows):
-        domain.require_inside(source.batch)
-        return ""
-    return premise_of_sums(source, domain, evidence.space)
-
-
-def _exactly(evidence: Evidence, rows: Rows) -> Finding:
-    space = evidence.space
-    columns = None if space.is_whole else space.columns
-    features = FeatureRows(rows.batch, rows.mode, rows.bias, columns)
-    found = exact_rank(features)
-    if found.rank == space.dimension:
-        return Finding(IDENTIFIABLE, "exact", found.rank, 0.0, prime=found.prime)
-    vector = null_vector(features, found)
-    if vector is not None:
-        return Finding(NOT_IDENTIFIABLE, "exact", found.rank, 0.0, vector, found.prime)
-    note = f"The rank is at least {found.rank}; no direction could be confirmed in integers."
-    return Finding(UNDECIDED, "exact", found.rank, 0.0, prime=found.prime, note=note)
-
-
-def _certificate(
-    evidence: Evidence, domain: Domain, found: Finding, on_real: str,
-    dimension: int | None,
-) -> Certificate:  # fmt: skip
+def _certificate(evidence: Evidence, domain: Domain, found: Finding, on_real: str) -> Certificate:
     source = evidence.source
     smallest, largest = _spectrum(evidence, found)
     digest = (
         digest_sequences(source.batch) if isinstance(source, Rows) else digest_statistics(source)
     )
     n_sequences = len(source.batch) if isinstance(source, Rows) else source.n_sequences
+    dimension = None if isinstance(domain, CustomDomain) else evidence.space.dimension
+    direction = None if found.direction is None else evidence.space.embed(found.direction)
     return Certificate(
         verdict=found.verdict, verdict_on_real_inputs=on_real, domain=domain, mode=source.mode,
         bias=source.bias, n_dims=source.n_dims, n_sequences=n_sequences, n_rows=source.n_rows,
         n_features=evidence.space.n_features, dimension=dimension, rank=found.rank,
         lambda_min=smallest, lambda_max=largest, method=found.method, note=found.note,
         rounding=float(found.rounding), digest=digest, prime=found.prime,
-        given_direction=_embedded(evidence, found.direction), evidence=evidence,
+        given_direction=direction, evidence=evidence,
     )  # fmt: skip
 
 
@@ -174,7 +117,7 @@ def _spectrum(evidence: Evidence, found: Finding) -> tuple[float | None, float |
         top = largest(second_moment(evidence.gram, evidence.space))
         return 0.0, _in_units(evidence, top)
     if found.method == "gram" and evidence.space.is_whole and evidence.definite is not None:
-        ends = proved_extremes(evidence.gram, evidence.definite)
+        ends = extremes(evidence.gram.matrix, evidence.definite)
         smallest, top = (end / evidence.gram.total_weight for end in ends)
     else:
         smallest, top = extremes(second_moment(evidence.gram, evidence.space))
@@ -189,18 +132,6 @@ def _in_units(evidence: Evidence, eigenvalue: float) -> float | None:
     with np.errstate(over="ignore", under="ignore"):
         restored = float(np.ldexp(eigenvalue, 6 * evidence.token_exponent))
     return restored if np.isfinite(restored) and (restored > 0 or eigenvalue == 0) else None
-
-
-def _embedded(evidence: Evidence, direction: Direction | None) -> Direction | None:
-    """From the representatives (m,) to all features (p,)."""
-    if direction is None or evidence.space.is_whole:
-        return direction
-    if isinstance(direction, tuple):
-        full = [0] * evidence.space.n_features
-        for column, entry in zip(evidence.space.columns.tolist(), direction, strict=True):
-            full[column] = entry
-        return tuple(full)
-    return evidence.space.embed(direction)
 
 
 def _source(

@@ -1,4 +1,11 @@
-"""Evidence: the data or sums behind a certificate, and what was computed from them, once."""
+"""Evidence: the data or sums behind a certificate, and what was computed from them, once.
+
+``require_inside`` holds the evidence against the domain.  Data are looked at token by token.
+Sums know the longest sequence, and whether the relations of the domain's features hold over all
+rows: sum (psi_f - sum of its representatives)^2 is zero iff they do, and it is made of entries of
+the Gram.  Rounding may hide a small violation, so what passes remains a premise, and the
+certificate says so.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +15,28 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.domains import Domain
 from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.domains.tokens import Real, TokenDomain
+from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.numbers import rounded_coordinates
-from polyattn.certify.verified.definite import Definite, prove_definite
-from polyattn.certify.verified.gram import Gram, gram_of_rows, gram_of_statistics
-from polyattn.certify.verified.rounding import feature_depth, gamma
-from polyattn.certify.verified.triangle import Triangle, triangle_of_rows, triangle_of_statistics
+from polyattn.certify.verified.gram import (
+    Definite,
+    Gram,
+    gram_of_rows,
+    gram_of_statistics,
+    prove_definite,
+    whole_matrix,
+)
+from polyattn.certify.verified.rounding import accumulation_depth, feature_depth, gamma
+from polyattn.certify.verified.triangular import Triangle, triangle_of_rows, triangle_of_statistics
+from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import float64_holds, pieces
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
+
+# Violations of a domain's relations within so many roundings of all features are not seen.
+ROUNDINGS = 16.0
 
 # A singular value of this share of the largest is zero for every purpose.
 NEGLIGIBLE = 2.0**-48
@@ -36,6 +56,14 @@ class Evidence:
     def rows(self) -> Rows | None:
         """The sequences, unless only their sums are known."""
         return self.source if isinstance(self.source, Rows) else None
+
+    @cached_property
+    def exact_rows(self) -> FeatureRows:
+        """The space's features of the sequences, for exact arithmetic; sums have none."""
+        rows = self.rows
+        assert rows is not None  # noqa: S101 - sums are rounded already
+        columns = None if self.space.is_whole else self.space.columns
+        return FeatureRows(rows.batch, rows.mode, rows.bias, columns)
 
     @cached_property
     def in_float64(self) -> bool:
@@ -117,3 +145,42 @@ class Evidence:
         squares, columns = np.linalg.eigh(self.gram.scaled(scale))
         unseen = squares <= max(self.gram.error(scale), NEGLIGIBLE * squares[-1])
         return scale[:, None] * columns[:, unseen]
+
+    @property
+    def rank(self) -> int:
+        """The numerical rank: singular values of the features above rounding."""
+        return self.space.dimension - self.null_basis.shape[1]
+
+
+def require_inside(evidence: Evidence, domain: Domain) -> str:
+    """Refuse evidence that contradicts the domain; the premise that remains, in words, or ""."""
+    statistics, space = evidence.source, evidence.space
+    if isinstance(statistics, Rows):
+        domain.require_inside(statistics.batch)
+    if isinstance(statistics, Rows) or not isinstance(domain, TokenDomain):
+        return ""
+    longest = domain.longest
+    if longest is not None and statistics.max_length > longest:
+        raise InvalidInput(
+            f"the sums hold a sequence of {statistics.max_length} tokens, more than the domain "
+            f"{domain} allows; choose a domain that holds your data."
+        )
+    if space.is_whole or isinstance(domain, Real):
+        return ""  # every token is real, and the longest sequence is known
+    whole = whole_matrix(statistics)
+    depth = accumulation_depth(statistics.n_rows, statistics.max_length) + len(whole)
+    if np.max(_violations(whole, space)) > ROUNDINGS * gamma(depth) * np.trace(whole):
+        raise InvalidInput(
+            f"the sums are not those of sequences of the domain {domain.name!r}: features that are "
+            "equal on it differ; choose a domain that holds your data, such as 'real'."
+        )
+    return "Sums cannot show that every token lies in the domain: that is taken from you."
+
+
+def _violations(whole: NDArray[np.float64], space: FeatureSpace) -> NDArray[np.float64]:
+    """sum (psi_f - (E phi)_f)^2 over rows, for each of the p features."""
+    E, with_kept = space.expansion, whole[:, space.columns]
+    kept = with_kept[space.columns]
+    mixed = np.asarray(E.multiply(with_kept).sum(axis=1)).ravel()
+    expanded = np.asarray(E.multiply(E @ kept).sum(axis=1)).ravel()
+    return whole.diagonal() - 2.0 * mixed + expanded

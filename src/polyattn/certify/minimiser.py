@@ -21,8 +21,7 @@ from scipy.linalg import lapack, qr, solve_triangular
 
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput
-from polyattn.features.cubic import correlate
-from polyattn.features.kernel import kernel
+from polyattn.features.cubic import correlate, kernel
 from polyattn.features.pairs import feature_sizes, feature_weights, n_pairs, norm_weights
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import as_doubt, as_risk, restored, scaled
@@ -80,15 +79,17 @@ def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
     the kernel.  Memory a few (p + e)^2 or N^2 numbers.
     """
     if isinstance(source, Rows):
-        _require_room(source)
+        _require_memory(source)
         few = source.n_rows < source.n_features and source.n_rows <= MOST_COLUMNS
         found = _from_kernel(source) if few else None
         if found is not None:
             return found
         source = TriangularFactor.of(source)
-    root, rhs, outside = (
-        _root_of_moments(source) if isinstance(source, Moments) else _root_of_factor(source)
-    )
+    if isinstance(source, Moments):
+        root, rhs, outside = _root_of_moments(source)
+    else:
+        root, rhs = source.scaled_factor(), source.scaled_projection()
+        root, outside = root / feature_weights(source.width), source.scaled_residual_power()
     solved = _minimum_norm(root, rhs, source.n_rows)
     size = solved.size + float(np.sqrt(outside + np.sum(rhs**2)))
     folded = solved.theta / feature_weights(source.width)[:, None]
@@ -119,7 +120,7 @@ def rounding_unit(n_features: int, n_rows: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Solved:
+class _LeastNorm:
     """theta (p, e) and its rank; ``missed``: what is left of ||rhs||^2; ``size``: ||D theta||.
 
     ``doubtful`` is the part of ``missed`` in directions that rounding may have pushed below the
@@ -133,17 +134,14 @@ class _Solved:
     doubtful: float = 0.0
 
 
-def _root_of_factor(factor: TriangularFactor) -> tuple[NDArray, NDArray, float]:
-    """(root, rhs, power of the targets outside the span of the features)."""
-    root = factor.scaled_factor() / feature_weights(factor.width)
-    return root, factor.scaled_projection(), factor.scaled_residual_power()
-
-
 def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
-    """The same by Cholesky, or by eigenvalues: nothing is known of those below 1e-15."""
+    """(root, rhs, power of the targets outside the span of the features).
+
+    By Cholesky, or by eigenvalues: nothing is known of those below 1e-15.
+    """
     scale = _powers_of_two(np.sqrt(moments.scaled_feature_powers()))
     matrix, cross = moments.scaled_gram(1.0 / scale), moments.scaled_cross() / scale[:, None]
-    # The matrix is symmetric: its C order is the Fortran order LAPACK wants.
+    # The matrix is symmetric: its C order is the Fortran order of LAPACK.
     root, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
     if not failed and _rcond(root) ** 2 > SAFE_RCOND:
         rhs = solve_triangular(root, cross, trans="T", check_finite=False)
@@ -156,14 +154,14 @@ def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
     return root * (scale / feature_weights(moments.width)), rhs, outside
 
 
-def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
+def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _LeastNorm:
     """The theta of least norm among those that minimise ||rhs - root theta||."""
     n_features = root.shape[1]
     scale = _powers_of_two(np.sqrt(np.einsum("mp,mp->p", root, root)))
     floor = 2.0 * UNIT * max(10.0 * n_features, float(np.sqrt(n_rows)))
     if _rcond(root / scale) > floor:
         inner = solve_triangular(root / scale, rhs, check_finite=False)
-        return _Solved(inner / scale[:, None], n_features, float(np.linalg.norm(inner)))
+        return _LeastNorm(inner / scale[:, None], n_features, float(np.linalg.norm(inner)))
     basis, triangle, order = qr(root / scale, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(triangle.diagonal())
     largest = max(float(sizes.max(initial=0.0)), 1.0)
@@ -185,7 +183,7 @@ def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _Solved:
         for _ in range(REFINEMENTS):
             left = projected[:rank] - spanning.T @ theta
             theta += orthonormal @ solve_triangular(lower, left, trans="T", check_finite=False)
-    return _Solved(
+    return _LeastNorm(
         theta, rank, float(np.linalg.norm(scale[:, None] * theta)), float(missed.sum()),
         float(missed[sizes[rank:] > max(DOUBTFUL * floor, FEW_ROUNDINGS * largest)].sum()),
     )  # fmt: skip
@@ -219,7 +217,7 @@ def _from_kernel(rows: Rows) -> Minimiser | None:
     )  # fmt: skip
 
 
-def _require_room(rows: Rows) -> None:
+def _require_memory(rows: Rows) -> None:
     """Refuse sizes for which neither a factor nor a kernel would fit, before any work."""
     if min(rows.n_rows, rows.n_features) > MOST_COLUMNS:
         raise InvalidInput(

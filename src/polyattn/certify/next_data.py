@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
+from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.finding import IDENTIFIABLE
-from polyattn.certify.separate import separating_sequence
+from polyattn.certify.verdict import IDENTIFIABLE
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import require_float64
@@ -92,12 +92,14 @@ def next_data(
         raise InvalidInput(f"n_sequences must be an integer >= 1; got {n_sequences!r}.")
     domain = certificate.domain
     if not isinstance(domain, TokenDomain):
-        raise InvalidInput("next_data needs a built-in domain: real, boolean or one_hot.")
+        raise InvalidInput(f"next_data needs a built-in domain: one of {', '.join(BUILT_IN)}.")
     evidence = certificate.require_evidence("next_data")
     if evidence.rows is not None:
         require_float64(evidence.rows.batch.values, "next_data computes in float64; X")
     search = _Search(certificate, domain, evidence)
-    pool = None if candidates is None else search.read(candidates)
+    pool = None if candidates is None else as_batch(candidates, "candidates", certificate.n_dims)
+    if pool is not None:
+        domain.require_inside(pool)
     missing = search.deficit
     most = n_sequences or max(missing, 1)
     chosen: list[NDArray[np.float64]] = []
@@ -139,11 +141,6 @@ class _Search:
     def deficit(self) -> int:
         """How many directions are unseen."""
         return self.unseen.shape[1]
-
-    def read(self, candidates: Sequences) -> SequenceBatch:
-        batch = as_batch(candidates, "candidates", self.certificate.n_dims)
-        self.domain.require_inside(batch)
-        return batch
 
     def features(self, batch: SequenceBatch) -> NDArray[np.float64]:
         """Features (m, rows) of some sequences."""
@@ -190,8 +187,8 @@ class _Search:
 
     def _separate(self, direction: NDArray) -> NDArray[np.float64]:
         evidence, certificate = self.evidence, self.certificate
-        scaled = separating_sequence(
-            self.domain, evidence.space.embed(direction), certificate.n_dims, certificate.bias,
+        scaled = self.domain.separating_sequence(
+            evidence.space.embed(direction), certificate.n_dims, certificate.bias,
             evidence.token_size, self.rng,
         )  # fmt: skip
         return np.ldexp(scaled, evidence.token_exponent)

@@ -1,31 +1,50 @@
-"""Certificates in words."""
+"""The outcomes of a certificate, and the sentences that say them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.outcome import Meaning, Outcome, OutcomeSet
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
 
+Verdict = Literal["identifiable", "not_identifiable", "undecided"]
 
-def sentence(certificate: Certificate) -> str:
+CERTIFICATE_OUTCOMES = OutcomeSet[Verdict](
+    "Certificate",
+    {
+        "identifiable": Meaning(
+            True, "All layers that fit the data best are the same function on the domain."
+        ),
+        "not_identifiable": Meaning(
+            False, "Layers that fit the data equally well differ on some sequence of the domain."
+        ),
+        "undecided": Meaning(
+            False, "Rounding, or a sample of a domain, leaves open whether the data determine it."
+        ),
+    },
+)
+
+
+def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
     """What the verdict means, what it rests on, and what to do."""
     parts = {IDENTIFIABLE: _identifiable, NOT_IDENTIFIABLE: _not_identifiable}
-    text = parts.get(certificate.verdict, _undecided)(certificate)
-    return f"{text} {certificate.note}".strip()
+    text, advice = parts.get(certificate.verdict, _undecided)(certificate)
+    name = cast("Verdict", certificate.verdict)
+    return CERTIFICATE_OUTCOMES(name, text, f"{advice} {certificate.note}".strip())
 
 
-def _identifiable(certificate: Certificate) -> str:
+def _identifiable(certificate: Certificate) -> tuple[str, str]:
     return (
         "Identifiable: the data determine the layer. All layers that fit them best are the same "
         f"function on {_inputs(certificate)}. {_figures(certificate)} {_basis(certificate)}"
         + _beyond(certificate)
-    )
+    ), ""
 
 
-def _not_identifiable(certificate: Certificate) -> str:
+def _not_identifiable(certificate: Certificate) -> tuple[str, str]:
     about = (
         "Not identifiable, up to the rounding of the data: they do not determine the layer. Layers "
         "that fit them equally well, up to rounding, "
@@ -34,16 +53,16 @@ def _not_identifiable(certificate: Certificate) -> str:
         "well "
     )
     return (
-        f"{about}differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)} "
-        "witness() shows two such layers, next_data() says what to collect."
+        f"{about}differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)}",
+        "witness() shows two such layers, next_data() says what to collect.",
     )
 
 
-def _undecided(certificate: Certificate) -> str:
+def _undecided(certificate: Certificate) -> tuple[str, str]:
     return (
         f"Undecided: it is open whether the data determine the layer on {_inputs(certificate)}. "
         f"{_figures(certificate)}"
-    )
+    ), ""
 
 
 def _inputs(certificate: Certificate) -> str:

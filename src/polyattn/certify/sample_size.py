@@ -19,14 +19,14 @@ def sample_size(
 ) -> int:
     """How many predicted positions make the excess risk at most ``error``.
 
-        N = ceil(noise (k + 2 sqrt(k t) + 2 t) / error),   k = p e,   t = log(1 / (1 - confidence)),
+        N = ceil(noise^2 (k + 2 sqrt(k t) + 2 t) / error),   k = p e,   t = -log(1 - confidence),
 
     and at least p, the number of features.
 
     Parameters
     ----------
     n_dims : int
-        Coordinates per token.
+        Coordinates per token, without the constant of ``bias``.
     error : float
         How far the fitted layer may be from the true one: mean ||F - F*||^2 over the positions.
     confidence : float
@@ -34,9 +34,9 @@ def sample_size(
     n_outputs : int | None
         Target coordinates e; None for as many as ``n_dims``.
     noise : float
-        The variance of the noise in each output.
+        Standard deviation of the noise on the targets, in their units.
     bias : bool
-        The layer appends a constant 1 to each token.
+        Append a coordinate that is always 1 to every token.
 
     Guarantee: for targets y = F*(X) + independent Gaussian noise and whatever sequences, the
     least-squares fit satisfies mean ||F - F*||^2 <= error over the N positions that were fitted,
@@ -49,18 +49,18 @@ def sample_size(
     """
     width = require_integer("n_dims", n_dims) + require_flag("bias", bias)
     outputs = n_dims if n_outputs is None else require_integer("n_outputs", n_outputs)
-    target, variance = _number("error", error), _number("noise", noise)
+    target, deviation = _number("error", error), _number("noise", noise)
     chance = _number("confidence", confidence)
     if target <= 0:
         raise InvalidInput(f"error must be a number > 0; got {error!r}.")
-    if variance < 0:
-        raise InvalidInput(f"noise must be a variance >= 0; got {noise!r}.")
+    if deviation < 0:
+        raise InvalidInput(f"noise must be a standard deviation >= 0; got {noise!r}.")
     if not 0 < chance < 1:
         raise InvalidInput(f"confidence must lie between 0 and 1, exclusively; got {confidence!r}.")
     features = n_features(width)
     freedom = features * outputs
     t = -math.log1p(-chance)
-    needed = variance * (freedom + 2.0 * math.sqrt(freedom * t) + 2.0 * t) / target
+    needed = deviation * deviation * (freedom + 2.0 * math.sqrt(freedom * t) + 2.0 * t) / target
     if not math.isfinite(needed):
         raise InvalidInput(
             f"error={error!r} beside noise={noise!r} asks for more positions than float64 can "

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.domains.custom import CustomDomain
-from polyattn.certify.finding import Direction
-from polyattn.certify.separate import separating_sequence
+from polyattn.certify.verdict import Direction
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.features.pairs import pair_index
 from polyattn.model import LinearAttention
@@ -78,7 +77,12 @@ def find_witness(
     exponent = 0 if evidence is None else evidence.token_exponent
     size = 1.0 if evidence is None else evidence.token_size
     vector = as_floats(direction)
-    scaled = _separating_input(certificate, vector, size, exponent)
+    domain, mode, bias = certificate.domain, certificate.mode, certificate.bias
+    if isinstance(domain, CustomDomain):
+        scaled = domain.separating_input(vector, mode, bias, exponent)
+    else:
+        rng = np.random.default_rng(0)
+        scaled = domain.separating_sequence(vector, certificate.n_dims, bias, size, rng)
     difference = _difference_layer(certificate, vector, scaled, exponent)
     layer_a, layer_b = _two_layers(difference, layer)
     sequence = np.ldexp(scaled, exponent)
@@ -120,29 +124,16 @@ def layer_of_coef(
     return LinearAttention(np.ldexp(attn, exponent - half), np.ldexp(value, half), mode, bias)
 
 
-def _separating_input(
-    certificate: Certificate, vector: NDArray, size: float, exponent: int
-) -> NDArray[np.float64]:
-    domain, bias = certificate.domain, certificate.bias
-    if isinstance(domain, CustomDomain):
-        return domain.separating_input(vector, certificate.mode, bias, exponent)
-    rng = np.random.default_rng(0)
-    return separating_sequence(domain, vector, certificate.n_dims, bias, size, rng)
-
-
 def _difference_layer(
     certificate: Certificate, vector: NDArray, scaled: NDArray, exponent: int
 ) -> LinearAttention:
     """The direction as a layer whose largest output on the input is one."""
-    width = certificate.n_dims + certificate.bias
-    shape = (-1, width)
-    plain = layer_of_coef(vector.reshape(shape), certificate.mode, certificate.bias)
-    value = float(np.max(np.abs(plain(scaled))))
+    mode, bias = certificate.mode, certificate.bias
+    coef = vector.reshape(-1, certificate.n_dims + bias)
+    value = float(np.max(np.abs(layer_of_coef(coef, mode, bias)(scaled))))
     if value == 0.0:
         raise PolyattnError("no input of the domain was found on which the direction shows.")
-    return layer_of_coef(
-        vector.reshape(shape) / value, certificate.mode, certificate.bias, -3 * exponent
-    )
+    return layer_of_coef(coef / value, mode, bias, -3 * exponent)
 
 
 def _two_layers(

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import FileFormatError
-from polyattn.files.paths import file_to_read
+from polyattn.files.atomic import file_to_read
 from polyattn.quoting import shown
 
 # How a .npz begins (it is a zip archive), and a .npy.

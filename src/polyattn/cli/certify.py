@@ -9,15 +9,22 @@ import click
 from numpy.typing import NDArray
 from rich.console import RenderableType
 
-from polyattn.certify import Certificate, NextData, Witness, domains
+from polyattn.certify import NextData, Witness, domains
 from polyattn.certify import certify as certify_data
 from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
-from polyattn.certify.document import load_certificate, to_document
-from polyattn.cli.console import emit, facts, json_option, passes, working
+from polyattn.certify.document import load_certificate
+from polyattn.cli.console import (
+    FILE,
+    emit,
+    facts,
+    json_option,
+    output_option,
+    passes,
+    shown,
+    working,
+)
 from polyattn.cli.io import read_data, require_output
-from polyattn.cli.options import FILE
-from polyattn.cli.show import certificate_facts, layer_json
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES
 from polyattn.stats import Moments, TriangularFactor
@@ -53,7 +60,7 @@ class Lengths(click.ParamType):
 @click.option("--lengths", type=Lengths(), help="Of the domain's sequences: N, A:B or A: [any].")
 @click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
 @click.option("--method", type=click.Choice(METHODS), help="Arithmetic [default: auto].")
-@click.option("--save", "output", type=FILE, help="Where to save the certificate (.json).")
+@output_option("Where to save the certificate (.json).", "--save")
 @click.option("--check", type=FILE, help="Recompute this certificate instead of making one.")
 @click.option("--witness", is_flag=True, help="Show two layers that the data cannot tell apart.")
 @click.option("--next", "next_data", is_flag=True, help="Say which sequences to collect.")
@@ -73,7 +80,7 @@ def certify(
     """
     chosen = _given(options)
     if check is not None:
-        asked = _given(options | {"save": output, "witness": witness, "next": next_data})
+        asked = _given(options | {"output": output, "witness": witness, "next": next_data})
         if asked:
             names = ", ".join(f"--{name}" for name in asked)
             raise InvalidInput(f"--check takes everything from the certificate; leave {names} out.")
@@ -83,9 +90,11 @@ def certify(
         source = _source(data, chosen)
     with passes("certifying"):
         certificate = certify_data(**source)
+    more: dict[str, object] = {}
     if output is not None:
         save(certificate, output)
-    content, text = to_document(certificate), _text(certificate, output)
+        more["saved to"] = str(output)
+    content, text = certificate.to_full_dict(), shown(certificate, more)
     if witness and certificate.verdict == "not_identifiable":
         _add_witness(certificate.witness(), content, text)
     if next_data and not certificate.identifiable:
@@ -132,19 +141,12 @@ def _check(data: Path, path: Path, as_json: bool) -> int:
     if not found:
         text = [
             "The certificate is true of these data: all of it was recomputed.",
-            str(certificate),
+            certificate.sentence,
         ]
     else:
         text = ["The certificate is not true of these data.", *(f"- {each}" for each in found)]
     emit(content, list(text), as_json)
     return 1 if found else 0
-
-
-def _text(certificate: Certificate, output: Path | None) -> list[RenderableType]:
-    rows = certificate_facts(certificate)
-    if output is not None:
-        rows["saved to"] = str(output)
-    return [certificate.sentence, facts("certificate", rows)]
 
 
 def _add_witness(witness: Witness, content: dict[str, Any], text: list[RenderableType]) -> None:
@@ -154,8 +156,8 @@ def _add_witness(witness: Witness, content: dict[str, Any], text: list[Renderabl
         "output_b": witness.output_b.tolist(),
         "difference": witness.difference,
         "training_disagreement": witness.training_disagreement,
-        "layer_a": layer_json(witness.layer_a),
-        "layer_b": layer_json(witness.layer_b),
+        "layer_a": witness.layer_a.to_full_dict(),
+        "layer_b": witness.layer_b.to_full_dict(),
     }
     arrays = {"input": witness.input, "output a": witness.output_a, "output b": witness.output_b}
     rows: dict[str, object] = {name: _tokens(array) for name, array in arrays.items()}

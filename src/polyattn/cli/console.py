@@ -1,10 +1,11 @@
-"""What all verbs share in printing: JSON or text on stdout, progress on stderr."""
+"""What all verbs share: options, JSON or text on stdout, progress on stderr."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,10 +14,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from polyattn.display import Described, figure
 from polyattn.progress import listening
 from polyattn.quoting import printable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+# Files are checked where they are read, so that a missing one is an error (1), not usage (2).
+FILE = click.Path(path_type=Path)
+
+# Lines that no terminal wraps may be as long as what is to be said.
+UNLIMITED = 10_000
 
 
 def json_option(command: Command) -> Command:
@@ -27,12 +35,59 @@ def json_option(command: Command) -> Command:
     return option(command)
 
 
+class NumberOr(click.ParamType):
+    """A number, or one of a few words."""
+
+    def __init__(self, number: type[int] | type[float], words: tuple[str, ...]) -> None:
+        self.number, self.words = number, words
+        self.name = "|".join((number.__name__, *words))
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float | str:
+        """The word itself, or the number."""
+        if value in self.words:
+            return str(value)
+        try:
+            return self.number(value)
+        except ValueError:
+            words = ", ".join(self.words)
+            self.fail(f"{value!r} is neither a number nor one of {words}.", param, ctx)
+
+
+class Numbers(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "float,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        """The list."""
+        try:
+            return [float(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 0.1,1,10.", param, ctx)
+
+
+def output_option(
+    help_text: str, *names: str, default: Path | None = None, metavar: str | None = None
+) -> Callable[[Command], Command]:
+    """The option ``-o/--output``, the same for every verb; ``names`` are older ones."""
+    return click.option(
+        "-o", "--output", *names, "output", type=FILE, default=default,
+        show_default=default is not None, metavar=metavar, help=help_text,
+    )  # fmt: skip
+
+
 def emit(content: dict[str, Any], text: list[RenderableType], as_json: bool) -> None:
     """Print ``content`` as JSON, or ``text`` for people."""
     if as_json:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
         return
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNLIMITED
     for part in text:
         # Sentences wrap in the terminal, not here, so that a pipe gets whole lines.
         if isinstance(part, str):
@@ -41,9 +96,25 @@ def emit(content: dict[str, Any], text: list[RenderableType], as_json: bool) -> 
             console.print(part)
 
 
+def shown(thing: Any, more: dict[str, object] | None = None, numbers: bool = True) -> list[Any]:
+    """What a thing says of itself, as text: its sentence, figures and ``more``, small matrices."""
+    made = thing.describe()
+    rows: dict[str, object] = {name: figure(value) for name, value in made.table().items()}
+    text: list[Any] = [made.statement] if made.statement else []
+    text.append(f"{made.about}.")
+    if rows or more:
+        text.append(facts("", rows | (more or {})))
+    for name, matrix in made.matrices.items() if numbers else ():
+        text += [f"{name}:", *("  ".join(f"{number:10.4g}" for number in row) for row in matrix)]
+    if numbers and not made.matrices and isinstance(thing, Described) and thing.arrays():
+        sizes = (f"{name} {array.shape}" for name, array in thing.arrays().items())
+        text.append(f"{', '.join(sizes)}: --json prints them.")
+    return [*text, *made.lines]
+
+
 def facts(title: str, rows: dict[str, object]) -> Table:
     """A table of two columns: names and what they are."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=title or None, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, entry in rows.items():

@@ -10,10 +10,8 @@ import click
 from rich.console import RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import emit, json_option, progress, working
-from polyattn.cli.demo_page import demo_page
+from polyattn.cli.console import emit, json_option, output_option, progress, working
 from polyattn.cli.io import require_output
-from polyattn.cli.options import FILE
 from polyattn.errors import MissingExtra
 from polyattn.model import coefficient_distance
 from polyattn_papers.recovery import (
@@ -26,6 +24,13 @@ from polyattn_papers.recovery import (
 
 if TYPE_CHECKING:
     from polyattn_papers.adam import AdamRun
+
+
+from polyattn.report import Page, Section, fill
+from polyattn.report.figures import draw_error_over_time
+from polyattn.report.fits import fit_page
+from polyattn.report.page_data import PageData
+from polyattn.report.sections import plot, statement
 
 #: What is reported of the certificate.
 CERTIFIED = (
@@ -40,41 +45,41 @@ CERTIFIED = (
     help="How long Adam may train.",
 )  # fmt: skip
 @click.option("--no-adam", is_flag=True, help="Leave the comparison with Adam out.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the data.")
 @click.option(
-    "--out", type=FILE, default=Path("demo-report.html"), show_default=True,
-    help="Where to write the report.",
+    "--random-state", "--seed", "random_state", type=click.IntRange(0), default=0,
+    show_default=True, help="Of the data.",
 )  # fmt: skip
+@output_option("Where to write the report.", "--out", default=Path("demo-report.html"))
 @json_option
-def demo(seconds: float, no_adam: bool, seed: int, out: Path, as_json: bool) -> None:
+def demo(seconds: float, no_adam: bool, random_state: int, output: Path, as_json: bool) -> None:
     """Plant an attention layer, recover it from data, and report.
 
     Generates the data of the paper's experiment (4 coordinates, 2048 sequences of 100 tokens,
     causal, one head), fits in closed form, says whether the data determine the layer, trains
     the same by Adam for a while, and writes one self-contained HTML page.
     """
-    require_output(out)
-    settings = RecoverySettings(seed=seed)
+    require_output(output)
+    settings = RecoverySettings(seed=random_state)
     with working("making the data"):
         task = make_task(settings)
     with working("fitting"):
         found = recover(task)
     adam, note = (None, "Adam was left out (--no-adam).") if no_adam else _adam(task, seconds)
     content = _figures(settings, found, task, adam, note)
-    report, line = _write(content, found, task, out)
+    report, line = _write(content, found, task, output)
     emit(content | {"report": report}, [*_text(content), line], as_json)
 
 
 def _write(
-    content: dict[str, Any], found: Recovery, task: RecoveryTask, out: Path
+    content: dict[str, Any], found: Recovery, task: RecoveryTask, output: Path
 ) -> tuple[str | None, str]:
     """Where the page was written, or None, and the line that says so; figures need no page."""
     try:
         with working("writing the report"):
-            demo_page(content, found, task).write(out)
+            demo_page(content, found, task).write(output)
     except MissingExtra as error:
         return None, f"no report was written: {error}"
-    return str(out), f"report: {out}"
+    return str(output), f"report: {output}"
 
 
 def _adam(task: RecoveryTask, seconds: float) -> tuple[AdamRun | None, str]:
@@ -131,11 +136,13 @@ def _text(content: dict[str, Any]) -> list[RenderableType]:
         table.add_column(heading)
     for name, key, form in (
         ("time", "seconds", "{:.3g} s"),
+        ("of it for the search for heads", "heads_seconds", "{:.3g} s"),
         ("validation error", "validation_error", "{:.2e}"),
         ("heads", "n_heads", "{}"),
         ("distance to the planted layer", "distance", "{:.2e}"),
     ):
-        table.add_row(name, *(form.format(side[key]) for side in (closed, adam) if side))
+        sides = (side for side in (closed, adam) if side)
+        table.add_row(name, *(form.format(side[key]) if key in side else "" for side in sides))
     head = "one planted head" if size["n_heads"] == 1 else f"{size['n_heads']} planted heads"
     data = (
         f"data: {size['n_sequences']} sequences of {size['n_tokens']} tokens with "
@@ -150,3 +157,39 @@ def _text(content: dict[str, Any]) -> list[RenderableType]:
     if content["note"]:
         lines.append(content["note"])
     return lines
+
+
+def demo_page(figures: dict[str, Any], found: Recovery, task: RecoveryTask) -> Page:
+    """The figures of a demo first, then all that a report shows of the fit."""
+    validation = PageData.of(
+        task.X_validation, task.Y_validation, task.layer.mode, task.layer.n_dims
+    )
+    sections = [
+        Section("The result", fill("result", "polyattn.cli", **figures)),
+        *fit_page(found.result, validation, found.certificate),
+        _beside(figures),
+    ]
+    size = figures["task"]
+    heads = "1 head" if size["n_heads"] == 1 else f"{size['n_heads']} heads"
+    lead = (
+        f"{size['n_sequences']} sequences of {size['n_tokens']} tokens with {size['n_dims']} "
+        f"coordinates were given to a random causal linear attention layer with {heads}. Only its "
+        f"inputs and outputs were kept. {size['n_validation']} further sequences judge the answer."
+    )
+    return Page("A planted attention layer, recovered", lead, sections)
+
+
+def _beside(figures: dict[str, Any]) -> Section:
+    adam = figures["adam"]
+    if adam is None:
+        return statement("Beside gradient descent", lines=[figures["note"]])
+    caption = (
+        f"Adam: {adam['n_heads']} head, rate {adam['learning_rate']}, batches of "
+        f"{adam['batch_size']}, gradient norm clipped at {adam['max_norm']:g}, "
+        f"{adam['n_steps']:,} steps. Looking at the validation error is not counted in its time."
+    )
+    curve, closed = adam["curve"], figures["closed_form"]
+    done = (closed["seconds"], closed["validation_error"])
+    figure = draw_error_over_time("Adam", curve["seconds"], curve["errors"], done)
+    picture = plot(figure, "Validation error over time, both logarithmic", caption)
+    return statement("Beside gradient descent", pictures=[picture])

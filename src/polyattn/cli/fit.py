@@ -8,15 +8,24 @@ from typing import Any
 
 import click
 
-from polyattn.cli.console import emit, facts, json_option, passes, working
+from polyattn.cli.console import (
+    FILE,
+    NumberOr,
+    Numbers,
+    emit,
+    json_option,
+    output_option,
+    passes,
+    shown,
+    working,
+)
 from polyattn.cli.io import read_data, require_output
-from polyattn.cli.options import FILE, NumberOr
-from polyattn.cli.show import result_facts, result_json
 from polyattn.errors import InvalidInput
 from polyattn.fitting.fit import fit as fit_layer
+from polyattn.quoting import counted
 from polyattn.sequences import MODES
-from polyattn.solve.auto import SOLVERS, plan
-from polyattn.solve.penalty import RULES
+from polyattn.solve.ridge import RULES
+from polyattn.solve.solvers import SOLVERS, plan
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.storage import load, save
@@ -30,22 +39,30 @@ from polyattn.storage import load, save
     "--ridge", type=NumberOr(float, RULES), default=0.0, show_default=True,
     help="The penalty, or the rule that chooses it.",
 )  # fmt: skip
-@click.option("--heads", type=NumberOr(int, ("auto",)), help="Limit the number of heads.")
+@click.option("--ridge-grid", type=Numbers(), help="The ridges that a rule chooses from.")
+@click.option(
+    "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)),
+    help="Limit the number of heads.",
+)  # fmt: skip
 @click.option("--solver", type=click.Choice(("auto", *SOLVERS)), default="auto", show_default=True)
 @click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the search for heads.")
+@click.option(
+    "--random-state", "--seed", "random_state", type=int, default=0, show_default=True,
+    help="Of the search for heads.",
+)  # fmt: skip
 @click.option("--explain", is_flag=True, help="Only say which solver would be taken, and why.")
-@click.option("-o", "--output", type=FILE, help="Where to save the result (.safetensors).")
+@output_option("Where to save the result (.safetensors).")
 @json_option
 def fit(
     data: Path,
     targets: Path | None,
     mode: str | None,
     ridge: float | str,
-    heads: int | str | None,
+    ridge_grid: list[float] | None,
+    n_heads: int | str | None,
     solver: str,
     bias: bool,
-    seed: int,
+    random_state: int,
     explain: bool,
     output: Path | None,
     as_json: bool,
@@ -68,18 +85,24 @@ def fit(
         return
     start = time.perf_counter()
     with passes("solving for the optimum"):
-        result = fit_layer(**source, ridge=ridge, n_heads=heads, solver=solver, random_state=seed)
-    seconds = time.perf_counter() - start
+        result = fit_layer(
+            **source, ridge=ridge, ridge_grid=ridge_grid, n_heads=n_heads, solver=solver,
+            random_state=random_state,
+        )  # fmt: skip
+    solved = time.perf_counter()
     with working("looking for as few heads as compute it"):
-        content = result_json(result) | {"seconds": seconds}
+        n_found = result.heads.n_heads
+    times = {"seconds": solved - start, "heads_seconds": time.perf_counter() - solved}
+    content = result.to_dict() | times
+    rows: dict[str, object] = {
+        "time to solve": f"{times['seconds']:.3g} s (reading excluded)",
+        "time to find heads": f"{times['heads_seconds']:.3g} s for {counted(n_found, 'head')}",
+    }
     if output is not None:
         with working("writing"):
             save(result, output)
-        content["model"] = str(output)
-    rows = result_facts(result) | {"time": f"{seconds:.3g} s (reading and heads excluded)"}
-    if output is not None:
-        rows["saved to"] = str(output)
-    emit(content, [str(result.outcome), facts("fit", rows)], as_json)
+        content["model"] = rows["saved to"] = str(output)
+    emit(content, shown(result, rows, numbers=False), as_json)
 
 
 def _sequences(data: Path, targets: Path | None, mode: str, bias: bool) -> dict[str, Any]:
@@ -116,7 +139,7 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         emit({"solver": own, "reason": reason}, [f"{own}: {reason}"], as_json)
         return
     rows = Rows.build(**source)
-    made = plan(rows.n_rows, rows.width, rows.n_outputs, solver)
+    made = plan(rows.n_rows, rows.n_dims, rows.n_outputs, solver, rows.bias)
     content = {
         "solver": made.solver, "reason": made.reason, "bytes": made.bytes,
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,

@@ -71,7 +71,7 @@ class DataFile:
     def _require_token_targets(self, Y: NDArray, mode: str) -> None:
         """Refuse targets that are not one per token of X, of which the shape is known to be good.
 
-        Y in the shape of padded X is told from one target per sequence by its second axis.
+        Y in the shape of padded X is distinguished from one target per sequence by its second axis.
         """
         tokens = self.arrays["X"].shape[:-1]
         if Y.shape[: len(tokens)] == tokens:

@@ -6,22 +6,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from polyattn.cli.console import emit, facts, json_option, plain, working
+from polyattn.cli.console import (
+    FILE,
+    NumberOr,
+    emit,
+    json_option,
+    output_option,
+    plain,
+    shown,
+    working,
+)
 from polyattn.cli.io import DataFile, read_data, require_output
-from polyattn.cli.options import FILE
 from polyattn.errors import InvalidInput
+from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch
 from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.softmax.arguments import METHODS
-from polyattn.softmax.wording import counted_heads, percent
+from polyattn.softmax.outcomes import percent
 from polyattn.storage import save
 from polyattn.targets import as_weights
 
@@ -33,24 +40,29 @@ NOT_RECOVERED = 4
 @click.argument("data", type=FILE)
 @click.option("--targets", type=FILE, help="Y as a .npy file.")
 @click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
-@click.option("--heads", type=int, help="The number of heads [default: found from the data].")
+@click.option("--bias", is_flag=True, help="The layer sees a constant 1 beside every token.")
+@click.option(
+    "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)), default="auto",
+    show_default=True, help="The number of heads; auto: the data decide.",
+)  # fmt: skip
 @click.option("--max-heads", type=int, help="The most to look for when it is not given.")
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
 @click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
 @click.option("--max-seconds", type=float, help="Stop with the best layer after this time.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("-o", "--output", type=FILE, help="Where to save the result (.safetensors).")
+@click.option("--random-state", "--seed", "random_state", type=int, default=0, show_default=True)
+@output_option("Where to save the result (.safetensors).")
 @json_option
 def learn_softmax_verb(
     data: Path,
     targets: Path | None,
     mode: str,
-    heads: int | None,
+    bias: bool,
+    n_heads: int | str,
     max_heads: int | None,
     method: str,
     noise: float | None,
     max_seconds: float | None,
-    seed: int,
+    random_state: int,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -69,10 +81,10 @@ def learn_softmax_verb(
     start = time.perf_counter()
     with _following() as follow:
         learned = learn_softmax(
-            X, Y, heads, method, seed, mode=mode, noise=noise, max_heads=max_heads,
-            max_seconds=max_seconds, callback=follow,
+            X, Y, n_heads, method, random_state, mode=mode, bias=bias, noise=noise,
+            max_heads=max_heads, max_seconds=max_seconds, callback=follow,
         )  # fmt: skip
-    content = learned_json(learned) | {"seconds": time.perf_counter() - start}
+    content = learned.to_full_dict() | {"seconds": time.perf_counter() - start}
     if output is not None:
         save(learned, output)
         content["model"] = str(output)
@@ -84,43 +96,9 @@ def learn_softmax_verb(
         raise click.exceptions.Exit(NOT_RECOVERED)
 
 
-def learned_json(learned: LearnedSoftmax) -> dict[str, Any]:
-    """What was learned in plain types, parameters and phases included."""
-    return {
-        "kind": "learned_softmax",
-        "recovered": learned.recovered,
-        "outcome": learned.outcome.to_dict(),
-        "n_heads": learned.n_heads,
-        "mode": learned.layer.mode,
-        "method": learned.method,
-        "validation_error": learned.validation_error,
-        "training_error": learned.training_error,
-        "noise": learned.noise,
-        "n_training": learned.n_training,
-        "n_held_out": learned.n_held_out,
-        "attn": learned.layer.attn.tolist(),
-        "value": learned.layer.value.tolist(),
-        "attn_std": _finite(learned.attn_std),
-        "value_std": _finite(learned.value_std),
-        "attn_error": _finite(learned.attn_error),
-        "value_error": _finite(learned.value_error),
-        "phases": [phase.to_dict() for phase in learned.phases],
-    }
-
-
 def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
-    """The outcome, the figures, a table of heads and one of phases, for people."""
-    figures = facts(
-        "softmax attention",
-        {
-            "layer": repr(learned.layer),
-            "held-out error": f"{learned.validation_error:.3g} ({learned.n_held_out} sequences)",
-            "training error": f"{learned.training_error:.3g} ({learned.n_training} sequences)",
-            "noise": f"{learned.noise:.3g}",
-            "found by": learned.method,
-        },
-    )
-    return [str(learned.outcome), figures, _heads(learned), _phases(learned)]
+    """What it says of itself, a table of heads and one of phases, for people."""
+    return [*shown(learned, numbers=False), _heads(learned), _phases(learned)]
 
 
 def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
@@ -133,13 +111,6 @@ def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
         "learn-softmax does not use: every sequence counts once. Leave out the sequences of weight "
         "zero, then remove the array."
     )
-
-
-def _finite(errors: NDArray[np.float64]) -> Any:
-    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
-    numbers = errors.astype(object)
-    numbers[~np.isfinite(errors)] = None
-    return numbers.tolist()
 
 
 def _share(error: float) -> str:
@@ -181,7 +152,7 @@ def _following() -> Iterator[Callable[[str, int, float], None]]:
 
         def follow(phase: str, n_heads: int, error: float) -> None:
             status.update(
-                f"{phase}: {counted_heads(n_heads)}, relative error {error:.1e} (Ctrl-C keeps it)"
+                f"{phase}: {counted(n_heads, 'head')}, relative error {error:.1e} (Ctrl-C keeps it)"
             )
 
         yield follow

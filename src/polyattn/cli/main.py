@@ -11,16 +11,13 @@ import click
 
 from polyattn._version import __version__
 from polyattn.cli.audit import audit
-from polyattn.cli.bench import bench
 from polyattn.cli.certify import certify
 from polyattn.cli.demo import demo
+from polyattn.cli.experiments import bench, reproduce
 from polyattn.cli.fit import fit
 from polyattn.cli.learn_softmax import learn_softmax_verb
-from polyattn.cli.predict import predict
 from polyattn.cli.program.group import program
-from polyattn.cli.report import report
-from polyattn.cli.reproduce import reproduce
-from polyattn.cli.show import show
+from polyattn.cli.saved import predict, report, show
 from polyattn.errors import PolyattnError
 from polyattn.quoting import printable, shortened
 
@@ -42,7 +39,8 @@ class Verbs(click.Group):
             # A reader that went away (`polyattn ... | head`) is no error; click knows it.
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
-            raise click.ClickException(_one_line(error)) from error
+            verb = self.get_command(ctx, ctx.invoked_subcommand or "")
+            raise click.ClickException(_with_option(_one_line(error), verb)) from error
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -93,13 +91,18 @@ def _one_line(error: BaseException) -> str:
     return shortened(printable(" ".join(_message(error).split())))
 
 
+def _with_option(message: str, verb: click.Command | None) -> str:
+    """A message that begins with the name of an argument, with the option of that name instead."""
+    for parameter in () if verb is None else verb.params:
+        option = "--" + str(parameter.name).replace("_", "-")
+        if option in parameter.opts and message.startswith(f"{parameter.name} must "):
+            return f"{option}{message.removeprefix(str(parameter.name))}"
+    return message
+
+
 def _message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory; polyattn fit --explain says what was needed."
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}."
     return str(error)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,9 +2,15 @@
 
 from polyattn.data.hard_softmax import hard_softmax_layer
 from polyattn.data.memory import associative_memory
-from polyattn.data.recovery import Planted, planted, random_layer, random_sequences
+from polyattn.data.recovery import (
+    Planted,
+    boolean_sequences,
+    planted,
+    random_layer,
+    random_sequences,
+)
 from polyattn.data.regression import InContextTask, OneStep, in_context_regression
-from polyattn.data.softmax import boolean_sequences, planted_softmax, random_softmax_layer
+from polyattn.data.softmax import planted_softmax, random_softmax_layer
 from polyattn.data.traces import automaton_traces, turing_traces, with_wrong_labels
 
 __all__ = [

@@ -7,13 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.arguments import RandomState, require_generator, require_level
-from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.data.recovery import head_shapes
+from polyattn.errors import InvalidInput, require_choice, require_number
 from polyattn.model import SoftmaxAttention
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES
-
-# attn (H, d, d) for logits of order one, and value (H, d, e).
-Heads = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 # Heads of "close" differ by this part of their size.
 CLOSE = 0.1
@@ -27,8 +25,10 @@ def hard_softmax_layer(
     n_outputs: int | None = None,
     mode: str = "full",
     random_state: RandomState = 0,
+    *,
+    bias: bool = False,
 ) -> SoftmaxAttention:
-    """A layer of one of the hard families; what is not said is as in ``random_softmax_layer``.
+    """A layer of one of the hard families; other parameters are as in ``random_softmax_layer``.
 
     With G_h (d, d) of entries N(0, 1/d^2), W_h (d, e) of entries N(0, 1/d), c = ``logits``:
 
@@ -48,57 +48,15 @@ def hard_softmax_layer(
     determine them (with ``logits > 0``; in "permutation" while no permutation is drawn twice).
     """
     draw = FAMILIES[require_choice("family", family, tuple(FAMILIES))]
-    d, n_heads = require_integer("n_dims", n_dims), require_integer("n_heads", n_heads)
-    e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
-    mode, logits = require_choice("mode", mode, MODES), require_level(logits, "logits")
+    n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
+    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
     if family == "cancel" and n_heads < 2:
         raise InvalidInput('the values of one head cannot cancel; family "cancel" needs n_heads 2.')
     rng = require_generator(random_state)
     attn = rng.standard_normal((n_heads, d, d)) / d
     value = rng.standard_normal((n_heads, d, e)) / np.sqrt(d)
     attn, value = draw(attn, value, rng)
-    return SoftmaxAttention(logits * attn, value, mode)
-
-
-def _close(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    common = rng.standard_normal(attn.shape[1:]) / attn.shape[1]
-    return common + CLOSE * attn, value
-
-
-def _same_value(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn, np.broadcast_to(value[0], value.shape)
-
-
-def _rank_one_value(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    return attn, _rank_one(rng, value.shape) / np.sqrt(value.shape[1])
-
-
-def _scales(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn, value * _powers(0.1, len(value))
-
-
-def _identity(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    n_heads, d, _ = attn.shape
-    multiples = np.arange(1, n_heads + 1) / (n_heads * np.sqrt(d))
-    return multiples[:, None, None] * np.eye(d), value
-
-
-def _rank_one_attn(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    return _rank_one(rng, attn.shape) / attn.shape[1], value
-
-
-def _cancel(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn, value - value.mean(axis=0)
-
-
-def _sharp_mix(attn: NDArray, value: NDArray, _: np.random.Generator) -> Heads:
-    return attn * _powers(1 / 3, len(attn)), value
-
-
-def _permutation(attn: NDArray, value: NDArray, rng: np.random.Generator) -> Heads:
-    d = attn.shape[1]
-    chosen = np.stack([np.eye(d)[rng.permutation(d)] for _ in attn])
-    return chosen / np.sqrt(d), value
+    return SoftmaxAttention(logits * attn, value, mode, bool(bias))
 
 
 def _rank_one(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -106,18 +64,35 @@ def _rank_one(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.fl
     return left * right
 
 
-def _powers(base: float, count: int) -> NDArray[np.float64]:
-    return np.power(base, np.arange(count, dtype=np.float64))[:, None, None]
+def _powers(base: float, heads: NDArray) -> NDArray[np.float64]:
+    return np.power(base, np.arange(len(heads), dtype=np.float64))[:, None, None]
 
 
-FAMILIES: dict[str, Callable[[NDArray, NDArray, np.random.Generator], Heads]] = {
-    "close": _close,
-    "same_value": _same_value,
-    "rank_one_value": _rank_one_value,
-    "scales": _scales,
-    "identity": _identity,
-    "rank_one_attn": _rank_one_attn,
-    "cancel": _cancel,
-    "sharp_mix": _sharp_mix,
-    "permutation": _permutation,
-}
+def _multiples(attn: NDArray) -> NDArray[np.float64]:
+    """The identity times h / (H sqrt(d))."""
+    n_heads, d, _ = attn.shape
+    return np.arange(1, n_heads + 1)[:, None, None] / (n_heads * np.sqrt(d)) * np.eye(d)
+
+
+def _permutations(attn: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
+    d = attn.shape[1]
+    return np.stack([np.eye(d)[rng.permutation(d)] for _ in attn]) / np.sqrt(d)
+
+
+# From attn (H, d, d) and value (H, d, e) of independent normal numbers to those of a family, for
+# logits of order one.
+FAMILIES: dict[str, Callable[[NDArray, NDArray, np.random.Generator], tuple[NDArray, NDArray]]] = {
+    "close": lambda attn, value, rng: (
+        rng.standard_normal(attn.shape[1:]) / attn.shape[1] + CLOSE * attn, value
+    ),
+    "same_value": lambda attn, value, _: (attn, np.broadcast_to(value[0], value.shape)),
+    "rank_one_value": lambda attn, value, rng: (
+        attn, _rank_one(rng, value.shape) / np.sqrt(value.shape[1])
+    ),
+    "scales": lambda attn, value, _: (attn, value * _powers(0.1, value)),
+    "identity": lambda attn, value, _: (_multiples(attn), value),
+    "rank_one_attn": lambda attn, value, rng: (_rank_one(rng, attn.shape) / attn.shape[1], value),
+    "cancel": lambda attn, value, _: (attn, value - value.mean(axis=0)),
+    "sharp_mix": lambda attn, value, _: (attn * _powers(1 / 3, attn), value),
+    "permutation": lambda attn, value, rng: (_permutations(attn, rng), value),
+}  # fmt: skip

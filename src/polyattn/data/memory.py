@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.arguments import (
-    RandomState,
-    require_generator,
-    require_level,
-)
 from polyattn.data.recovery import Planted, with_noise
-from polyattn.errors import require_integer
+from polyattn.errors import require_integer, require_number
 from polyattn.model import LinearAttention
+from polyattn.numerics.random_state import RandomState, require_generator
 
 
 def associative_memory(
@@ -55,10 +51,10 @@ def associative_memory(
         Part of the sequences (rounded to whole ones) with orthogonal keys and values; they
         stand in random order among the others.
     noise : float
-        Standard deviation of the noise on the targets.
+        Standard deviation of the noise on the targets, in their units.
     fill : float
         Standard deviation of zeta, the value half of the last token.
-    random_state : int or Generator
+    random_state : int, Generator or None
 
     Returns
     -------
@@ -69,8 +65,8 @@ def associative_memory(
     there are enough sequences; with ``unitary=1`` it never is (rank 248 of 288 for d = 4).
     """
     n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_keys", n_keys)
-    unitary = require_level(unitary, "unitary", most=1.0)
-    noise, fill = require_level(noise, "noise"), require_level(fill, "fill")
+    unitary = require_number("unitary", unitary, most=1.0)
+    noise, fill = require_number("noise", noise), require_number("fill", fill)
     rng = require_generator(random_state)
     keys = rng.standard_normal((n_sequences, d, d))
     values = rng.standard_normal((n_sequences, d, d))

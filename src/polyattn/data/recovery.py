@@ -8,13 +8,15 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.arguments import (
-    RandomState,
-    require_generator,
-    require_level,
+from polyattn.errors import (
+    InvalidInput,
+    require_choice,
+    require_flag,
+    require_integer,
+    require_number,
 )
-from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES, SequenceBatch
 
 Length: TypeAlias = int | tuple[int, int]
@@ -37,6 +39,8 @@ def random_layer(
     n_heads: int = 1,
     mode: str = "causal",
     random_state: RandomState = 0,
+    *,
+    bias: bool = False,
 ) -> LinearAttention:
     """A layer with the random parameters of the paper's experiments [yau2024: experiments].
 
@@ -46,15 +50,15 @@ def random_layer(
         A_h = Q_h^T / sqrt(d),  entries N(0, 1/d^2);      V_h^T / H,  entries N(0, 1/(d H^2)),
 
     so that the layer computes F(X) = sum_h (X A_h X^T) X V_h without any factor beside it.
-    ``n_outputs=None`` means as many as ``n_dims``.
+    ``n_outputs=None`` means as many as ``n_dims``.  With ``bias`` the heads have one coordinate
+    more, for the constant 1 that the layer appends to tokens of ``n_dims`` coordinates.
     """
-    d, n_heads = require_integer("n_dims", n_dims), require_integer("n_heads", n_heads)
-    e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
+    n_heads, width, e = head_shapes(n_heads, n_dims, n_outputs, bias)
     mode = require_choice("mode", mode, MODES)
     rng = require_generator(random_state)
-    attn = rng.standard_normal((n_heads, d, d)) / d
-    value = rng.standard_normal((n_heads, d, e)) / (np.sqrt(d) * n_heads)
-    return LinearAttention(attn, value, mode=mode)
+    attn = rng.standard_normal((n_heads, width, width)) / width
+    value = rng.standard_normal((n_heads, width, e)) / (np.sqrt(width) * n_heads)
+    return LinearAttention(attn, value, mode, bool(bias))
 
 
 def random_sequences(
@@ -76,17 +80,32 @@ def random_sequences(
         paper: the expected token Gram is then the identity, whatever the length.
     """
     n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
-    shortest, longest = length_range(n_tokens)
     if scale is not None:
-        scale = require_level(scale, "scale")
+        scale = require_number("scale", scale)
     rng = require_generator(random_state)
-    if not isinstance(n_tokens, tuple):
-        factor = 1.0 / np.sqrt(longest) if scale is None else scale
-        return rng.standard_normal((n_sequences, longest, d)) * factor
-    lengths = rng.integers(shortest, longest, endpoint=True, size=n_sequences)
+    lengths = _drawn_lengths(n_sequences, n_tokens, rng)
     values = rng.standard_normal((int(lengths.sum()), d))
-    values *= np.repeat(lengths**-0.5, lengths)[:, None] if scale is None else scale
-    return SequenceBatch(values, np.concatenate([[0], np.cumsum(lengths)]))
+    if scale is not None:
+        values *= scale
+    elif isinstance(n_tokens, tuple):
+        values *= np.repeat(lengths**-0.5, lengths)[:, None]
+    else:
+        values *= 1.0 / np.sqrt(n_tokens)
+    return _sequences(values, lengths, n_tokens)
+
+
+def boolean_sequences(
+    n_sequences: int, n_tokens: Length, n_dims: int, random_state: RandomState = 0
+) -> NDArray[np.float64] | SequenceBatch:
+    """Sequences whose coordinates are -1 or 1, independently and equally often [chen2024].
+
+    ``n_tokens`` is one length for all, or a range, as for ``random_sequences``.
+    """
+    n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
+    rng = require_generator(random_state)
+    lengths = _drawn_lengths(n_sequences, n_tokens, rng)
+    values = rng.choice(np.array([-1.0, 1.0]), size=(int(lengths.sum()), d))
+    return _sequences(values, lengths, n_tokens)
 
 
 def planted(
@@ -98,17 +117,19 @@ def planted(
     mode: str = "causal",
     noise: float = 0.0,
     random_state: RandomState = 0,
+    *,
+    bias: bool = False,
 ) -> Planted[LinearAttention]:
     """The paper's task: recover a random layer from random sequences [yau2024: experiments].
 
     Y = layer(X) + noise * N(0, 1), independently for every target coordinate, with
     ``random_layer`` and ``random_sequences`` of the same arguments.  The layer is drawn first:
     for one seed it does not change with the number or the length of the sequences, nor do X
-    and the layer with the noise.
+    and the layer with the noise, which is in the units of the targets.
     """
-    noise = require_level(noise, "noise")
+    noise = require_number("noise", noise)
     rng = require_generator(random_state)
-    layer = random_layer(n_dims, n_outputs, n_heads, mode, rng)
+    layer = random_layer(n_dims, n_outputs, n_heads, mode, rng, bias=bias)
     X = random_sequences(n_sequences, n_tokens, n_dims, random_state=rng)
     return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
 
@@ -124,7 +145,33 @@ def with_noise(
     return Y + noise * rng.standard_normal(Y.shape)
 
 
-def length_range(n_tokens: Length) -> tuple[int, int]:
+def head_shapes(
+    n_heads: int, n_dims: int, n_outputs: int | None, bias: bool
+) -> tuple[int, int, int]:
+    """How many heads, their width (``n_dims``, and the constant of ``bias``), their outputs."""
+    d = require_integer("n_dims", n_dims)
+    e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
+    return require_integer("n_heads", n_heads), d + require_flag("bias", bias), e
+
+
+def _sequences(
+    values: NDArray[np.float64], lengths: NDArray, n_tokens: Length
+) -> NDArray[np.float64] | SequenceBatch:
+    """Tokens one below the other as an array, or as a batch where lengths differ."""
+    if isinstance(n_tokens, tuple):
+        return SequenceBatch(values, np.concatenate([[0], np.cumsum(lengths)]))
+    return values.reshape(len(lengths), -1, values.shape[1])
+
+
+def _drawn_lengths(n_sequences: int, n_tokens: Length, rng: np.random.Generator) -> NDArray:
+    """The length of each sequence: the one that is given, or uniform between two."""
+    shortest, longest = _length_range(n_tokens)
+    if isinstance(n_tokens, tuple):
+        return rng.integers(shortest, longest, endpoint=True, size=n_sequences)
+    return np.full(n_sequences, longest)
+
+
+def _length_range(n_tokens: Length) -> tuple[int, int]:
     """The shortest and the longest sequence, checked."""
     if not isinstance(n_tokens, tuple):
         length = require_integer("n_tokens", n_tokens)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.data.arguments import RandomState, require_generator, require_level
-from polyattn.errors import InvalidInput, require_integer
+from polyattn.errors import InvalidInput, require_integer, require_number
 from polyattn.features.pairs import pair_position
 from polyattn.model import LinearAttention
+from polyattn.numerics.random_state import RandomState, require_generator
 
 # A covariance is symmetric and definite if rounding alone could not make it so.
 TOLERANCE = 1e-12
@@ -47,8 +47,9 @@ def in_context_regression(
     covariance : array (d, d)
         Symmetric and positive definite.
     noise : float
-        Standard deviation of the noise on the labels y_i; the target has none.
-    random_state : int or Generator
+        Standard deviation of the noise on the targets y_i of the examples, in their units; the
+        target Y has none.
+    random_state : int, Generator or None
         A generator goes on where it was, so that long streams are drawn in parts.
 
     Returns
@@ -91,7 +92,7 @@ class OneStep:
     def of(cls, covariance: ArrayLike, n_examples: int, noise: float = 0.0) -> OneStep:
         """From a covariance (d, d), the number of examples and the noise of labels, checked."""
         n = require_integer("n_examples", n_examples)
-        return cls(_require_covariance(covariance), n, require_level(noise, "noise"))
+        return cls(_require_covariance(covariance), n, require_number("noise", noise))
 
     @property
     def n_dims(self) -> int:

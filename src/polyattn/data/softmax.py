@@ -1,36 +1,25 @@
-"""Softmax layers, Boolean sequences, and the task of recovering the one from the other."""
+"""Random softmax layers, and the task of recovering them from sequences and outputs."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.arguments import RandomState, require_generator, require_level
 from polyattn.data.hard_softmax import hard_softmax_layer
-from polyattn.data.recovery import Length, Planted, length_range, random_sequences, with_noise
-from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.data.recovery import (
+    Length,
+    Planted,
+    boolean_sequences,
+    head_shapes,
+    random_sequences,
+    with_noise,
+)
+from polyattn.errors import InvalidInput, require_choice, require_integer, require_number
 from polyattn.model import SoftmaxAttention
-from polyattn.sequences import MODES, SequenceBatch
+from polyattn.numerics.random_state import RandomState, require_generator
+from polyattn.sequences import MODES
 
-TOKENS = ("boolean", "gaussian")
-
-
-def boolean_sequences(
-    n_sequences: int, n_tokens: Length, n_dims: int, random_state: RandomState = 0
-) -> NDArray[np.float64] | SequenceBatch:
-    """Sequences whose coordinates are -1 or 1, independently and equally often [chen2024].
-
-    ``n_tokens`` is one length for all, which gives an array (n_sequences, n_tokens, n_dims), or
-    a pair (shortest, longest), which gives a SequenceBatch of lengths uniform between the two.
-    """
-    n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
-    shortest, longest = length_range(n_tokens)
-    rng = require_generator(random_state)
-    if not isinstance(n_tokens, tuple):
-        return _signs(rng, n_sequences, longest, d)
-    lengths = rng.integers(shortest, longest, endpoint=True, size=n_sequences)
-    values = _signs(rng, int(lengths.sum()), d)
-    return SequenceBatch(values, np.concatenate([[0], np.cumsum(lengths)]))
+DISTRIBUTIONS = ("boolean", "gaussian")
 
 
 def random_softmax_layer(
@@ -41,6 +30,8 @@ def random_softmax_layer(
     rank: int | None = None,
     mode: str = "full",
     random_state: RandomState = 0,
+    *,
+    bias: bool = False,
 ) -> SoftmaxAttention:
     """Heads of independent normal numbers: attn N(0, (logits/d)^2), value N(0, 1/d).
 
@@ -58,17 +49,19 @@ def random_softmax_layer(
         Every ``attn`` and ``value`` is a product of factors (d, rank) and (rank, ...), as in a
         transformer's head of that width; the entries keep their standard deviations.
     mode : "full" | "causal" | "last"
-    random_state : int or Generator
+    random_state : int, Generator or None
+    bias : bool
+        The heads have one coordinate more, d = n_dims + 1 above, for the constant 1 that the
+        layer appends to every token.
     """
-    d, n_heads = require_integer("n_dims", n_dims), require_integer("n_heads", n_heads)
-    e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
-    mode, logits = require_choice("mode", mode, MODES), require_level(logits, "logits")
+    n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
+    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
     if rank is not None and require_integer("rank", rank) > d:
-        raise InvalidInput(f"rank must be at most n_dims = {d}; got {rank}.")
+        raise InvalidInput(f"rank must be at most {d}, the width of the heads; got {rank}.")
     rng = require_generator(random_state)
     attn = _matrices(rng, n_heads, d, d, rank) * (logits / d)
     value = _matrices(rng, n_heads, d, e, rank) / np.sqrt(d)
-    return SoftmaxAttention(attn, value, mode)
+    return SoftmaxAttention(attn, value, mode, bool(bias))
 
 
 def planted_softmax(
@@ -78,11 +71,13 @@ def planted_softmax(
     n_outputs: int | None = None,
     n_heads: int = 1,
     logits: float = 1.0,
-    tokens: str = "boolean",
+    distribution: str = "boolean",
     family: str | None = None,
     noise: float = 0.0,
     mode: str = "full",
     random_state: RandomState = 0,
+    *,
+    bias: bool = False,
 ) -> Planted[SoftmaxAttention]:
     """The task of Chen and Li: recover a softmax layer from random examples [chen2024].
 
@@ -91,33 +86,30 @@ def planted_softmax(
     Parameters
     ----------
     n_sequences, n_tokens, n_dims : as for ``boolean_sequences``
-    n_outputs, n_heads, logits, mode : as for ``random_softmax_layer``
-    tokens : "boolean" | "gaussian"
-        Coordinates uniform in {-1, 1}, or N(0, 1).
+    n_outputs, n_heads, logits, mode, bias : as for ``random_softmax_layer``
+    distribution : "boolean" | "gaussian"
+        Coordinates of the tokens: uniform in {-1, 1}, or N(0, 1).
     family : str, optional
         One of the hard families of ``hard_softmax_layer`` instead of a random layer.
     noise : float
-        Standard deviation of the noise on the targets.
-    random_state : int or Generator
+        Standard deviation of the noise on the targets, in their units.
+    random_state : int, Generator or None
         The layer is drawn first, then X, then the noise: for one seed the layer does not change
         with the sequences, nor do both with the noise.
     """
-    noise, kind = require_level(noise, "noise"), require_choice("tokens", tokens, TOKENS)
+    noise = require_number("noise", noise)
+    require_choice("distribution", distribution, DISTRIBUTIONS)
     rng = require_generator(random_state)
     if family is None:
-        layer = random_softmax_layer(n_dims, n_outputs, n_heads, logits, None, mode, rng)
+        layer = random_softmax_layer(n_dims, n_outputs, n_heads, logits, None, mode, rng, bias=bias)
     else:
-        layer = hard_softmax_layer(family, n_dims, n_heads, logits, n_outputs, mode, rng)
+        layer = hard_softmax_layer(family, n_dims, n_heads, logits, n_outputs, mode, rng, bias=bias)
     X = (
         boolean_sequences(n_sequences, n_tokens, n_dims, rng)
-        if kind == "boolean"
+        if distribution == "boolean"
         else random_sequences(n_sequences, n_tokens, n_dims, 1.0, rng)
     )
     return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
-
-
-def _signs(rng: np.random.Generator, *shape: int) -> NDArray[np.float64]:
-    return rng.choice(np.array([-1.0, 1.0]), size=shape)
 
 
 def _matrices(

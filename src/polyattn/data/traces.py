@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.arguments import RandomState, require_generator, require_level
-from polyattn.errors import InvalidType, require_integer
+from polyattn.errors import InvalidType, require_integer, require_number
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.programs import Schema, Trace, traces, universal_dfa, universal_turing_machine
 
 
@@ -21,7 +20,7 @@ def automaton_traces(
     max_length: int = 8,
     style: str = "registers",
     random_state: RandomState = 0,
-    **options: Any,
+    lengths: tuple[int, int] | None = None,
 ) -> list[Trace]:
     """Runs of random automata on random words, as the universal automaton writes them.
 
@@ -30,13 +29,13 @@ def automaton_traces(
     n_traces : int
     n_states, n_letters, max_length, style
         As for ``programs.universal_dfa``.
-    random_state : int or Generator
-    options
-        ``lengths=(least, most)`` of the words; 1 to ``max_length`` unless given.
+    random_state : int, Generator or None
+    lengths : (least, most), optional
+        Letters of the words; 1 to ``max_length`` unless given.
     """
     program = universal_dfa(n_states, n_letters, max_length, style)
-    rng = require_generator(random_state)
-    return traces(program, require_integer("n_traces", n_traces), rng, **options)
+    options = {} if lengths is None else {"lengths": lengths}
+    return traces(program, require_integer("n_traces", n_traces), random_state, **options)
 
 
 def turing_traces(
@@ -45,7 +44,7 @@ def turing_traces(
     n_letters: int = 2,
     n_cells: int = 16,
     random_state: RandomState = 0,
-    **options: Any,
+    steps: tuple[int, int] | None = None,
 ) -> list[Trace]:
     """Runs of random Turing machines on random tapes, as the universal machine writes them.
 
@@ -56,13 +55,13 @@ def turing_traces(
     n_traces : int
     n_states, n_letters, n_cells
         As for ``programs.universal_turing_machine``.
-    random_state : int or Generator
-    options
-        ``steps=(least, most)``: where runs are cut off; 2 to 25 unless given.
+    random_state : int, Generator or None
+    steps : (least, most), optional
+        Where runs are cut off; 2 to 25 unless given.
     """
     program = universal_turing_machine(n_states, n_letters, n_cells)
-    rng = require_generator(random_state)
-    return traces(program, require_integer("n_traces", n_traces), rng, **options)
+    options = {} if steps is None else {"steps": steps}
+    return traces(program, require_integer("n_traces", n_traces), random_state, **options)
 
 
 def with_wrong_labels(
@@ -77,9 +76,9 @@ def with_wrong_labels(
         Standard deviation of normal noise on every number of every label.
     flips : float
         Part of the labels in which one attribute says something else than it should.
-    random_state : int or Generator
+    random_state : int, Generator or None
     """
-    noise, flips = require_level(noise, "noise"), require_level(flips, "flips", most=1.0)
+    noise, flips = require_number("noise", noise), require_number("flips", flips, most=1.0)
     rng = require_generator(random_state)
     if isinstance(clean, Trace):
         raise InvalidType("clean must be a list of traces; got one Trace.")

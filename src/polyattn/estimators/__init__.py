@@ -1,4 +1,4 @@
-"""scikit-learn faces for sequences: thin, no algebra."""
+"""Estimators of scikit-learn for sequences: thin, no algebra."""
 
 from polyattn.estimators.classifier import LinearAttentionClassifier
 from polyattn.estimators.regressor import LinearAttentionRegressor

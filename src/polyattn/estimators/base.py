@@ -1,4 +1,4 @@
-"""What both estimators share: fitting, streaming and the questions to a fitted state."""
+"""What estimators share: sequences as input, a result behind; fitting and streaming of sums."""
 
 from __future__ import annotations
 
@@ -7,36 +7,87 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from polyattn.certify import Certificate
-from polyattn.errors import InvalidInput, require_choice
-from polyattn.estimators.certificates import evidence_of, infinite_bounds
-from polyattn.estimators.state import FittedState
+from polyattn.errors import InvalidInput, require_choice, require_head_count
+from polyattn.estimators.state import FittedState, evidence_of
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
-from polyattn.heads import require_head_count
-from polyattn.model import LinearAttention
-from polyattn.numerics.scaling import column_magnitudes
+from polyattn.numerics.random_state import RandomState
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES, Sequences
-from polyattn.solve.auto import SOLVERS
-from polyattn.solve.penalty import require_ridge
+from polyattn.solve.ridge import require_ridge
+from polyattn.solve.solvers import SOLVERS
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
 
 class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of the two estimators: fitting, streaming and the fitted attributes."""
+    """Base of all estimators: sequences in, and a result with its layer and its outcome."""
 
-    mode: str
-    ridge: float | str
-    n_heads: int | str | None
-    solver: str
-    bias: bool
-    random_state: int
+    result_: Any
+
+    @property
+    def layer_(self) -> Any:
+        """The layer that was found; its heads are searched for on first access."""
+        check_is_fitted(self)
+        return self.result_.layer
+
+    @property
+    def outcome_(self) -> Outcome:
+        """What was found, as a sentence."""
+        check_is_fitted(self)
+        return self.result_.outcome
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _fitted(self) -> Any:
+        """What was fitted, with its mode, bias and n_dims: the layer."""
+        return self.layer_
+
+    def _outputs(self, X: Sequences) -> Any:
+        """Outputs with their last axis of length e, in the form of X."""
+        layer = self.layer_
+        refuse_table(X)
+        return layer(X)
+
+    def _rows(
+        self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None, n_outputs: int
+    ) -> Rows:
+        """Sequences, targets and weights to be scored, one row per predicted position."""
+        fitted = self._fitted()
+        refuse_table(X)
+        return Rows.build(
+            X, targets, fitted.mode, fitted.bias, sample_weight, fitted.n_dims, n_outputs
+        )
+
+
+class LinearEstimator(SequenceEstimator):
+    """Base of the linear estimators: parameters, fitting, streaming, what is known afterwards."""
+
+    def __init__(
+        self,
+        mode: str = "last",
+        ridge: float | str = 0.0,
+        n_heads: int | str | None = None,
+        solver: str = "auto",
+        bias: bool = False,
+        random_state: RandomState = 0,
+        ridge_grid: ArrayLike | None = None,
+    ) -> None:
+        self.mode = mode
+        self.ridge = ridge
+        self.n_heads = n_heads
+        self.solver = solver
+        self.bias = bias
+        self.random_state = random_state
+        self.ridge_grid = ridge_grid
 
     @property
     def result_(self) -> FitResult:
@@ -50,16 +101,6 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         return self.result_.coef
 
     @property
-    def layer_(self) -> LinearAttention:
-        """The fitted layer; its heads are searched for on first access."""
-        return self.result_.layer
-
-    @property
-    def outcome_(self) -> Outcome:
-        """What was found, as a sentence."""
-        return self.result_.outcome
-
-    @property
     def certificate_(self) -> Certificate:
         """Whether the training data determine the layer; certified on first access."""
         check_is_fitted(self)
@@ -67,12 +108,6 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        return tags
 
     def _learn(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
         """From scratch."""
@@ -82,10 +117,10 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             try_exact=False,  # partial_fit goes on with the sums
             **self._options(),
         )  # fmt: skip
-        beside = None
+        state = FittedState(result.statistics, given=result)
         if result.statistics is None:
-            beside = evidence_of(Rows.build(X, targets, self.mode, result.bias, sample_weight))
-        state = FittedState(result.statistics, given=result, beside=beside)
+            rows = Rows.build(X, targets, self.mode, result.bias, sample_weight)
+            state.evidence = evidence_of(rows)
         self._keep(state, result.n_dims, len(result.coef))
         return self
 
@@ -102,8 +137,12 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         self._keep(FittedState(sums, self._options()), sums.n_dims, sums.n_outputs)
         return self
 
+    def _fitted(self) -> FitResult:
+        """The result: asking for its layer would start a search for heads."""
+        return self.result_
+
     def _outputs(self, X: Sequences) -> Any:
-        """Outputs with their last axis of length e, in the form of X."""
+        """Outputs of the coefficients, which need no heads."""
         result = self.result_
         refuse_table(X)
         return result.predict(X)
@@ -112,14 +151,10 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """How far layers of no more training risk can be apart at each of the outputs for X."""
         certificate = self._state.certificate
         if not certificate.identifiable:
-            return infinite_bounds(outputs)
+            shapes = outputs if isinstance(outputs, list) else [outputs]
+            unbounded = [np.full(each.shape[:-1], np.inf) for each in shapes]
+            return unbounded if isinstance(outputs, list) else unbounded[0]
         return certificate.bound(X, self._state.excess)
-
-    def _rows(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Rows:
-        """Sequences, targets and weights to be scored, one row per predicted position."""
-        result = self.result_
-        refuse_table(X)
-        return Rows.build(X, targets, result.mode, result.bias, sample_weight, result.n_dims)
 
     def _keep(self, state: FittedState, n_dims: int, n_outputs: int) -> None:
         self._state = state
@@ -127,7 +162,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_outputs_ = n_outputs
 
     def _options(self) -> dict[str, Any]:
-        names = ("ridge", "n_heads", "solver", "random_state")
+        names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid")
         return {name: getattr(self, name) for name in names}
 
     def _streaming_kind(self) -> type[Moments] | type[TriangularFactor]:
@@ -135,7 +170,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         require_choice("mode", self.mode, MODES)
         require_choice("solver", self.solver, ("auto", *SOLVERS))
         require_head_count(self.n_heads)
-        if require_ridge(self.ridge, None) == "loo":
+        if require_ridge(self.ridge, self.ridge_grid) == "loo":
             raise InvalidInput(
                 "partial_fit keeps sums, not sequences, so ridge='loo' has nothing to leave out; "
                 "set ridge='gcv' or a number."
@@ -173,7 +208,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def refuse_table(X: Any) -> None:
-    """A table (rows, columns) is the usual mistake at this door; say how to make it sequences."""
+    """Refuse a table (rows, columns), the usual mistake, and say how to make it sequences."""
     if getattr(X, "ndim", None) == 2:
         raise InvalidInput(
             f"X must have shape (n_sequences, n_tokens, n_dims) or be a list of arrays (n_tokens, "
@@ -187,14 +222,6 @@ def flatten(outputs: NDArray | list[NDArray]) -> NDArray[np.float64]:
     if isinstance(outputs, list):
         return np.concatenate(outputs)
     return outputs.reshape(-1, outputs.shape[-1])
-
-
-def determination(rows: NDArray, predicted: NDArray, weights: NDArray | None) -> float:
-    """R^2 of rows (n_rows, e), averaged over outputs, whatever their size."""
-    # Powers of two, one for each output, so that no square leaves float64.
-    exponents = np.frexp(column_magnitudes([rows, predicted], rows.shape[1]))[1]
-    truth, guess = (np.ldexp(each.astype(np.float64), -exponents) for each in (rows, predicted))
-    return float(r2_score(truth, guess, sample_weight=weights))
 
 
 def without_output_axis(outputs: NDArray | list[NDArray]) -> NDArray | list[NDArray]:

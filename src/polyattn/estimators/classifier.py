@@ -10,12 +10,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from polyattn.errors import InvalidInput, require_flag
-from polyattn.estimators.base import SequenceEstimator, flatten, without_output_axis
+from polyattn.estimators.base import LinearEstimator, flatten, without_output_axis
 from polyattn.estimators.labels import as_labels, check_classes, encode, find_classes, indicators
+from polyattn.numerics.random_state import RandomState
 from polyattn.sequences import Sequences
 
 
-class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
+class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """Classification of sequences (or tokens) by a linear attention layer, in closed form.
 
     The layer is fitted by ``polyattn.fit`` to indicator targets – one column per class, a single
@@ -34,13 +35,16 @@ class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ig
         an exact attention layer, and without a penalty noise would be followed.
         ``partial_fit`` keeps no sequences, so it needs ``"gcv"`` or a number.
     n_heads : None, int or "auto"
-        None is the optimum over any number of heads; a number limits them.
+        None is the optimum over any number of heads; a number limits them, ``"auto"`` lets the
+        noise decide.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"
     bias : bool
         Append a coordinate that is always 1 to every token.  On by default: without it all
         outputs are of third degree in the tokens, and a change of sign changes the class.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the search for few heads; the optimum itself needs none.
+    ridge_grid : array, optional
+        The ridges that a rule chooses from; a wide grid by default.
 
     Attributes
     ----------
@@ -56,14 +60,10 @@ class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ig
         n_heads: int | str | None = None,
         solver: str = "auto",
         bias: bool = True,
-        random_state: int = 0,
+        random_state: RandomState = 0,
+        ridge_grid: ArrayLike | None = None,
     ) -> None:
-        self.mode = mode
-        self.ridge = ridge
-        self.n_heads = n_heads
-        self.solver = solver
-        self.bias = bias
-        self.random_state = random_state
+        super().__init__(mode, ridge, n_heads, solver, bias, random_state, ridge_grid)
 
     def fit(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to sequences X and labels y; ``sample_weight`` has one weight per sequence."""
@@ -108,7 +108,7 @@ class LinearAttentionClassifier(ClassifierMixin, SequenceEstimator):  # type: ig
     def score(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The share of predicted positions whose label is right."""
         codes = encode(as_labels(y, self.result_.mode), self.classes_)
-        rows = self._rows(X, codes, sample_weight)
+        rows = self._rows(X, codes, sample_weight, 1)
         predicted = _winners(flatten(self._outputs(rows.batch)))
         return float(accuracy_score(rows.targets[:, 0], predicted, sample_weight=rows.row_weights))
 

@@ -5,16 +5,45 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
 
 from polyattn.errors import require_flag
-from polyattn.estimators.base import SequenceEstimator, determination, flatten, without_output_axis
+from polyattn.estimators.base import (
+    LinearEstimator,
+    SequenceEstimator,
+    flatten,
+    without_output_axis,
+)
+from polyattn.numerics.scaling import column_magnitudes
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.targets import Targets
 
 
-class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
+class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
+    """Base of the regressors: predictions in the form of the y that was fitted, and R^2."""
+
+    _plain: bool
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def score(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> float:
+        """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
+        check_is_fitted(self)
+        rows = self._rows(X, y, sample_weight, self.n_outputs_)
+        predicted = flatten(self._outputs(rows.batch))
+        return determination(rows.targets, predicted, rows.row_weights)
+
+    def _shaped(self, outputs: Any) -> Any:
+        return without_output_axis(outputs) if self._plain else outputs
+
+
+class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     """Regression on sequences by a multi-head linear attention layer, fitted in closed form.
 
     Minimises  sum_i w_i ||y_i - F(X_i)||^2 + ridge ||T||_F^2  over layers F with any number of
@@ -27,13 +56,16 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
     ridge : float, "loo" or "gcv"
         The penalty, or the rule that chooses it.
     n_heads : None, int or "auto"
-        None is the optimum over any number of heads; a number limits them.
+        None is the optimum over any number of heads; a number limits them, ``"auto"`` lets the
+        noise decide.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"
     bias : bool
         Append a coordinate that is always 1 to every token.  Off by default, as in
         ``polyattn.fit``: the fit is then a plain attention layer.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the search for few heads; the optimum itself needs none.
+    ridge_grid : array, optional
+        The ridges that a rule chooses from; a wide grid by default.
 
     Attributes
     ----------
@@ -54,27 +86,6 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
     a fitted attribute or a prediction is first asked for.  With ``solver="direct"`` the sums are
     a triangular factor: slower, but accurate for nearly dependent features.
     """
-
-    def __init__(
-        self,
-        mode: str = "last",
-        ridge: float | str = 0.0,
-        n_heads: int | str | None = None,
-        solver: str = "auto",
-        bias: bool = False,
-        random_state: int = 0,
-    ) -> None:
-        self.mode = mode
-        self.ridge = ridge
-        self.n_heads = n_heads
-        self.solver = solver
-        self.bias = bias
-        self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
     def fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to sequences X and targets y; ``sample_weight`` has one weight per sequence."""
@@ -100,14 +111,8 @@ class LinearAttentionRegressor(RegressorMixin, SequenceEstimator):  # type: igno
         """
         bounded = require_flag("return_bound", return_bound)
         outputs = self._outputs(X)
-        predicted = without_output_axis(outputs) if self._plain else outputs
+        predicted = self._shaped(outputs)
         return (predicted, self._bounds(X, outputs)) if bounded else predicted
-
-    def score(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> float:
-        """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
-        rows = self._rows(X, y, sample_weight)
-        predicted = flatten(self._outputs(rows.batch))
-        return determination(rows.targets, predicted, rows.row_weights)
 
 
 def lacks_output_axis(y: Any, mode: str) -> bool:
@@ -117,3 +122,11 @@ def lacks_output_axis(y: Any, mode: str) -> bool:
     if mode == "last":
         return np.ndim(y) == 1
     return np.ndim(y[0]) == 1 if isinstance(y, list | tuple) else np.ndim(y) == 2
+
+
+def determination(rows: NDArray, predicted: NDArray, weights: NDArray | None) -> float:
+    """R^2 of rows (n_rows, e), averaged over outputs, whatever their size."""
+    # Powers of two, one for each output, so that no square leaves float64.
+    exponents = np.frexp(column_magnitudes([rows, predicted], rows.shape[1]))[1]
+    truth, guess = (np.ldexp(each.astype(np.float64), -exponents) for each in (rows, predicted))
+    return float(r2_score(truth, guess, sample_weight=weights))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.estimators.base import determination, flatten, refuse_table, without_output_axis
-from polyattn.estimators.regressor import lacks_output_axis
-from polyattn.model import SoftmaxAttention
-from polyattn.outcome import Outcome
-from polyattn.sequences import Sequences, as_batch
+from polyattn.estimators.base import refuse_table
+from polyattn.estimators.regressor import SequenceRegressor, lacks_output_axis
+from polyattn.numerics.random_state import RandomState
+from polyattn.sequences import Sequences
 from polyattn.softmax import LearnedSoftmax, learn_softmax
-from polyattn.targets import Targets, as_targets
+from polyattn.targets import Targets
 
 
-class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class SoftmaxAttentionRegressor(SequenceRegressor):
     """Regression on sequences by a multi-head softmax attention layer.
 
     See ``polyattn.learn_softmax``, which this calls.  Unlike the linear estimators this one can
@@ -25,18 +22,20 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
 
     Parameters
     ----------
-    n_heads : int, optional
-        Found by the data when not given.
+    n_heads : int, "auto" or None
+        With "auto", as with None, the data decide.
     mode : "full" | "causal" | "last"
         Which positions are predicted: every token, or the last one of a sequence.
     method : "auto" | "moments" | "sculpt"
+    bias : bool
+        The layer sees a constant coordinate 1 beside each token.
     noise : float, optional
-        Standard deviation of the targets' errors, if known.
+        Standard deviation of the targets' errors in their units, if known.
     max_heads : int, optional
         The most heads to look for when their number is not given.
     max_seconds : float, optional
         Stop after about this time with the best layer so far.
-    random_state : int
+    random_state : int, Generator or None
 
     Attributes
     ----------
@@ -48,15 +47,18 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
     n_outputs_ : int
     """
 
+    result_: LearnedSoftmax
+
     def __init__(
         self,
-        n_heads: int | None = None,
+        n_heads: int | str | None = None,
         mode: str = "full",
         method: str = "auto",
         noise: float | None = None,
         max_heads: int | None = None,
         max_seconds: float | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
+        bias: bool = False,
     ) -> None:
         self.n_heads = n_heads
         self.mode = mode
@@ -65,27 +67,19 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
         self.max_heads = max_heads
         self.max_seconds = max_seconds
         self.random_state = random_state
-
-    @property
-    def layer_(self) -> SoftmaxAttention:
-        """The layer that was found."""
-        return self._learned().layer
-
-    @property
-    def outcome_(self) -> Outcome:
-        """What was found, as a sentence."""
-        return self._learned().outcome
+        self.bias = bias
 
     @property
     def recovered_(self) -> bool:
         """Whether the check on held-out sequences passed and the data determine every head."""
-        return self._learned().recovered
+        check_is_fitted(self)
+        return self.result_.recovered
 
     def fit(self, X: Sequences, y: Targets) -> Self:
         """Learn heads from sequences X and targets y; a tenth of them is held out as a check."""
         refuse_table(X)
         self.result_ = learn_softmax(
-            X, y, self.n_heads, self.method, self.random_state, mode=self.mode,
+            X, y, self.n_heads, self.method, self.random_state, mode=self.mode, bias=self.bias,
             noise=self.noise, max_heads=self.max_heads, max_seconds=self.max_seconds,
         )  # fmt: skip
         self.n_features_in_ = self.result_.layer.n_dims
@@ -95,29 +89,4 @@ class SoftmaxAttentionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[
 
     def predict(self, X: Sequences) -> Any:
         """Predictions in the form of the y that was fitted."""
-        layer = self.layer_
-        refuse_table(X)
-        outputs = layer(X)
-        return without_output_axis(outputs) if self._plain else outputs
-
-    def score(self, X: Sequences, y: Targets, sample_weight: Any = None) -> float:
-        """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
-        layer = self.layer_
-        refuse_table(X)
-        batch = as_batch(X, n_dims=layer.n_dims)
-        rows = as_targets(y, batch, layer.mode, layer.n_outputs)
-        weights = sample_weight
-        if weights is not None and layer.mode != "last":
-            weights = np.repeat(np.asarray(weights), batch.lengths)
-        return determination(rows, flatten(layer(batch)), weights)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        tags.target_tags.multi_output = True
-        return tags
-
-    def _learned(self) -> LearnedSoftmax:
-        check_is_fitted(self, "result_")
-        return self.result_
+        return self._shaped(self._outputs(X))

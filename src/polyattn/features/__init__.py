@@ -1,5 +1,5 @@
 """From sequences to features: pair index, summaries, cubic features, kernel.
 
-Everything here is laid out features-first: arrays (n_pairs, rows), (n_dims, rows),
+Everything here is laid out features-first: arrays (n_pairs, rows), (width, rows),
 (n_features, rows), so that products run along contiguous rows and BLAS sees its own order.
 """

@@ -5,6 +5,8 @@ A symmetric (d, d) matrix is stored as its q = d(d+1)/2 entries with j <= k, in 
 see of it [yau2024: Corollary A.4]:
 
     P[a, (j<k), l] = T[a, j, k, l] + T[a, k, j, l],      P[a, (j=j), l] = T[a, j, j, l].
+
+Here and wherever a layer is meant, d is the ``width`` of a token: the constant of ``bias`` counts.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def n_pairs(n_dims: int) -> int:
+def n_pairs(width: int) -> int:
     """q = d(d+1)/2, the number of pairs j <= k."""
-    return n_dims * (n_dims + 1) // 2
+    return width * (width + 1) // 2
 
 
-def n_features(n_dims: int) -> int:
+def n_features(width: int) -> int:
     """p = q d, the number of cubic features."""
-    return n_pairs(n_dims) * n_dims
+    return n_pairs(width) * width
 
 
 def feature_sizes(coordinates: NDArray) -> NDArray[np.float64]:
@@ -33,29 +35,29 @@ def feature_sizes(coordinates: NDArray) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=32)
-def pair_index(n_dims: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def pair_index(width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The index arrays (j, k) of all pairs j <= k, read-only, each of shape (q,)."""
-    rows, columns = np.triu_indices(n_dims)
+    rows, columns = np.triu_indices(width)
     rows.setflags(write=False)
     columns.setflags(write=False)
     return rows, columns
 
 
 @lru_cache(maxsize=32)
-def pair_position(n_dims: int) -> NDArray[np.intp]:
+def pair_position(width: int) -> NDArray[np.intp]:
     """The symmetric table (d, d) that says where the pair (j, k) or (k, j) stands."""
-    rows, columns = pair_index(n_dims)
-    table = np.empty((n_dims, n_dims), dtype=np.intp)
+    rows, columns = pair_index(width)
+    table = np.empty((width, width), dtype=np.intp)
     table[rows, columns] = table[columns, rows] = np.arange(len(rows))
     table.setflags(write=False)
     return table
 
 
 @lru_cache(maxsize=32)
-def distance_position(n_dims: int) -> NDArray[np.intp]:
+def distance_position(width: int) -> NDArray[np.intp]:
     """Like ``pair_position``, with pairs in the order of k - j, and of j where that is equal."""
-    rows, columns = pair_index(n_dims)
-    table = np.empty((n_dims, n_dims), dtype=np.intp)
+    rows, columns = pair_index(width)
+    table = np.empty((width, width), dtype=np.intp)
     order = np.lexsort((rows, columns - rows))
     table[rows[order], columns[order]] = np.arange(len(rows))
     table[columns[order], rows[order]] = np.arange(len(rows))
@@ -64,21 +66,21 @@ def distance_position(n_dims: int) -> NDArray[np.intp]:
 
 
 @lru_cache(maxsize=32)
-def norm_weights(n_dims: int) -> NDArray[np.float64]:
+def norm_weights(width: int) -> NDArray[np.float64]:
     """s (q,): 1 on the diagonal, sqrt(1/2) off it, so that ||T||_F = ||s * P||_F.
 
     T is the symmetric tensor of P: an off-diagonal P is shared by two entries P/2.
     """
-    rows, columns = pair_index(n_dims)
+    rows, columns = pair_index(width)
     weights = np.where(rows == columns, 1.0, np.sqrt(0.5))
     weights.setflags(write=False)
     return weights
 
 
 @lru_cache(maxsize=32)
-def feature_weights(n_dims: int) -> NDArray[np.float64]:
+def feature_weights(width: int) -> NDArray[np.float64]:
     """``norm_weights`` repeated for each query coordinate: shape (p,), order (pair, l)."""
-    weights = np.repeat(norm_weights(n_dims), n_dims)
+    weights = np.repeat(norm_weights(width), width)
     weights.setflags(write=False)
     return weights
 
@@ -88,10 +90,10 @@ def fold_heads(attn: NDArray, value: NDArray) -> NDArray[np.float64]:
 
     Cost: O(H e d^3) time, O(e d^3) memory.
     """
-    n_heads, n_dims, n_outputs = value.shape
+    n_heads, width, n_outputs = value.shape
     # T[(j,a), (l,k)] = sum_h V_h[j,a] A_h[l,k] is one matrix product.
     tensor = value.reshape(n_heads, -1).T @ attn.reshape(n_heads, -1)
-    tensor = tensor.reshape(n_dims, n_outputs, n_dims, n_dims)
+    tensor = tensor.reshape(width, n_outputs, width, width)
     return fold_tensor(tensor.transpose(1, 0, 3, 2))
 
 
@@ -105,7 +107,7 @@ def fold_tensor(tensor: NDArray) -> NDArray[np.float64]:
 
 def unfold_coef(coef: NDArray) -> NDArray[np.float64]:
     """The symmetric T (e, d, d, d), axes [a, j, k, l], whose fold is ``coef`` (e, q, d)."""
-    n_dims = coef.shape[2]
-    rows, columns = pair_index(n_dims)
+    width = coef.shape[2]
+    rows, columns = pair_index(width)
     halved = coef * np.where(rows == columns, 1.0, 0.5)[None, :, None]
-    return halved[:, pair_position(n_dims)]
+    return halved[:, pair_position(width)]

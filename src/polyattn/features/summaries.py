@@ -60,7 +60,7 @@ class Tokens:
     exponent: int = 0
 
     @property
-    def n_dims(self) -> int:
+    def width(self) -> int:
         """Coordinates per token, the constant one included."""
         return self.batch.n_dims + self.bias
 
@@ -73,7 +73,7 @@ class Tokens:
     def read(self, which: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         """The chosen tokens as float64 (d, tokens), contiguous, divided by 2**exponent."""
         chosen = self.batch.values[which]
-        tokens = np.empty((self.n_dims, len(chosen)))
+        tokens = np.empty((self.width, len(chosen)))
         tokens[: self.batch.n_dims] = chosen.T
         if self.bias:
             tokens[-1] = 1.0
@@ -84,39 +84,39 @@ def summary_blocks(
     tokens: Tokens, mode: str, block_rows: int | None = None
 ) -> Iterator[SummaryBlock]:
     """The summaries of all predicted positions, block after block, in order."""
-    rows = block_rows or default_block_rows(tokens.n_dims)
+    rows = block_rows or default_block_rows(tokens.width)
     walk = {"last": _last_blocks, "causal": _causal_blocks, "full": _full_blocks}[mode]
     return walk(tokens, rows)
 
 
-def default_block_rows(n_dims: int) -> int:
+def default_block_rows(width: int) -> int:
     """Rows per block so that a block of summaries holds about BLOCK_NUMBERS numbers."""
-    return int(np.clip(BLOCK_NUMBERS // n_pairs(n_dims), MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
+    return int(np.clip(BLOCK_NUMBERS // n_pairs(width), MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
 
 
 def sequence_grams(tokens: Tokens, first: int, stop: int) -> NDArray[np.float64]:
     """vech of the token Gram of each sequence first..stop, shape (q, stop - first)."""
     offsets = tokens.batch.offsets[first : stop + 1]
     lengths = np.diff(offsets)
-    result = np.empty((n_pairs(tokens.n_dims), stop - first))
+    result = np.empty((n_pairs(tokens.width), stop - first))
     if np.any(lengths != lengths[0]) or lengths[0] > TOKEN_BLOCK:
         for i in range(stop - first):
             result[:, i] = _one_gram(tokens, int(offsets[i]), int(offsets[i + 1]))
         return result
     length = int(lengths[0])
-    step = max(1, GRAM_NUMBERS // (tokens.n_dims * (tokens.n_dims + length)))
+    step = max(1, GRAM_NUMBERS // (tokens.width * (tokens.width + length)))
     grams = _short_grams if length <= SHORT_SEQUENCE else _batched_grams
     for i in range(0, stop - first, step):
         j = min(i + step, stop - first)
         block = tokens.read_rows(int(offsets[i]), int(offsets[j]))
-        grams(block.reshape(j - i, length, tokens.n_dims), result[:, i:j])
+        grams(block.reshape(j - i, length, tokens.width), result[:, i:j])
     return result
 
 
 def pair_products(rows: NDArray) -> NDArray[np.float64]:
     """All products rows[a] * rows[b], a <= b: from (m, r) to (m(m+1)/2, r)."""
-    m, width = rows.shape
-    products = np.empty((n_pairs(m), width))
+    m, n_rows = rows.shape
+    products = np.empty((n_pairs(m), n_rows))
     start = 0
     for a in range(m):
         np.einsum("r,br->br", rows[a], rows[a:], out=products[start : start + m - a])
@@ -143,11 +143,11 @@ def _batched_grams(block: NDArray, out: NDArray[np.float64]) -> None:
 
 def _one_gram(tokens: Tokens, start: int, stop: int) -> NDArray[np.float64]:
     """The same for one sequence of any length, TOKEN_BLOCK tokens at a time."""
-    gram = np.zeros((tokens.n_dims, tokens.n_dims))
+    gram = np.zeros((tokens.width, tokens.width))
     for i in range(start, stop, TOKEN_BLOCK):
         block = tokens.read(slice(i, min(i + TOKEN_BLOCK, stop)))
         gram += block @ block.T
-    return gram[pair_index(tokens.n_dims)]
+    return gram[pair_index(tokens.width)]
 
 
 def _last_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
@@ -163,7 +163,7 @@ def _causal_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
     # Whole sequences per block where they fit: their running sums are then one call.
     whole = length is not None and length <= block_rows
     unit = length if whole and length else 1
-    carry = np.zeros(n_pairs(tokens.n_dims))
+    carry = np.zeros(n_pairs(tokens.width))
     for start, end in even_ranges(total // unit, block_rows // unit):
         first, stop = start * unit, end * unit
         queries = tokens.read(slice(first, stop))

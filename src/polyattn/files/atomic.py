@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, and places that can be written to.
+"""Files that appear complete or not at all, and paths as they are given, checked before use.
 
 A new file is written beside its target under a temporary name and then takes its place.  The
 target keeps its permissions; where it is a symbolic link, the file behind the link is replaced.
@@ -21,8 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from polyattn.errors import InvalidInput
-from polyattn.files.paths import file_to_write
+from polyattn.errors import InvalidInput, InvalidType
+from polyattn.quoting import shown
 
 try:
     import fcntl
@@ -151,3 +151,29 @@ def _mode(target: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def file_to_write(path: object, name: str = "path") -> Path:
+    """The path of a file that may or may not be there yet; refused if it names a folder."""
+    given = _named(path, name)
+    if given.is_dir():
+        raise InvalidInput(f"{name} {str(given)!r} is a folder; name a file in it.")
+    return given
+
+
+def file_to_read(path: object, name: str = "path") -> Path:
+    """The path of a file that is there."""
+    given = file_to_write(path, name)
+    if not given.is_file():
+        raise FileNotFoundError(f"there is no file {str(given)!r}.")
+    return given
+
+
+def _named(path: object, name: str) -> Path:
+    """A path that is a text with something in it."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidType(f"{name} must name a file, as a text or a Path; got {shown(path)}.")
+    if not text or "\0" in text:
+        raise InvalidInput(f"{name} must name a file; got {shown(text)}.")
+    return Path(text)

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, OutOfRange
-from polyattn.files.atomic import write_atomically
+from polyattn.files.atomic import file_to_read, write_atomically
 from polyattn.files.fields import any_object, entries, text
-from polyattn.files.paths import file_to_read
 from polyattn.files.strict_json import parse_json
 from polyattn.quoting import shown
 

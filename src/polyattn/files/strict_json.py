@@ -9,7 +9,7 @@ from math import isinf
 from typing import Any
 
 from polyattn.errors import FileFormatError, InvalidInput
-from polyattn.files.paths import file_to_read
+from polyattn.files.atomic import file_to_read
 from polyattn.quoting import shown
 
 # Nothing that polyattn writes comes near these.

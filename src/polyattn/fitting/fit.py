@@ -7,23 +7,26 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
+from polyattn.errors import (
+    InvalidInput,
+    InvalidType,
+    require_choice,
+    require_flag,
+    require_head_count,
+)
 from polyattn.features.pairs import feature_sizes
-from polyattn.fitting.limited import limit_heads
+from polyattn.fitting.outcomes import describe, describe_limited
 from polyattn.fitting.result import FitResult
-from polyattn.heads import SampleScale, require_head_count
+from polyattn.heads.data_scale import SampleScale
+from polyattn.heads.limited import limited_heads
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_seed
 from polyattn.numerics.scaling import as_risk, restored
 from polyattn.sequences import MODES, Sequences
-from polyattn.solve.auto import SOLVERS, plan
-from polyattn.solve.direct import solve_direct, solve_factor
-from polyattn.solve.dual import solve_dual
-from polyattn.solve.exact import solve_exact
-from polyattn.solve.iterative import solve_iterative
-from polyattn.solve.outcomes import Solution, describe
-from polyattn.solve.penalty import chosen_ridge, require_ridge
-from polyattn.solve.primal import as_coef, solve_primal
-from polyattn.solve.ridge_path import RidgePath
+from polyattn.solve.primal import as_coef
+from polyattn.solve.ridge import RidgePath, chosen_ridge, require_ridge
+from polyattn.solve.solution import Solution
+from polyattn.solve.solvers import SOLVERS, Source, solve, solver_of
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
@@ -48,7 +51,7 @@ def fit(
     *,
     statistics: Moments | TriangularFactor | None = None,
     ridge_grid: ArrayLike | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     try_exact: bool = True,
 ) -> FitResult:
     """The best multi-head linear attention layer for the data: global, no step size, no seed.
@@ -67,8 +70,9 @@ def fit(
         out each sequence, ``"gcv"`` by generalised cross-validation (moments suffice).
     n_heads : None, int, or "auto"
         None: the exact optimum, with as few heads as a search finds.  An integer: the best layer
-        found with so many heads, and its gap to the optimum.  ``"auto"``: the fewest heads
-        whose gap is no more than the noise explains.
+        found with so many heads, and its gap to the optimum; beyond d min(e, d) heads, which
+        compute every layer, the others are zero.  ``"auto"``: the fewest heads whose gap is no
+        more than the noise explains.
     solver : "auto" | "primal" | "dual" | "direct" | "iterative"
         All minimise the same objective; ``polyattn.solve.plan`` says what ``auto`` would take.
     bias : bool
@@ -77,8 +81,9 @@ def fit(
     statistics : Moments or TriangularFactor
         Instead of X and Y: fit from accumulated sums (their mode and bias are used).
     ridge_grid : array of ridges to choose from (default: a wide grid)
-    random_state : int
-        Seed of the search for few heads; the optimum itself needs none.
+    random_state : int, Generator or None
+        Seed of the search for few heads, kept in the result; the optimum itself needs none.  A
+        generator gives a seed and advances, None takes a fresh one.
     try_exact : bool
         Before sums are made, look whether some layer computes all targets to rounding (only with
         ``solver="auto"``, ``ridge=0`` and ``n_heads=None``).  Such a result has no statistics.
@@ -92,29 +97,29 @@ def fit(
     require_choice("mode", mode, MODES)
     require_choice("solver", solver, ("auto", *SOLVERS))
     heads = require_head_count(n_heads)
-    seed = _require_seed(random_state)
+    seed = require_seed(random_state)
     require_flag("try_exact", try_exact)
     penalty = require_ridge(ridge, ridge_grid)
-    source: Rows | Moments | TriangularFactor
-    if statistics is None:
-        if X is None or Y is None:
-            raise InvalidInput("fit needs both X and Y (or statistics=...).")
-        source = Rows.build(X, Y, mode, bias, sample_weight)
-    else:
+    source: Source
+    if statistics is not None:
         if X is not None or Y is not None or sample_weight is not None:
             raise InvalidInput("give either X and Y, or statistics, not both.")
         source = _checked_statistics(statistics, solver)
+    elif X is None or Y is None:
+        raise InvalidInput("fit needs both X and Y (or statistics=...).")
+    else:
+        source = Rows.build(X, Y, mode, bias, sample_weight)
     if source.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
     value, path = chosen_ridge(penalty, ridge_grid, source)
-    solution, road, sums = _solve(source, value, solver, try_exact and heads is None)
+    solution, name, sums = solve(source, value, solver, try_exact and heads is None)
     # A ridge that vanished beside the data was still asked for.
     asked = penalty
     if path is not None:
         path = _path_in_true_units(path, source)
         asked = path.best
-    result = _assemble(replace(solution, ridge=float(asked)), road, source, sums, path, seed)
-    return result if heads is None else limit_heads(result, heads, source)
+    result = _assemble(replace(solution, ridge=float(asked)), name, source, sums, path, seed)
+    return result if heads is None else _limited(result, heads, source)
 
 
 def _checked_statistics(statistics: object, solver: str) -> Moments | TriangularFactor:
@@ -126,7 +131,7 @@ def _checked_statistics(statistics: object, solver: str) -> Moments | Triangular
         raise InvalidInput("the statistics are empty; call their update(X, Y) first.")
     if statistics.n_outputs == 0:
         raise InvalidInput("the statistics hold no targets; make them with n_outputs >= 1.")
-    own = "primal" if isinstance(statistics, Moments) else "direct"
+    own = solver_of(statistics)
     if solver not in ("auto", own):
         raise InvalidInput(
             f"{type(statistics).__name__} are solved by solver={own!r}; got solver={solver!r}, "
@@ -135,33 +140,7 @@ def _checked_statistics(statistics: object, solver: str) -> Moments | Triangular
     return statistics
 
 
-def _require_seed(random_state: int) -> int:
-    integer = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if not integer or random_state < 0:
-        raise InvalidInput(f"random_state must be an integer >= 0; got {random_state!r}.")
-    return int(random_state)
-
-
-def _solve(
-    source: Rows | Moments | TriangularFactor, ridge: float, solver: str, try_exact: bool
-) -> tuple[Solution, str, Moments | TriangularFactor | None]:
-    """One road: the solution, its name, and the sums that were made on the way."""
-    if isinstance(source, TriangularFactor):
-        return solve_factor(source, ridge), "direct", source
-    if isinstance(source, Moments):
-        return solve_primal(source, None, ridge), "primal", source
-    road = plan(source.n_rows, source.width, source.n_outputs, solver).solver
-    if road == "primal":
-        found = solve_exact(source) if try_exact and ridge == 0.0 and solver == "auto" else None
-        if found is not None:
-            return found, "exact", None
-        moments = Moments.of(source)
-        return solve_primal(moments, source, ridge), road, moments
-    solve = {"dual": solve_dual, "direct": solve_direct, "iterative": solve_iterative}[road]
-    return solve(source, ridge), road, None
-
-
-def _path_in_true_units(path: RidgePath, source: Rows | Moments | TriangularFactor) -> RidgePath:
+def _path_in_true_units(path: RidgePath, source: Source) -> RidgePath:
     """Every ridge with its error: none may be lost, or another would be the best."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
     ridges = restored(path.ridges[:, None], 6 * token, "the ridges", np.ones(1))[:, 0]
@@ -169,28 +148,26 @@ def _path_in_true_units(path: RidgePath, source: Rows | Moments | TriangularFact
     return replace(path, ridges=ridges, errors=np.array(errors))
 
 
-def _chosen(path: RidgePath, source: Rows | Moments | TriangularFactor) -> str:
+def _chosen(path: RidgePath, source: Source) -> str:
     """What is to be said of a ridge that the data chose."""
-    said = f"The ridge was chosen by {path.kind!r}: see ridge_path for the others."
+    words = f"The ridge was chosen by {path.kind!r}: see ridge_path for the others."
     if path.best != path.ridges[0] or len(path.ridges) == 1:
-        return said
+        return words
     sizes = source.coordinate_sizes[source.coordinate_sizes > 0]
     spread = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
-    said += " It is the smallest of them: a smaller one, or ridge=0, may be better."
+    words += " It is the smallest of them: a smaller one, or ridge=0, may be better."
     if spread > UNLIKE_COORDINATES:
-        said += (
+        words += (
             f" The coordinates differ in size by a factor of about {spread:.0e}, and no ridge "
             "suits them all: bring them to a similar size."
         )
-    return said
+    return words
 
 
-def _deficient(solution: Solution, rows: Rows) -> bool:
-    return solution.rank is not None and solution.rank < rows.n_features
-
-
-def _hidden(rows: Rows) -> str:
-    """Whether large sequences may hide what the others say, in words; else empty."""
+def _hidden(solution: Solution, rows: Rows) -> str:
+    """Why large sequences may hide what the others say, where the rank is deficient; else empty."""
+    if solution.rank is None or solution.rank == rows.n_features:
+        return ""
     sizes = np.maximum.reduceat(np.abs(rows.batch.values).max(axis=1), rows.batch.offsets[:-1])
     spread = float(sizes.max() / (np.median(sizes) or 1.0))
     if spread < UNLIKE_SEQUENCES:
@@ -203,8 +180,8 @@ def _hidden(rows: Rows) -> str:
 
 def _assemble(
     solution: Solution,
-    road: str,
-    source: Rows | Moments | TriangularFactor,
+    solver: str,
+    source: Source,
     sums: Moments | TriangularFactor | None,
     path: RidgePath | None,
     random_state: int,
@@ -224,7 +201,7 @@ def _assemble(
             source.n_features,
             source.n_positive,
             "" if path is None else _chosen(path, source),
-            _hidden(source) if isinstance(source, Rows) and _deficient(solution, source) else "",
+            _hidden(solution, source) if isinstance(source, Rows) else "",
         ),
         mode=source.mode,
         bias=source.bias,
@@ -235,11 +212,28 @@ def _assemble(
         rank=solution.rank,
         n_features=source.n_features,
         condition=condition,
-        solver=road,
+        solver=solver,
         # The coefficients themselves are known to about eps times the condition number.
         head_tolerance=float(np.clip(100 * EPS * (condition or np.inf), 1e-10, 1e-6)),
         random_state=random_state,
         statistics=sums,
         ridge_path=path,
         sample=SampleScale.of(source) if isinstance(source, Rows) else None,
+    )
+
+
+def _limited(result: FitResult, n_heads: int | str, source: Source) -> FitResult:
+    """The result with the best layer of so many heads in the place of the optimum."""
+    found = limited_heads(
+        result.coef, n_heads, source, result.risk, result.ridge,
+        result.statistics, result.sample, result.random_state,
+    )  # fmt: skip
+    return replace(
+        result,
+        coef=found.coef,
+        risk=found.risk,
+        known_heads=found.heads,
+        outcome=describe_limited(
+            result.outcome, found.heads.n_heads, found.risk, result.risk, result.ridge, found.note
+        ),
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Reported
+from polyattn.display import Description, Reported, Result, head_matrices, sizes_in_words
 from polyattn.features.pairs import n_features, n_pairs
 from polyattn.files.fields import (
     any_object,
@@ -23,17 +23,16 @@ from polyattn.files.fields import (
     text,
 )
 from polyattn.files.records import Record
-from polyattn.heads import Compression, DataScale, GramScale, SampleScale, compress, factor
-from polyattn.model.forward import coef_forward
+from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
+from polyattn.heads import Compression, GramScale, compress, factor
+from polyattn.heads.data_scale import DataScale, SampleScale
 from polyattn.model.layer import shape_rows, single_or_batch
-from polyattn.model.linear import LinearAttention
-from polyattn.numerics.computed_once import computed_once
+from polyattn.model.linear import LinearAttention, coef_forward
+from polyattn.numerics.parallel import computed_once
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES, SequenceBatch, Sequences
-from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
-from polyattn.solve.penalty import RULES
-from polyattn.solve.ridge_path import RidgePath
+from polyattn.solve.ridge import RULES, RidgePath
 from polyattn.stats import Moments, TriangularFactor
 
 # Up to this many coefficients few heads are looked for even where data leave them open.
@@ -53,12 +52,13 @@ FIELDS = entries(
         "n_features": integer(1), "condition": nullable(number(0)), "solver": text(100),
         "head_tolerance": number(0), "random_state": integer(0, None),
         "outcome": FIT_OUTCOMES.check,
+    },
+    {
+        # Heads that were known when the result was saved.
         "heads": entries(
             {"lost": number(0), "risk_gap": nullable(number()), "sentence": text()},
             {"output_error": nullable(number(0))},
         ),
-    },
-    {
         "ridge_path": one_of(RULES),
         "statistics": entries({
             "kind": one_of(tuple(STATISTICS)), "metadata": any_object,
@@ -68,7 +68,7 @@ FIELDS = entries(
 
 
 @dataclass(frozen=True, eq=False)
-class FitResult(Reported):
+class FitResult(Reported, Result):
     """What ``fit`` returns.
 
     Attributes
@@ -76,22 +76,25 @@ class FitResult(Reported):
     coef : array (e, q, d)
         Folded coefficients of the fitted layer; with ``n_heads=None`` the global optimum.
     outcome : Outcome
-        What was found, as a sentence (``str(result.outcome)``).
+        What was found: "unique", "minimum_norm", "regularised", "iterative" or "limited_heads",
+        and a sentence (``str(result.outcome)``).
     risk : float
         Weighted mean over predicted positions of ||y - F(X)||^2 on the training data.
     optimal_risk : float
         The same for the optimum over any number of heads; ``gap`` is the difference.
     solver, ridge, rank, n_features, condition
-        The road taken, the penalty used, and what was learnt about the features on the way.
+        The solver taken, the penalty used, and what was learnt about the features on the way.
         Solver "exact": a sample of the rows determines the layer and all others agree with it;
         the condition number is that of the sample.
     statistics : Moments | TriangularFactor | None
-        The sums behind the fit, where the road made them; they merge, save and refit.
+        The sums behind the fit, where the solver made them; they merge, save and refit.
     ridge_path : RidgePath | None
         Errors over the grid, when the ridge was chosen by the data.
     sample : SampleScale | None
         Summaries of some of the training positions, by which heads are judged.
     """
+
+    kind: ClassVar = "fit_result"
 
     coef: NDArray[np.float64]
     outcome: Outcome[FitName]
@@ -139,6 +142,11 @@ class FitResult(Reported):
         return compress(self.coef, self.head_tolerance, self.random_state, self.data_scale)
 
     @property
+    def found_heads(self) -> Compression | None:
+        """The heads if they are known already; starts no search."""
+        return self.known_heads or vars(self).get("heads")
+
+    @property
     def data_scale(self) -> DataScale | None:
         """What is known of the data: a sample of the rows, or else their sums."""
         if self.sample is None and self.statistics is not None:
@@ -160,6 +168,29 @@ class FitResult(Reported):
         )
         return shaped[0] if single else shaped
 
+    def describe(self) -> Description:
+        heads = self.found_heads
+        sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": len(self.coef)}
+        sizes |= {"mode": self.mode, "bias": self.bias}
+        facts = {
+            name: getattr(self, name)
+            for name in (
+                "risk", "optimal_risk", "gap", "ridge", "rank", "n_features", "condition", "solver",
+            )
+        }  # fmt: skip
+        facts["n_heads"] = None if heads is None else heads.n_heads
+        facts["heads"] = "Looked for when layer is asked for." if heads is None else heads.sentence
+        return self._described(
+            "A fitted attention layer", f"Linear attention, {sizes_in_words(**sizes)}", facts,
+            sizes=sizes, matrices={} if heads is None else head_matrices(heads.attn, heads.value),
+        )  # fmt: skip
+
+    def arrays(self) -> dict[str, NDArray]:
+        """The coefficients, and the heads where they are known."""
+        heads = self.found_heads
+        known = {} if heads is None else {"attn": heads.attn, "value": heads.value}
+        return {"coef": self.coef, **known}
+
     def __repr__(self) -> str:
         return (
             f"FitResult({self.n_dims} -> {len(self.coef)}, mode {self.mode!r}, "
@@ -167,14 +198,21 @@ class FitResult(Reported):
         )
 
     def to_record(self) -> Record:
-        """The content as named arrays and plain metadata; the heads are computed first."""
-        arrays = {"coef": self.coef, "attn": self.heads.attn, "value": self.heads.value}
+        """The content as named arrays and plain metadata.
+
+        Starts no search: heads are stored where they are known, and otherwise what they are
+        judged by when they are looked for.
+        """
+        heads, arrays = self.found_heads, self.arrays()
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
         metadata["outcome"] = self.outcome.to_dict()
-        metadata["heads"] = {
-            "lost": self.heads.lost, "risk_gap": self.heads.risk_gap,
-            "sentence": self.heads.sentence, "output_error": self.heads.output_error,
-        }  # fmt: skip
+        if heads is not None:
+            metadata["heads"] = {
+                "lost": heads.lost, "risk_gap": heads.risk_gap, "sentence": heads.sentence,
+                "output_error": heads.output_error,
+            }  # fmt: skip
+        elif self.sample is not None:
+            arrays |= {"pairs": self.sample.pairs, "queries": self.sample.queries}
         if self.ridge_path is not None:
             arrays |= {"ridges": self.ridge_path.ridges, "errors": self.ridge_path.errors}
             metadata["ridge_path"] = self.ridge_path.kind
@@ -194,16 +232,21 @@ class FitResult(Reported):
         own = {name: each for name, each in arrays.items() if not name.startswith(prefix)}
         _check_arrays(own, metadata)
         statistics = _statistics(inner, metadata)
-        path = None
+        path, heads, sample = None, None, None
         if "ridge_path" in metadata:
             path = RidgePath(arrays["ridges"], arrays["errors"], metadata["ridge_path"])
+        if "heads" in metadata:
+            heads = Compression(arrays["attn"], arrays["value"], **metadata["heads"])
+        elif "pairs" in arrays:
+            sample = SampleScale(arrays["pairs"], arrays["queries"])
         arrays["coef"].setflags(write=False)
         return cls(
             coef=arrays["coef"],
             outcome=FIT_OUTCOMES.from_dict(metadata["outcome"]),
             statistics=statistics,
             ridge_path=path,
-            known_heads=Compression(arrays["attn"], arrays["value"], **metadata["heads"]),
+            known_heads=heads,
+            sample=sample,
             **{name: metadata[name] for name in PLAIN},
         )
 
@@ -214,19 +257,32 @@ def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any]) -> None:
     p, rank = metadata["n_features"], metadata["rank"]
     require(p == n_features(d), "metadata.n_features", f"{n_features(d)}, as n_dims says", p)
     require(rank is None or rank <= p, "metadata.rank", f"at most {p}", rank)
-    checks = {
-        "coef": array((None, n_pairs(d), d)),
-        "attn": array((None, d, d)),
-        "value": array((None, d, None)),
-    }
+    checks = {"coef": array((None, n_pairs(d), d))}
+    if "heads" in metadata:
+        checks |= {"attn": array((None, d, d)), "value": array((None, d, None))}
+    elif "pairs" in arrays:
+        checks |= {"pairs": array((n_pairs(d), None)), "queries": array((d, None))}
     if "ridge_path" in metadata:
         checks["ridges"] = checks["errors"] = array((None,), least=0.0, finite=False)
     entries(checks)(arrays, "arrays")
     sizes = {name: each.shape for name, each in arrays.items()}
-    heads, outputs = sizes["attn"][0], sizes["coef"][0]
-    wanted = f"of shape ({heads}, {d}, {outputs}), like attn and coef, and not empty"
-    fits = sizes["value"] == (heads, d, outputs) and heads > 0 and outputs > 0
-    require(fits, "arrays.value", wanted, sizes["value"])
+    outputs = sizes["coef"][0]
+    require(outputs > 0, "arrays.coef", "of at least one output", sizes["coef"])
+    if "heads" in metadata:
+        heads = sizes["attn"][0]
+        wanted = f"of shape ({heads}, {d}, {outputs}), like attn and coef, and not empty"
+        require(
+            sizes["value"] == (heads, d, outputs) and heads > 0,
+            "arrays.value",
+            wanted,
+            sizes["value"],
+        )
+    elif "pairs" in arrays:
+        rows = sizes["pairs"][1]
+        wanted = f"of shape ({d}, {rows}), like pairs, and not empty"
+        require(
+            sizes["queries"] == (d, rows) and rows > 0, "arrays.queries", wanted, sizes["queries"]
+        )
     if "ridge_path" in metadata:
         fits = sizes["ridges"] == sizes["errors"] != (0,)
         require(fits, "arrays.errors", "as many as ridges, at least one", sizes["errors"])

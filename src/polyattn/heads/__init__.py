@@ -2,19 +2,15 @@
 
 from polyattn.heads.best import best_heads
 from polyattn.heads.choose import choose_heads
-from polyattn.heads.compress import compress
-from polyattn.heads.compression import Compression, require_head_count
-from polyattn.heads.data_scale import DataScale, GramScale, SampleScale
-from polyattn.heads.factor import factor
+from polyattn.heads.compress import compress, factor
+from polyattn.heads.data_scale import GramScale
+from polyattn.heads.target import Compression
 
 __all__ = [
     "Compression",
-    "DataScale",
     "GramScale",
-    "SampleScale",
     "best_heads",
     "choose_heads",
     "compress",
     "factor",
-    "require_head_count",
 ]

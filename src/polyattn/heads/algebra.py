@@ -1,4 +1,4 @@
-"""Heads as a symmetrised product, and its adjoints: a few matrix products each.
+"""Heads as a symmetrised product, its adjoints, and the small core of a function.
 
 Inside this folder a head is a pair (value, key) with key = attn^T, so that both halves look
 alike:  T[a,j,k,l] = sum_h value[h,j,a] key[h,k,l],  value (H, d, e), key (H, d, m).
@@ -9,16 +9,18 @@ forms written as a product of H linear columns and H linear rows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 
 def layer_tensor(value: NDArray, key: NDArray) -> NDArray[np.float64]:
     """sym T (e, d, d, m), the symmetric part in (j,k).  Cost: O(H e d^2 m)."""
-    n_heads, n_dims, n_outputs = value.shape
-    left = value.transpose(2, 1, 0).reshape(n_outputs * n_dims, n_heads)
+    n_heads, width, n_outputs = value.shape
+    left = value.transpose(2, 1, 0).reshape(n_outputs * width, n_heads)
     tensor = left @ key.reshape(n_heads, -1)
-    return symmetrised(tensor.reshape(n_outputs, n_dims, n_dims, -1))
+    return symmetrised(tensor.reshape(n_outputs, width, width, -1))
 
 
 def symmetrised(tensor: NDArray) -> NDArray[np.float64]:
@@ -35,17 +37,17 @@ def change_tensor(
 
 def pull_value(tensor: NDArray, key: NDArray) -> NDArray[np.float64]:
     """For symmetric R, d<R, T>/dvalue[h,j,a] = sum_kl R[a,j,k,l] key[h,k,l]."""
-    n_outputs, n_dims = tensor.shape[:2]
-    flat = tensor.reshape(n_outputs * n_dims, -1) @ key.reshape(len(key), -1).T
-    return flat.reshape(n_outputs, n_dims, -1).transpose(2, 1, 0)
+    n_outputs, width = tensor.shape[:2]
+    flat = tensor.reshape(n_outputs * width, -1) @ key.reshape(len(key), -1).T
+    return flat.reshape(n_outputs, width, -1).transpose(2, 1, 0)
 
 
 def pull_key(tensor: NDArray, value: NDArray) -> NDArray[np.float64]:
     """For symmetric R, d<R, T>/dkey[h,k,l] = sum_aj R[a,j,k,l] value[h,j,a]."""
-    n_outputs, n_dims = tensor.shape[:2]
-    left = value.transpose(0, 2, 1).reshape(len(value), n_outputs * n_dims)
-    flat = left @ tensor.reshape(n_outputs * n_dims, -1)
-    return flat.reshape(len(value), n_dims, -1)
+    n_outputs, width = tensor.shape[:2]
+    left = value.transpose(0, 2, 1).reshape(len(value), n_outputs * width)
+    flat = left @ tensor.reshape(n_outputs * width, -1)
+    return flat.reshape(len(value), width, -1)
 
 
 def balanced(value: NDArray, key: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -71,12 +73,58 @@ def split_heads(tensor: NDArray, n_heads: int | None = None) -> tuple[NDArray, N
     Zero singular values are dropped; ``n_heads`` keeps only the largest.  At least one head.
     Cost: O(r^2 s) with r <= s the sides e d and d m.
     """
-    n_outputs, n_dims, _, n_queries = tensor.shape
-    matrix = tensor.reshape(n_outputs * n_dims, n_dims * n_queries)
+    n_outputs, width, _, n_queries = tensor.shape
+    matrix = tensor.reshape(n_outputs * width, width * n_queries)
     left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
     cutoff = float(np.finfo(np.float64).eps) * max(matrix.shape) * sigma[0]
     kept = max(1, int(np.count_nonzero(sigma > cutoff)))
     kept = kept if n_heads is None else min(kept, n_heads)
     root = np.sqrt(sigma[:kept])
-    value = (left[:, :kept] * root).T.reshape(kept, n_outputs, n_dims).transpose(0, 2, 1)
-    return value, (right[:kept] * root[:, None]).reshape(kept, n_dims, n_queries)
+    value = (left[:, :kept] * root).T.reshape(kept, n_outputs, width).transpose(0, 2, 1)
+    return value, (right[:kept] * root[:, None]).reshape(kept, width, n_queries)
+
+
+@dataclass(frozen=True)
+class Core:
+    """The core (e', d', d', m') of a tensor and the bases that lead back.
+
+    If S[a,j,k,l] = sum C[b,x,y,z] O[a,b] D[j,x] D[k,y] Q[l,z] with orthonormal columns, heads of
+    the core C are heads of S and back: projecting a layer onto the subspaces keeps its number of
+    heads.  Sparse and low-dimensional layers become small problems.
+    """
+
+    tensor: NDArray[np.float64]
+    outputs: NDArray[np.float64]
+    dims: NDArray[np.float64]
+    queries: NDArray[np.float64]
+
+    def expand(self, value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
+        """Heads of the core as heads of the whole tensor."""
+        return self.dims @ value @ self.outputs.T, self.dims @ key @ self.queries.T
+
+
+def reduce(tensor: NDArray, tolerance: float) -> Core:
+    """The smallest core of S (e, d, d, d) that misses at most ``tolerance`` of it in norm.
+
+    Cost: three thin singular value decompositions, O(e d^3 (e + 2 d)).
+    """
+    n_outputs, width, _, n_queries = tensor.shape
+    # The token basis is used twice, so four projections share the tolerance.
+    part = tolerance / 4.0
+    outputs = _basis(tensor.reshape(n_outputs, -1), part)
+    dims = _basis(tensor.transpose(1, 0, 2, 3).reshape(width, -1), part)
+    queries = _basis(tensor.transpose(3, 0, 1, 2).reshape(n_queries, -1), part)
+    core = np.einsum("ajkl,ab->bjkl", tensor, outputs, optimize=True)
+    core = core @ queries
+    core = np.einsum("bjkz,jx,ky->bxyz", core, dims, dims, optimize=True)
+    return Core(core, outputs, dims, queries)
+
+
+def _basis(unfolding: NDArray, tolerance: float) -> NDArray[np.float64]:
+    """Orthonormal columns whose span misses at most ``tolerance`` of the unfolding in norm."""
+    # The triangular factor of the transpose has the same left singular vectors and is small.
+    if unfolding.shape[1] > unfolding.shape[0]:
+        unfolding = np.asarray(np.linalg.qr(unfolding.T, mode="r")).T
+    left, sigma, _ = np.linalg.svd(unfolding, full_matrices=False)
+    missed = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
+    return left[:, : max(1, int(np.count_nonzero(missed > tolerance)))]

@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_head_count
 from polyattn.features.pairs import n_features
-from polyattn.heads.algebra import layer_tensor, split_heads
-from polyattn.heads.compression import Compression, Target, require_coef, require_head_count
-from polyattn.heads.data_scale import DataScale, GramScale, Units
+from polyattn.heads.algebra import layer_tensor, reduce, split_heads
+from polyattn.heads.compress import compress
+from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
 from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
 from polyattn.heads.metric import excess, require_gram, whiten
-from polyattn.heads.reduce import reduce
 from polyattn.heads.search import MOST_WORK, descents, random_heads
+from polyattn.heads.target import Compression, Target, require_coef
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_generator
 
 # Many starts are followed roughly, the best of them to the end.
 ROUGH = Patience(window=4, fraction=0.05, enough=1e-12)
@@ -30,9 +31,9 @@ ROUNDING = 1e-15
 @single_threaded_blas()
 def best_heads(
     coef: ArrayLike,
-    n_heads: int,
+    n_heads: int | str | None,
     gram: ArrayLike | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     data: DataScale | None = None,
 ) -> Compression:
     """The best layer with ``n_heads`` heads that was found; heads it does not need are zero.
@@ -45,13 +46,15 @@ def best_heads(
     ----------
     coef : array (e, q, d)
         Folded coefficients P.
-    n_heads : int >= 1
+    n_heads : int >= 1 or None
+        None: as few as compute the same function (``compress``).  ``"auto"`` has to know the
+        noise: see ``choose_heads``.
     gram : array (p, p), p = q d, optional
         M, positive semidefinite, in the order (pair, l) of ``coef.reshape(e, p)``; it may be
         singular.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
-    data : DataScale, optional
+    data : FitResult.data_scale or GramScale, optional
         Without moments: the units in which the norm of coefficients is taken.
 
     Guarantee: a local minimum, never worse than its starts, among them the truncated ``factor``;
@@ -60,11 +63,27 @@ def best_heads(
     Cost: about 100 rounds of O(H e d^3 + e p^2) per start, and O(p^2 (q + d)) for the moments.
     """
     count = require_head_count(n_heads)
-    if not isinstance(count, int):
-        raise InvalidInput(f"n_heads must be an integer >= 1 here; got {n_heads!r}.")
-    rng = np.random.default_rng(random_state)
+    if isinstance(count, str):
+        raise InvalidInput(
+            "n_heads='auto' lets the noise decide, which needs the squared errors of the fit: "
+            "call choose_heads(coef, gram, residual_power, n_rows), or pa.fit(..., n_heads='auto')."
+        )
+    if count is None:
+        scale = data
+        if gram is not None:
+            width = require_coef(coef).shape[2]
+            scale = GramScale(require_gram(gram, n_features(width)), width)
+        return compress(coef, random_state=random_state, data=scale)
+    rng = require_generator(random_state)
     if gram is not None:
-        return least_risk(*weighed(coef, gram), count, rng)
+        target, moments = weighed(coef, gram)
+        whitened = whiten(target.tensor, moments)
+        if whitened.power <= 0.0:
+            # The data see nothing of the function: any layer is as good, and zero is one.
+            return target.nothing(count, risk_gap=0.0)
+        found = best_descent(whitened.tensor, count, whitened.metric, rng)
+        heads = whitened.restore(found.value, found.key)
+        return finish_weighted(target, *heads, moments, count)
     target = Target.on(coef, data)
     if target.is_zero:
         return target.nothing(count, data=data)
@@ -82,20 +101,8 @@ def weighed(coef: ArrayLike, gram: ArrayLike) -> tuple[Target, NDArray[np.float6
     """Coefficients and moments, both in units in which the features are of size one."""
     array = require_coef(coef)
     moments = require_gram(gram, n_features(array.shape[2]))
-    units = Units.of_inputs(GramScale(moments, array.shape[2]), len(array))
+    units = CoordinateUnits.of_inputs(GramScale(moments, array.shape[2]), len(array))
     return Target.of(array, units), units.moments(moments)
-
-
-def least_risk(
-    target: Target, gram: NDArray, n_heads: int, rng: np.random.Generator
-) -> Compression:
-    """``best_heads`` in the norm of the moments."""
-    whitened = whiten(target.tensor, gram)
-    if whitened.power <= 0.0:
-        # The data see nothing of the function: any layer is as good, and zero is one.
-        return target.nothing(n_heads, risk_gap=0.0)
-    found = best_descent(whitened.tensor, n_heads, whitened.metric, rng)
-    return finish_weighted(target, *whitened.restore(found.value, found.key), gram, n_heads)
 
 
 def finish_weighted(
@@ -115,8 +122,8 @@ def best_descent(
     tensor: NDArray, n_heads: int, metric: Metric, rng: np.random.Generator
 ) -> Descent:
     """The best of several descents, followed to the end."""
-    n_outputs, n_dims, _, n_queries = tensor.shape
-    most = n_dims * min(n_outputs, n_queries)
+    n_outputs, width, _, n_queries = tensor.shape
+    most = width * min(n_outputs, n_queries)
     if n_heads >= most:
         return Descent(*split_heads(tensor), 0.0, 0.0)
     best = Descent(*random_heads(tensor, n_heads, rng), np.inf, 0.0)

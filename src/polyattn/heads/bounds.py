@@ -24,17 +24,17 @@ def least_heads(tensor: NDArray, tolerance: float, rng: np.random.Generator) -> 
     layer with H <= max(min(e, d), d/2) heads the bound is H itself, with probability one.
     Cost: O(e d^2 m) per probe.
     """
-    n_outputs, n_dims, _, n_queries = tensor.shape
+    n_outputs, width, _, n_queries = tensor.shape
     least = 1
     for _ in range(PROBES):
-        y, c, x = (_unit(rng, size) for size in (n_dims, n_outputs, n_queries))
+        y, c, x = (_unit(rng, size) for size in (width, n_outputs, n_queries))
         at_point = y @ (y @ tensor)
         form = np.tensordot(c, tensor @ x, 1)
         least = max(least, _rank(at_point, tolerance), -(-_rank(form, tolerance) // 2))
     return least
 
 
-def layer_dimension(n_heads: int, n_dims: int, n_outputs: int, n_queries: int) -> int:
+def layer_dimension(n_heads: int, width: int, n_outputs: int, n_queries: int) -> int:
     """The dimension of the set of functions with ``n_heads`` generic heads.
 
         H (d e + d m - H) - m syz(e) - e syz(m),    at most e q m,
@@ -44,31 +44,31 @@ def layer_dimension(n_heads: int, n_dims: int, n_outputs: int, n_queries: int) -
     It equals the rank of the Jacobian at a random layer (tests/test_heads_bounds.py).
     """
     # More heads never span less; past the peak of the formula the cancellations overlap.
-    counts = (_counted(heads, n_dims, n_outputs, n_queries) for heads in range(1, n_heads + 1))
+    counts = (_counted(heads, width, n_outputs, n_queries) for heads in range(1, n_heads + 1))
     return max(counts)
 
 
-def generic_heads(n_dims: int, n_outputs: int, n_queries: int) -> int:
+def generic_heads(width: int, n_outputs: int, n_queries: int) -> int:
     """The fewest heads whose functions fill the whole space, as parameters are counted."""
-    full = n_outputs * n_pairs(n_dims) * n_queries
-    most = n_dims * min(n_outputs, n_queries)
-    enough = (h for h in range(1, most) if _counted(h, n_dims, n_outputs, n_queries) == full)
+    full = n_outputs * n_pairs(width) * n_queries
+    most = width * min(n_outputs, n_queries)
+    enough = (h for h in range(1, most) if _counted(h, width, n_outputs, n_queries) == full)
     return next(enough, most)
 
 
-def _counted(n_heads: int, n_dims: int, n_outputs: int, n_queries: int) -> int:
+def _counted(n_heads: int, width: int, n_outputs: int, n_queries: int) -> int:
     """The formula of ``layer_dimension``."""
-    free = n_heads * (n_dims * (n_outputs + n_queries) - n_heads)
-    free -= n_queries * _syzygies(n_heads, n_dims, n_outputs)
-    free -= n_outputs * _syzygies(n_heads, n_dims, n_queries)
-    return min(n_outputs * n_pairs(n_dims) * n_queries, free)
+    free = n_heads * (width * (n_outputs + n_queries) - n_heads)
+    free -= n_queries * _syzygies(n_heads, width, n_outputs)
+    free -= n_outputs * _syzygies(n_heads, width, n_queries)
+    return min(n_outputs * n_pairs(width) * n_queries, free)
 
 
-def _syzygies(n_heads: int, n_dims: int, n_rows: int) -> int:
+def _syzygies(n_heads: int, width: int, n_rows: int) -> int:
     """Linear columns c(y) that n_rows x n_heads generic linear forms send to zero."""
-    forced = n_heads * n_dims - n_rows * n_pairs(n_dims)
+    forced = n_heads * width - n_rows * n_pairs(width)
     # One row of forms always cancels in pairs: u_1 u_2 - u_2 u_1 = 0.
-    paired = n_heads * (n_heads - 1) // 2 if n_rows == 1 and n_heads <= n_dims else 0
+    paired = n_heads * (n_heads - 1) // 2 if n_rows == 1 and n_heads <= width else 0
     return max(forced, paired, 0)
 
 

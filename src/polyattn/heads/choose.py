@@ -16,12 +16,14 @@ from polyattn.heads.algebra import layer_tensor
 from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted, weighed
 from polyattn.heads.bounds import generic_heads, layer_dimension
 from polyattn.heads.compress import compress
-from polyattn.heads.compression import Compression, count_heads
 from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import Descent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
 from polyattn.heads.search import Trial, fewest
+from polyattn.heads.target import Compression
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_seed
+from polyattn.quoting import counted
 
 # How often noise alone may refuse the true number of heads.
 REFUSED = 1e-4
@@ -38,7 +40,11 @@ SINGULAR = 1e-14
 
 @single_threaded_blas()
 def choose_heads(
-    coef: ArrayLike, gram: ArrayLike, residual_power: float, n_rows: int, random_state: int = 0
+    coef: ArrayLike,
+    gram: ArrayLike,
+    residual_power: float,
+    n_rows: int,
+    random_state: RandomState = 0,
 ) -> Compression:
     """The layer with fewest heads whose excess over the optimum noise alone would explain.
 
@@ -58,7 +64,7 @@ def choose_heads(
         Sum of squared errors of P.
     n_rows : int
         Number of predicted positions.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the starts.
 
     Guarantee: the gap is reported and obeys the rule.  Under small Gaussian noise the true number
@@ -68,6 +74,7 @@ def choose_heads(
     """
     if not (np.isfinite(residual_power) and residual_power >= 0):
         raise InvalidInput(f"residual_power must be a number >= 0; got {residual_power!r}.")
+    seed = require_seed(random_state)
     target, moments = weighed(coef, gram)
     whitened = whiten(target.tensor, moments)
     if whitened.power <= 0.0:
@@ -76,17 +83,17 @@ def choose_heads(
     spare = len(target.tensor) * (n_rows - rank)
     if spare <= 0:
         note = f"{n_rows} positions for {rank} features leave no estimate of the noise. "
-        return _kept(coef, gram, random_state, note)
+        return _kept(coef, gram, seed, note)
     power = target.in_true_units(excess(target.tensor, moments))
     allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
-    found = _search(whitened, allowed, np.random.default_rng(random_state))
+    found = _search(whitened, allowed, np.random.default_rng(seed))
     if found is None:
         note = "Noise explains no number of heads below that of the optimum. "
-        return _kept(coef, gram, random_state, note)
+        return _kept(coef, gram, seed, note)
     chosen = finish_weighted(target, *whitened.restore(found.value, found.key), moments)
     limit = allowed(chosen.n_heads) ** 2 * power
     sentence = (
-        f"The data ask for {count_heads(chosen.n_heads)}: the sum of squared errors grows by "
+        f"The data ask for {counted(chosen.n_heads, 'head')}: the sum of squared errors grows by "
         f"{chosen.risk_gap:.3g}, and up to {limit:.3g} of it can be noise."
     )
     return replace(chosen, sentence=sentence)
@@ -116,10 +123,10 @@ def allowance(
     ``variance`` is relative to <P, M P>, ``rank`` that of M, ``spare`` the degrees of freedom
     of the residual.
     """
-    n_outputs, n_dims, _, n_queries = shape
+    n_outputs, width, _, n_queries = shape
 
     def allowed(n_heads: int) -> float:
-        dimension = layer_dimension(n_heads, n_dims, n_outputs, n_queries)
+        dimension = layer_dimension(n_heads, width, n_outputs, n_queries)
         freedom = max(0, n_outputs * rank - dimension)
         quantile = fdtri(freedom, spare, 1.0 - REFUSED) if freedom > 0 else 0.0
         return max(ROUNDING, float(np.sqrt(variance * freedom * quantile)))
@@ -132,7 +139,7 @@ def _search(
 ) -> Descent | None:
     """The fewest heads whose gap is allowed, followed to the best layer with so many."""
     tensor, metric = whitened.tensor, whitened.metric
-    n_outputs, n_dims, _, n_queries = tensor.shape
+    n_outputs, width, _, n_queries = tensor.shape
 
     def attempt(n_heads: int) -> Trial:
         loss, spent = allowed(n_heads), 0.0
@@ -147,18 +154,18 @@ def _search(
                 return Trial(found, spent)
         return Trial(None, spent)
 
-    most = generic_heads(n_dims, n_outputs, n_queries)
+    most = generic_heads(width, n_outputs, n_queries)
     # 1, 2, 3, 4, 6, 8, 12, ...
     ladder = [1, *(step << power for power in range(most.bit_length()) for step in (2, 3))]
     found = fewest(attempt, sorted(ladder), most, TOTAL_WORK)
     return found and descend(tensor, found.value, found.key, metric, CAREFUL)
 
 
-def _kept(coef: ArrayLike, gram: ArrayLike, random_state: int, note: str) -> Compression:
+def _kept(coef: ArrayLike, gram: ArrayLike, seed: int, note: str) -> Compression:
     """The function itself with few heads; its gap is rounding."""
     target, moments = weighed(coef, gram)
-    data = GramScale(np.asarray(gram, dtype=np.float64), target.n_dims)
-    kept = compress(coef, random_state=random_state, data=data)
-    scaled = target.scaled_heads(kept)
-    gap = target.in_true_units(excess(target.tensor - layer_tensor(*scaled), moments))
+    data = GramScale(np.asarray(gram, dtype=np.float64), target.width)
+    kept = compress(coef, random_state=seed, data=data)
+    heads = target.scaled_heads(kept)
+    gap = target.in_true_units(excess(target.tensor - layer_tensor(*heads), moments))
     return replace(kept, risk_gap=gap, sentence=note + kept.sentence)

@@ -1,4 +1,4 @@
-"""compress: coefficients -> as few heads as compute the same function."""
+"""factor and compress: coefficients -> heads of the same function, exactly or as few as found."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.heads.algebra import split_heads
+from polyattn.heads.algebra import reduce, split_heads
 from polyattn.heads.bounds import generic_heads, least_heads
-from polyattn.heads.compression import Compression, Target
 from polyattn.heads.data_scale import DataScale
 from polyattn.heads.descent import Frobenius, Patience
-from polyattn.heads.factor import factored
-from polyattn.heads.reduce import reduce
 from polyattn.heads.search import Trial, descents, fewest, first_within
+from polyattn.heads.target import Compression, Target
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.random_state import RandomState, require_seed
 
 # The reduction to a core may lose a tenth of the tolerance, the descent the rest.
 SHARE = 0.1
@@ -30,7 +29,7 @@ TOTAL_WORK = 4e10
 def compress(
     coef: ArrayLike,
     tolerance: float = 1e-10,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     data: DataScale | None = None,
 ) -> Compression:
     """The same function with the fewest heads that were found.
@@ -45,9 +44,9 @@ def compress(
     tolerance : float, 0 < tolerance < 1
         How exactly the coefficients are to be met; coefficients from a fit are themselves only
         known to about 1e-12 .. 1e-9.
-    random_state : int
+    random_state : int, Generator or None
         Seed of the starts; the same seed gives the same heads.
-    data : DataScale, optional
+    data : FitResult.data_scale or GramScale, optional
         The data behind the coefficients: S is then taken in units in which they are of size one,
         and every output on them has to be met to ``tolerance``, too.
 
@@ -64,20 +63,19 @@ def compress(
     target = Target.on(coef, data)
     if target.is_zero:
         return target.nothing(data=data)
-    found = _search(target, tolerance, random_state, data)
+    seed = require_seed(random_state)
+    found = _search(target, tolerance, seed, data)
     if found.output_error is not None and found.output_error > tolerance:
         # The outputs are smaller than the coefficients suggest.
         stricter = max(STRICTEST, 0.1 * tolerance**2 / found.output_error)
-        found = _search(target, stricter, random_state, data)
+        found = _search(target, stricter, seed, data)
     met = found.lost <= tolerance and (found.output_error or 0.0) <= tolerance
     return found if met else factored(target, data)
 
 
-def _search(
-    target: Target, tolerance: float, random_state: int, data: DataScale | None
-) -> Compression:
+def _search(target: Target, tolerance: float, seed: int, data: DataScale | None) -> Compression:
     """The fewest heads found that lose at most ``tolerance`` of S."""
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(seed)
     core = reduce(target.tensor, SHARE * tolerance)
     least = least_heads(core.tensor, tolerance, rng)
     value, key = core.expand(*_heads_of(core.tensor, least, (1.0 - SHARE) * tolerance, rng))
@@ -91,7 +89,7 @@ def _heads_of(
     tensor: NDArray, least: int, tolerance: float, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray]:
     """The fewest heads found for the core; its singular value decomposition if no fewer."""
-    n_outputs, n_dims, _, n_queries = tensor.shape
+    n_outputs, width, _, n_queries = tensor.shape
     patience = Patience(window=4, fraction=0.05, enough=tolerance)
 
     def attempt(n_heads: int) -> Trial:
@@ -101,7 +99,32 @@ def _heads_of(
     best = attempt(least).found
     if best is None:
         exact = split_heads(tensor)
-        easy = int(np.ceil(EASE * generic_heads(n_dims, n_outputs, n_queries)))
+        easy = int(np.ceil(EASE * generic_heads(width, n_outputs, n_queries)))
         near = [least + more for more in (1, 2, 4, 8) if least + more < easy]
         best = fewest(attempt, [*near, easy, 2 * easy], len(exact[0]), TOTAL_WORK)
     return exact if best is None else (best.value, best.key)
+
+
+@single_threaded_blas()
+def factor(coef: ArrayLike, data: DataScale | None = None) -> Compression:
+    """Heads that compute ``coef`` (e, q, d) exactly, from the unfolding [(a,j), (k,l)] of S.
+
+        S[a,j,k,l] = sum_h sigma_h u_h[a,j] v_h[k,l],   V_h = sqrt(sigma_h) u_h^T,
+                                                        A_h = sqrt(sigma_h) v_h^T
+
+    ``data`` give the units in which coordinates are of one size, and the outputs to judge by.
+
+    Guarantee: at most min(e d, d^2) heads; the loss is rounding [yau2024: Section 2].  Even one
+    true head usually needs d^2 here, since S is its symmetric part; see ``compress``.
+    Cost: O(d^4 min(e d, d^2)) time, O(e d^3) memory.
+    """
+    target = Target.on(coef, data)
+    if target.is_zero:
+        return target.nothing(data=data)
+    return factored(target, data)
+
+
+def factored(target: Target, data: DataScale | None) -> Compression:
+    """``factor`` of coefficients in given units."""
+    sentence = "The coefficients were factored into {heads} ({lost})."
+    return target.finish(*split_heads(target.tensor), sentence, data=data)

@@ -81,10 +81,10 @@ class SampleScale:
 
 @dataclass(frozen=True)
 class GramScale:
-    """Moments M = sum psi psi^T (p, p), in the order (pair, l), of tokens of width ``n_dims``."""
+    """Moments M = sum psi psi^T (p, p), in the order (pair, l), ``width`` coordinates per token."""
 
     gram: NDArray[np.float64]
-    n_dims: int
+    width: int
 
     @classmethod
     def of(cls, statistics: Moments | TriangularFactor) -> GramScale:
@@ -95,8 +95,8 @@ class GramScale:
         return cls(factor.T @ factor, statistics.width)
 
     def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        powers = np.diag(self.gram).reshape(-1, self.n_dims)
-        rows, columns = pair_index(self.n_dims)
+        powers = np.diag(self.gram).reshape(-1, self.width)
+        rows, columns = pair_index(self.width)
         # The feature G_jj x_l has the fourth power of a token coordinate in its square.
         return np.sqrt(powers[rows == columns].sum(axis=1)), powers.sum(axis=0)
 
@@ -106,7 +106,7 @@ class GramScale:
 
 
 @dataclass(frozen=True)
-class Units:
+class CoordinateUnits:
     """Powers of two by which token, query and output coordinates are divided (exponents).
 
     Heads of the divided problem are heads of the true one: V[j,a] gains 2**(outputs_a - tokens_j)
@@ -118,19 +118,19 @@ class Units:
     outputs: NDArray[np.intp]
 
     @classmethod
-    def plain(cls, n_outputs: int, n_dims: int) -> Units:
+    def plain(cls, n_outputs: int, width: int) -> CoordinateUnits:
         """All ones: nothing is known of the data."""
-        zeros = np.zeros(n_dims, dtype=np.intp)
+        zeros = np.zeros(width, dtype=np.intp)
         return cls(zeros, zeros, np.zeros(n_outputs, dtype=np.intp))
 
     @classmethod
-    def of_inputs(cls, data: DataScale, n_outputs: int) -> Units:
+    def of_inputs(cls, data: DataScale, n_outputs: int) -> CoordinateUnits:
         """Tokens and queries of size one."""
         tokens, queries = data.coordinate_powers()
         return cls(_exponents(tokens), _exponents(queries), np.zeros(n_outputs, dtype=np.intp))
 
     @classmethod
-    def of(cls, data: DataScale, coef: NDArray) -> Units:
+    def of(cls, data: DataScale, coef: NDArray) -> CoordinateUnits:
         """Tokens, queries and the outputs of ``coef`` (e, q, d) of size one."""
         taken = output_exponents(coef)
         powers = data.output_powers(np.ldexp(coef, -taken))

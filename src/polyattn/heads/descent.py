@@ -133,10 +133,10 @@ def round_work(tensor: NDArray, n_heads: int, metric: Metric) -> float:
 
 def jacobian(value: NDArray, key: NDArray) -> NDArray[np.float64]:
     """d sym T / d(value, key) as an array (n, e, d, d, m), n = H d (e + m)."""
-    n_dims, n_outputs = value.shape[1:]
+    width, n_outputs = value.shape[1:]
     n_queries = key.shape[2]
-    dims, outputs, queries = np.eye(n_dims), np.eye(n_outputs), np.eye(n_queries)
-    shape = (-1, n_outputs, n_dims, n_dims, n_queries)
+    dims, outputs, queries = np.eye(width), np.eye(n_outputs), np.eye(n_queries)
+    shape = (-1, n_outputs, width, width, n_queries)
     by_value = np.einsum("ji,ab,hkl->hjabikl", dims, outputs, key).reshape(shape)
     by_key = np.einsum("hia,kj,lm->hklaijm", value, dims, queries).reshape(shape)
     return symmetrised(np.concatenate([by_value, by_key]))

@@ -68,10 +68,10 @@ def whiten(tensor: NDArray, gram: NDArray) -> Whitened:
 
     Cost: O(p^2 (q + d)).
     """
-    n_dims = tensor.shape[3]
+    width = tensor.shape[3]
     scale = float(np.max(np.diag(gram))) or 1.0
-    blocks = (gram / scale).reshape(-1, n_dims, len(gram) // n_dims, n_dims)
-    position = pair_position(n_dims)
+    blocks = (gram / scale).reshape(-1, width, len(gram) // width, width)
+    position = pair_position(width)
     over_queries = np.einsum("plrl->pr", blocks)
     # sum_k <(y_j y_k)(y_i y_k)>: what one token coordinate contributes beside any other.
     token_moments = np.einsum("jkik->ji", over_queries[position][:, :, position])

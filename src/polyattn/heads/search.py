@@ -34,9 +34,9 @@ def random_heads(
     tensor: NDArray, n_heads: int, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray]:
     """A Gaussian start, smaller than the tensor (norm one), so that the first steps add to it."""
-    n_outputs, n_dims, _, n_queries = tensor.shape
-    value = rng.standard_normal((n_heads, n_dims, n_outputs))
-    key = rng.standard_normal((n_heads, n_dims, n_queries))
+    n_outputs, width, _, n_queries = tensor.shape
+    value = rng.standard_normal((n_heads, width, n_outputs))
+    key = rng.standard_normal((n_heads, width, n_queries))
     root = 2.0 * n_heads**0.25
     return value / (root * np.sqrt(value[0].size)), key / (root * np.sqrt(key[0].size))
 

@@ -12,14 +12,7 @@ from polyattn.sequences import SequenceBatch
 if TYPE_CHECKING:
     from polyattn.interop.torch import TorchAttention
 
-__all__ = [
-    "from_torch",
-    "is_torch_module",
-    "to_multihead",
-    "to_torch",
-    "torch_layer",
-    "torch_outputs",
-]
+__all__ = ["from_torch", "to_multihead", "to_torch"]
 
 TORCH_MODULE = "torch.nn.modules.module.Module"
 
@@ -52,22 +45,22 @@ def from_torch(module: object, mode: str | None = None) -> LinearAttention | Sof
     return bridge.from_torch(module, mode)
 
 
-def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> Any:
+def to_multihead(layer: SoftmaxAttention, n_heads: int | str | None = None) -> Any:
     """The layer as ``torch.nn.MultiheadAttention`` (float64, ``batch_first=True``).
 
     ``module(X, X, X)[0]`` is then ``layer(X)`` in mode ``full``; mode ``causal`` needs a causal
     ``attn_mask``, and of mode ``last`` the outputs are those of the last tokens.
 
     Possible if the layer has as many outputs as inputs (e = d), and ``attn`` and ``value`` of
-    every head have at most rank d / num_heads.  With ``bias``, that is the rank of ``attn``
+    every head have at most rank d / n_heads.  With ``bias``, that is the rank of ``attn``
     without its last column and of ``value`` without its last row, which become biases.
 
-    ``num_heads`` divides d and is by default the smallest such number that is not below the
-    number of heads; heads that are not needed are zero.
+    ``n_heads`` divides d; by default (None or ``"auto"``) it is the smallest such number that is
+    not below the number of heads.  Heads that are not needed are zero.
     """
     from polyattn.interop import torch as bridge
 
-    return bridge.to_multihead(layer, num_heads)
+    return bridge.to_multihead(layer, n_heads)
 
 
 def is_torch_module(obj: object) -> bool:

@@ -1,8 +1,13 @@
 """Attention layers as values: frozen, comparable, callable."""
 
-from polyattn.model.compare import coefficient_distance, same_function
+from polyattn.model.compare import (
+    HeadMatch,
+    canonical,
+    coefficient_distance,
+    match_heads,
+    same_function,
+)
 from polyattn.model.linear import LinearAttention
-from polyattn.model.matching import HeadMatch, canonical, match_heads
 from polyattn.model.softmax import SoftmaxAttention
 
 __all__ = [

@@ -1,119 +1,72 @@
-"""Forward passes whose cost is linear in the length of a sequence.
-
-y_t = sum_h x_t A_h G_t V_h with G_t the Gram matrix of the tokens that t attends to.  Long
-sequences are cut into chunks: the Gram of all earlier chunks enters once per chunk, and only
-inside a chunk are scores formed.  Few heads use this *head form*; many heads are folded into
-coefficients first, whose cost does not depend on H.
-"""
+"""What the forward passes of both layers share: tokens of order one, block after block."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.cubic import apply_coef
-from polyattn.features.pairs import fold_heads, n_features
-from polyattn.features.summaries import summary_blocks
-from polyattn.model.blocks import equal_blocks, ordinary_tokens
-from polyattn.numerics.parallel import single_threaded_blas
-from polyattn.numerics.scaling import restored
+from polyattn.errors import OutOfRange
+from polyattn.features.summaries import Tokens
+from polyattn.numerics.arrays import pieces
+from polyattn.numerics.scaling import column_magnitudes, exponent_for, largest_magnitude, spread
 from polyattn.progress import report
 from polyattn.sequences import SequenceBatch
 
-# Tokens of a causal chunk: the scores of a chunk then stay in the first cache.
-CHUNK = 32
+# Tokens that are processed together.
+BLOCK_TOKENS = 1 << 14
+
+# Products that are fewer powers of two apart do not underflow.
+MOST_SPREAD = 900
 
 
-@single_threaded_blas()
-def forward(
-    batch: SequenceBatch,
-    attn: NDArray,
-    value: NDArray,
-    mode: str,
-    bias: bool,
-    exponent: int = 0,
+def outputs_by_block(
+    tokens: Tokens, mode: str, n_outputs: int, attend: Callable[[NDArray], NDArray]
 ) -> NDArray[np.float64]:
-    """Outputs (n_rows, e) of heads attn (H, d, d), value (H, d, e): the cheaper form.
+    """Outputs (n_rows, e) of all predicted positions.
 
-    Here and below the outputs are multiplied by 2**exponent, together with what was taken out
-    of the tokens: each alone may leave the range of float64 where both together do not.
+    attend : from sequences X (B, n, d) of one length to their outputs (B, e) or (B, n, e)
     """
-    if _head_flops(value, mode) <= 2 * value.shape[2] * n_features(attn.shape[1]):
-        return head_forward(batch, attn, value, mode, bias, exponent)
-    return coef_forward(batch, fold_heads(attn, value), mode, bias, exponent)
-
-
-@single_threaded_blas()
-def coef_forward(
-    batch: SequenceBatch, coef: NDArray, mode: str, bias: bool, exponent: int = 0
-) -> NDArray[np.float64]:
-    """Outputs (n_rows, e) from folded coefficients (e, q, d).  Cost: 2 e p flops per row."""
-    tokens = ordinary_tokens(batch, bias, coef)
-    outputs = np.empty((batch.n_rows(mode), len(coef)))
-    for block in summary_blocks(tokens, mode):
-        outputs[block.first : block.stop] = apply_coef(coef, block.pairs, block.queries).T
-        report(block.stop, len(outputs))
-    return restored(outputs, 3 * tokens.exponent + exponent, "outputs")
-
-
-@single_threaded_blas()
-def head_forward(
-    batch: SequenceBatch,
-    attn: NDArray,
-    value: NDArray,
-    mode: str,
-    bias: bool,
-    exponent: int = 0,
-) -> NDArray[np.float64]:
-    """Outputs (n_rows, e) head by head.  Cost: O(H d (d + e)) per row."""
-    tokens = ordinary_tokens(batch, bias, attn, value)
-    outputs = np.empty((batch.n_rows(mode), value.shape[2]))
-    apply = {"last": _last, "causal": _causal, "full": _full}[mode]
+    batch = tokens.batch
+    outputs = np.empty((batch.n_rows(mode), n_outputs))
     for first, stop, X in equal_blocks(tokens):
         start, end = (first, stop) if mode == "last" else batch.offsets[[first, stop]]
-        outputs[start:end] = apply(X, attn, value).reshape(end - start, -1)
+        outputs[start:end] = attend(X).reshape(end - start, -1)
         report(int(end), len(outputs))
-    return restored(outputs, 3 * tokens.exponent + exponent, "outputs")
-
-
-def _last(X: NDArray, attn: NDArray, value: NDArray) -> NDArray[np.float64]:
-    """(B, n, d) -> (B, e); scores of one query only: O(n d) per head."""
-    outputs = np.zeros((len(X), value.shape[2]))
-    for A, V in zip(attn, value, strict=True):
-        scores = X @ (X[:, -1] @ A)[:, :, None]
-        outputs += (scores.transpose(0, 2, 1) @ X)[:, 0] @ V
     return outputs
 
 
-def _full(X: NDArray, attn: NDArray, value: NDArray) -> NDArray[np.float64]:
-    """(B, n, d) -> (B, n, e) through the Gram of each sequence."""
-    gram = X.transpose(0, 2, 1) @ X
-    # One (d, e) matrix per sequence serves all its tokens, whatever the number of heads.
-    return X @ sum(A @ gram @ V for A, V in zip(attn, value, strict=True))
+def equal_blocks(tokens: Tokens) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    """Runs of neighbouring sequences of one length, as (first, stop, X (B, n, d))."""
+    offsets, lengths = tokens.batch.offsets, tokens.batch.lengths
+    borders = np.flatnonzero(np.diff(lengths)) + 1
+    for run, next_run in zip([0, *borders], [*borders, len(lengths)], strict=True):
+        step = max(1, BLOCK_TOKENS // int(lengths[run]))
+        for first in range(int(run), int(next_run), step):
+            stop = min(first + step, int(next_run))
+            block = tokens.read(slice(offsets[first], offsets[stop]))
+            X = np.ascontiguousarray(block.T)
+            yield first, stop, X.reshape(stop - first, -1, tokens.width)
 
 
-def _causal(X: NDArray, attn: NDArray, value: NDArray) -> NDArray[np.float64]:
-    """(B, n, d) -> (B, n, e) in chunks: earlier chunks by their Gram, the own one by scores."""
-    n_sequences, n_tokens, n_dims = X.shape
-    chunk = min(CHUNK, n_tokens)
-    n_chunks = -(-n_tokens // chunk)
-    padded = np.zeros((n_sequences, n_chunks * chunk, n_dims))
-    padded[:, :n_tokens] = X
-    chunks = padded.reshape(n_sequences, n_chunks, chunk, n_dims)
-    grams = np.cumsum(chunks.transpose(0, 1, 3, 2) @ chunks, axis=1)
-    earlier = np.concatenate([np.zeros_like(grams[:, :1]), grams[:, :-1]], axis=1)
-    attends = np.tril(np.ones((chunk, chunk)))
-    outputs = np.zeros((n_sequences, n_chunks, chunk, value.shape[2]))
-    for A, V in zip(attn, value, strict=True):
-        queries = chunks @ A
-        scores = queries @ chunks.transpose(0, 1, 3, 2)
-        scores *= attends
-        outputs += (queries @ earlier + scores @ chunks) @ V
-    return outputs.reshape(n_sequences, -1, value.shape[2])[:, :n_tokens]
+def ordinary_tokens(
+    batch: SequenceBatch, bias: bool, *matrices: NDArray, degree: int = 3
+) -> Tokens:
+    """Tokens of order one: those of extreme size are divided by a power of two.
 
-
-def _head_flops(value: NDArray, mode: str) -> int:
-    """Flops per row beyond the Gram, roughly."""
-    n_heads, n_dims, n_outputs = value.shape
-    chunk = CHUNK if mode == "causal" else 0
-    return 2 * n_heads * n_dims * (2 * n_dims + n_outputs + 2 * chunk)
+    Refused where they differ so much in size, and the ``matrices`` that multiply them so much the
+    other way, that products of this ``degree`` underflow which count.
+    """
+    most = MOST_SPREAD / degree
+    if any(spread(np.abs(matrix)) > most for matrix in matrices):
+        sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
+        between = spread(np.append(sizes, 1.0) if bias else sizes)
+        if between > most:
+            raise OutOfRange(
+                f"the coordinates of X differ in size by a factor of about 2**{between:.0f}, and "
+                "so do the layer's entries; their products do not fit float64. Give tokens whose "
+                "coordinates are of similar size, and a layer in these units."
+            )
+    largest = largest_magnitude([batch.values])
+    return Tokens(batch, bias, exponent_for(max(largest, 1.0) if bias else largest) or 0)

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Reported
+from polyattn.display import Described, Description, Reported, head_matrices, sizes_in_words
 from polyattn.errors import InvalidInput, require_choice, require_flag
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 # What files hold of a layer; that the arrays agree is checked where a layer is made.
@@ -23,7 +24,7 @@ FIELDS = entries({"mode": one_of(MODES), "bias": flag})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionLayer(Reported):
+class AttentionLayer(Reported, Described):
     """Heads attn (H, d, d) and value (H, d, e), and the positions that ``mode`` predicts."""
 
     attn: NDArray[np.float64]
@@ -96,15 +97,27 @@ class AttentionLayer(Reported):
         return hash((self.kind, self.mode, self.bias, *numbers))
 
     def __repr__(self) -> str:
-        heads = "1 head" if self.n_heads == 1 else f"{self.n_heads} heads"
-        bias = ", bias" if self.bias else ""
+        heads, bias = counted(self.n_heads, "head"), ", bias" if self.bias else ""
         sizes = f"{self.n_dims} -> {self.n_outputs}"
         return f"{type(self).__name__}({heads}, {sizes}, mode {self.mode!r}{bias})"
 
+    def describe(self) -> Description:
+        sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": self.n_outputs}
+        sizes |= {"mode": self.mode, "bias": self.bias}
+        kind = self.kind.removesuffix("_attention").capitalize()
+        about = f"{kind} attention, {counted(self.n_heads, 'head')}, {sizes_in_words(**sizes)}"
+        return Description(
+            "An attention layer", about, sizes={"n_heads": self.n_heads, **sizes},
+            matrices=head_matrices(self.attn, self.value),
+        )  # fmt: skip
+
+    def arrays(self) -> dict[str, NDArray]:
+        """The heads."""
+        return {"attn": self.attn, "value": self.value}
+
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        arrays = {"attn": self.attn, "value": self.value}
-        return Record(self.kind, arrays, {"mode": self.mode, "bias": self.bias})
+        return Record(self.kind, self.arrays(), {"mode": self.mode, "bias": self.bias})
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
@@ -126,7 +139,7 @@ class AttentionLayer(Reported):
 
 
 def single_or_batch(X: Sequences, n_dims: int) -> tuple[SequenceBatch, bool]:
-    """The door of a forward pass: sequences, or one sequence (n, d) as a batch of one."""
+    """Sequences for a forward pass, and whether X is a single one (n, d), a batch of one."""
     single = getattr(X, "ndim", None) == 2
     return as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims), single
 

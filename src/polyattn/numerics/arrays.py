@@ -1,9 +1,9 @@
-"""Arrays at the door, and arrays in pieces."""
+"""Arrays as arguments, checked; and arrays in pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import count, pairwise
 from math import prod
 
 import numpy as np
@@ -96,22 +96,41 @@ def require_unrounded(values: object, array: NDArray, name: str) -> None:
             )
 
 
-def require_finite(array: NDArray, name: str) -> None:
-    """Refuse NaN and infinity, naming how many there are; looks at one block at a time."""
+def require_finite(
+    array: NDArray, name: str, place: Callable[[tuple[int, ...]], str] = "index {}".format
+) -> None:
+    """Refuse NaN and infinity, saying how many there are and where the first is.
+
+    Looks at one block at a time.
+    place : an index of the array in words
+    """
     if array.dtype.kind != "f":
         return
-    bad = sum(int(piece.size - np.count_nonzero(np.isfinite(piece))) for piece in pieces(array))
+    bad = 0
+    first: tuple[int, ...] = ()
+    for start, piece in zip(count(step=_rows_per_piece(array)), pieces(array), strict=False):
+        finite = np.isfinite(piece)
+        missing = int(piece.size - np.count_nonzero(finite))
+        if missing and not bad:
+            row, *others = (int(i) for i in np.argwhere(~finite)[0])
+            first = (start + row, *others)
+        bad += missing
     if bad:
+        places = "1 place" if array.size == 1 else f"{array.size} places"
         raise InvalidInput(
-            f"{name} contains NaN or infinity in {bad} of {array.size} places; "
-            "remove or impute them first."
+            f"{name} contains NaN or infinity in {bad} of {places}, first at {place(first)}; "
+            "remove or impute them."
         )
 
 
 def pieces(array: NDArray) -> Iterator[NDArray]:
     """The array in order, some CHECK_BLOCK numbers at a time."""
-    step = max(1, CHECK_BLOCK // max(1, array[0:1].size))
+    step = _rows_per_piece(array)
     return (array[i : i + step] for i in range(0, len(array), step))
+
+
+def _rows_per_piece(array: NDArray) -> int:
+    return max(1, CHECK_BLOCK // max(1, array[0:1].size))
 
 
 def aligned_empty(*shape: int) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Threads over independent pieces, each with single-threaded BLAS.
+"""Threads over independent pieces, each with single-threaded BLAS; values computed once for all.
 
 Forming products is memory work that BLAS does not spread over cores; whole pieces (products and
 multiplication together) are.  The number of workers is what BLAS was allowed to use, so limits
@@ -15,17 +15,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
+from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
-# Pieces whose sums are added up are dealt into so many hands, however many workers there are.
-HANDS = 8
+# Pieces whose sums are added up form so many groups, however many workers there are.
+MOST_GROUPS = 8
 
 
 def n_workers() -> int:
@@ -55,9 +57,9 @@ def map_pieces(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> 
 
 
 def deal(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces dealt into at most ``HANDS`` hands like cards: always the same ones together."""
-    hands = [list(pieces[i::HANDS]) for i in range(HANDS)]
-    return [hand for hand in hands if hand]
+    """The pieces in at most ``MOST_GROUPS`` groups, in turn: always the same ones together."""
+    groups = [list(pieces[i::MOST_GROUPS]) for i in range(MOST_GROUPS)]
+    return [group for group in groups if group]
 
 
 @contextmanager
@@ -79,6 +81,40 @@ def single_threaded_blas() -> Iterator[None]:
             _own.limit.leave()
             with lock:
                 _process.leave()
+
+
+def physical_memory() -> int | None:
+    """Bytes of memory of this machine; None where that cannot be asked."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+class computed_once(cached_property[Value]):  # noqa: N801 (used like cached_property)
+    """``cached_property`` for objects that threads share: all of them get the same value.
+
+    The first thread computes while others that want the same value wait for it.  If it fails,
+    the next one tries.
+    """
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        values, name = vars(instance), str(self.attrname)
+        if name not in values:
+            key = (os.getpid(), id(instance), name)
+            with _locks.setdefault(key, RLock()):
+                if name not in values:
+                    values[name] = self.func(instance)
+            # Whoever comes now finds the value.
+            _locks.pop(key, None)
+        return values[name]
+
+
+# Locks of the values that are being computed: by process (a fork must not inherit a lock that
+# another thread holds), object and name.  Objects carry none, so they can be copied and sent.
+_locks: dict[tuple[int, int, str], RLock] = {}
 
 
 class _Library(NamedTuple):

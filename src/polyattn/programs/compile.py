@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from polyattn.display import ReportedProgram
+from polyattn.display import Described, Description, ReportedProgram
 from polyattn.errors import InvalidType
 from polyattn.files.fields import any_object, entries, listed, text
 from polyattn.files.records import Record
 from polyattn.model import LinearAttention
 from polyattn.programs.language.encoding import tasks_of
-from polyattn.programs.language.program import Program
+from polyattn.programs.language.program import Program, describe_program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.language.validate import validate
@@ -28,7 +28,7 @@ FIELDS = entries({"name": text(1000), "schema": any_object, "terms": listed(any_
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled(ReportedProgram, Runnable):
+class Compiled(Described, ReportedProgram, Runnable):
     """A program as one layer of linear attention, run autoregressively.
 
     terms : what the layer computes, product by product
@@ -70,6 +70,13 @@ class Compiled(ReportedProgram, Runnable):
     @cached_property
     def _engine(self) -> Engine:
         return Engine(self.schema, self.heads)
+
+    def describe(self) -> Description:
+        facts: dict[str, Any] = {"n_dims": self.n_dims, "terms": len(self.terms)}
+        # Heads are assembled on first use.
+        if "heads" in vars(self):
+            facts["n_heads"] = self.n_heads
+        return describe_program(self.name, self.schema, facts, tuple(map(str, self.terms)))
 
     def to_record(self) -> Record:
         """The content as plain data; InvalidInput if no file can hold so large a program."""

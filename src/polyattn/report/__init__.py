@@ -1,7 +1,7 @@
 """Pages to look at: figures by matplotlib as inline SVG, one self-contained HTML file each."""
 
-from polyattn.report.page import Section, fill, render_page, write_page
-from polyattn.report.write_report import Page, make_page, write_program_report, write_report
+from polyattn.report.page import Page, Section, fill, render_page, write_page
+from polyattn.report.write_report import make_page, write_program_report, write_report
 
 __all__ = [
     "Page",

@@ -6,22 +6,27 @@ from typing import Any
 
 from polyattn.auditing import Audit, audit
 from polyattn.auditing.audit import certify_rows
-from polyattn.auditing.result import BETTER, OPTIMAL
 from polyattn.errors import OutOfRange
-from polyattn.heads import SampleScale
+from polyattn.heads.data_scale import SampleScale
 from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.report.bounds import bounds_section
-from polyattn.report.certificates import certificate_if_possible, certificate_sections
+from polyattn.report.certificates import (
+    certificate_if_possible,
+    certificate_sections,
+    certified_again,
+)
 from polyattn.report.heads import heads_section
 from polyattn.report.page import Section
-from polyattn.report.page_data import GivenData
+from polyattn.report.page_data import PageData
 from polyattn.report.predictions import predictions_section
-from polyattn.report.statement import statement
+from polyattn.report.sections import described, statement
 from polyattn.sequences import SequenceBatch
 
+TITLE = "How good is the layer?"
 
-def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
+
+def layer_page(layer: AttentionLayer, data: PageData | None) -> list[Section]:
     """Heads; with sequences the certificate, with targets the audit and predictions."""
     if data is None:
         needs = [
@@ -44,54 +49,39 @@ def layer_page(layer: AttentionLayer, data: GivenData | None) -> list[Section]:
         audited = audit_page(found, data, layer)
     except OutOfRange as reason:
         # The layer can still be shown where float64 cannot hold the figures of an audit.
-        audited = [statement("How good is the layer?", str(reason), doubt=True)]
+        audited = [statement(TITLE, str(reason), doubt=True)]
     heads = heads_section(layer, scale=_scale(layer, data))
     return [*audited, heads, predictions_section(layer, data)]
 
 
 def audit_page(
-    found: Audit, data: GivenData | None = None, layer: AttentionLayer | None = None
+    found: Audit, data: PageData | None = None, layer: AttentionLayer | None = None
 ) -> list[Section]:
     """The figures of an audit, the certificate, and bounds where the optimum is determined."""
-    evidence = found.certificate.evidence
+    certificate = found.certificate
+    if certificate.evidence is None and data is not None:
+        certificate = certified_again(certificate, data)
+    evidence, implied = certificate.evidence, found.implied
     if data is None and evidence is not None and evidence.rows is not None:
-        data = GivenData(evidence.rows.batch, found.certificate.mode)
-    sections = [_figures(found), *certificate_sections(found.certificate)]
-    implied = found.implied
-    if implied is not None and data is not None and implied.excess > 0:
+        data = PageData(evidence.rows.batch, certificate.mode)
+    sections = [described(TITLE, found), *certificate_sections(certificate)]
+    if implied is not None and data is not None and evidence is not None and implied.excess > 0:
         meaning = (
             "So far can two linear attention layers be apart that are as good as the audited one "
             f"(risk at most {implied.excess:.3g} above the least)."
         )
-        sections.append(bounds_section(found.certificate, data, implied.excess, meaning, layer))
+        sections.append(bounds_section(certificate, data, implied.excess, meaning, layer))
     return sections
 
 
-def _figures(found: Audit) -> Section:
-    facts: dict[str, Any] = {
-        "outcome": found.outcome,
-        "risk of the layer": found.risk,
-        "least risk of linear attention": found.optimal_risk,
-        "gap": found.gap,
-        "rounding in the gap, at most": found.rounding,
-        "distance of coefficients to the optimum": found.distance,
-        "that distance beside the norm of the optimum": found.relative_distance,
-    }
-    if found.implied is not None:
-        facts["distance, at most, by the certificate"] = found.implied.distance
-    facts["outputs are those of the coefficients"] = bool(found.consistent)
-    good = found.consistent and found.outcome in (OPTIMAL, BETTER)
-    return statement("How good is the layer?", found.sentence, doubt=not good, facts=facts)
-
-
-def _scale(layer: AttentionLayer, data: GivenData) -> SampleScale | None:
+def _scale(layer: AttentionLayer, data: PageData) -> SampleScale | None:
     """The scale of the data, in which the rank of a linear layer is judged."""
     if not isinstance(layer, LinearAttention):
         return None
     return SampleScale.of(data.rows(layer.bias))
 
 
-def _as_given(data: GivenData) -> Any:
+def _as_given(data: PageData) -> Any:
     """Targets in the form that ``audit`` takes."""
     if data.mode == "last":
         return data.targets

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify import Certificate
+from polyattn.quoting import counted
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
 from polyattn.report.page import Section, fill
-from polyattn.report.page_data import GivenData, norms, rows_of, spread
-from polyattn.report.statement import count, plot, statement
+from polyattn.report.page_data import PageData, norms, rows_of, spread
+from polyattn.report.sections import plot, statement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +25,7 @@ MOST_ROWS, MOST_POINTS, MOST_LISTED = 600, 300, 5
 
 def bounds_section(
     certificate: Certificate,
-    data: GivenData,
+    data: PageData,
     excess: float,
     meaning: str,
     function: Callable[[Any], Any] | None = None,
@@ -57,7 +58,7 @@ def bounds_section(
     ]
     whole = len(bounds) == data.n_rows
     of = "all" if whole else f"{len(bounds):,} evenly spaced of"
-    about = f"Shown: {of} {count(data.n_rows, 'predicted position')}."
+    about = f"Shown: {of} {counted(data.n_rows, 'predicted position')}."
     inputs = "inputs" if whole else "inputs shown"
     median = f"The bound is at most {np.median(bounds):.3g} for half of the {inputs}, "
     claim = f"{median}and {bounds.max():.3g} for all of them. {meaning}"

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
 INK, SOFT, LINE = "#1d2430", "#5c6675", "#d5d8d0"
 OURS, OTHER, THIRD, FOURTH = "#0b6e4f", "#b3541e", "#35569c", "#8a3b78"
 
@@ -60,6 +68,9 @@ STYLE: Any = {
     "savefig.dpi": 160,
 }
 
+# Errors below this are drawn at it: a perfect fit has no logarithm.
+SMALLEST = 1e-40
+
 _numbers = count(1)
 
 
@@ -72,7 +83,7 @@ def new_figure(width: float = 6.4, height: float = 3.2) -> Figure:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Within the block axes, text and lines are made in the style of the house."""
+    """Within the block axes, text and lines are made in the style of the pages."""
     _matplotlib_figure()
     import matplotlib as mpl
 
@@ -125,6 +136,23 @@ def log_ticks(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=between, numticks=7))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda number, _: f"{number:g}")
+
+
+def draw_error_over_time(
+    name: str, seconds: Sequence[float], errors: Sequence[float], done: tuple[float, float]
+) -> Figure:
+    """The error of a run over time beside ``done``, the seconds and error of a closed form."""
+    figure = new_figure(4.7, 3.0)
+    with drawing():
+        axes = figure.add_subplot()
+        axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="validation error")
+        axes.plot(seconds, [max(error, SMALLEST) for error in errors], color=OTHER, label=name)
+        end = max(done[1], SMALLEST)
+        axes.plot(done[0], end, "o", color=OURS, markersize=8, label="closed form, done")
+        axes.legend(loc="best")
+        log_ticks(axes.xaxis)
+        log_ticks(axes.yaxis)
+    return figure
 
 
 def require_matplotlib() -> None:

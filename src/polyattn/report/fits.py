@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
-from polyattn.certify.finding import UNDECIDED
+from polyattn.certify.verdict import UNDECIDED
 from polyattn.fitting.result import FitResult
-from polyattn.heads import SampleScale, factor
+from polyattn.heads import factor
 from polyattn.heads.bounds import least_heads
-from polyattn.heads.compression import Target
+from polyattn.heads.data_scale import SampleScale
+from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
 from polyattn.report.bounds import bounds_section
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
 from polyattn.report.heads import MOST_UNFOLDED, heads_section
 from polyattn.report.page import Section
-from polyattn.report.page_data import GivenData, norms, rows_of
+from polyattn.report.page_data import PageData, norms, rows_of
 from polyattn.report.predictions import predictions_section
-from polyattn.report.statement import count, plot, statement
-
-# Outcomes that say less than "this is the one layer".
-DOUBTS = ("minimum_norm", "iterative")
+from polyattn.report.sections import described, plot, statement
 
 # What a certificate, and so a bound, can be about.
 TRAINING, GIVEN = "the training data", "the data given to this page"
@@ -37,13 +33,13 @@ ROUNDING = 1e-12
 
 
 def fit_page(
-    result: FitResult, data: GivenData | None, certificate: Certificate | None = None
+    result: FitResult, data: PageData | None, certificate: Certificate | None = None
 ) -> list[Section]:
     """All sections; ``certificate`` if there is one already."""
     about, of = "", TRAINING
     if certificate is None:
         certificate, about, of = certificate_of(result, data)
-    sections = [_outcome(result)]
+    sections = [described("What was found", result, ("n_heads", "heads"))]
     if result.ridge_path is not None:
         sections.append(_ridge(result))
     if certificate is not None:
@@ -57,9 +53,7 @@ def fit_page(
     return [*sections, missing] if missing else sections
 
 
-def certificate_of(
-    result: FitResult, data: GivenData | None
-) -> tuple[Certificate | None, str, str]:
+def certificate_of(result: FitResult, data: PageData | None) -> tuple[Certificate | None, str, str]:
     """The certificate, a sentence about its data or why there is none, and which data they are.
 
     From the sums behind the fit where these are enough or the data given are others, otherwise
@@ -92,7 +86,7 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
     Where the coefficients pass for those of few heads, these are found quickly; otherwise they
     are factored, unless they are too many for that as well.
     """
-    known = result.known_heads is not None or "heads" in vars(result)
+    known = result.found_heads is not None
     n_outputs, _, width = result.coef.shape
     if not known and width * min(width, n_outputs) > MOST_UNFOLDED:
         return None, (
@@ -122,7 +116,7 @@ def _is_quick(result: FitResult) -> bool:
     )
 
 
-def _heads(result: FitResult, data: GivenData | None) -> Section:
+def _heads(result: FitResult, data: PageData | None) -> Section:
     layer, sentence = heads_of(result)
     if layer is None:
         return statement("Heads", sentence)
@@ -130,26 +124,6 @@ def _heads(result: FitResult, data: GivenData | None) -> Section:
     if scale is None and data is not None:
         scale = SampleScale.of(data.rows(result.bias))
     return heads_section(layer, sentence, scale=scale)
-
-
-def _outcome(result: FitResult) -> Section:
-    rank = "not examined" if result.rank is None else f"{result.rank:,} of {result.n_features:,}"
-    facts: dict[str, Any] = {
-        "tokens and outputs": f"{count(result.n_dims, 'coordinate')} to "
-        f"{count(len(result.coef), 'output')}, mode {result.mode}"
-        + (", with a constant" if result.bias else ""),
-        "risk on the training data, mean ||y − F(X)||² with the weights of the fit": result.risk,
-    }
-    if result.gap > 0:
-        facts["least risk with any number of heads"] = result.optimal_risk
-    facts |= {
-        "coefficients that the data determine": rank,
-        "condition number": result.condition,
-        "ridge": result.ridge,
-        "solver": result.solver,
-    }
-    doubt = result.outcome.name in DOUBTS
-    return statement("What was found", str(result.outcome), doubt=doubt, facts=facts)
 
 
 def _ridge(result: FitResult) -> Section:
@@ -174,7 +148,7 @@ def _ridge(result: FitResult) -> Section:
     return statement("The ridge", claim, pictures=[plot(figure, "Error for each ridge", caption)])
 
 
-def _bounds(result: FitResult, certificate: Certificate, data: GivenData, of: str) -> Section:
+def _bounds(result: FitResult, certificate: Certificate, data: PageData, of: str) -> Section:
     """For layers as good as the one found; if none is known to be better, for a bit worse ones.
 
     ``of``: the data that the certificate is about.  By how much the layer's risk exceeds the least
@@ -207,7 +181,7 @@ def _bounds(result: FitResult, certificate: Certificate, data: GivenData, of: st
     return bounds_section(certificate, data, excess, meaning, result.predict)
 
 
-def _missing(no_certificate: str, data: GivenData | None) -> Section | None:
+def _missing(no_certificate: str, data: PageData | None) -> Section | None:
     lines = [no_certificate] if no_certificate else []
     if data is None:
         lines.append("Bounds for each input: the page needs sequences X.")

@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.pairs import unfold_coef
-from polyattn.heads import DataScale
-from polyattn.heads.compression import Target
+from polyattn.heads.data_scale import DataScale
+from polyattn.heads.target import Target
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
+from polyattn.quoting import counted
 from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
 from polyattn.report.page import Section, fill
 from polyattn.report.page_data import norms, spread
-from polyattn.report.statement import count, plot, statement
+from polyattn.report.sections import plot, statement
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -79,7 +80,7 @@ def heads_section(
         )
     if layer.bias:
         notes.append("The last row and column belong to the constant 1 of each token.")
-    claim = f"The layer has {count(layer.n_heads, 'head')}. {sentence}".strip()
+    claim = f"The layer has {counted(layer.n_heads, 'head')}. {sentence}".strip()
     return statement("Heads", claim, pictures=pictures, notes=notes)
 
 
@@ -133,7 +134,7 @@ def _singular_values(
     caption = (
         f"Data determine the symmetric part of the layer's tensor. By itself it has rank {rank:,}, "
         f"which would take as many heads; the part that data cannot see was chosen so that "
-        f"{count(layer.n_heads, 'head')} compute it."
+        f"{counted(layer.n_heads, 'head')} compute it."
         if rank is not None and layer.n_heads < rank
         else f"The singular values of the symmetric part of the layer's tensor, which is all that "
         f"data determine{beside}, and the sizes of the heads."

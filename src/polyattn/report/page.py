@@ -12,13 +12,14 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from polyattn._version import __version__
+from polyattn.display import figure
 from polyattn.files.atomic import write_atomically
 
 
@@ -28,6 +29,20 @@ class Section:
 
     title: str
     body: Markup
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page before it is written: ``script`` is the only JavaScript that it will run."""
+
+    title: str
+    lead: str
+    sections: list[Section]
+    script: str = ""
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the page: complete, or not at all."""
+        write_page(path, render_page(self.title, self.lead, self.sections, self.script))
 
 
 def render_page(
@@ -66,16 +81,5 @@ def _templates(package: str = "polyattn.report") -> Environment:
         loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["short"] = _short
+    environment.filters["short"] = partial(figure, digits=3, unknown="–")
     return environment
-
-
-def _short(number: Any) -> str:
-    """A number as people read it: three figures, powers of ten only where they are needed."""
-    if number is None:
-        return "–"
-    if isinstance(number, bool):
-        return "yes" if number else "no"
-    if isinstance(number, float):
-        return f"{number:.3g}"
-    return f"{number:,}" if isinstance(number, int) else str(number)

@@ -1,4 +1,4 @@
-"""The data that a page is given: checked at the door, and few enough of them to draw."""
+"""The data that a page is given: checked, and few enough of them to draw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polyattn.targets import Targets, as_targets, as_weights
 
 
 @dataclass(frozen=True, eq=False)
-class GivenData:
+class PageData:
     """Sequences, the positions that are predicted, and their targets (rows, e) if known.
 
     ``weights``: one per sequence; without them every predicted position counts once.
@@ -36,7 +36,7 @@ class GivenData:
         n_dims: int,
         n_outputs: int | None = None,
         sample_weight: ArrayLike | None = None,
-    ) -> GivenData | None:
+    ) -> PageData | None:
         """What was given, checked; None without sequences."""
         if X is None:
             for name, given in (("Y", Y), ("sample_weight", sample_weight)):
@@ -66,7 +66,7 @@ class GivenData:
         """The inputs with their weights, for layers with or without a constant."""
         return Rows.build(self.batch, None, self.mode, bias, self.weights)
 
-    def sample(self, most_rows: int) -> tuple[GivenData, NDArray[np.intp]]:
+    def sample(self, most_rows: int) -> tuple[PageData, NDArray[np.intp]]:
         """Evenly spaced sequences of up to so many rows (at least one), and which they are.
 
         Where there are weights, of those of positive weight.
@@ -81,12 +81,12 @@ class GivenData:
         batch = SequenceBatch.from_sequences(parts)
         weights = None if self.weights is None else self.weights[chosen]
         if self.targets is None:
-            return GivenData(batch, self.mode, None, weights), chosen
+            return PageData(batch, self.mode, None, weights), chosen
         if self.mode == "last":
-            return GivenData(batch, self.mode, self.targets[chosen], weights), chosen
+            return PageData(batch, self.mode, self.targets[chosen], weights), chosen
         offsets = self.batch.offsets
         targets = np.concatenate([self.targets[offsets[i] : offsets[i + 1]] for i in chosen])
-        return GivenData(batch, self.mode, targets, weights), chosen
+        return PageData(batch, self.mode, targets, weights), chosen
 
     def places(self, chosen: NDArray[np.intp]) -> list[str]:
         """The rows of a sample in words: the sequence, and the token where each has several."""

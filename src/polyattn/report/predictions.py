@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.quoting import counted
 from polyattn.report.figures import OURS, SOFT, drawing, new_figure
 from polyattn.report.page import Section
-from polyattn.report.page_data import GivenData, rows_of, spread
-from polyattn.report.statement import count, plot, statement
+from polyattn.report.page_data import PageData, rows_of, spread
+from polyattn.report.sections import plot, statement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +25,7 @@ MOST_ROWS, MOST_POINTS = 20_000, 600
 UNWEIGHTED = "Every predicted position counts once here; sample_weight makes these means weighted."
 
 
-def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Section:
+def predictions_section(function: Callable[[Any], Any], data: PageData) -> Section:
     """Outputs beside targets for evenly spaced sequences of the data given."""
     some, _ = data.sample(MOST_ROWS)
     assert some.targets is not None  # noqa: S101 - the caller has looked
@@ -38,8 +39,8 @@ def predictions_section(function: Callable[[Any], Any], data: GivenData) -> Sect
     drawn = spread(true.size, MOST_POINTS)
     some_of = "all" if len(drawn) == true.size else f"{len(drawn):,} evenly spaced"
     caption = (
-        f"{some_of} of the {count(true.size, 'output')} at "
-        f"{count(some.n_rows, 'predicted position')}; points on the line are right.".capitalize()
+        f"{some_of} of the {counted(true.size, 'output')} at "
+        f"{counted(some.n_rows, 'predicted position')}; points on the line are right.".capitalize()
     )
     some_weight = "" if weights is None else " of positive weight"
     if some.n_rows < data.n_rows:

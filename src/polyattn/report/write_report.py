@@ -1,53 +1,35 @@
-"""One door for all pages: what is given is looked at, described, and written to one file."""
+"""write_report and write_program_report: what is given is described and written to one file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate, certify
+from polyattn.display import Described
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.files.atomic import require_writable
 from polyattn.fitting.result import FitResult
-from polyattn.model.layer import AttentionLayer
-from polyattn.programs import Compiled, Learned, Program
+from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.programs import Compiled, Learned, Program, ProgramCertificate
 from polyattn.report.audits import audit_page, layer_page
 from polyattn.report.certificates import certificate_page
 from polyattn.report.figures import require_matplotlib
 from polyattn.report.fits import fit_page
-from polyattn.report.leads import lead, program_lead
-from polyattn.report.page import Section, render_page, write_page
-from polyattn.report.page_data import GivenData
+from polyattn.report.page import Page, Section
+from polyattn.report.page_data import PageData
+from polyattn.report.sections import lead, statement
 from polyattn.report.softmax import learned_page, queries_page
-from polyattn.report.statement import statement
 from polyattn.sequences import Sequences
 from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.targets import Targets
-
-KINDS = (
-    "a FitResult, a layer, a Certificate, an Audit, a LearnedSoftmax, a QueryResult, Moments, a "
-    "TriangularFactor"
-)
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page before it is written: ``script`` is the only JavaScript that it will run."""
-
-    title: str
-    lead: str
-    sections: list[Section]
-    script: str = ""
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the page: complete, or not at all."""
-        write_page(path, render_page(self.title, self.lead, self.sections, self.script))
 
 
 def write_report(
@@ -63,7 +45,7 @@ def write_report(
     Parameters
     ----------
     thing : FitResult, LearnedSoftmax, QueryResult, LinearAttention, SoftmaxAttention,
-        Certificate, Audit, Moments or TriangularFactor
+        Certificate, ProgramCertificate, Audit, Moments or TriangularFactor
         For programs see ``write_program_report``.
     path : where to write; the folder must exist
     X, Y : sequences and targets, as for ``fit``; the page says what it cannot show without them
@@ -92,7 +74,8 @@ def write_program_report(
 
     require_writable(path)
     sections, script = program_sections(program, machine, inputs)
-    page = Page("A program as a layer of attention", program_lead(program), sections, script)
+    made = program.describe()
+    page = Page(made.title, lead(made, None), sections, script)
     page.write(path)
     return page
 
@@ -104,41 +87,59 @@ def make_page(
     sample_weight: ArrayLike | None = None,
 ) -> Page:
     """The page of whatever ``write_report`` takes."""
-    if isinstance(thing, FitResult):
-        data = GivenData.of(X, Y, thing.mode, thing.n_dims, len(thing.coef), sample_weight)
-        return Page("A fitted attention layer", lead(thing, data), fit_page(thing, data))
-    if isinstance(thing, AttentionLayer):
-        data = GivenData.of(X, Y, thing.mode, thing.n_dims, thing.n_outputs, sample_weight)
-        return Page("An attention layer", lead(thing, data), layer_page(thing, data))
-    if isinstance(thing, LearnedSoftmax):
-        layer = thing.layer
-        data = GivenData.of(X, Y, layer.mode, layer.n_dims, layer.n_outputs, sample_weight)
-        return Page("A learned softmax layer", lead(thing, data), learned_page(thing, data))
-    if isinstance(thing, QueryResult):
-        data = None if thing.layer is None else GivenData.of(
-            X, Y, thing.layer.mode, thing.layer.n_dims, thing.layer.n_outputs, sample_weight
-        )  # fmt: skip
-        return Page("A layer learned by asking", lead(thing, data), queries_page(thing, data))
+    kind = next((kind for kind in _PAGES if isinstance(thing, kind)), None)
+    if kind is None:
+        kinds = ", ".join(kind.__name__ for kind in _PAGES)
+        hint = ""
+        if isinstance(thing, Program | Compiled | Learned):
+            hint = " Programs have a page of their own: write_program_report."
+        raise InvalidType(f"a page is made of one of {kinds}; got {type(thing).__name__}.{hint}")
+    sections, sizes_of = _PAGES[kind]
+    sizes = sizes_of(thing)
+    data = None if sizes is None else _data(thing, sizes.describe().sizes, X, Y, sample_weight)
+    made = thing.describe()
+    return Page(made.title, lead(made, data), sections(thing, data))
+
+
+def _data(
+    thing: Any,
+    sizes: dict[str, Any],
+    X: Sequences | None,
+    Y: Targets | None,
+    sample_weight: ArrayLike | None,
+) -> PageData | None:
+    """The data given, checked against the sizes; only what has outputs takes targets."""
+    n_outputs = sizes.get("n_outputs")
     for name, given in (("Y", Y), ("sample_weight", sample_weight)):
-        if given is not None:
+        if given is not None and n_outputs is None:
             raise InvalidInput(f"{name} says nothing about a {type(thing).__name__}; leave it out.")
-    return _of_inputs(thing, X)
+    return PageData.of(X, Y, sizes["mode"], sizes["n_dims"], n_outputs, sample_weight)
 
 
-def _of_inputs(thing: Any, X: Sequences | None) -> Page:
-    """Pages about inputs alone: certificates, audits, statistics."""
-    if isinstance(thing, Certificate):
-        data = GivenData.of(X, None, thing.mode, thing.n_dims)
-        return Page("A certificate", lead(thing, data), certificate_page(thing, data))
-    if isinstance(thing, Audit):
-        own = thing.certificate
-        data = GivenData.of(X, None, own.mode, own.n_dims)
-        return Page("An audited layer", lead(thing, data), audit_page(thing, data))
-    if isinstance(thing, Moments | TriangularFactor):
-        data = GivenData.of(X, None, thing.mode, thing.n_dims)
-        sections = certificate_page(certify(statistics=thing), data)
-        return Page("Statistics of a data set", lead(thing, data), sections)
-    hint = ""
-    if isinstance(thing, Program | Compiled | Learned):
-        hint = " Programs have a page of their own: write_program_report."
-    raise InvalidType(f"a page is made of {KINDS}; got {type(thing).__name__}.{hint}")
+def _statistics_page(sums: Moments | TriangularFactor, data: PageData | None) -> list[Section]:
+    return certificate_page(certify(statistics=sums), data)
+
+
+def _program_certificate_page(certificate: ProgramCertificate, data: None) -> list[Section]:
+    from polyattn.report.programs import program_certificate_page
+
+    return program_certificate_page(certificate, data)
+
+
+def _itself(thing: Described) -> Described:
+    return thing
+
+
+# For each kind the function that makes its sections, and what says which data fit beside it.
+_PAGES: dict[type, tuple[Callable[[Any, Any], list[Section]], Callable[[Any], Any]]] = {
+    FitResult: (fit_page, _itself),
+    LinearAttention: (layer_page, _itself),
+    SoftmaxAttention: (layer_page, _itself),
+    LearnedSoftmax: (learned_page, attrgetter("layer")),
+    QueryResult: (queries_page, attrgetter("layer")),
+    Certificate: (certificate_page, _itself),
+    Audit: (audit_page, attrgetter("certificate")),
+    ProgramCertificate: (_program_certificate_page, lambda _: None),
+    Moments: (_statistics_page, _itself),
+    TriangularFactor: (_statistics_page, _itself),
+}

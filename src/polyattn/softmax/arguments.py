@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, require_choice, require_integer
+from polyattn.errors import (
+    InvalidInput,
+    require_choice,
+    require_flag,
+    require_integer,
+    require_number,
+)
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.softmax.examples import count_unknowns
 from polyattn.targets import Targets, as_targets
 
 METHODS = ("auto", "moments", "sculpt")
@@ -28,57 +34,70 @@ MOST_HEADS = 16
 
 
 @dataclass(frozen=True)
-class Admitted:
-    """Validated data and options."""
+class Arguments:
+    """Validated data and options of a call of ``learn_softmax``.
+
+    rows : targets (n_rows, e)
+    n_heads : None where the data decide
+    n_supported : heads for which there are examples enough
+    most_heads : heads that are looked for at most when the data decide
+    rounding : relative size of the rounding of the targets
+    """
 
     batch: SequenceBatch
     rows: NDArray
     mode: str
+    bias: bool
     method: str
     n_heads: int | None
-    room: int
+    n_supported: int
     most_heads: int
     n_held_out: int
     rounding: float
     noise: float | None
 
 
-def admit(
+def check_arguments(
     X: Sequences,
     Y: Targets,
-    n_heads: int | None,
+    n_heads: int | str | None,
     method: str,
+    *,
     mode: str,
+    bias: bool,
     noise: float | None,
     max_heads: int | None,
-) -> Admitted:
+) -> Arguments:
     """Check everything that can be wrong with a call of ``learn_softmax``."""
     method, mode = require_choice("method", method, METHODS), require_choice("mode", mode, MODES)
-    if n_heads is not None:
-        n_heads = require_integer("n_heads", n_heads)
+    bias = require_flag("bias", bias)
+    counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
+    given = None if counted else require_integer("n_heads", n_heads)
     if max_heads is not None:
         max_heads = require_integer("max_heads", max_heads)
     batch = as_batch(X)
     rows = as_targets(Y, batch, mode)
     _require_attention(batch)
+    width, least = batch.n_dims + bias, given or 1
     n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(batch)))
-    room = _room_for_heads(batch, rows, n_held_out)
-    if room < (n_heads or 1):
-        raise InvalidInput(_too_few(batch, rows, n_heads or 1))
-    _require_memory(batch.n_dims, n_heads or 1)
+    n_supported = _supported_heads(batch, rows, bias, n_held_out)
+    if n_supported < least:
+        raise InvalidInput(_too_few(batch, rows, bias, least))
+    _require_memory(width, least)
     if not np.any(rows):
         raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
-    return Admitted(
+    return Arguments(
         batch,
         rows,
         mode,
+        bias,
         method,
-        n_heads,
-        room,
-        min(max_heads or MOST_HEADS, MOST_UNKNOWNS // batch.n_dims**2),
+        given,
+        n_supported,
+        min(max_heads or MOST_HEADS, MOST_UNKNOWNS // width**2),
         n_held_out,
         rounding_of(rows),
-        _noise(noise),
+        None if noise is None else require_number("noise", noise),
     )
 
 
@@ -110,8 +129,8 @@ def _require_attention(batch: SequenceBatch) -> None:
         )
 
 
-def _require_memory(n_dims: int, n_heads: int) -> None:
-    unknowns = n_heads * n_dims**2
+def _require_memory(width: int, n_heads: int) -> None:
+    unknowns = n_heads * width**2
     if unknowns > MOST_UNKNOWNS:
         raise InvalidInput(
             f"attn would have {unknowns} unknown entries, and descent over them needs some "
@@ -120,16 +139,19 @@ def _require_memory(n_dims: int, n_heads: int) -> None:
         )
 
 
-def _room_for_heads(batch: SequenceBatch, rows: NDArray, n_held_out: int) -> int:
+def _supported_heads(batch: SequenceBatch, rows: NDArray, bias: bool, n_held_out: int) -> int:
     """For how many heads the training examples have equations enough."""
+    width, n_outputs = batch.n_dims + bias, rows.shape[1]
     share = max(0.0, 1.0 - n_held_out / len(batch))
-    per_head = LEAST_EQUATIONS * batch.n_dims * (batch.n_dims + rows.shape[1])
-    return int(share * rows.size / per_head)
+    shared = count_unknowns(0, width, n_outputs, bias)
+    per_head = count_unknowns(1, width, n_outputs, bias) - shared
+    return max(
+        0, int((share * rows.size - LEAST_EQUATIONS * shared) / (LEAST_EQUATIONS * per_head))
+    )
 
 
-def _too_few(batch: SequenceBatch, rows: NDArray, n_heads: int) -> str:
-    d, e = batch.n_dims, rows.shape[1]
-    unknowns = n_heads * d * (d + e)
+def _too_few(batch: SequenceBatch, rows: NDArray, bias: bool, n_heads: int) -> str:
+    unknowns = count_unknowns(n_heads, batch.n_dims + bias, rows.shape[1], bias)
     per_sequence = rows.size / len(batch)
     training = int(np.ceil(LEAST_EQUATIONS * unknowns / per_sequence))
     needed = max(training + LEAST_HELD_OUT, int(np.ceil(training / (1 - HELD_OUT))) + 1)
@@ -139,15 +161,4 @@ def _too_few(batch: SequenceBatch, rows: NDArray, n_heads: int) -> str:
         f"{per_sequence:g} target numbers for each sequence and {HELD_OUT:.0%} of them held out "
         f"(at least {LEAST_HELD_OUT}) at least {needed} sequences are needed; about three times "
         "as many make it easy."
-    )
-
-
-def _noise(noise: object) -> float | None:
-    if noise is None:
-        return None
-    if isinstance(noise, Real) and not isinstance(noise, bool) and 0 <= float(noise) < np.inf:
-        return float(noise)
-    raise InvalidInput(
-        f"noise must be the standard deviation of the targets' errors, a number >= 0, or None "
-        f"for unknown; got {noise!r}."
     )

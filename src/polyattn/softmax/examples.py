@@ -6,13 +6,16 @@ X = X' D and Y = s Y' the layer (A', V') of the scaled data is the layer
 
     A = D^-1 A' D^-1,      V = s D^-1 V'
 
-of the data.
+of the data.  With ``bias`` a last coordinate that is always 1 is appended to every token; it is
+not scaled.  The last column of attn shifts all logits of a query alike, so that no input shows it,
+and of the last rows of value only the sum over heads can be seen.  By convention the column is
+zero, and every head has an equal share of the sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +41,19 @@ IN_RANGE = (
 
 
 @dataclass(frozen=True)
-class Block:
+class ExampleBlock:
     """Sequences of one length n.
 
     keys : array (B, n, d), all tokens
     targets : array (B, r, e), for the last r of them: r = n, or 1 in mode ``last``
     hidden : array (r, n) or None, which keys a query does not see
+    bias : whether the last coordinate of the tokens is the constant of ``bias``
     """
 
     keys: Matrix
     targets: Matrix
     hidden: NDArray[np.bool_] | None
+    bias: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -63,13 +68,18 @@ class Block:
         """B r, how many positions are predicted."""
         return self.targets.shape[0] * self.targets.shape[1]
 
-    def part(self, first: int, stop: int) -> Block:
+    def part(self, first: int, stop: int) -> ExampleBlock:
         """Sequences first..stop, a view."""
-        return Block(self.keys[first:stop], self.targets[first:stop], self.hidden)
+        return replace(self, keys=self.keys[first:stop], targets=self.targets[first:stop])
+
+    def with_constant(self) -> ExampleBlock:
+        """The same sequences with a last coordinate 1 beside each token, that of ``bias``."""
+        constant = np.ones((*self.keys.shape[:2], 1))
+        return replace(self, keys=np.concatenate([self.keys, constant], axis=2), bias=True)
 
 
 @dataclass(frozen=True)
-class Units:
+class ExampleUnits:
     """The powers of two taken out: token coordinate j is divided by 2**of_tokens[j]."""
 
     of_tokens: NDArray[np.int64]
@@ -119,15 +129,25 @@ class Units:
 class Examples:
     """Sequences with targets, as one block for each length that occurs."""
 
-    groups: tuple[Block, ...]
+    groups: tuple[ExampleBlock, ...]
 
     def __len__(self) -> int:
         return sum(len(group) for group in self.groups)
 
     @property
-    def n_dims(self) -> int:
-        """d, the coordinates of a token."""
+    def bias(self) -> bool:
+        """Whether the last coordinate of the tokens is the constant of ``bias``."""
+        return self.groups[0].bias
+
+    @property
+    def width(self) -> int:
+        """The coordinates of a token, with the constant of ``bias``."""
         return self.groups[0].keys.shape[2]
+
+    @property
+    def n_dims(self) -> int:
+        """The coordinates of a token, without the constant of ``bias``."""
+        return self.width - self.bias
 
     @property
     def n_outputs(self) -> int:
@@ -141,19 +161,28 @@ class Examples:
 
     def queries(self) -> Matrix:
         """The tokens at all predicted positions, shape (n_rows, d)."""
-        return np.concatenate([group.queries.reshape(-1, self.n_dims) for group in self.groups])
+        return np.concatenate([group.queries.reshape(-1, self.width) for group in self.groups])
 
     @property
     def power(self) -> float:
         """The sum of the squared targets."""
         return float(sum(np.vdot(group.targets, group.targets) for group in self.groups))
 
+    def n_unknowns(self, n_heads: int) -> int:
+        """The parameters of ``n_heads`` heads."""
+        return count_unknowns(n_heads, self.width, self.n_outputs, self.bias)
+
+    def with_constant(self) -> Examples:
+        """The same examples with the constant of ``bias`` beside each token."""
+        return Examples(tuple(group.with_constant() for group in self.groups))
+
     def n_distinct_rows(self, most: int) -> int:
         """How many predicted positions differ in the query or in what it attends to, up to most.
 
         Neither the order of the tokens counts, nor a common factor of their numbers, nor a sign
         of all: no layer depends on the first two, and every one has F(-X) = -F(X).  Positions
-        with a zero query or equal tokens show the sum of the values alone: no more than d count.
+        with a zero query or equal tokens show the sum of the values alone: no more of them count
+        than tokens have coordinates.
         """
         found: set[bytes] = set()
         of_sum: set[bytes] = set()
@@ -166,9 +195,9 @@ class Examples:
                     uniform = not np.any(query) or np.all(there == there[0])
                     content = min(_content(query, there), _content(-query, -there))
                     (of_sum if uniform else found).add(content)
-        return min(most, len(found) + min(len(of_sum), self.n_dims))
+        return min(most, len(found) + min(len(of_sum), self.width))
 
-    def blocks(self, n_rows: int) -> Iterator[Block]:
+    def blocks(self, n_rows: int) -> Iterator[ExampleBlock]:
         """All examples in pieces of about ``n_rows`` predicted positions."""
         for group in self.groups:
             step = max(1, n_rows // group.targets.shape[1])
@@ -193,29 +222,41 @@ class Examples:
         return Examples(before), Examples(after)
 
 
+def count_unknowns(n_heads: int, width: int, n_outputs: int, bias: bool) -> int:
+    """The parameters of heads that some input shows: of tokens with so many coordinates."""
+    n_dims = width - bias
+    return n_heads * n_dims * (width + n_outputs) + bias * n_outputs
+
+
 def prepare(
-    batch: SequenceBatch, rows: NDArray, mode: str, rng: np.random.Generator
-) -> tuple[Examples, Units]:
+    batch: SequenceBatch, rows: NDArray, mode: str, rng: np.random.Generator, bias: bool = False
+) -> tuple[Examples, ExampleUnits]:
     """Sequences and targets (n_rows, e) as shuffled, scaled examples, with their units."""
-    units = Units(_exponents(batch.values), int(_exponents(rows.reshape(-1, 1))[0]))
-    _require_comparable(units.of_tokens, batch.values)
+    of_tokens = _exponents(batch.values)
+    _require_comparable(of_tokens, batch.values, bias)
+    of_targets = int(_exponents(rows.reshape(-1, 1))[0])
     order = rng.permutation(len(batch))
     lengths = batch.lengths[order]
     groups = []
     for length in np.unique(lengths):
         chosen = order[lengths == length]
         positions = batch.offsets[chosen][:, None] + np.arange(length)
-        keys = np.ldexp(batch.values[positions].astype(np.float64), -units.of_tokens)
+        keys = np.ldexp(batch.values[positions].astype(np.float64), -of_tokens)
         of_rows = chosen[:, None] if mode == "last" else positions
-        targets = np.ldexp(rows[of_rows].astype(np.float64), -units.of_targets)
+        targets = np.ldexp(rows[of_rows].astype(np.float64), -of_targets)
         hidden = ~np.tri(length, dtype=bool) if mode == "causal" else None
-        groups.append(Block(keys, targets, hidden))
-    return Examples(tuple(groups)), units
+        groups.append(ExampleBlock(keys, targets, hidden))
+    examples = Examples(tuple(groups))
+    if bias:
+        return examples.with_constant(), ExampleUnits(np.append(of_tokens, 0), of_targets)
+    return examples, ExampleUnits(of_tokens, of_targets)
 
 
-def _require_comparable(exponents: NDArray[np.int64], tokens: NDArray) -> None:
+def _require_comparable(exponents: NDArray[np.int64], tokens: NDArray, bias: bool) -> None:
     """Refuse coordinates so different in size that the logits of a layer underflow."""
     known = exponents[np.any(tokens, axis=0)]
+    if bias:
+        known = np.append(known, 0)
     if len(known) and known.max() - known.min() > COMPARABLE_EXPONENT:
         raise OutOfRange(
             f"the coordinates of X are of sizes from 2**{known.min()} to 2**{known.max()}; logits "

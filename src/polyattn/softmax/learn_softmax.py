@@ -1,30 +1,25 @@
 """learn_softmax: the heads of a softmax attention layer from random examples [chen2024].
 
-admit → prepare → hold out → search (moments, growth, sculpt; as many heads as needed) → what is
-redundant or invisible goes → judge on what was held out → say what was found.
+check arguments → prepare → hold out → search (moments, growth, sculpt; as many heads as needed) →
+what is redundant or invisible goes → judge on what was held out → say what was found.
 """
 
 from __future__ import annotations
 
-from math import inf
-from numbers import Real
-from time import monotonic
-
-from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import Sequences
-from polyattn.softmax.arguments import Admitted, admit
-from polyattn.softmax.counting import find_heads
-from polyattn.softmax.deadline import OutOfTime, until
-from polyattn.softmax.examples import Units, prepare
+from polyattn.softmax.arguments import Arguments, check_arguments
+from polyattn.softmax.examples import ExampleUnits, prepare
+from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.token_span import hidden_directions
-from polyattn.softmax.judging.alternatives import Rivals, rival_layers
+from polyattn.softmax.judging.alternatives import Rivals, rival_layers, share_of_constant
 from polyattn.softmax.judging.judge import Judge
-from polyattn.softmax.judging.probe import open_on_generic_inputs
-from polyattn.softmax.outcomes import Stop, describe, doubts_of_inputs, stopped
-from polyattn.softmax.recorder import Callback, Watch
+from polyattn.softmax.judging.uncertainty import open_on_generic_inputs
+from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubts_of_inputs, stopped
+from polyattn.softmax.polish import Projection
+from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until
 from polyattn.softmax.result import LearnedSoftmax
 from polyattn.softmax.search import Found, Search, uniform
 from polyattn.targets import Targets
@@ -33,11 +28,12 @@ from polyattn.targets import Targets
 def learn_softmax(
     X: Sequences,
     Y: Targets,
-    n_heads: int | None = None,
+    n_heads: int | str | None = None,
     method: str = "auto",
     random_state: RandomState = 0,
     *,
     mode: str = "full",
+    bias: bool = False,
     noise: float | None = None,
     max_heads: int | None = None,
     max_seconds: float | None = None,
@@ -50,28 +46,35 @@ def learn_softmax(
     X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
         Tokens that vary independently make it easy: Boolean, Gaussian, any centred ones.
     Y : array (N, n, e) (mode ``last``: (N, e)), or list of arrays
-    n_heads : int, optional
-        Found by the data when not given: the fewest that explain what is held out.
+    n_heads : int, "auto" or None
+        With "auto", as with None, the data decide: the fewest that explain what is held out.
     method : "auto" | "moments" | "sculpt"
         ``moments``: moment initialiser, Levenberg–Marquardt, growth by splitting.  ``sculpt``:
         the six phases of the paper.  ``auto``: moments, then sculpt where that fails.
+    random_state : int, Generator or None
+        Decides the order of the examples and all starts.
     mode : "full" | "causal" | "last"
+    bias : bool
+        The layer sees a constant coordinate 1 beside each token, as one with biases does.  The
+        last column of attn is then invisible and set to zero; of the last rows of value only the
+        sum can be seen, and every head gets an equal share.
     noise : float, optional
-        Standard deviation of the targets' errors; estimated and tested when not given, and when
-        residuals are smaller than it.
+        Standard deviation of the targets' errors, in their units; estimated and tested when not
+        given, and when residuals are smaller than it.
     max_heads : int, optional
         The most heads to look for when their number is not given.
     max_seconds : float, optional
         Stop after about this time with the best layer so far; an interrupt does the same.
     callback : callable, optional
-        Hears (phase, number of heads, relative error) after every step.
+        Receives (phase, number of heads, relative error) after every step.
 
     Returns
     -------
     LearnedSoftmax
         ``.layer``, ``.outcome`` (named "recovered" only when the held-out check passed, the
         examples determine all of every head, and no other signs or pairings of heads explain
-        them), ``.validation_error``, ``.phases``, error bars.
+        them; with ``bias`` up to what no input shows), ``.validation_error``, ``.phases``, error
+        bars.
 
     Raises OutOfRange where float64 cannot hold the heads: attn is of the size of one over the
     square of the tokens, value of that of the targets over the tokens.
@@ -79,68 +82,65 @@ def learn_softmax(
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
     """
-    data = admit(X, Y, n_heads, method, mode, noise, max_heads)
+    data = check_arguments(
+        X, Y, n_heads, method, mode=mode, bias=bias, noise=noise, max_heads=max_heads
+    )
     rng = require_generator(random_state)
-    end, watch = monotonic() + _seconds(max_seconds), Watch(callback)
-    examples, units = prepare(data.batch, data.rows, data.mode, rng)
+    end, recorder = end_after(max_seconds), Recorder[Projection](callback)
+    examples, units = prepare(data.batch, data.rows, data.mode, rng, data.bias)
     held_out, training = examples.split(data.n_held_out)
     scaled_noise = None if data.noise is None else units.scaled_noise(data.noise)
     judge = Judge(training, held_out, data.rounding, scaled_noise)
-    search = Search(judge, watch, rng, data.method)
+    search = Search(judge, recorder, rng, data.method)
     best = uniform(training)
     why: Stop | None = None
     with single_threaded_blas():
         try:
             with until(end):
-                watch(best)
-                found = find_heads(search, data.n_heads, data.room, data.most_heads)
+                recorder(best)
+                found = find_heads(search, data.n_heads, data.n_supported, data.most_heads)
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
-            found = search.judged(watch.best or best, watch.last)
+            found = search.judged(recorder.best or best, recorder.best_phase)
         return _result(found, search, units, data, why)
 
 
 def _result(
-    found: Found, search: Search, units: Units, data: Admitted, stopped_by: Stop | None
+    found: Found, search: Search, units: ExampleUnits, data: Arguments, stopped_by: Stop | None
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
     bars = search.error_bars(found)
     rivals = rival_layers(judge, projection, bars) if fit.explained else Rivals()
-    layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), data.mode)
+    layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), data.mode, data.bias)
     gaps = hidden_directions(layer, data.batch) if bars.n_open else []
     notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
     doubts = doubts_of_inputs(
         judge.count(found.n_heads, fit.sigma),
-        redundant=bars.n_open > 0 and open_on_generic_inputs(projection),
+        redundant=bars.n_open > 0 and open_on_generic_inputs(projection, data.bias),
         unexamined=rivals.unexamined,
     )
-    outcome = describe(fit, bars, len(judge.held_out), notes, rivals.layer, doubts)
+    share = 0.0 if fit.explained or data.bias else share_of_constant(judge.training, projection)
+    if data.bias:
+        notes = (*notes, CONVENTION)
+    outcome = describe(fit, bars, len(judge.held_out), notes, rivals.layer, doubts, share)
     bars = rivals.opened(bars)
     attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):
-        outcome = stopped(stopped_by, fit.validation_error, len(projection.attn))
+        outcome = stopped(stopped_by, fit.validation_error, projection.n_heads, share)
     return LearnedSoftmax(
         layer=layer,
         outcome=outcome,
         validation_error=fit.validation_error,
         training_error=projection.error,
         noise=units.noise(fit.sigma),
-        method=found.road,
+        method=found.method,
         n_training=len(judge.training),
         n_held_out=len(judge.held_out),
         attn_std=attn_std,
         value_std=value_std,
         attn_error=bars.attn_error,
         value_error=bars.value_error,
-        phases=tuple(search.watch.phases),
+        phases=tuple(search.recorder.phases),
     )
-
-
-def _seconds(value: object) -> float:
-    if value is None:
-        return inf
-    if isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0:
-        return float(value)
-    raise InvalidInput(f"max_seconds must be a positive number or None; got {value!r}.")

@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
+from polyattn.quoting import counted
 from polyattn.softmax.arguments import LEAST_EQUATIONS
 from polyattn.softmax.judging.alternatives import Rival
-from polyattn.softmax.judging.judge import Fit
+from polyattn.softmax.judging.judge import HeldOutFit
 from polyattn.softmax.judging.uncertainty import Uncertainty
-from polyattn.softmax.wording import counted_heads, percent
 
 SoftmaxName = Literal[
     "recovered", "recovered_on_these_inputs", "ambiguous", "ill_determined", "overfitted",
@@ -49,7 +49,7 @@ SYMPTOMS = {
     "bends": "they depend on the outputs, as if these were squashed or stretched",
     "share": "they make up more than half of the targets",
     "declared": "they are larger than the noise that was declared",
-    "room": "there are too few examples to see whether another head explains them",
+    "few_examples": "there are too few examples to see whether another head explains them",
     "more_heads": "another head explains a part of them",
 }
 
@@ -65,25 +65,34 @@ BELOW_DECLARED = (
 )
 
 
+# What "recovered" means for a layer with biases.
+CONVENTION = (
+    "The last column of attn, which no input shows, is zero, and the heads have equal shares in "
+    "the sum of the last rows of value."
+)
+
+
 def describe(
-    fit: Fit,
+    fit: HeldOutFit,
     bars: Uncertainty,
     n_held_out: int,
     notes: tuple[str, ...],
     rival: Rival | None,
     doubts: list[str],
+    share_of_constant: float = 0.0,
 ) -> Outcome[SoftmaxName]:
     """The outcome of a search that ended by itself.
 
     ``rival`` is another layer of as many heads that explains the examples, ``doubts`` are reasons
-    why these do not determine the heads.
+    why these do not determine the heads.  ``share_of_constant`` is what a constant beside each
+    token explains of residuals that nothing explains.
     """
-    heads = counted_heads(len(bars.attn))
+    heads = counted(len(bars.attn), "head")
     if fit.below_declared:
         notes = (*notes, BELOW_DECLARED)
     extra = "".join(f" {note}" for note in notes)
     if not fit.explained:
-        return _unexplained(fit, heads, extra)
+        return _unexplained(fit, heads, extra, share_of_constant)
     if rival is not None and rival.name == "two_valued":
         return _ambiguous(rival, heads, extra)
     doubts = [*_doubts(fit, bars), *doubts]
@@ -138,7 +147,7 @@ def _other_signs(rival: Rival) -> str:
     )
 
 
-def _agreement(fit: Fit, n_held_out: int) -> str:
+def _agreement(fit: HeldOutFit, n_held_out: int) -> str:
     """What the held-out examples showed, without a full stop."""
     if fit.kind == "exact":
         return (
@@ -182,7 +191,7 @@ def _numbered(heads: tuple[int, ...]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _doubts(fit: Fit, bars: Uncertainty) -> list[str]:
+def _doubts(fit: HeldOutFit, bars: Uncertainty) -> list[str]:
     """Why heads that explain the examples are uncertain in directions that these show."""
     if fit.well_determined(bars):
         return []
@@ -204,7 +213,9 @@ def _open(bars: Uncertainty) -> str:
     return f"{bars.n_open} of {bars.n_parameters} directions ({'; '.join(parts)})"
 
 
-def stopped(why: Stop, error: float, n_heads: int) -> Outcome[SoftmaxName]:
+def stopped(
+    why: Stop, error: float, n_heads: int, share_of_constant: float = 0.0
+) -> Outcome[SoftmaxName]:
     """The outcome of a search that was ended from outside."""
     reasons = {
         "interrupted": "The search was interrupted",
@@ -212,19 +223,33 @@ def stopped(why: Stop, error: float, n_heads: int) -> Outcome[SoftmaxName]:
     }
     return SOFTMAX_OUTCOMES(
         why,
-        f"{reasons[why]}; the best layer so far has {counted_heads(n_heads)} and leaves "
+        f"{reasons[why]}; the best layer so far has {counted(n_heads, 'head')} and leaves "
         f"{percent(error)} of the held-out outputs unexplained.",
-        "Nothing is lost: go on with more time, or use the layer as it is.",
+        _try_bias(share_of_constant)
+        + "Nothing is lost: go on with more time, or use the layer as it is.",
     )
 
 
-def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome[SoftmaxName]:
+def _try_bias(share_of_constant: float) -> str:
+    """The advice to learn a layer with biases, where a constant explains a part of what is left."""
+    if not share_of_constant:
+        return ""
+    return (
+        "Try bias=True: a constant coordinate beside each token explains "
+        f"{percent(share_of_constant)} of the squared residuals at once. "
+    )
+
+
+def _unexplained(
+    fit: HeldOutFit, heads: str, extra: str, share_of_constant: float
+) -> Outcome[SoftmaxName]:
     if fit.failed == ("generalises",):
         return SOFTMAX_OUTCOMES(
             "overfitted",
             f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
             f"of the held-out outputs, more than of the training ones.{extra}",
-            "There are too few examples for so many heads: give more examples, or fewer heads.",
+            _try_bias(share_of_constant)
+            + "There are too few examples for so many heads: give more examples, or fewer heads.",
         )
     symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
     return SOFTMAX_OUTCOMES(
@@ -232,5 +257,14 @@ def _unexplained(fit: Fit, heads: str, extra: str) -> Outcome[SoftmaxName]:
         f"Not recovered: the best layer of {heads} that was found leaves "
         f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
         f"residuals are not plain noise ({symptoms}).{extra}",
-        TRY_MORE + " If the targets are noisy in such a way, say so with noise=... .",
+        _try_bias(share_of_constant)
+        + TRY_MORE
+        + " If the targets are noisy in such a way, say so with noise=... .",
     )
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A share as a percentage of so many digits; up to a million without an exponent."""
+    number = 100 * share
+    short = f"{number:.{digits}g}"
+    return f"{number:.0f} %" if "e+" in short and number < 1e6 else f"{short} %"

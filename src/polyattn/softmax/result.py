@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Reported
+from polyattn.display import Description, Reported, Result
 from polyattn.files.fields import (
     any_object,
     array,
     entries,
+    flag,
     integer,
     listed,
     number,
@@ -25,9 +26,9 @@ from polyattn.model import SoftmaxAttention
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
-from polyattn.softmax.phases import Phase
+from polyattn.softmax.recorder import Phase
 
-ARRAYS = ("attn_std", "value_std", "attn_error", "value_error")
+ERRORS = ("attn_std", "value_std", "attn_error", "value_error")
 PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")
 
 FIELDS = entries({
@@ -37,11 +38,11 @@ FIELDS = entries({
     "phases": listed(entries({
         "name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0),
     })),
-})  # fmt: skip
+}, {"bias": flag})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedSoftmax(Reported):
+class LearnedSoftmax(Reported, Result):
     """What ``learn_softmax`` returns.
 
     Attributes
@@ -52,13 +53,14 @@ class LearnedSoftmax(Reported):
         What was found, as a sentence.  Its name is "recovered" only when the check on held-out
         examples passed and the data determine every head.
     validation_error, training_error : float
-        ||Y - F(X)|| / ||Y|| on held-out and on training examples.
+        ||Y - F(X)|| / ||Y|| on sequences that were held out, and on those of training.
     noise : float
-        Estimated standard deviation of the targets' errors.
+        Estimated standard deviation of the targets' errors, in the units of the targets.
     attn_std, value_std : arrays like layer.attn and layer.value
         Standard deviations of the parameters if residuals are independent noise of that size;
         infinite where the examples leave a parameter open that other inputs would show, or where
-        float64 cannot hold so large a number.
+        float64 cannot hold so large a number.  With ``bias``, zero for the last column of attn,
+        which is zero by convention.
     attn_error, value_error : arrays (n_heads,)
         Expected relative error of each head's matrices, ||error||_F / ||matrix||_F; infinite
         for a matrix with open parameters, or that is another one in a layer that explains the
@@ -66,7 +68,8 @@ class LearnedSoftmax(Reported):
     phases : tuple of Phase
         What each step measured, in order.
     method : str
-        The road whose heads were polished: "moments", "growth", "restarts" or "sculpt".
+        What found the heads that were polished: "moments", "growth" or "sculpt"; of a search that
+        was stopped, the phase in which the best were found.
     """
 
     layer: SoftmaxAttention
@@ -82,6 +85,8 @@ class LearnedSoftmax(Reported):
     attn_error: NDArray[np.float64] = field(repr=False)
     value_error: NDArray[np.float64] = field(repr=False)
     phases: tuple[Phase, ...] = field(default=(), repr=False)
+
+    kind: ClassVar[str] = "learned_softmax"
 
     @property
     def recovered(self) -> bool:
@@ -99,15 +104,42 @@ class LearnedSoftmax(Reported):
             f"validation error {self.validation_error:.1e})"
         )
 
+    def describe(self) -> Description:
+        """What was found, on how many sequences, and how well it does."""
+        layer, outcome = self.layer, self.outcome
+        figures = {name: getattr(self, name) for name in PLAIN}
+        return Description(
+            title="A softmax attention layer learned from examples",
+            about=f"{layer!r}, from {self.n_training + self.n_held_out:,} sequences",
+            sentence=str(outcome) if outcome.ok else outcome.sentence,
+            doubts=() if outcome.ok else (outcome.next_step,),
+            facts={
+                "recovered": self.recovered,
+                "n_heads": self.n_heads,
+                "mode": layer.mode,
+                "bias": layer.bias,
+                **figures,
+            },
+        )
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The heads and their error bars."""
+        heads = {"attn": self.layer.attn, "value": self.layer.value}
+        return heads | {name: getattr(self, name) for name in ERRORS}
+
+    def to_full_dict(self) -> dict[str, Any]:
+        """``to_dict`` with arrays as lists, null for infinite, and phases."""
+        content = self.to_dict() | {"kind": self.kind}
+        content |= {name: _finite(array) for name, array in self.arrays().items()}
+        return content | {"phases": [phase.to_dict() for phase in self.phases]}
+
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        arrays = {"attn": self.layer.attn, "value": self.layer.value}
-        arrays |= {name: getattr(self, name) for name in ARRAYS}
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata["mode"] = self.layer.mode
+        metadata |= {"mode": self.layer.mode, "bias": self.layer.bias}
         metadata["outcome"] = self.outcome.to_dict()
         metadata["phases"] = [phase.to_dict() for phase in self.phases]
-        return Record("learned_softmax", arrays, metadata)
+        return Record(self.kind, self.arrays(), metadata)
 
     @classmethod
     def from_record(cls, record: Record) -> LearnedSoftmax:
@@ -117,14 +149,27 @@ class LearnedSoftmax(Reported):
         for at, phase in enumerate(metadata["phases"]):
             plain_value(phase["figures"], f"metadata.phases[{at}].figures")
         _check_arrays(arrays)
-        fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        fields: dict[str, Any] = {name: arrays[name] for name in ERRORS}
         fields |= {name: metadata[name] for name in PLAIN}
         return cls(
-            layer=SoftmaxAttention(arrays["attn"], arrays["value"], metadata["mode"]),
+            layer=SoftmaxAttention(
+                # Files from before layers with biases were learned do not say.
+                arrays["attn"],
+                arrays["value"],
+                metadata["mode"],
+                metadata.get("bias", False),
+            ),
             outcome=SOFTMAX_OUTCOMES.from_dict(metadata["outcome"]),
             phases=tuple(Phase(**phase) for phase in metadata["phases"]),
             **fields,
         )
+
+
+def _finite(numbers: NDArray[np.float64]) -> Any:
+    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
+    plain = numbers.astype(object)
+    plain[~np.isfinite(numbers)] = None
+    return plain.tolist()
 
 
 def _check_arrays(arrays: dict[str, NDArray]) -> None:

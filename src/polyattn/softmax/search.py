@@ -1,4 +1,4 @@
-"""The roads to a given number of heads, and what is done with the heads they find."""
+"""The methods for a given number of heads, and what is done with the heads they find."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
+from polyattn.quoting import counted
 from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.judging.judge import Fit, Judge
+from polyattn.softmax.judging.judge import HeldOutFit, Judge
 from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
 from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.softmax.polish import Polished, Projection, enough, polish, project
-from polyattn.softmax.recorder import Watch
+from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
-from polyattn.softmax.wording import counted_heads
 
 # Effort of the attempt to explain a residual that looks like noise, and its examples.
 RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
@@ -35,8 +35,8 @@ class Found:
     """Heads on all training examples, how they do on the others, and where they come from."""
 
     projection: Projection
-    fit: Fit
-    road: str
+    fit: HeldOutFit
+    method: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -51,10 +51,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """Looks for heads: every road ends in ``settled``, which judges what it found."""
+    """Looks for heads: every method ends in ``settled``, which judges what it found."""
 
     judge: Judge
-    watch: Watch
+    recorder: Recorder[Projection]
     rng: np.random.Generator
     method: str
 
@@ -69,9 +69,9 @@ class Search:
         return visible(self.training)
 
     def quickly(self, n_heads: int) -> Found:
-        """Heads by a single start of the method's first road."""
-        by_road = self.by_sculpting if self.method == "sculpt" else self.by_moments
-        return by_road(n_heads)
+        """Heads by a single start: of sculpting, or else of moments."""
+        sculpting = self.method == "sculpt"
+        return self.by_sculpting(n_heads) if sculpting else self.by_moments(n_heads)
 
     def determined(self, found: Found) -> bool:
         """Whether the data determine every head that was found."""
@@ -84,24 +84,23 @@ class Search:
 
     def by_moments(self, n_heads: int) -> Found:
         """Moments say where heads lie, descent takes them there."""
-        start = moments.initialise(self.training, n_heads, self.rng)
-        self.watch.phases.extend(start.phases)
+        start = moments.initialise(self.training, n_heads, self.rng, self.recorder)
         return self.from_start(start.attn, "moments")
 
     def by_growth(self, n_heads: int, effort: int) -> Found:
         """Random starts, one head after the other, exchanges; until nothing is unexplained."""
-        with self.watch.phase("growth") as note:
-            polished = growth.search(
+        with self.recorder.phase("growth") as note:
+            polished = growth.search_heads(
                 self.training,
                 n_heads,
                 self.rng,
                 accept=lambda one: self.settled(one.projection).fit.explained,
                 effort=effort,
-                on_step=self.watch,
+                on_step=self.recorder,
             )
             n_found = len(polished.attn)
             note.say(
-                f"Grew to {counted_heads(n_found)}, relative residual {polished.error:.1e}.",
+                f"Grew to {counted(n_found, 'head')}, relative residual {polished.error:.1e}.",
                 n_heads=n_found,
                 error=polished.error,
                 effort=effort,
@@ -110,15 +109,15 @@ class Search:
 
     def with_one_more(self, found: Found) -> Found:
         """One head more than was found, where the residual shows it best; not yet at rest."""
-        with self.watch.phase("one head more") as note:
+        with self.recorder.phase("one head more") as note:
             few = enough(self.training, found.n_heads + 1)
             some = self.training.first(max(len(few), RIVAL_EXAMPLES))
             here = Polished(found.projection, (found.projection.error,))
-            grown = growth.grow(some, here, self.rng, effort=RIVAL_EFFORT, on_step=self.watch)
-            near = polish(self.training, grown.attn, FEW_STEPS, self.watch)
+            grown = growth.grow(some, here, self.rng, effort=RIVAL_EFFORT, on_step=self.recorder)
+            near = polish(self.training, grown.attn, FEW_STEPS, self.recorder)
             rival = self.judged(near.projection, "growth")
             note.say(
-                f"With {counted_heads(rival.n_heads)} the held-out error is "
+                f"With {counted(rival.n_heads, 'head')} the held-out error is "
                 f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
                 f"{found.fit.validation_error:.1e}.",
                 validation_error=rival.fit.validation_error,
@@ -127,22 +126,21 @@ class Search:
 
     def by_sculpting(self, n_heads: int) -> Found:
         """The six phases of the paper, then descent."""
-        found = sculpt(self.training, n_heads, self.rng, on_step=self.watch)
-        self.watch.phases.extend(found.phases)
-        with self.watch.phase("conditions") as note:
+        found = sculpt(self.training, n_heads, self.rng, self.recorder)
+        with self.recorder.phase("conditions") as note:
             broken = ", ".join(condition.name for condition in found.failed)
             note.say(
-                f"Not met: {broken}." if broken else "All that the road needs of the data is met.",
+                f"Not met: {broken}." if broken else "All that sculpting needs of the data is met.",
                 conditions=[condition.to_dict() for condition in found.conditions],
             )
         return self.from_start(found.attn, "sculpt")
 
-    def from_start(self, attn: np.ndarray, road: str) -> Found:
+    def from_start(self, attn: np.ndarray, method: str) -> Found:
         """Descend from given heads: on few examples first, then on all."""
-        with self.watch.phase("polish") as note:
+        with self.recorder.phase("polish") as note:
             few = enough(self.training, len(attn))
-            polished = polish(few, attn, MOST_STEPS, self.watch, gain=COARSE_GAIN)
-            found = self.settled(polished.projection, road)
+            polished = polish(few, attn, MOST_STEPS, self.recorder, gain=COARSE_GAIN)
+            found = self.settled(polished.projection, method)
             note.say(
                 f"{len(polished.errors) - 1} steps on {len(few)} examples, held-out error "
                 f"{found.fit.validation_error:.1e}.",
@@ -152,18 +150,18 @@ class Search:
             )
         return found
 
-    def settled(self, here: Projection, road: str = "") -> Found:
+    def settled(self, here: Projection, method: str = "") -> Found:
         """Heads brought to rest on all training examples, without redundant ones; judged."""
         settled = project(self.training, self.visible.part(here.attn))
         if settled.error > ROUNDING:
-            settled = polish(self.training, settled.attn, FEW_STEPS, self.watch).projection
+            settled = polish(self.training, settled.attn, FEW_STEPS, self.recorder).projection
             if self.judge.fit(settled).explained:
-                settled = polish(self.training, settled.attn, on_step=self.watch).projection
+                settled = polish(self.training, settled.attn, on_step=self.recorder).projection
         notes: tuple[str, ...] = ()
         if not self.visible.complete:
             notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
             settled = project(self.training, self.visible.part(settled.attn))
-        return self._without_redundant(Found(settled, self.judge.fit(settled), road, notes))
+        return self._without_redundant(Found(settled, self.judge.fit(settled), method, notes))
 
     def _without_redundant(self, found: Found) -> Found:
         """The same with fewer heads, where it is exact and its heads are not determined.
@@ -174,18 +172,18 @@ class Search:
         if found.fit.kind != "exact" or found.n_heads == 1 or self.determined(found):
             return found
         for attn, sentence in smaller_heads(found.projection):
-            fewer = polish(self.training, attn, on_step=self.watch).projection
+            fewer = polish(self.training, attn, on_step=self.recorder).projection
             fit = self.judge.fit(fewer)
             if fit.kind == "exact":
-                return self.settled(fewer, found.road).with_notes(*found.notes, sentence)
+                return self.settled(fewer, found.method).with_notes(*found.notes, sentence)
         return found
 
-    def judged(self, here: Projection, road: str) -> Found:
+    def judged(self, here: Projection, method: str) -> Found:
         """Heads as they are, with the best values on all training examples."""
         projection = project(self.training, self.visible.part(here.attn))
-        return Found(projection, self.judge.fit(projection), road)
+        return Found(projection, self.judge.fit(projection), method)
 
 
 def uniform(examples: Examples) -> Projection:
     """One head that attends to everything alike: what is known before any search."""
-    return project(examples, np.zeros((1, examples.n_dims, examples.n_dims)))
+    return project(examples, np.zeros((1, examples.width, examples.width)))

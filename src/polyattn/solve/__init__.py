@@ -1,4 +1,4 @@
-"""From statistics to folded coefficients: one objective, one file per road.
+"""From statistics to folded coefficients: one objective, one file per solver.
 
     minimise   sum_i w_i ||y_i - F(X_i)||^2  +  ridge ||T||_F^2
 
@@ -7,8 +7,6 @@ the limit of ridge -> 0.  T is the symmetric tensor of the layer, so in the coor
 theta = s * P (off-diagonal s = sqrt(1/2)) the penalty is plain ||theta||^2.
 """
 
-from polyattn.outcome import Outcome
-from polyattn.solve.auto import Plan, plan
-from polyattn.solve.outcomes import Solution
+from polyattn.solve.solvers import Plan, plan
 
-__all__ = ["Outcome", "Plan", "Solution", "plan"]
+__all__ = ["Plan", "plan"]

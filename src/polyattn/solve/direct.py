@@ -1,4 +1,4 @@
-"""The direct road: orthogonal factorisation of the features, no condition number squared.
+"""The direct solver: orthogonal factorisation of the features, no condition number squared.
 
 Accepts any data; for at least as many rows as features the rows are factored in a stream
 (memory O(p^2)), for fewer the features are held in memory (rows x p numbers).
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
-from polyattn.solve.outcomes import Solution
-from polyattn.solve.spectral import solve_root
+from polyattn.solve.minimum_norm import solve_root
+from polyattn.solve.solution import Solution
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 

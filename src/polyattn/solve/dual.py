@@ -1,4 +1,4 @@
-"""The dual road: one N x N kernel matrix, whatever the width of the tokens.
+"""The dual solver: one N x N kernel matrix, whatever the width of the tokens.
 
 Accepts any data; meant for fewer rows than features (wide tokens).  Equals
 ``sklearn.kernel_ridge.KernelRidge(kernel="precomputed")`` with the kernel <G,G'> <x,x'>.
@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.features.cubic import apply_coef, correlate
-from polyattn.features.kernel import COLUMN_BLOCK, kernel_lower
+from polyattn.features.cubic import COLUMN_BLOCK, apply_coef, correlate, kernel_lower
 from polyattn.features.pairs import n_pairs, norm_weights
 from polyattn.numerics.cholesky import factor_lower
 from polyattn.numerics.parallel import map_pieces
 from polyattn.solve.direct import solve_direct
-from polyattn.solve.outcomes import Solution
+from polyattn.solve.minimum_norm import EPS, column_scale
 from polyattn.solve.primal import as_coef
-from polyattn.solve.spectral import EPS, column_scale
+from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows
 
 # A kernel matrix better conditioned than this is solved by Cholesky and refined.

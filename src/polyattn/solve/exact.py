@@ -1,9 +1,9 @@
-"""The exact road: few rows determine the layer, and all others agree with it.
+"""The exact solver: few rows determine the layer, and all others agree with it.
 
 Data that some layer computes exactly (a planted layer, a program) need no p x p sums over all
 rows.  A layer without error minimises every squared error, and where some rows determine all
 coefficients, all rows do.  So: solve for the first rows, then let one pass of 2 e p flops per
-row judge.  Where the judgement fails, the caller takes another road.
+row judge.  Where the judgement fails, the caller takes another solver.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import apply_coef
 from polyattn.numerics.parallel import map_pieces, single_threaded_blas
 from polyattn.numerics.scaling import exponent_for
-from polyattn.solve.outcomes import Solution
 from polyattn.solve.primal import as_coef, solve_definite
+from polyattn.solve.solution import Solution
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
 

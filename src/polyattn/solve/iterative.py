@@ -1,4 +1,4 @@
-"""The iterative road: conjugate gradients on the normal equations, matrix-free (CGLS).
+"""The iterative solver: conjugate gradients on the normal equations, matrix-free (CGLS).
 
 For problems where neither p x p nor N x N numbers fit.  Every pass reads the data once and
 needs memory for a few sets of coefficients only.  Started from zero the iterates stay in the row
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import apply_coef, correlate
 from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.numerics.scaling import exponent_for
-from polyattn.solve.outcomes import Solution
+from polyattn.solve.minimum_norm import column_scale
 from polyattn.solve.primal import as_coef, residual_pass
-from polyattn.solve.spectral import column_scale
+from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows
 
 # Stop when the gradient has fallen by this factor, or after so many passes.

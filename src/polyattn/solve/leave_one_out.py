@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
 from polyattn.features.summaries import default_block_rows
-from polyattn.solve.singular_values import FeatureSpectrum, SampleSpectrum, visible
-from polyattn.solve.spectral import EPS
+from polyattn.solve.minimum_norm import EPS
+from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum, visible
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 

@@ -1,4 +1,4 @@
-"""The primal road: normal equations of the moments, refined with one more pass over the data.
+"""The primal solver: normal equations of the moments, refined with one more pass over the data.
 
 Accepts any number of rows; memory and time are those of a p x p matrix.
 Equals ``sklearn.linear_model.Ridge(solver="cholesky", fit_intercept=False)`` on features whose
@@ -22,8 +22,8 @@ from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.numerics.cholesky import factor_lower
 from polyattn.numerics.parallel import deal, map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_factor
-from polyattn.solve.outcomes import Solution
-from polyattn.solve.spectral import column_scale, solve_gram
+from polyattn.solve.minimum_norm import column_scale, solve_gram
+from polyattn.solve.solution import Solution
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import RowBlock, Rows
 
@@ -104,10 +104,10 @@ def _residual_part(coef: NDArray, blocks: list[RowBlock]) -> tuple[NDArray[np.fl
     return gradient, power
 
 
-def as_coef(theta: NDArray, n_dims: int) -> NDArray[np.float64]:
+def as_coef(theta: NDArray, width: int) -> NDArray[np.float64]:
     """Folded coefficients P (e, q, d) from theta (p, e)."""
-    folded = theta / feature_weights(n_dims)[:, None]
-    return np.ascontiguousarray(folded.T).reshape(-1, n_pairs(n_dims), n_dims)
+    folded = theta / feature_weights(width)[:, None]
+    return np.ascontiguousarray(folded.T).reshape(-1, n_pairs(width), width)
 
 
 def _scale(moments: Moments, ridge: float) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyattn.display import Described, Description, data_in_words
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.features.pairs import n_features, pair_index
 from polyattn.files.fields import (
@@ -24,27 +25,21 @@ from polyattn.files.fields import (
     require,
 )
 from polyattn.files.records import Record, read_record, rebuild, write_record
-from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.numerics.parallel import physical_memory, single_threaded_blas
 from polyattn.numerics.scaling import (
     exponent_for,
     require_comparable,
     require_weighable,
     token_exponent,
 )
+from polyattn.quoting import counted, readable_bytes
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
 SHAPE = ("n_dims", "n_outputs", "mode", "bias")
-COUNTS = (
-    "n_rows",
-    "n_positive",
-    "n_sequences",
-    "total_weight",
-    "max_length",
-    "token_exponent",
-    "target_exponent",
-)
+ADDED = ("n_rows", "n_positive", "n_sequences", "total_weight")
+COUNTS = (*ADDED, "max_length", "token_exponent", "target_exponent")
 
 # Largest magnitudes; files of older releases lack them.
 SIZES = ("coordinate_sizes", "output_sizes")
@@ -67,7 +62,7 @@ FIELDS = entries(
 )  # fmt: skip
 
 
-class Statistics(ABC):
+class Statistics(Described, ABC):
     """Sums over predicted positions that merge: update, ``+``, save, load.
 
     Parameters
@@ -91,6 +86,7 @@ class Statistics(ABC):
         self.n_outputs = require_integer("n_outputs", n_outputs, 0)
         self.mode = require_choice("mode", mode, MODES)
         self.bias = require_flag("bias", bias)
+        self._require_memory()
         self.n_rows = 0
         self.n_positive = 0  # rows of positive weight
         self.n_sequences = 0
@@ -102,6 +98,7 @@ class Statistics(ABC):
         # Largest magnitudes so far of coordinates (width,), 1 for the constant, and outputs (e,).
         self.coordinate_sizes = np.zeros(self.width)
         self.output_sizes = np.zeros(self.n_outputs)
+        self._begin()
 
     @property
     def width(self) -> int:
@@ -141,11 +138,7 @@ class Statistics(ABC):
         self.coordinate_sizes, self.output_sizes = self._joined_sizes(rows)
         self._adopt(*_exponents(self.coordinate_sizes, self.output_sizes))
         self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
-        self.n_rows += rows.n_rows
-        self.n_positive += rows.n_positive
-        self.n_sequences += len(rows.batch)
-        self.total_weight += rows.total_weight
-        self.max_length = max(self.max_length, int(rows.batch.lengths.max()))
+        self._count(rows)
         return self
 
     @single_threaded_blas()
@@ -153,12 +146,15 @@ class Statistics(ABC):
         """The statistics of both data sets together; neither operand changes."""
         if type(other) is not type(self):
             return NotImplemented
-        mine, theirs = self._shape(), other._shape()
-        if mine != theirs:
-            different = ", ".join(
-                f"{key} {mine[key]} and {theirs[key]}" for key in mine if mine[key] != theirs[key]
+        different = [
+            f"{key} {getattr(self, key)} and {getattr(other, key)}"
+            for key in SHAPE
+            if getattr(self, key) != getattr(other, key)
+        ]
+        if different:
+            raise InvalidInput(
+                f"only statistics of the same kind merge; these have {', '.join(different)}."
             )
-            raise InvalidInput(f"only statistics of the same kind merge; these have {different}.")
         coordinates, outputs = self._joined_sizes(other)
         merged, addend = self.copy(), other.copy()
         token, target = _exponents(coordinates, outputs)
@@ -166,20 +162,43 @@ class Statistics(ABC):
         addend._adopt(token, target)
         merged._absorb(addend)
         merged.coordinate_sizes, merged.output_sizes = coordinates, outputs
-        merged.n_rows += other.n_rows
-        merged.n_positive += other.n_positive
-        merged.n_sequences += other.n_sequences
-        merged.total_weight += other.total_weight
-        merged.max_length = max(merged.max_length, other.max_length)
+        merged._count(other)
         return merged
+
+    def __radd__(self, other: object) -> Self:
+        """What ``sum([...])`` begins with: zero adds nothing."""
+        return self.copy() if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        """Equal sums, bit for bit, over as many rows of as much weight."""
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, theirs = self.to_record(), other.to_record()
+        return mine.metadata == theirs.metadata and all(
+            np.array_equal(array, theirs.arrays[name]) for name, array in mine.arrays.items()
+        )
+
+    # They change, so they are no keys of dictionaries.
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         bias = ", bias" if self.bias else ""
-        return (
-            f"{type(self).__name__}({self.n_sequences} sequences, {self.n_rows} predicted "
-            f"positions, {self.n_features} features, {self.n_outputs} outputs, "
-            f"mode {self.mode!r}{bias})"
+        counts = (
+            counted(self.n_sequences, "sequence"),
+            counted(self.n_rows, "predicted position"),
+            counted(self.n_features, "feature"),
+            counted(self.n_outputs, "output"),
         )
+        return f"{type(self).__name__}({', '.join(counts)}, mode {self.mode!r}{bias})"
+
+    def describe(self) -> Description:
+        data = data_in_words(self.n_sequences, self.n_dims, self.mode)
+        names = ("n_sequences", "n_rows", "n_features", "n_outputs", "total_weight", "max_length")
+        return Description(
+            "Statistics of a data set", f"Sums of {data}",
+            facts={name: getattr(self, name) for name in names},
+            sizes={"n_dims": self.n_dims, "mode": self.mode, "bias": self.bias},
+        )  # fmt: skip
 
     def copy(self) -> Self:
         """An independent copy."""
@@ -219,8 +238,10 @@ class Statistics(ABC):
         made._restore_sizes(held)
         return made
 
-    def _shape(self) -> dict:
-        return {key: getattr(self, key) for key in SHAPE}
+    def _count(self, other: Rows | Self) -> None:
+        for key in ADDED:
+            setattr(self, key, getattr(self, key) + getattr(other, key))
+        self.max_length = max(self.max_length, other.max_length)
 
     def _joined_sizes(self, other: Rows | Self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The largest magnitudes of both; refused where their sums do not fit together."""
@@ -257,6 +278,17 @@ class Statistics(ABC):
             np.ldexp(np.sqrt(targets), self.target_exponent or 0),
         )
 
+    def _require_memory(self) -> None:
+        """Refuse sums that the machine cannot hold, before they are made."""
+        wanted, available = 8 * self._numbers, physical_memory()
+        if available is not None and wanted > available:
+            raise InvalidInput(
+                f"{type(self).__name__} of tokens with {counted(self.width, 'coordinate')} would "
+                f"take about {readable_bytes(wanted)}, and this machine has "
+                f"{readable_bytes(available)}. Give X and Y to fit, whose solvers 'dual' and "
+                "'iterative' need less, or reduce the number of coordinates."
+            )
+
     def _adopt(self, token: int | None, target: int | None) -> None:
         """Go over to other powers of two: exact, but for what underflows."""
         tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
@@ -280,6 +312,15 @@ class Statistics(ABC):
     @abstractmethod
     def _rescale(self, tokens: int, targets: int) -> None:
         """Multiply the tokens seen so far by 2**tokens and the targets by 2**targets."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Sums over no rows."""
+
+    @property
+    @abstractmethod
+    def _numbers(self) -> int:
+        """How many numbers the sums take."""
 
     @classmethod
     @abstractmethod

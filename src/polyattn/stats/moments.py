@@ -14,13 +14,12 @@ from polyattn.files.fields import Check, array, require
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import require_comparable_squares, restored
 from polyattn.stats.base import Statistics
-from polyattn.stats.explicit import ExplicitSums
 from polyattn.stats.paired import PairedSums
 from polyattn.stats.rows import Rows
-from polyattn.stats.sums import Sums
+from polyattn.stats.sums import ExplicitSums, Sums
 
 # From this width on the paired way wins (benchmarks/moments_update.py prints both).
-PAIRED_FROM_DIMS = 12
+PAIRED_FROM_WIDTH = 12
 
 
 class Moments(Statistics):
@@ -36,11 +35,8 @@ class Moments(Statistics):
 
     kind = "moments"
 
-    def __init__(
-        self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
-    ) -> None:
-        super().__init__(n_dims, n_outputs, mode, bias)
-        self._sums = make_sums(self.width, self.n_outputs, mode)
+    def _begin(self) -> None:
+        self._sums = make_sums(self.width, self.n_outputs, self.mode)
 
     @property
     def gram(self) -> NDArray[np.float64]:
@@ -118,6 +114,12 @@ class Moments(Statistics):
     def _rescale(self, tokens: int, targets: int) -> None:
         self._sums.rescale(tokens, targets)
 
+    @property
+    def _numbers(self) -> int:
+        p, q = self.n_features, n_pairs(self.width)
+        gram = q * n_pairs(q) if _by_pairs(self.width, self.mode) else p * p
+        return gram + p * self.n_outputs
+
     @classmethod
     def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
         p, q = n_features(width), n_pairs(width)
@@ -148,7 +150,11 @@ class Moments(Statistics):
             require(least >= 0.0, f"arrays.{name}", "sums of squares that are >= 0", least)
 
 
-def make_sums(n_dims: int, n_outputs: int, mode: str) -> Sums:
+def make_sums(width: int, n_outputs: int, mode: str) -> Sums:
     """The accumulator that is faster for this width (mode ``full`` always gains by pairs)."""
-    paired = mode == "full" or n_dims >= PAIRED_FROM_DIMS
-    return PairedSums(n_dims, n_outputs) if paired else ExplicitSums(n_dims, n_outputs)
+    kind = PairedSums if _by_pairs(width, mode) else ExplicitSums
+    return kind(width, n_outputs)
+
+
+def _by_pairs(width: int, mode: str) -> bool:
+    return mode == "full" or width >= PAIRED_FROM_WIDTH

@@ -45,9 +45,9 @@ class PairedSums(Sums):
     the columns are in the order of ``pair_index``.
     """
 
-    def __init__(self, n_dims: int, n_outputs: int) -> None:
-        super().__init__(n_dims, n_outputs)
-        self.gram = np.zeros((n_pairs(n_dims), n_pairs(n_pairs(n_dims))))
+    def __init__(self, width: int, n_outputs: int) -> None:
+        super().__init__(width, n_outputs)
+        self.gram = np.zeros((n_pairs(width), n_pairs(n_pairs(width))))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
         self._add_pieces(map_pieces(_pieces_of_block, blocks))
@@ -72,12 +72,12 @@ class PairedSums(Sums):
             self.targets += block.targets @ block.targets.T
 
     def diagonal(self) -> NDArray[np.float64]:
-        squares = pair_position(self.n_dims).diagonal()
-        columns = distance_position(n_pairs(self.n_dims)).diagonal()
+        squares = pair_position(self.width).diagonal()
+        columns = distance_position(n_pairs(self.width)).diagonal()
         return self.gram[squares[None, :], columns[:, None]].ravel()
 
     def matrix(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        q, d = n_pairs(self.n_dims), self.n_dims
+        q, d = n_pairs(self.width), self.width
         pair_at, query_at = distance_position(q), pair_position(d)
         full = np.empty((q, d, q, d))
         by_pair = factors.reshape(q, d)
@@ -94,7 +94,7 @@ class PairedSums(Sums):
         return full.reshape(q * d, q * d)
 
     def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        q, d = n_pairs(self.n_dims), self.n_dims
+        q, d = n_pairs(self.width), self.width
         blocks = matrix.reshape(q, d, q, d)
         rows, columns = pair_index(q)
         return np.stack(
@@ -102,14 +102,14 @@ class PairedSums(Sums):
         )
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        in_order = np.take(self.gram, _column_of_pair(n_pairs(self.n_dims)), axis=1)
+        in_order = np.take(self.gram, _column_of_pair(n_pairs(self.width)), axis=1)
         return super().arrays() | {"gram": in_order}
 
     def restore(self, arrays: dict[str, NDArray]) -> None:
         super().restore(arrays)
         in_order = self.gram
         self.gram = np.empty_like(in_order)
-        self.gram[:, _column_of_pair(n_pairs(self.n_dims))] = in_order
+        self.gram[:, _column_of_pair(n_pairs(self.width))] = in_order
 
     def _add_pieces(self, pieces: Sequence[list[Piece]]) -> None:
         # Each worker takes the next tile: no two write to the same place.  (Two workers may ask
@@ -122,11 +122,11 @@ class PairedSums(Sums):
         memory = np.empty(0)
         for first, stop in tiles:
             for pairs, query_pairs in pieces:
-                height, width = stop - first, pairs.shape[1]
-                if memory.size < height * width:
+                height, n_rows = stop - first, pairs.shape[1]
+                if memory.size < height * n_rows:
                     # Fresh memory costs more than the products in it: one tile serves all.
-                    memory = aligned_empty(height * width)
-                tile = memory[: height * width].reshape(height, width)
+                    memory = aligned_empty(height * n_rows)
+                tile = memory[: height * n_rows].reshape(height, n_rows)
                 _fill_tile(tile, pairs, first)
                 add_product(self.gram[:, first:stop], query_pairs, tile)
 
@@ -162,10 +162,10 @@ def _cut(pairs: NDArray, beside: NDArray) -> Iterator[tuple[NDArray, NDArray]]:
 
 def _padded(piece: NDArray) -> NDArray[np.float64]:
     """A contiguous copy whose rows are whole cache lines, filled up with zeros."""
-    height, width = piece.shape
-    padded = aligned_empty(height, width + -width % (CACHE_LINE // 8))
-    padded[:, :width] = piece
-    padded[:, width:] = 0.0
+    height, n_rows = piece.shape
+    padded = aligned_empty(height, n_rows + -n_rows % (CACHE_LINE // 8))
+    padded[:, :n_rows] = piece
+    padded[:, n_rows:] = 0.0
     return padded
 
 
@@ -174,18 +174,18 @@ def _fill_tile(tile: NDArray, pairs: NDArray, first: int) -> None:
 
     Both are contiguous, so that all products of one distance b - a are one call.
     """
-    q, width = pairs.shape
+    q, n_rows = pairs.shape
     begins = distance_position(q)[0]  # where the distances 0, 1, ... begin
     distance = int(np.searchsorted(begins, first, side="right")) - 1
     a, at = first - int(begins[distance]), 0
     numbers, products = pairs.reshape(-1), tile.reshape(-1)
     while at < len(tile):
         count = min(q - distance - a, len(tile) - at)
-        one, other = a * width, (a + distance) * width
+        one, other = a * n_rows, (a + distance) * n_rows
         np.multiply(
-            numbers[one : one + count * width],
-            numbers[other : other + count * width],
-            out=products[at * width : (at + count) * width],
+            numbers[one : one + count * n_rows],
+            numbers[other : other + count * n_rows],
+            out=products[at * n_rows : (at + count) * n_rows],
         )
         at += count
         distance, a = distance + 1, 0

@@ -117,6 +117,16 @@ class Rows:
         return len(self.targets)
 
     @property
+    def n_sequences(self) -> int:
+        """The number of sequences."""
+        return len(self.batch)
+
+    @property
+    def max_length(self) -> int:
+        """The number of tokens of the longest sequence."""
+        return int(self.batch.lengths.max())
+
+    @property
     def n_dims(self) -> int:
         """Coordinates per token as given."""
         return self.batch.n_dims

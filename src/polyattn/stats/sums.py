@@ -1,4 +1,4 @@
-"""The three sums behind the moments, however they are accumulated."""
+"""The three sums behind the moments, and the plain way to accumulate them, for narrow tokens."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import n_pairs
+from polyattn.features.cubic import cubic_features
+from polyattn.features.pairs import n_features, n_pairs
+from polyattn.numerics.blas import add_square
+from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.stats.rows import RowBlock
+
+# Numbers in one matrix of features: about the second-level cache of a core.
+EXPLICIT_NUMBERS = 1 << 18
+MIN_ROWS = 64
 
 
 class Sums(ABC):
@@ -21,10 +28,10 @@ class Sums(ABC):
 
     gram: NDArray[np.float64]
 
-    def __init__(self, n_dims: int, n_outputs: int) -> None:
-        self.n_dims = n_dims
+    def __init__(self, width: int, n_outputs: int) -> None:
+        self.width = width
         self.n_outputs = n_outputs
-        self.cross = np.zeros((n_pairs(n_dims), n_dims, n_outputs))
+        self.cross = np.zeros((n_pairs(width), width, n_outputs))
         self.targets = np.zeros((n_outputs, n_outputs))
 
     @abstractmethod
@@ -74,3 +81,57 @@ def shaped_like(own: NDArray[np.float64], stored: NDArray) -> NDArray[np.float64
             f"expected float64 of shape {own.shape}."
         )
     return np.array(stored, order="K")
+
+
+class ExplicitSums(Sums):
+    """Sums by symmetric rank-k updates; ``gram`` (p, p) is the matrix itself.
+
+    Features and targets of a block stand in one matrix, and one update gives all three sums:
+    (p + e)^2 flops per row.
+    """
+
+    def __init__(self, width: int, n_outputs: int) -> None:
+        super().__init__(width, n_outputs)
+        p = n_features(width)
+        self.gram = np.zeros((p, p))
+
+    def add(self, blocks: Sequence[RowBlock]) -> None:
+        p = len(self.gram)
+        lower, *others = map_pieces(self._lower_half, deal(blocks))
+        for other in others:
+            lower += other
+        total = np.tril(lower) + np.tril(lower, -1).T
+        self.gram += total[:p, :p]
+        self.cross += total[:p, p:].reshape(self.cross.shape)
+        self.targets += total[p:, p:]
+
+    def diagonal(self) -> NDArray[np.float64]:
+        return self.gram.diagonal()
+
+    def matrix(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        # One factor after the other: their product may leave the range of float64.
+        matrix = self.gram * factors
+        matrix *= factors[:, None]
+        return matrix
+
+    def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        return matrix
+
+    def _lower_half(self, blocks: list[RowBlock]) -> NDArray[np.float64]:
+        """sum [psi; y] [psi; y]^T of some blocks, right on and below the diagonal."""
+        p = len(self.gram)
+        height = p + self.n_outputs
+        total = np.zeros((height, height))
+        longest = max(block.stop - block.first for block in blocks)
+        step = min(longest, max(MIN_ROWS, EXPLICIT_NUMBERS // height))
+        # Fresh memory costs more than the products in it: one matrix serves all.
+        memory = np.empty(height * step)
+        for block in blocks:
+            for start in range(0, block.stop - block.first, step):
+                some = slice(start, start + step)
+                targets = block.targets[:, some]
+                rows = memory[: height * targets.shape[1]].reshape(height, targets.shape[1])
+                cubic_features(block.pairs[:, some], block.queries[:, some], out=rows[:p])
+                rows[p:] = targets
+                add_square(total, rows)
+        return total

@@ -31,10 +31,7 @@ class TriangularFactor(Statistics):
 
     kind = "triangular_factor"
 
-    def __init__(
-        self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
-    ) -> None:
-        super().__init__(n_dims, n_outputs, mode, bias)
+    def _begin(self) -> None:
         self._factor = np.zeros((0, self.n_features + self.n_outputs))
 
     def scaled_factor(self) -> NDArray[np.float64]:
@@ -76,6 +73,10 @@ class TriangularFactor(Statistics):
         p = self.n_features
         self._factor[:, :p] = np.ldexp(self._factor[:, :p], 3 * tokens)
         self._factor[:, p:] = np.ldexp(self._factor[:, p:], targets)
+
+    @property
+    def _numbers(self) -> int:
+        return (self.n_features + self.n_outputs) ** 2
 
     @classmethod
     def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:

@@ -72,7 +72,7 @@ def run(settings: Settings) -> list[Row]:
     n_heads, seed, adam_seconds = (settings[key] for key in ("n_heads", "seed", "adam_seconds"))
     task = planted_softmax(
         settings["n_sequences"], settings["n_tokens"], settings["n_dims"], n_heads=n_heads,
-        logits=settings["logits"], tokens=settings["tokens"], noise=settings["noise"],
+        logits=settings["logits"], distribution=settings["tokens"], noise=settings["noise"],
         random_state=seed,
     )  # fmt: skip
     truth = Truth.of(task, seed, settings["tokens"])

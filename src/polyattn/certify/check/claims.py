@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.check.domains import CheckedDomain
 from polyattn.certify.check.elimination import random_prime
-from polyattn.certify.check.measure import UNIT, Measured
-from polyattn.certify.check.place import Place
-from polyattn.certify.check.recompute import (
+from polyattn.certify.check.features import (
     Floats,
     Modulo,
     Table,
     rank_modulo,
     rounded_coordinates,
 )
+from polyattn.certify.check.measure import UNIT, Measured
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
@@ -49,7 +49,7 @@ class Claims:
 
     certificate: Certificate
     batch: SequenceBatch
-    place: Place
+    domain: CheckedDomain
     # Fresh randomness: primes and combinations that could be foreseen could be forged.
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
 
@@ -109,13 +109,13 @@ class Claims:
                 yield f"modulo the prime {certificate.prime} the rank is {modulo}."
         if self.rank == self.dimension:
             return
-        if self.place.batch is None:
+        if self.domain.batch is None:
             yield (
                 f"the data do not determine the layer: their features have rank {self.rank} of "
                 f"{self.dimension}."
             )
             return
-        both = [self.table, self._table_of(self.place.batch)]
+        both = [self.table, self._table_of(self.domain.batch)]
         together = rank_modulo(both, random_prime(self.rng), self.dimension, self.rng)
         if together != self.rank:
             yield (
@@ -145,7 +145,7 @@ class Claims:
         if certificate.method == "count" and not few and not isinstance(direction, tuple):
             yield f"{certificate.n_rows} rows are not fewer than {self.dimension} dimensions."
         if direction is None:
-            # Of fewer rows than dimensions everybody knows that there is one.
+            # With fewer rows than dimensions there always is one.
             if not few:
                 yield "there is no direction that the data do not see."
             return
@@ -163,7 +163,7 @@ class Claims:
             if self._shows(self.table, chosen):
                 yield "the direction has an effect on the data."
                 return
-        elsewhere = self._table_of(self.place.some_sequences(self.batch.n_dims, self.rng))
+        elsewhere = self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
         if not self._shows(elsewhere, chosen):
             yield "the direction has no effect anywhere in the domain."
 
@@ -185,8 +185,8 @@ class Claims:
                 f"the direction moves the outputs by {effect:.1e}, of which the stated bound "
                 f"{rounding:.1e} is none, or none that rounding explains."
             )
-        elsewhere = Measured(self._table_of(self.place.some_sequences(self.batch.n_dims, self.rng)))
-        if not elsewhere.share(chosen) > LEAST_SHARE:
+        elsewhere = self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
+        if not Measured(elsewhere).share(chosen) > LEAST_SHARE:
             yield "the direction has no effect anywhere in the domain."
 
     def _rounding_explains(self, direction: NDArray[np.float64]) -> Iterator[str]:
@@ -206,15 +206,15 @@ class Claims:
         """Whether nothing of the domain is beyond the data, modulo a random prime."""
         prime = random_prime(self.rng)
         rank = self._rank_modulo(prime)
-        if self.place.batch is None or rank == self.dimension:
+        if self.domain.batch is None or rank == self.dimension:
             return rank == self.dimension
-        both = [self.table, self._table_of(self.place.batch)]
+        both = [self.table, self._table_of(self.domain.batch)]
         return rank_modulo(both, prime, self.dimension, self.rng) == rank
 
     def _on_real_inputs(self) -> Iterator[str]:
         """For a custom domain; for others it follows from the verdict."""
         claimed = self.certificate.verdict_on_real_inputs
-        if self.place.batch is None or claimed == "undecided":
+        if self.domain.batch is None or claimed == "undecided":
             return
         if (claimed == "identifiable") != (self.rank == self.dimension):
             # Exact numbers may be of full rank where rounding hides it.
@@ -244,7 +244,7 @@ class Claims:
 
     def _table_of(self, batch: SequenceBatch) -> Table:
         certificate = self.certificate
-        return Table(batch, certificate.mode, certificate.bias, self.place.is_one_hot)
+        return Table(batch, certificate.mode, certificate.bias, self.domain.is_one_hot)
 
     def _rank_modulo(self, prime: int) -> int:
         return rank_modulo([self.table], prime, self.dimension, self.rng)

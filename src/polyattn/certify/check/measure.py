@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.check.recompute import BLOCK_NUMBERS, Floats, Table
+from polyattn.certify.check.features import BLOCK_NUMBERS, Floats, Table
 
 UNIT = 2.0**-53
 
@@ -98,7 +98,7 @@ class Measured:
         factor: NDArray[np.float64] = np.zeros((0, len(roots)))
         kept: list[NDArray[np.float64]] = []
         for grams, queries in self._rows_of_size_one():
-            kept.append(_features(grams, queries) / roots)
+            kept.append((grams[:, :, None] * queries[:, None, :]).reshape(len(queries), -1) / roots)
             if sum(map(len, kept)) * len(roots) > max(BLOCK_NUMBERS, 4 * len(roots) ** 2):
                 factor = np.asarray(np.linalg.qr(np.concatenate([factor, *kept]), mode="r"))
                 kept.clear()
@@ -167,10 +167,6 @@ def _square(rows: NDArray[np.float64], pairs: list[tuple[int, int]], width: int)
     matrices = np.zeros((len(rows), width, width))
     matrices[:, first, second] = matrices[:, second, first] = rows
     return matrices
-
-
-def _features(grams: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray[np.float64]:
-    return (grams[:, :, None] * queries[:, None, :]).reshape(len(queries), -1)
 
 
 def _of_size_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:

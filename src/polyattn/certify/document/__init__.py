@@ -20,8 +20,8 @@ import scipy
 from polyattn._version import __version__
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.document.schema import ENTRIES, check_document
-from polyattn.certify.document.stored import domain_from_json
-from polyattn.certify.finding import Direction
+from polyattn.certify.domains import domain_from_dict
+from polyattn.certify.verdict import Direction
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.files.atomic import write_atomically
 from polyattn.files.strict_json import json_digest, parse_json, read_text
@@ -121,7 +121,7 @@ def _certificate(document: dict[str, Any]) -> Certificate:
     rounding = document["rounding"]
     return Certificate(
         **{name: document[name] for name in plain - {"domain", "rounding"}},
-        domain=domain_from_json(document["domain"]),
+        domain=domain_from_dict(document["domain"]),
         rounding=math.inf if rounding is None else float(rounding),
         given_direction=_direction_from_json(document["direction"]),
     )

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from polyattn.certify.domains import BUILT_IN
-from polyattn.certify.finding import VERDICTS
+from polyattn.certify.verdict import VERDICTS
 from polyattn.errors import FileFormatError
 from polyattn.features.pairs import n_features
 from polyattn.files.fields import (

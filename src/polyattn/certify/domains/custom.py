@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,14 +17,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.certify.digest import digest_sequences
+from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.features.cubic import apply_coef
 from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
 
 class CustomDomain(ABC):
-    """What the two kinds share: sequences to look at, and whether they are all there are."""
+    """What all kinds share: sequences to look at, and whether they are all there are."""
 
     name: str
     exhaustive: bool
@@ -33,6 +35,18 @@ class CustomDomain(ABC):
     @abstractmethod
     def batch(self) -> SequenceBatch:
         """The sequences."""
+
+    def space(self, n_dims: int, bias: bool) -> FeatureSpace:
+        """All features: of relations among them nothing is known."""
+        if self.batch.n_dims != n_dims:
+            raise InvalidInput(
+                f"the domain's tokens have {self.batch.n_dims} coordinates, those of the data "
+                f"{n_dims}; they must agree."
+            )
+        return FeatureSpace.whole(n_dims + bias)
+
+    def require_inside(self, batch: SequenceBatch) -> None:  # noqa: B027 - any data will do
+        """Refuse nothing: data need not lie in a custom domain."""
 
     def separating_input(
         self, direction: NDArray[np.float64], mode: str, bias: bool, exponent: int
@@ -81,12 +95,13 @@ class Finite(CustomDomain):
 class Sampled(CustomDomain):
     """Whatever ``draw`` can return: ``draw(rng)`` gives one random sequence (n, d).
 
-    ``n_samples`` of them are drawn, always the same for one ``random_state``.
+    ``n_samples`` of them are drawn when they are first needed, and kept.  ``random_state`` is an
+    int, Generator or None; an int always gives the same samples.
     """
 
     draw: Callable[[np.random.Generator], ArrayLike]
     n_samples: int = 1000
-    random_state: int = 0
+    random_state: RandomState = 0
     name: str = "sampled"
     exhaustive = False
 
@@ -99,7 +114,7 @@ class Sampled(CustomDomain):
     @cached_property
     def batch(self) -> SequenceBatch:
         """The samples, drawn on first use."""
-        rng = np.random.default_rng(self.random_state)
+        rng = require_generator(self.random_state)
         drawn = [np.asarray(self.draw(rng)) for _ in range(self.n_samples)]
         return as_batch(drawn, "the samples of the domain", keep_integers=True)
 
@@ -110,3 +125,27 @@ class Sampled(CustomDomain):
         (1 - eps)^n.
         """
         return float((1.0 - confidence) ** (1.0 / self.n_samples))
+
+
+@dataclass(frozen=True)
+class StoredDomain(CustomDomain):
+    """A custom domain of which a file kept name, size and digest, but not the sequences."""
+
+    name: str
+    exhaustive: bool
+    n_sequences: int
+    digest: str
+
+    @property
+    def batch(self) -> SequenceBatch:
+        """Not there."""
+        raise InvalidInput(
+            f"the certificate was read from a file, which keeps only the digest of its domain "
+            f"{self.name!r}; give the domain again (verify(..., domain=...)), or certify anew."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.n_sequences} {'sequences' if self.exhaustive else 'samples'})"

@@ -14,14 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polyattn.certify.verdict import Direction
 from polyattn.features.pairs import n_features, pair_index, pair_position
 
 Feature = tuple[int, int, int]  # (j, k, l) with j <= k
+
+# Coefficients: integers of any size, floats, or one of the two.
+Vector = TypeVar("Vector", tuple[int, ...], NDArray[np.float64], Direction)
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,11 @@ class FeatureSpace:
         sizes *= np.abs(np.take(queries, query, axis=0))
         return sizes
 
-    def embed(self, vector: NDArray) -> NDArray:
+    def embed(self, vector: Vector) -> Vector:
         """The coefficients (p,) that act on all features as ``vector`` (m,) acts on phi."""
+        if isinstance(vector, tuple):
+            known = dict(zip(self.columns.tolist(), vector, strict=True))
+            return tuple(known.get(column, 0) for column in range(self.n_features))
         full = np.zeros(self.n_features, dtype=vector.dtype)
         full[self.columns] = vector
         return full

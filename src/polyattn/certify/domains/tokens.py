@@ -10,6 +10,10 @@ which some attend to at least two tokens; in brackets: only sequences of one tok
     real      p = D^2 (D+1)/2       [C(D+2, 3)]
     boolean   D + D C(D, 2)         [D + C(D, 3)]
     one_hot   d^2                   [d]            d: coordinates without the constant
+
+A new domain is a class here and a row of ``BUILT_IN`` in ``domains/__init__.py``, from which
+``certify``, the command line and files take the names.  The checker has a class and a row of its
+own (``check/domains.py``), and the published ``certificate.schema.json`` lists the name.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from numpy.typing import NDArray
 
 from polyattn.certify.domains.spaces import Feature, FeatureSpace
 from polyattn.errors import InvalidInput, InvalidType
+from polyattn.features.pairs import unfold_coef
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
@@ -58,9 +63,9 @@ class TokenDomain(ABC):
     def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
         """Tokens (count, d) to try as queries; real ones of about this size."""
 
-    @abstractmethod
     def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
         """Tokens y (count, d) that make y form y large or small; ``form`` (d, d) is symmetric."""
+        return self.some_tokens(rng, form.shape[0], size)
 
     @property
     def shortest(self) -> int:
@@ -99,6 +104,36 @@ class TokenDomain(ABC):
                     f"domain {self.name!r}; choose a domain that holds your data, such as 'real'."
                 )
             start += len(piece)
+
+    def separating_sequence(
+        self, direction: NDArray[np.float64], n_dims: int, bias: bool, size: float,
+        rng: np.random.Generator,
+    ) -> NDArray[np.float64]:  # fmt: skip
+        """The sequence (n, d) of the domain with the largest |<direction, psi>| found.
+
+        As short as the domain allows: two tokens, the query last.  For a query x, the direction
+        v (p,) and context tokens y the output is
+
+            <v, psi> = x M(x) x + sum_y y M(x) y,      M(x) = sum_l x[l] sym(v[., l]),
+
+        so good contexts are eigenvectors of M(x), or their counterparts inside a discrete domain.
+        A non-zero polynomial of degree three vanishes on few points: some of many queries will do.
+        """
+        forms = unfold_coef(direction.reshape(1, -1, n_dims + bias))[0]  # (width, width, l)
+        n_contexts = max(self.shortest, 1 if self.only_single else 2) - 1
+        best, best_value = None, -1.0
+        for query in self.some_tokens(rng, n_dims, size):
+            x = np.append(query, 1.0) if bias else query
+            form = forms @ x
+            contexts = self.best_contexts(form[:n_dims, :n_dims], rng, size)
+            extended = np.concatenate([contexts, np.ones((len(contexts), int(bias)))], axis=1)
+            values = n_contexts * np.einsum("cj,jk,ck->c", extended, form, extended) + x @ form @ x
+            at = int(np.argmax(np.abs(values)))
+            if abs(values[at]) > best_value:
+                best_value = abs(values[at])
+                best = np.concatenate([np.repeat(contexts[at][None], n_contexts, axis=0), [query]])
+        assert best is not None  # noqa: S101 - every domain offers at least one token
+        return best
 
     def to_dict(self) -> dict[str, Any]:
         """Name and lengths as plain data."""
@@ -200,9 +235,6 @@ class OneHot(TokenDomain):
 
     def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
         return np.eye(n_dims)
-
-    def best_contexts(self, form: NDArray, rng: np.random.Generator, size: float) -> NDArray:
-        return np.eye(form.shape[0])
 
 
 def _boolean_monomials(width: int) -> FeatureSpace:

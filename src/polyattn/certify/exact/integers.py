@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.exact.modular import centre, primes
+from polyattn.certify.exact.feature_rows import TOKENS, FeatureRows
+from polyattn.certify.exact.modular import primes, residues_of
 from polyattn.certify.exact.numbers import python_integers, shifted
 from polyattn.certify.exact.rational import primitive
-from polyattn.certify.exact.residues import FeatureRows
-from polyattn.certify.exact.summary import TOKENS
 from polyattn.progress import report
 
 # Sums below 2^EXACT are exact in float64.
@@ -36,10 +35,10 @@ def annihilated(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[
     Cost: 2 u d flops per row, vector, and limb or prime; a pass over the data per prime.
     """
     result = np.ones(len(vectors), dtype=bool)
-    room = EXACT - feature_bits(rows) - rows.n_columns.bit_length()
+    spare = EXACT - feature_bits(rows) - rows.n_columns.bit_length()
     extents = rows.extents
     running = 2 * int((extents.highest - extents.lowest).max()) + TOKENS.bit_length()
-    check = _by_limbs if room >= 8 and running <= EXACT else _by_primes
+    check = _by_limbs if spare >= 8 and running <= EXACT else _by_primes
     step = max(1, VECTOR_NUMBERS // (rows.n_columns * _longest(vectors)))
     for first in range(0, len(vectors), step):
         result[first : first + step] = check(rows, vectors[first : first + step])
@@ -134,8 +133,7 @@ def _by_primes(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[n
     zero = np.ones(len(vectors), dtype=bool)
     product = 1
     for prime in primes():
-        residues = np.remainder(table, prime).astype(np.float64)
-        centre(residues, prime)
+        residues = residues_of(table, prime)
         for block in rows.summaries(prime):
             zero &= ~block.products(residues).any(axis=0)
             report(block.stop, rows.n_rows)

@@ -146,6 +146,13 @@ def centre(values: Residues, prime: int) -> None:
         some -= multiples
 
 
+def residues_of(integers: NDArray, prime: int) -> Residues:
+    """Integers of any size, numpy's or Python's, modulo the prime."""
+    residues = np.remainder(integers, prime).astype(np.float64)
+    centre(residues, prime)
+    return residues
+
+
 def subtract_product(target: Residues, left: Residues, right: Residues, prime: int) -> None:
     """target -= left @ right modulo the prime, in place, tile by tile on all threads."""
     if not target.size or not left.size:

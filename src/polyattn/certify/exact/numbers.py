@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.exact.modular import Residues, centre
+from polyattn.certify.exact.modular import Residues, centre, residues_of
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
@@ -48,20 +48,9 @@ class Extents:
         return cls(lowest, np.frexp(largest)[1].astype(np.int64), largest)
 
 
-def integer_bits(batch: SequenceBatch, bias: bool = False) -> tuple[int, int]:
-    """The least K >= 0 and B such that all x 2^K are integers of size below 2^B.
-
-    Cost: one pass over the tokens.
-    """
-    extents = Extents.of(batch, bias)
-    exponent = max(0, -int(extents.lowest.min()))
-    bits = extents.highest[extents.largest > 0].max(initial=-exponent) + exponent
-    return exponent, int(bits)
-
-
 def is_integer_data(batch: SequenceBatch) -> bool:
     """Whether every coordinate holds a power of two times integers up to LARGEST_INTEGER."""
-    # Other data give themselves away at once.
+    # Data of another kind are usually recognised by the first few sequences.
     for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
         extents = Extents.of(part)
         with np.errstate(over="ignore"):
@@ -101,8 +90,7 @@ def number_residues(values: NDArray, prime: int) -> Residues:
         centre(residues, prime)
         return residues
     fractions, exponents = np.frexp(residues)
-    residues = np.remainder(_mantissas(fractions), prime).astype(np.float64)
-    centre(residues, prime)
+    residues = residues_of(_mantissas(fractions), prime)
     residues *= _powers_of_two(prime)[exponents - MANTISSA - LEAST_EXPONENT]
     centre(residues, prime)
     return residues
@@ -163,6 +151,4 @@ def _lowest_of_integers(piece: NDArray) -> NDArray[np.int64]:
 def _powers_of_two(prime: int) -> Residues:
     """2^e modulo the prime for all exponents e of mantissas, the least first."""
     powers = [pow(2, e, prime) for e in range(LEAST_EXPONENT, MOST_EXPONENT + 1)]
-    residues = np.array(powers, dtype=np.float64)
-    centre(residues, prime)
-    return residues
+    return residues_of(np.array(powers), prime)

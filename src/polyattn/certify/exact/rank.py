@@ -8,13 +8,12 @@ on luck: an unlucky prime makes the bound lower or the search fail, never an ans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.exact.feature_rows import ExactSummary, FeatureRows
 from polyattn.certify.exact.integers import (
     annihilated,
     feature_bits,
@@ -24,8 +23,6 @@ from polyattn.certify.exact.integers import (
 from polyattn.certify.exact.modular import SLAB, Echelon, primes
 from polyattn.certify.exact.numbers import number_residues
 from polyattn.certify.exact.rational import LIMB, lifted, reconstruct
-from polyattn.certify.exact.residues import FeatureRows
-from polyattn.certify.exact.summary import Summary
 from polyattn.progress import report
 
 Vector = tuple[int, ...]
@@ -86,11 +83,13 @@ def null_vector(rows: FeatureRows, found: ExactRank, effort: float = EFFORT) -> 
     Guarantee: checked in integers.  None if the rank is full, or nothing was confirmed within
     ``effort`` multiply-adds.
     """
-    sparsest = np.argsort(_supports(found), kind="stable")
+    # By how many pivot columns the null vector of each free column involves.
+    supports = np.count_nonzero(found.echelon.coefficients, axis=0)
+    sparsest = np.argsort(supports, kind="stable")
     candidates = list(_read_off(rows, found, sparsest[:CANDIDATES]).values())
     candidates.sort(key=lambda vector: (sum(map(bool, vector)), max(map(abs, vector))))
     for vector in candidates[:ATTEMPTS]:
-        if annihilates(rows, vector):
+        if annihilated(rows, [vector])[0]:
             return vector
     vectors = _lift(rows, found, sparsest[:1], effort)
     return vectors[0] if vectors else None
@@ -122,13 +121,8 @@ def null_space(
     return [vectors[place] for place in range(found.n_free)]
 
 
-def annihilates(rows: FeatureRows, vector: Sequence[int]) -> bool:
-    """Whether psi . v = 0 for every row, exactly, for an integer vector (n_columns,)."""
-    return bool(annihilated(rows, [[index(entry) for entry in vector]])[0])
-
-
 def _absorb(
-    echelon: Echelon, block: Summary, limit: int, rng: np.random.Generator
+    echelon: Echelon, block: ExactSummary, limit: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
     """Add the independent rows of a block; their numbers."""
     waiting, found = np.arange(len(block.pairs)), []
@@ -149,11 +143,6 @@ def _suitable_prime(rows: FeatureRows) -> int:
     tokens = rows.batch.values[:1024]
     nonzero = tokens != 0
     return next(p for p in primes() if np.all(number_residues(tokens, p)[nonzero]))
-
-
-def _supports(found: ExactRank) -> NDArray[np.int64]:
-    """How many pivot columns the null vector of each free column involves."""
-    return np.count_nonzero(found.echelon.coefficients, axis=0)
 
 
 def _read_off(rows: FeatureRows, found: ExactRank, places: NDArray[np.int64]) -> dict[int, Vector]:
@@ -229,9 +218,9 @@ def _lift_on(
 def _affordable_digits(rows: FeatureRows, size: int, n_vectors: int, effort: float) -> int:
     """How many digits to lift at most, for ``size`` pivot columns."""
     limbs = 1 + feature_bits(rows) // LIMB
-    one_pass = PASS * len(rows.pairs[0]) * (len(rows.batch.values) + rows.n_rows * rows.n_dims)
+    one_pass = PASS * len(rows.pairs[0]) * (len(rows.batch.values) + rows.n_rows * rows.width)
     per_digit = size**2 * n_vectors * (1 + limbs) + one_pass
-    # Hadamard: minors are below 2^bits, and a digit has more than 21; then all is said.
+    # Hadamard: minors are below 2^bits, and a digit has more than 21: more digits change nothing.
     bits = size * (feature_bits(rows) + size.bit_length())
     return min(int((effort - size**3) / per_digit), 2 * bits // 21 + 2)
 

@@ -2,8 +2,8 @@
 
 One modular inverse gives the solution of A Z = B modulo p, p^2, p^3, ... by p-adic lifting
 (Dixon 1982), a digit for the price of two products: far cheaper than one elimination per prime.
-A vector of fractions is then read off its residues.  What comes out is a candidate: whoever
-uses it checks it (``exact.annihilates``).
+A vector of fractions is then read off its residues.  What comes out is a candidate, to be checked
+by the caller (``integers.annihilated``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import gcd, isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.exact.modular import centre, inverse, multiply
+from polyattn.certify.exact.modular import inverse, multiply, residues_of
 from polyattn.numerics.arrays import even_ranges
 
 # Entries are cut into limbs of so many bits; INNER products of a limb and a residue are exact.
@@ -62,7 +62,7 @@ def lifted(
     where the matrix is singular modulo the prime.
     Cost: one inverse, then (1 + limbs of an entry) k^2 s multiply-adds per digit.
     """
-    inverted = inverse(_residues(matrix, prime), prime)
+    inverted = inverse(residues_of(matrix, prime), prime)
     if inverted is None:
         return
     limbs = _limbs(matrix)
@@ -70,7 +70,7 @@ def lifted(
     digits: list[NDArray[np.object_]] = []
     attempt = 1
     while len(digits) < most_digits:
-        digit = multiply(inverted, _residues(rest, prime), prime)
+        digit = multiply(inverted, residues_of(rest, prime), prime)
         digits.append(_integers(digit))
         rest = (rest - _exact_product(limbs, digit)) // prime
         if len(digits) >= attempt or len(digits) == most_digits:
@@ -92,12 +92,6 @@ def _fraction(residue: int, modulus: int, bound: int) -> tuple[int, int]:
 def _centred(value: int, modulus: int) -> int:
     value %= modulus
     return value - modulus if 2 * value > modulus else value
-
-
-def _residues(integers: NDArray, prime: int) -> NDArray[np.float64]:
-    residues = np.remainder(integers, prime).astype(np.float64)
-    centre(residues, prime)
-    return residues
 
 
 def _integers(residues: NDArray[np.float64]) -> NDArray[np.object_]:

@@ -1,1 +1,1 @@
-"""How a verdict is reached: by counting, in floating point, or by the span of a custom domain."""
+"""How a verdict is reached: ``decide`` takes the first method that reaches one."""

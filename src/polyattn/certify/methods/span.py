@@ -12,9 +12,8 @@ from polyattn.certify.evidence import Evidence
 from polyattn.certify.exact.integers import annihilated
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.exact.rank import exact_rank, null_space
-from polyattn.certify.exact.residues import FeatureRows
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
-from polyattn.certify.methods.unseen import effect_if_unseen, is_outside
+from polyattn.certify.methods.floating import effect_if_unseen, is_outside
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import float64_holds, require_float64
@@ -25,12 +24,6 @@ OUTSIDE_SHARE = 1e-6
 
 def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: str) -> Finding:
     """The finding on a custom domain, given the finding on all real inputs."""
-    n_dims = evidence.source.n_dims
-    if domain.batch.n_dims != n_dims:
-        raise InvalidInput(
-            f"the domain's tokens have {domain.batch.n_dims} coordinates, those of the data "
-            f"{n_dims}; they must agree."
-        )
     if on_real.verdict == IDENTIFIABLE:
         return on_real
     rows = evidence.rows
@@ -56,14 +49,12 @@ def by_span(evidence: Evidence, on_real: Finding, domain: CustomDomain, method: 
 
 def _exactly(evidence: Evidence, domain: CustomDomain) -> Finding | None:
     """By all null vectors of the data, each checked in integers; None if they are not found."""
-    rows = evidence.rows
-    assert rows is not None  # noqa: S101 - by_span refuses sums
-    features = FeatureRows(rows.batch, rows.mode, rows.bias, None)
-    found = exact_rank(features)
-    vectors = null_space(features, found)
+    rows = evidence.exact_rows
+    found = exact_rank(rows)
+    vectors = null_space(rows, found)
     if vectors is None:
         return None
-    everywhere = FeatureRows(domain.batch, rows.mode, rows.bias, None)
+    everywhere = replace(rows, batch=domain.batch)
     for vector, unseen in zip(vectors, annihilated(everywhere, vectors), strict=True):
         if not unseen:
             return Finding(NOT_IDENTIFIABLE, "exact", found.rank, 0.0, vector, found.prime)
@@ -74,7 +65,6 @@ def _exactly(evidence: Evidence, domain: CustomDomain) -> Finding | None:
 def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
     rows, basis, triangle = evidence.rows, evidence.null_basis, evidence.triangle
     assert rows is not None and triangle is not None  # noqa: S101, PT018 - by_span refuses sums
-    rank = evidence.space.dimension - basis.shape[1]
     direction, best = np.zeros(0), 0.0
     for block in summary_blocks(
         Tokens(domain.batch, rows.bias, evidence.token_exponent), rows.mode
@@ -95,12 +85,12 @@ def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
         hidden = partial(is_outside, evidence, domain.batch)
         disagreement = effect_if_unseen(evidence, direction, hidden)
         if disagreement is not None:
-            return Finding(NOT_IDENTIFIABLE, "span", rank, disagreement, direction)
+            return Finding(NOT_IDENTIFIABLE, "span", evidence.rank, disagreement, direction)
         note = (
             "Some features of the domain seem to lie outside the span of the data's, but the "
             "direction in which they do is not beyond doubt without effect on the data."
         )
-    return Finding(UNDECIDED, "span", rank, evidence.tolerance, note=note)
+    return Finding(UNDECIDED, "span", evidence.rank, evidence.tolerance, note=note)
 
 
 def _all_samples(found: Finding, domain: CustomDomain) -> Finding:

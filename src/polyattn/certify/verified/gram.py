@@ -1,19 +1,31 @@
-"""The second moment of a space's features, with what its rounding error is bounded by."""
+"""The second moment of a space's features, its rounding error, and a proof that it is definite.
+
+A factor R of M - s I, however it came about, satisfies R^T R >= 0 exactly.  So with the residual
+M - s I - R^T R bounded in norm (one matrix product, whose rounding is bounded too) and M known to
+be within ``error`` of the true matrix,
+
+    M_true  >=  R^T R + (s - residual - error) I.
+
+Nothing about the Cholesky routine is trusted, only that products are sums of products [after
+S. M. Rump, Verification of positive definiteness, BIT 46 (2006)].
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.rounding import LEAST_POWER, gram_error
+from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, gamma, gram_error
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import pair_index, pair_position
 from polyattn.numerics.arrays import even_ranges
-from polyattn.numerics.blas import add_square
+from polyattn.numerics.blas import add_product, add_square
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -22,6 +34,9 @@ BLOCK_NUMBERS = 1 << 20
 
 # A matrix of this many columns takes 3.2 GB.
 MOST_COLUMNS = 20_000
+
+# Rows of the residual that are computed together.
+RESIDUAL_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +89,8 @@ class Gram:
         return matrix
 
 
-def require_room(space: FeatureSpace) -> None:
-    """Refuse a matrix that no machine would like to hold, before it is asked for."""
+def require_memory(space: FeatureSpace) -> None:
+    """Refuse a matrix that is too large for memory, before it is made."""
     if space.dimension > MOST_COLUMNS:
         raise InvalidInput(
             f"a certificate needs a matrix of {space.dimension} x {space.dimension} numbers "
@@ -86,16 +101,14 @@ def require_room(space: FeatureSpace) -> None:
 
 def gram_of_rows(rows: Rows, space: FeatureSpace) -> Gram:
     """One pass over the data; memory m^2 numbers, whatever the number of sequences."""
-    require_room(space)
+    require_memory(space)
     if space.is_whole:
         return gram_of_statistics(Moments.of(rows), space)
     size = space.dimension
     lower, magnitudes = np.zeros((size, size)), np.zeros(size)
-    for block in rows.blocks():
-        for first, stop in even_ranges(block.stop - block.first, max(64, BLOCK_NUMBERS // size)):
-            pairs, queries = block.pairs[:, first:stop], block.queries[:, first:stop]
-            add_square(lower, space.features(pairs, queries))
-            magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
+    for pairs, queries in row_pieces(rows, space):
+        add_square(lower, space.features(pairs, queries))
+        magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
     matrix = np.tril(lower) + np.tril(lower, -1).T
     return Gram(
         matrix, magnitudes, rows.n_rows, int(rows.batch.lengths.max()), rows.total_weight,
@@ -103,9 +116,17 @@ def gram_of_rows(rows: Rows, space: FeatureSpace) -> Gram:
     )  # fmt: skip
 
 
+def row_pieces(rows: Rows, space: FeatureSpace) -> Iterator[tuple[NDArray, NDArray]]:
+    """Pairs (q, r) and queries (width, r) of all rows, so many that their features fit a cache."""
+    step = max(64, BLOCK_NUMBERS // space.dimension)
+    for block in rows.blocks():
+        for first, stop in even_ranges(block.stop - block.first, step):
+            yield block.pairs[:, first:stop], block.queries[:, first:stop]
+
+
 def gram_of_statistics(statistics: Moments | TriangularFactor, space: FeatureSpace) -> Gram:
     """From sums that were accumulated before; of a triangular factor R, R^T R."""
-    require_room(space)
+    require_memory(space)
     whole = whole_matrix(statistics)
     width = space.width
     first, second = pair_index(width)
@@ -126,3 +147,60 @@ def whole_matrix(statistics: Moments | TriangularFactor) -> NDArray[np.float64]:
         return statistics.scaled_gram()
     factor = statistics.scaled_factor()
     return factor.T @ factor
+
+
+@dataclass(frozen=True, eq=False)
+class Definite:
+    """A proof that  D S D >= R^T R + margin I  for the true sums S, with margin > 0."""
+
+    scale: NDArray[np.float64]  # D (m,), powers of two
+    factor: NDArray[np.float64]  # R (m, m), upper triangular
+    margin: float
+    rounding: float  # everything that rounding may have done, as a norm
+
+
+def prove_definite(
+    gram: Gram, scale: NDArray[np.float64] | None = None, shift: float = 0.0
+) -> Definite | None:
+    """The proof, or None where rounding leaves doubt.
+
+    ``scale`` (m,): powers of two D, by default those that equilibrate the features.
+    ``shift``: the margin to prove, after scaling; 0 for any positive one.
+    Cost: one Cholesky factorisation and one product of triangles, 2/3 m^3 flops.
+    """
+    if not gram.is_reliable:
+        return None
+    scale = gram.scale if scale is None else scale
+    matrix, error = gram.scaled(scale), gram.error(scale)
+    size, trace = len(matrix), float(np.trace(matrix))
+    # Three times what is expected of the factorisation and the check of its residual.
+    shift = max(shift, 4.0 * (error + 3.0 * gamma(size + 4) * trace))
+    if not shift < trace:
+        return None
+    diagonal = np.einsum("ii->i", matrix)
+    diagonal -= shift
+    # The matrix is symmetric: its C order is the Fortran order of LAPACK.
+    factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1, overwrite_a=0)
+    if failed:
+        return None
+    rounding = error + _residual_bound(matrix, factor, shift)
+    margin = shift - rounding
+    return Definite(scale, factor, margin, rounding) if margin > 0 else None
+
+
+def _residual_bound(shifted: NDArray, factor: NDArray, shift: float) -> float:
+    """A bound of ||M - s I - R^T R||_2, the rounding of the shifted diagonal included.
+
+    Cost: m^3/3 flops, since R is triangular; a block of rows at a time.
+    """
+    size, lower = len(factor), factor.T  # in C order, which is faster in products
+    squares, power = 0.0, float(np.einsum("ij,ij->", lower, lower))
+    for first, stop in even_ranges(size, RESIDUAL_ROWS):
+        residual = np.zeros((stop - first, size - first))
+        add_product(residual, lower[first:stop, :stop], lower[first:, :stop])
+        residual -= shifted[first:stop, first:]
+        # What stands right of the diagonal block stands below it as well.
+        squares += 2.0 * float(np.einsum("ij,ij->", residual, residual))
+        squares -= float(np.sum(residual[:, : stop - first] ** 2))
+    trace = float(np.trace(shifted)) + size * shift
+    return SLACK * (float(np.sqrt(squares)) + gamma(size + 4) * (trace + power))

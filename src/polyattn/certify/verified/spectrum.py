@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.definite import Definite
-from polyattn.certify.verified.gram import Gram
+from polyattn.certify.verified.gram import Definite, Gram
 from polyattn.numerics.parallel import single_threaded_blas
 
 # Up to this size all eigenvalues are as cheap as two.
@@ -19,33 +20,28 @@ DENSE_SIZE = 600
 KRYLOV = 8
 
 
-def extremes(matrix: NDArray[np.float64]) -> tuple[float, float]:
+def extremes(matrix: NDArray[np.float64], proof: Definite | None = None) -> tuple[float, float]:
     """The smallest and the largest eigenvalue of a symmetric matrix.
 
-    Large ones by Lanczos iterations: with a Cholesky factor for the smallest eigenvalue.
+    Large ones by Lanczos iterations: with a Cholesky factor for the smallest eigenvalue, or the
+    one that a proof made of (nearly) D ``matrix`` D.
     """
-    if len(matrix) > DENSE_SIZE:
-        factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
-        if not failed:
-            return _lanczos_extremes(matrix, factor, np.ones(len(matrix)))
-    return _dense_extremes(matrix)
+    if len(matrix) <= DENSE_SIZE:
+        return _dense_extremes(matrix)
+    if proof is not None:
+        return _lanczos_extremes(matrix, proof.factor, proof.scale)
+    factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
+    if failed:
+        return _dense_extremes(matrix)
+    return _lanczos_extremes(matrix, factor, np.ones(len(matrix)))
 
 
 def largest(matrix: NDArray[np.float64]) -> float:
     """The largest eigenvalue of a symmetric matrix alone."""
     if len(matrix) > DENSE_SIZE:
-        try:
+        with suppress(ArpackNoConvergence):
             return _lanczos_largest(matrix)
-        except ArpackNoConvergence:
-            return _dense_extremes(matrix)[1]
     return _dense_extremes(matrix)[1]
-
-
-def proved_extremes(gram: Gram, proof: Definite) -> tuple[float, float]:
-    """The same for S of a Gram, with the factor that a proof made of (nearly) D S D."""
-    if len(gram.matrix) <= DENSE_SIZE:
-        return _dense_extremes(gram.matrix)
-    return _lanczos_extremes(gram.matrix, proof.factor, proof.scale)
 
 
 def second_moment(gram: Gram, space: FeatureSpace) -> NDArray[np.float64]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from polyattn.cli.console import emit, facts, json_option, working
+from polyattn.cli.console import FILE, emit, facts, json_option, working
 from polyattn.cli.io import require_output
-from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import (
     make_program,
     program_facts,

@@ -10,9 +10,8 @@ import click
 import numpy as np
 from rich.console import RenderableType
 
-from polyattn.cli.console import emit, facts, json_option, passes, progress
+from polyattn.cli.console import FILE, emit, facts, json_option, passes, progress
 from polyattn.cli.io import require_output
-from polyattn.cli.options import FILE
 from polyattn.cli.program.programs import STYLES, make_program, option_name, program_option
 from polyattn.cli.program.show import lines
 from polyattn.errors import InvalidInput, PolyattnError

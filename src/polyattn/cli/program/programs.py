@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from polyattn.cli.options import FILE
+from polyattn.cli.console import FILE
 from polyattn.programs import Compiled, Program
 from polyattn.programs.library import PROGRAMS
 from polyattn.programs.machines.ready import find_machine

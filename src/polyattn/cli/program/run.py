@@ -8,8 +8,7 @@ from typing import Any
 import click
 from rich.console import RenderableType
 
-from polyattn.cli.console import emit, facts, json_option, working
-from polyattn.cli.options import NumberOr
+from polyattn.cli.console import NumberOr, emit, facts, json_option, working
 from polyattn.cli.program.programs import STYLES, program_facts
 from polyattn.errors import InvalidInput
 from polyattn.programs import Compiled, Program, universal_dfa, universal_turing_machine

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyattn.errors import InvalidInput, InvalidType, require_integer
+from polyattn.errors import InvalidInput, InvalidType, require_head_count
 from polyattn.model import SoftmaxAttention
 
 Matrix = NDArray[np.float64]
@@ -27,25 +27,27 @@ RANK_TOLERANCE = 1e-12
 def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention:
     """The layer that the module computes as self-attention, without dropout."""
     _require_plain(module)
-    d, n_heads, width = module.embed_dim, module.num_heads, module.head_dim
-    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, width, d)
+    d, n_heads, head_dim = module.embed_dim, module.num_heads, module.head_dim
+    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, head_dim, d)
     queries, keys, values = stacked.transpose(0, 1, 3, 2)  # (H, d, r) each
-    outputs = as_array(module.out_proj.weight).T.reshape(n_heads, width, d)
+    outputs = as_array(module.out_proj.weight).T.reshape(n_heads, head_dim, d)
     bias = module.in_proj_bias is not None
     if bias:
-        rows = as_array(module.in_proj_bias).reshape(3, n_heads, 1, width)
+        rows = as_array(module.in_proj_bias).reshape(3, n_heads, 1, head_dim)
         queries, keys, values = (
             np.concatenate([weights, row], axis=1)
             for weights, row in zip((queries, keys, values), rows, strict=True)
         )
-    attn = queries @ keys.transpose(0, 2, 1) / np.sqrt(width)
+    attn = queries @ keys.transpose(0, 2, 1) / np.sqrt(head_dim)
     value = values @ outputs
     if bias:
         value[:, -1] += as_array(module.out_proj.bias) / n_heads
     return SoftmaxAttention(attn, value, mode, bias)
 
 
-def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> nn.MultiheadAttention:
+def to_multihead(
+    layer: SoftmaxAttention, n_heads: int | str | None = None
+) -> nn.MultiheadAttention:
     """The layer as ``nn.MultiheadAttention`` in float64, with ``batch_first=True``.
 
     See ``polyattn.interop.to_multihead``.
@@ -58,15 +60,13 @@ def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> nn.Mu
             "nn.MultiheadAttention has as many outputs as inputs; the layer has "
             f"{layer.n_outputs} and {d}."
         )
-    n_heads = _number_of_heads(layer, num_heads)
-    width = d // n_heads
+    count = _number_of_heads(layer, n_heads)
+    head_dim = d // count
     # What a constant coordinate adds to the keys has no effect, so keys need no bias.
-    queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(width), width, "attn")
-    values, outputs = _factors(layer.value[:, :d], width, "value")
-    module = nn.MultiheadAttention(
-        d, n_heads, bias=layer.bias, batch_first=True, dtype=torch.float64
-    )
-    stacked, projection = np.zeros((3, n_heads, width, d)), np.zeros((n_heads, width, d))
+    queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(head_dim), head_dim, "attn")
+    values, outputs = _factors(layer.value[:, :d], head_dim, "value")
+    module = nn.MultiheadAttention(d, count, bias=layer.bias, batch_first=True, dtype=torch.float64)
+    stacked, projection = np.zeros((3, count, head_dim, d)), np.zeros((count, head_dim, d))
     for i, factor in enumerate((queries[:, :d], keys, values)):
         stacked[i, : layer.n_heads] = factor.transpose(0, 2, 1)
     projection[: layer.n_heads] = outputs.transpose(0, 2, 1)
@@ -75,7 +75,7 @@ def to_multihead(layer: SoftmaxAttention, num_heads: int | None = None) -> nn.Mu
         "out_proj.weight": projection.reshape(d, d).T,
     }
     if layer.bias:
-        rows = np.zeros((3, n_heads, width))
+        rows = np.zeros((3, count, head_dim))
         rows[0, : layer.n_heads] = queries[:, d]
         parameters["in_proj_bias"] = rows.ravel()
         parameters["out_proj.bias"] = layer.value[:, d].sum(axis=0)
@@ -99,19 +99,19 @@ def _require_plain(module: nn.MultiheadAttention) -> None:
     if named:
         raise InvalidInput(
             f"this nn.MultiheadAttention has {', '.join(named)}: it is no self-attention of its "
-            "tokens alone (keys or values of another width, or an added token), which "
+            "tokens alone (keys or values of another head_dim, or an added token), which "
             "SoftmaxAttention cannot express."
         )
 
 
-def _number_of_heads(layer: SoftmaxAttention, num_heads: int | None) -> int:
+def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
     """The number asked for, or the smallest divisor of d that leaves room for all heads."""
     d = layer.n_dims
-    if num_heads is not None:
-        asked = require_integer("num_heads", num_heads)
+    asked = require_head_count(n_heads)
+    if isinstance(asked, int):
         if d % asked or asked < layer.n_heads:
             raise InvalidInput(
-                f"num_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
+                f"n_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
                 f"number of heads; got {asked}."
             )
         return asked
@@ -124,15 +124,15 @@ def _number_of_heads(layer: SoftmaxAttention, num_heads: int | None) -> int:
     return possible[0]
 
 
-def _factors(matrices: Matrix, width: int, name: str) -> tuple[Matrix, Matrix]:
-    """left (H, ., width) and right (H, ., width) with left right^T the given matrices."""
+def _factors(matrices: Matrix, head_dim: int, name: str) -> tuple[Matrix, Matrix]:
+    """left (H, ., head_dim) and right (H, ., head_dim) with left right^T the given matrices."""
     U, singular, Vt = np.linalg.svd(matrices, full_matrices=False)
     ranks = np.count_nonzero(singular > RANK_TOLERANCE * singular[:, :1], axis=1)
-    if ranks.max() > width:
+    if ranks.max() > head_dim:
         h = int(ranks.argmax())
         raise InvalidInput(
-            f"head {h} has {name} of rank {ranks[h]}, more than head_dim = {width} of "
+            f"head {h} has {name} of rank {ranks[h]}, more than head_dim = {head_dim} of "
             "nn.MultiheadAttention; fewer or simpler heads would fit."
         )
-    roots = np.sqrt(singular[:, None, :width])
-    return U[:, :, :width] * roots, Vt[:, :width].transpose(0, 2, 1) * roots
+    roots = np.sqrt(singular[:, None, :head_dim])
+    return U[:, :, :head_dim] * roots, Vt[:, :head_dim].transpose(0, 2, 1) * roots

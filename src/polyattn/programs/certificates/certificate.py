@@ -22,6 +22,7 @@ from polyattn.programs.certificates.outcomes import (
     Verdict,
     outcome_of,
 )
+from polyattn.quoting import counted
 
 FIELDS = entries({
     "verdict": one_of(PROGRAM_CERTIFICATE_OUTCOMES.names),
@@ -94,7 +95,7 @@ class ProgramCertificate(Result):
     n_undecided: int = 0
 
     @property
-    def outcome(self) -> Outcome[Verdict]:  # type: ignore[override]
+    def outcome(self) -> Outcome[Verdict]:
         """The verdict for a person to read: what is known, how, and what to do."""
         return outcome_of(self)
 
@@ -104,14 +105,10 @@ class ProgramCertificate(Result):
         return str(self.outcome)
 
     def describe(self) -> Description:
-        outcome = self.outcome
         figures = self._figures() | {"leaving": self.leaving and str(self.leaving)}
         facts = {name: figure for name, figure in figures.items() if figure is not None}
-        about = f"{self.n_traces} training traces, {self.n_rows} tokens to predict"
-        title = "A certificate of a learned program"
-        if outcome.ok:
-            return Description(title, about, str(outcome), facts=facts)
-        return Description(title, about, outcome.sentence, (outcome.next_step,), facts)
+        about = f"{counted(self.n_traces, 'training trace')}, {self.n_rows} tokens to predict"
+        return self._described("A certificate of a learned program", about, facts)
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome and all figures as plain JSON types."""
@@ -121,7 +118,7 @@ class ProgramCertificate(Result):
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained HTML page that shows this certificate."""
-        import_module("polyattn.report.programs").write_certificate_report(self, path)
+        import_module("polyattn.report").write_report(self, path)
 
     def to_record(self) -> Record:
         """The figures as plain metadata; there are no arrays."""

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.integers import annihilated
 from polyattn.certify.exact.rank import exact_rank, null_space
-from polyattn.certify.exact.residues import FeatureRows
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import pair_index
 from polyattn.programs.certificates.certificate import Leaving, ProgramCertificate

@@ -10,17 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from polyattn.display import ReportedProgram
+from polyattn.display import Described, Description, ReportedProgram
 from polyattn.errors import InvalidType
 from polyattn.programs.language.attributes import ONE_HOT
 from polyattn.programs.language.encoding import run_encoded
 from polyattn.programs.language.instruction import Instruction, Memory
 from polyattn.programs.language.schema import Atom, Schema, Token, require_count
 from polyattn.programs.language.terms import Exact, Term
+from polyattn.quoting import counted
+
+PROGRAM_TITLE = "A program as a layer of attention"
 
 
 @dataclass(frozen=True)
-class Program(ReportedProgram):
+class Program(Described, ReportedProgram):
     """What to write after the last token, instruction by instruction.
 
     All instructions act at once; what they write is added up, rounded block by block, and
@@ -53,11 +56,24 @@ class Program(ReportedProgram):
         """Run by the meaning of the instructions; arguments and result as for ``compiled.run``."""
         return run_encoded(self.schema, Interpreter(self), given, options)
 
+    def describe(self) -> Description:
+        lines = tuple(map(str, self.instructions))
+        facts = {"n_dims": self.schema.n_dims, "instructions": len(lines)}
+        return describe_program(self.name, self.schema, facts, lines)
+
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.schema.n_dims} coordinates"]
         lines += [f"  {attribute}" for attribute in self.schema.attributes]
         lines += [f"{i + 1:3d}. {each}" for i, each in enumerate(self.instructions)]
         return "\n".join(lines)
+
+
+def describe_program(
+    name: str, schema: Schema, facts: dict[str, Any], lines: tuple[str, ...]
+) -> Description:
+    """What is known of a program, compiled or not."""
+    about = f"{name[:1].upper()}{name[1:]}, tokens of {counted(schema.n_dims, 'coordinate')}"
+    return Description(PROGRAM_TITLE, about, facts=facts, lines=lines)
 
 
 class Interpreter:

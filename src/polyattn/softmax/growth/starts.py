@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish import Polished, Projection, descend
+from polyattn.softmax.polish import OnStep, Polished, descend
 
 Matrix = NDArray[np.float64]
 
 # Standard deviations of the logits of a start, in the order in which they are tried.
 SCALES = (1.0, 0.3, 3.0)
-
 
 # The same for heads of rank one, which often see one thing only and may be sharp.
 SHARP_SCALES = (3.0, 6.0)
@@ -33,24 +32,24 @@ def restarts(
     *,
     scales: tuple[float, ...] = SCALES,
     n_steps: int = 60,
-    on_step: Callable[[Projection], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Iterator[Polished]:
     """Descents from random heads, without end; the scale of the logits goes round ``scales``."""
     while True:
         for scale in scales:
-            start = random_heads(rng, n_heads, examples.n_dims, scale)
+            start = random_heads(rng, n_heads, examples.width, scale)
             yield descend(examples, start, n_steps, on_step)
 
 
 def random_heads(
-    rng: np.random.Generator, n_heads: int, n_dims: int, scale: float, rank: int | None = None
+    rng: np.random.Generator, n_heads: int, width: int, scale: float, rank: int | None = None
 ) -> Matrix:
     """Gaussian heads (m, d, d) whose logits on tokens of order one have this scale."""
     if rank is None:
-        return rng.standard_normal((n_heads, n_dims, n_dims)) * (scale / n_dims)
-    queries = rng.standard_normal((n_heads, n_dims, rank))
-    keys = rng.standard_normal((n_heads, rank, n_dims))
-    return queries @ keys * (scale / (n_dims * np.sqrt(rank)))
+        return rng.standard_normal((n_heads, width, width)) * (scale / width)
+    queries = rng.standard_normal((n_heads, width, rank))
+    keys = rng.standard_normal((n_heads, rank, width))
+    return queries @ keys * (scale / (width * np.sqrt(rank)))
 
 
 def random_mixtures(rng: np.random.Generator, heads: Matrix, scale: float) -> Matrix:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model import SoftmaxAttention
-from polyattn.model.blocks import equal_blocks, ordinary_tokens
-from polyattn.model.forward_softmax import softmax
+from polyattn.model.forward import equal_blocks, ordinary_tokens
+from polyattn.model.softmax import softmax
 from polyattn.sequences import SequenceBatch
 from polyattn.softmax.identifiability.token_span import triangular
 

@@ -50,7 +50,11 @@ def hidden_directions(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator
     """Directions of attn that no query or no difference of tokens shows."""
     everyone = tuple(range(layer.n_heads))
     yield from _hidden_differences(batch, everyone)
-    spanned, wanted = _query_rank(layer, batch), layer.n_dims + layer.bias
+    wanted = layer.n_dims + layer.bias
+    factor = np.zeros((0, wanted))
+    for block in attending_queries(layer, batch):
+        factor = triangular(factor, block)
+    spanned = _rank(factor)
     if spanned < wanted:
         sentence = f"The queries span {spanned} of {wanted} directions: attn is free in the others."
         yield HeadFinding("few_queries", sentence, everyone)
@@ -62,28 +66,23 @@ def triangular(factor: Matrix, rows: Matrix) -> Matrix:
 
 
 def _hidden_differences(batch: SequenceBatch, heads: tuple[int, ...]) -> Iterator[HeadFinding]:
-    d = batch.n_dims
-    factor = np.zeros((0, d))
-    pinned = np.ones(d, dtype=bool)
+    """Columns of attn that no difference of tokens inside one sequence shows."""
+    factor = np.zeros((0, batch.n_dims))
+    pinned = np.ones(batch.n_dims, dtype=bool)
     for tokens, first in _pieces(batch):
         pinned &= np.all(tokens == batch.values[0], axis=0)
         factor = triangular(factor, tokens - first)
     still = ~np.any(factor, axis=0)
-    if np.any(pinned):
-        names = np.flatnonzero(pinned).tolist()
-        sentence = (
-            f"Coordinates {names} are the same in all tokens: they shift all logits of a query "
-            "alike, so these columns of attn are free."
-        )
-        yield HeadFinding("pinned", sentence, heads)
-    within = still & ~pinned
-    if np.any(within):
-        names = np.flatnonzero(within).tolist()
-        sentence = (
-            f"Coordinates {names} do not change inside any sequence: they shift all logits of a "
-            "query alike, so these columns of attn are free."
-        )
-        yield HeadFinding("constant_within", sentence, heads)
+    for name, which, words in (
+        ("pinned", pinned, "are the same in all tokens"),
+        ("constant_within", still & ~pinned, "do not change inside any sequence"),
+    ):
+        if np.any(which):
+            sentence = (
+                f"Coordinates {np.flatnonzero(which).tolist()} {words}: they shift all logits of a "
+                "query alike, so these columns of attn are free."
+            )
+            yield HeadFinding(name, sentence, heads)
     moving = factor[:, ~still]
     spanned = _rank(moving)
     if spanned < moving.shape[1]:
@@ -96,33 +95,20 @@ def _hidden_differences(batch: SequenceBatch, heads: tuple[int, ...]) -> Iterato
 
 def attending_queries(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[Matrix]:
     """The queries (rows, D) that attend to two tokens or more, with the constant of ``bias``."""
-    chosen = _asked(layer, batch)
+    starts, ends = batch.offsets[:-1], batch.offsets[1:]
+    attending = np.ones(len(batch.values), dtype=bool)
+    if layer.mode == "last":
+        attending[:] = False
+        attending[ends - 1] = True
+    elif layer.mode == "causal":
+        attending[starts] = False
+    attending[starts[batch.lengths == 1]] = False
+    chosen = np.flatnonzero(attending)
     for begin in range(0, len(chosen), BLOCK_TOKENS):
         block = batch.values[chosen[begin : begin + BLOCK_TOKENS]].astype(np.float64)
         if layer.bias:
             block = np.concatenate([block, np.ones((len(block), 1))], axis=1)
         yield block
-
-
-def _query_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> int:
-    """The dimension of what is spanned by queries that attend to two tokens or more."""
-    factor = np.zeros((0, layer.n_dims + layer.bias))
-    for block in attending_queries(layer, batch):
-        factor = triangular(factor, block)
-    return _rank(factor)
-
-
-def _asked(layer: SoftmaxAttention, batch: SequenceBatch) -> NDArray[np.int64]:
-    """The tokens that are queries and attend to two tokens or more."""
-    starts, ends = batch.offsets[:-1], batch.offsets[1:]
-    asked = np.ones(len(batch.values), dtype=bool)
-    if layer.mode == "last":
-        asked[:] = False
-        asked[ends - 1] = True
-    elif layer.mode == "causal":
-        asked[starts] = False
-    asked[starts[batch.lengths == 1]] = False
-    return np.flatnonzero(asked)
 
 
 def _pieces(batch: SequenceBatch) -> Iterator[tuple[Matrix, Matrix]]:

@@ -1,8 +1,10 @@
-"""Whether other heads, of the same number, explain the examples as well.
+"""What else explains the examples: other heads of the same number, or a constant beside tokens.
 
 Error bars see changes that are small.  Other heads may be far away: the opposite ones where
 queries see two tokens alike, or heads of equal value that few queries let pair otherwise.  Each
 of these is tried: descent from it must come to rest nearby and explain what was held out.
+
+Where heads explain little, a constant beside each token may: the hint to try ``bias``.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lstsq
 
+from polyattn.softmax.examples import Examples
 from polyattn.softmax.identifiability.mirrored import Alternative, mirrored
 from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import Uncertainty
-from polyattn.softmax.polish import Projection, polish
+from polyattn.softmax.polish import Projection, enough, polish, project
+from polyattn.softmax.polish.normal_equations import normal_equations
 
 Matrix = NDArray[np.float64]
 
@@ -26,6 +31,12 @@ ALIKE = 1e-5
 
 # Alternatives that are tried, and steps of descent for each.
 MOST_TRIED, N_STEPS = 16, 12
+
+# A constant that explains less than this of the squared residuals is no reason to try it.
+LEAST_SHARE = 0.1
+
+# Nor is one whose every unknown explains less than so many times what it would of noise.
+REAL_FALL = 5.0
 
 
 @dataclass(frozen=True)
@@ -73,10 +84,12 @@ def rival_layers(judge: Judge, found: Projection, bars: Uncertainty) -> Rivals:
     otherwise a few steps of descent for each alternative.
     """
     tolerance = max(ALIKE, bars.noticeable)
+    # The last rows of value are shares of a sum, which other heads may share as well.
+    value = found.value[:, :-1] if judge.training.bias else found.value
     unexamined: tuple[int, ...] = ()
     others = chain(
-        mirrored(found.attn, found.value, tolerance),
-        rearranged(found.attn, found.value, judge.training.queries(), tolerance),
+        mirrored(found.attn, value, tolerance),
+        rearranged(found.attn, value, judge.training.queries(), tolerance),
     )
     for count, other in enumerate(others):
         if isinstance(other, Unexamined):
@@ -86,6 +99,33 @@ def rival_layers(judge: Judge, found: Projection, bars: Uncertainty) -> Rivals:
         elif (there := _explains(judge, found, other)) is not None:
             return Rivals(_differences(found, there, other))
     return Rivals(None, unexamined)
+
+
+def share_of_constant(examples: Examples, found: Projection) -> float:
+    """The part of the squared residuals that ``bias=True`` would explain at once; 0 if little.
+
+    The last rows of value are fitted; those of attn make one Gauss–Newton step, while the rest of
+    attn stays.  What a constant explains after a new search is more.
+
+    Cost: that of a step of descent on enough examples for the heads.
+    """
+    few = enough(examples, found.n_heads)
+    before = few.power * project(few, found.attn).error ** 2
+    wider = few.with_constant()
+    here = project(wider, np.pad(found.attn, ((0, 0), (0, 1), (0, 1))))
+    equations = normal_equations(wider, here)
+    entries = np.zeros(here.attn.shape, dtype=bool)
+    entries[:, -1, :-1] = True
+    new = np.flatnonzero(entries)
+    gradient = equations.gradient[new]
+    step = lstsq(equations.hessian[np.ix_(new, new)], gradient, cond=1e-12)[0]
+    after = few.power * here.error**2 - float(step @ gradient)
+    n_unknowns = wider.n_unknowns(found.n_heads)
+    freedom = max(few.n_rows * few.n_outputs - n_unknowns, 1)
+    n_new = n_unknowns - few.n_unknowns(found.n_heads)
+    chance = REAL_FALL * n_new / (freedom + REAL_FALL * n_new)
+    share = 1.0 - max(after, 0.0) / before if before > 0.0 else 0.0
+    return share if share > max(LEAST_SHARE, chance) else 0.0
 
 
 def _explains(judge: Judge, found: Projection, other: Alternative) -> Projection | None:

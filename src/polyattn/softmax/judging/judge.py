@@ -18,9 +18,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polyattn.softmax.arguments import LEAST_EQUATIONS
-from polyattn.softmax.examples import Examples
-from polyattn.softmax.judging.residuals import ALARM, Residuals, alarms, noise_scores, residuals
-from polyattn.softmax.judging.structure import STRUCTURES, structure_scores
+from polyattn.softmax.examples import Examples, count_unknowns
+from polyattn.softmax.judging.residuals import (
+    ALARM,
+    STRUCTURES,
+    Residuals,
+    alarms,
+    noise_scores,
+    residuals,
+    structure_scores,
+)
 from polyattn.softmax.judging.uncertainty import FINEST, Uncertainty, uncertainty
 from polyattn.softmax.polish.projection import Projection
 
@@ -50,7 +57,7 @@ MOST_NOISE = 0.5
 
 
 @dataclass(frozen=True)
-class Fit:
+class HeldOutFit:
     """How held-out residuals were explained; ``kind`` is empty where they were not.
 
     sigma : standard deviation of the targets' errors, in scaled units
@@ -104,11 +111,6 @@ class Judge:
         """Relative held-out errors up to this are exact."""
         return max(EXACT, ROUNDINGS * self.rounding)
 
-    def n_unknowns(self, n_heads: int) -> int:
-        """Parameters of ``n_heads`` heads."""
-        d, e = self.training.n_dims, self.training.n_outputs
-        return n_heads * d * (d + e)
-
     def count(self, n_heads: int, sigma: float) -> tuple[int, int]:
         """Numbers that the targets give for ``n_heads`` heads, and unknowns for which they do.
 
@@ -117,9 +119,10 @@ class Judge:
         outputs and a matrix (r, e), which any r outputs determine.
         """
         n_outputs = self._independent_outputs(sigma)
-        n_unknowns = n_heads * self.training.n_dims * (self.training.n_dims + n_outputs)
+        training = self.training
+        n_unknowns = count_unknowns(n_heads, training.width, n_outputs, training.bias)
         needed = int(np.ceil(LEAST_EQUATIONS * n_unknowns / n_outputs))
-        return n_outputs * self.training.n_distinct_rows(needed), n_unknowns
+        return n_outputs * training.n_distinct_rows(needed), n_unknowns
 
     def _independent_outputs(self, sigma: float) -> int:
         """The rank of the targets, of outputs that were brought to one size; 1 at least."""
@@ -132,16 +135,18 @@ class Judge:
         limit = max(self.tolerance, ALARM * sigma * float(np.sqrt(len(rows)) / sizes.max()))
         return max(1, int(np.count_nonzero(singular > limit)))
 
-    def fit(self, projection: Projection) -> Fit:
+    def fit(self, projection: Projection) -> HeldOutFit:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
         held_out = residuals(self.held_out, projection)
         training = residuals(self.training, projection)
-        n_unknowns = self.n_unknowns(len(projection.attn))
+        n_unknowns = self.training.n_unknowns(projection.n_heads)
         sigma = self._sigma(training, n_unknowns)
         below = self._below_declared(training, sigma)
         if held_out.error <= self.tolerance:
             converged = held_out.error <= max(CONVERGED, ROUNDINGS * self.rounding)
-            return Fit("exact", held_out.error, sigma, converged=converged, below_declared=below)
+            return HeldOutFit(
+                "exact", held_out.error, sigma, converged=converged, below_declared=below
+            )
         scores = noise_scores(training, held_out, n_unknowns)
         if self.noise is None or below:
             kind = "noise"
@@ -154,12 +159,12 @@ class Judge:
             scores |= structure_scores(self.training, training, projection, sigma)
             failed = alarms(scores) if kind == "noise" else _structured(scores)
         kind = "" if failed else kind
-        return Fit(kind, held_out.error, sigma, scores, failed, below_declared=below)
+        return HeldOutFit(kind, held_out.error, sigma, scores, failed, below_declared=below)
 
-    def error_bars(self, projection: Projection, fit: Fit) -> Uncertainty:
+    def error_bars(self, projection: Projection, fit: HeldOutFit) -> Uncertainty:
         """Standard deviations of the parameters, from the size of the residuals."""
         n_equations = self.training.n_rows * self.training.n_outputs
-        averaged = n_equations / self.n_unknowns(len(projection.attn))
+        averaged = n_equations / self.training.n_unknowns(projection.n_heads)
         share = COMPUTED_ROUNDINGS * float(np.finfo(np.float64).eps * np.sqrt(max(averaged, 1.0)))
         finest = FINEST
         if fit.kind == "exact":

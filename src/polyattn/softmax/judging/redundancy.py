@@ -28,10 +28,14 @@ BLOCK_ROWS = 1 << 14
 
 @dataclass(frozen=True)
 class Visible:
-    """Projectors onto the directions that occur in queries, and between keys; both (d, d)."""
+    """Projectors onto the directions that occur in queries, and between keys; both (d, d).
+
+    bias : whether the last coordinate is the constant of ``bias``, which no two keys differ in
+    """
 
     queries: Matrix
     keys: Matrix
+    bias: bool
 
     @property
     def rank(self) -> int:
@@ -40,8 +44,9 @@ class Visible:
 
     @property
     def complete(self) -> bool:
-        """Whether all of attn can be seen."""
-        return self.rank == self.queries.size
+        """Whether all of attn can be seen that any inputs show."""
+        width = len(self.queries)
+        return self.rank == width * (width - self.bias)
 
     def part(self, attn: Matrix) -> Matrix:
         """The visible part of heads (m, d, d)."""
@@ -50,15 +55,15 @@ class Visible:
 
 def visible(examples: Examples) -> Visible:
     """The directions that the tokens of the examples span."""
-    n_dims = examples.n_dims
-    of_queries, of_keys = np.zeros((n_dims, n_dims)), np.zeros((n_dims, n_dims))
+    width = examples.width
+    of_queries, of_keys = np.zeros((width, width)), np.zeros((width, width))
     for block in examples.blocks(BLOCK_ROWS):
-        queries = block.queries.reshape(-1, n_dims)
+        queries = block.queries.reshape(-1, width)
         of_queries += queries.T @ queries
         # Differences to the first key, which every query sees.
-        apart = (block.keys - block.keys[:, :1]).reshape(-1, n_dims)
+        apart = (block.keys - block.keys[:, :1]).reshape(-1, width)
         of_keys += apart.T @ apart
-    return Visible(_projector(of_queries), _projector(of_keys))
+    return Visible(_projector(of_queries), _projector(of_keys), examples.bias)
 
 
 def smaller_heads(here: Projection) -> list[tuple[Matrix, str]]:

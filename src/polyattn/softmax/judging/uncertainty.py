@@ -14,20 +14,24 @@ the error as well.
 A change of parameters that the examples do not show has no variance at all: it is *open*.  These
 are the null vectors of the Hessian, with the values that follow them, and those of Z.  Heads that
 are distinct and not idle have no open direction on generic real inputs, so an open one is a gap
-in the examples, and everything that takes part in it has an infinite error bar.
+in the examples, and everything that takes part in it has an infinite error bar.  What no input
+shows beside the constant of ``bias`` – the last columns of attn, and how the heads share the sum of
+the last rows of value – is set by convention and takes no part.  A layer that has open directions
+on random tokens, too, has heads that are equal or idle up to rounding: that is no gap in the
+examples.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
-from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish.normal import NormalEquations, normal_equations
-from polyattn.softmax.polish.projection import Projection
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.polish.normal_equations import NormalEquations, normal_equations
+from polyattn.softmax.polish.projection import Projection, project
 
 Matrix = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -51,6 +55,12 @@ STEPS_LEFT = 4.0
 # No matrix is claimed to be more exact than this: rounding does not average out over examples.
 FINEST = 64 * EPS
 
+# Generic inputs: tokens of a sequence, and numbers of output for each unknown.
+N_TOKENS, EQUATIONS = 4, 4
+
+# Generic inputs must show a direction clearly, not just above rounding.
+CLEARLY = 1e4
+
 
 @dataclass(frozen=True)
 class Uncertainty:
@@ -60,6 +70,7 @@ class Uncertainty:
     attn_error, value_error : (m,) expected ||error||_F / ||head||_F; infinite for a matrix with
         open parameters
     n_open : independent changes of parameters that the examples do not show
+    n_parameters : independent changes that some inputs show
     in_determined : the largest relative error of a matrix, open directions left out
     """
 
@@ -69,6 +80,7 @@ class Uncertainty:
     attn_error: Matrix
     value_error: Matrix
     n_open: int
+    n_parameters: int
     in_determined: float
 
     @property
@@ -80,11 +92,6 @@ class Uncertainty:
     def worst(self) -> float:
         """The largest expected relative error of an attention or a value matrix."""
         return float(max(self.attn_error.max(), self.value_error.max()))
-
-    @property
-    def n_parameters(self) -> int:
-        """Entries of attn and value."""
-        return self.attn.size + self.value.size
 
 
 def uncertainty(
@@ -101,7 +108,8 @@ def uncertainty(
     Cost: one factorisation of the Hessian, O((m d^2)^3).
     """
     equations = normal_equations(examples, projection)
-    roots, left_open = _inverse_root(equations, roundings * EPS * _condition(projection))
+    shown = _shown_entries(projection.attn, examples.bias)
+    roots, left_open = _inverse_root(equations, roundings * EPS * _condition(projection), shown)
     left = STEPS_LEFT * (roots @ (roots.T @ equations.gradient))[:, None]
     attn = np.hypot(sigma * np.linalg.norm(roots, axis=1), left[:, 0])
     attn = attn.reshape(projection.attn.shape)
@@ -113,16 +121,36 @@ def uncertainty(
         _relative(attn, projection.attn, SMALL_ATTENTION),
         _relative(value, projection.value, np.finfo(float).tiny),
     )
-    open_attn, open_value, n_open = _open_parameters(projection, equations, left_open)
+    hidden = _hidden_values(projection, examples.bias)
+    open_attn, open_value = _open_parameters(projection, equations, left_open, hidden)
     return Uncertainty(
         sigma,
         np.where(open_attn, np.inf, attn),
         np.where(open_value, np.inf, value),
         np.where(open_attn.any(axis=(1, 2)), np.inf, np.hypot(errors[0], finest)),
         np.where(open_value.any(axis=(1, 2)), np.inf, np.hypot(errors[1], finest)),
-        n_open,
+        left_open.shape[1] + hidden.shape[1] * examples.n_outputs,
+        examples.n_unknowns(projection.n_heads),
         float(max(errors[0].max(), errors[1].max())),
     )
+
+
+def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
+    """Whether random tokens, of the size of the scaled examples, leave directions open as well.
+
+    Cost: that of error bars on EQUATIONS times as many numbers as there are parameters.
+    """
+    _, width, n_outputs = projection.value.shape
+    n_parameters = projection.attn.size + projection.value.size
+    n_sequences = 1 + EQUATIONS * n_parameters // (N_TOKENS * n_outputs)
+    # Always the same tokens: a judge draws no lots.
+    keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
+    if bias:
+        keys[:, :, -1] = 1.0
+    block = ExampleBlock(keys, np.zeros((n_sequences, N_TOKENS, n_outputs)), None, bias)
+    examples = Examples((block,))
+    there = replace(project(examples, projection.attn), value=projection.value)
+    return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0
 
 
 def _condition(projection: Projection) -> float:
@@ -143,13 +171,34 @@ def _column_sizes(equations: NormalEquations) -> Matrix:
     return np.asarray(np.sqrt(squares).ravel())
 
 
-def _inverse_root(equations: NormalEquations, rounding: float) -> tuple[Matrix, Matrix]:
+def _shown_entries(attn: Matrix, bias: bool) -> Flags | None:
+    """Which entries (P,) of attn some input shows; None for all."""
+    if not bias:
+        return None
+    shown = np.ones(attn.shape, dtype=bool)
+    shown[:, :, -1] = False
+    return shown.ravel()
+
+
+def _inverse_root(
+    equations: NormalEquations, rounding: float, shown: Flags | None
+) -> tuple[Matrix, Matrix]:
     """R (P, rank) with R R^T the inverse of the Hessian, and directions (P, .) left open.
 
-    Open directions are orthonormal in units of the columns of J.
+    Open directions are orthonormal in units of the columns of J.  Both are zero where no input
+    shows anything.
     """
-    sizes = _column_sizes(equations)
-    scaled = equations.hessian / sizes / sizes[:, None]
+    hessian, sizes = equations.hessian, _column_sizes(equations)
+    if shown is None:
+        return _factored(hessian, sizes, rounding)
+    parts = _factored(hessian[np.ix_(shown, shown)], sizes[shown], rounding)
+    roots, left_open = (np.zeros((len(hessian), part.shape[1])) for part in parts)
+    roots[shown], left_open[shown] = parts
+    return roots, left_open
+
+
+def _factored(hessian: Matrix, sizes: Matrix, rounding: float) -> tuple[Matrix, Matrix]:
+    scaled = hessian / sizes / sizes[:, None]
     try:
         lower = cholesky(scaled, lower=True, check_finite=False)
     except LinAlgError:
@@ -163,24 +212,32 @@ def _inverse_root(equations: NormalEquations, rounding: float) -> tuple[Matrix, 
     return vectors[:, known] / np.sqrt(size[known]) / sizes[:, None], vectors[:, ~known]
 
 
+def _hidden_values(projection: Projection, bias: bool) -> Matrix:
+    """Directions (m d, .) of the values alone: the null vectors of Z, the same for every output."""
+    seen = projection.whitening / np.linalg.norm(projection.whitening, axis=0)
+    if bias:
+        n_heads, width = projection.value.shape[:2]
+        # How the heads share what they do with the constant.
+        shares = np.zeros((n_heads, width, n_heads - 1))
+        shares[:, -1] = null_space(np.ones((1, n_heads)))
+        seen = np.concatenate([seen, shares.reshape(n_heads * width, -1)], axis=1)
+    n_features, rank = seen.shape
+    return null_space(seen.T) if rank < n_features else np.zeros((n_features, 0))
+
+
 def _open_parameters(
-    projection: Projection, equations: NormalEquations, left_open: Matrix
-) -> tuple[Flags, Flags, int]:
-    """Which entries of attn and of value take part in open directions, and how many there are."""
-    n_heads, n_dims, n_outputs = projection.value.shape
+    projection: Projection, equations: NormalEquations, left_open: Matrix, hidden: Matrix
+) -> tuple[Flags, Flags]:
+    """Which entries of attn and of value take part in open directions."""
     open_attn = np.linalg.norm(left_open, axis=1).reshape(projection.attn.shape) > TOUCHED
     whitening = projection.whitening
-    n_features, rank = whitening.shape
-    # Directions of the values alone: the null vectors of Z, the same for every output.
-    hidden = null_space(whitening.T) if rank < n_features else np.zeros((n_features, 0))
     touched = np.linalg.norm(hidden, axis=1)[:, None] > TOUCHED
     # Values that follow an open direction of attn, in units of the columns of Z.
     moves = left_open / _column_sizes(equations)[:, None]
     squares = _value_squares(projection, equations.followed, moves)
     lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
     followed = np.sqrt(squares) * lengths[:, None] > TOUCHED
-    open_value = (touched | followed).reshape(n_heads, n_dims, n_outputs)
-    return open_attn, open_value, left_open.shape[1] + hidden.shape[1] * n_outputs
+    return open_attn, (touched | followed).reshape(projection.value.shape)
 
 
 def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> Matrix:

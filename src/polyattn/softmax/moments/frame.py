@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.polish.patterns import patterns
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.polish.projection import patterns
 
 Matrix = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ BLOCK_ROWS = 1 << 12
 
 
 @dataclass(frozen=True)
-class Frame:
+class WhiteFrame:
     """The affine map to white tokens.
 
     mean : (d,);  whitening : W (d, r);  colouring : U (r, d)
@@ -43,7 +43,7 @@ class Frame:
         """r, the number of coordinates in which tokens vary."""
         return self.whitening.shape[1]
 
-    def white(self, block: Block) -> tuple[Matrix, Matrix, Matrix]:
+    def white(self, block: ExampleBlock) -> tuple[Matrix, Matrix, Matrix]:
         """Queries [1, z] (B, q, 1 + r), keys z (B, n, r), uniform weights of the seen (B, q, n)."""
         keys = (block.keys - self.mean) @ self.whitening
         asking = keys[:, keys.shape[1] - block.targets.shape[1] :]
@@ -67,16 +67,16 @@ class Frame:
         return attn + constant[:, None] * missing[:, None, :] / size
 
 
-def frame_of(examples: Examples) -> Frame:
+def frame_of(examples: Examples) -> WhiteFrame:
     """The frame of all tokens of the examples."""
     count = sum(group.keys.shape[0] * group.keys.shape[1] for group in examples.groups)
     mean = sum(group.keys.sum(axis=(0, 1)) for group in examples.groups) / count
-    second: Matrix = np.zeros((examples.n_dims, examples.n_dims))
+    second: Matrix = np.zeros((examples.width, examples.width))
     for block in examples.blocks(BLOCK_ROWS):
-        deviations = (block.keys - mean).reshape(-1, examples.n_dims)
+        deviations = (block.keys - mean).reshape(-1, examples.width)
         second += deviations.T @ deviations
     variances, axes = np.linalg.eigh(second / count)
     varying = variances > CONSTANT * max(float(variances[-1]), np.finfo(float).tiny)
     scale = np.sqrt(variances[varying])
     axes = axes[:, varying]
-    return Frame(mean, axes / scale, (axes * scale).T)
+    return WhiteFrame(mean, axes / scale, (axes * scale).T)

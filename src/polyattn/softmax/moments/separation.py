@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, lstsq
 
-from polyattn.softmax.examples import Block, Examples
-from polyattn.softmax.moments.frame import Frame
-from polyattn.softmax.moments.spans import Spans
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.moments.first_order import Spans
+from polyattn.softmax.moments.frame import WhiteFrame
 
 Matrix = NDArray[np.float64]
 Table = dict[tuple[int, ...], Matrix]
@@ -40,7 +40,7 @@ WORST_CONDITION = 1e8
 
 
 def separate(
-    examples: Examples, frame: Frame, spans: Spans, rng: np.random.Generator
+    examples: Examples, frame: WhiteFrame, spans: Spans, rng: np.random.Generator
 ) -> Matrix | None:
     """Coordinates G (s, s) of s heads in the bases; None where they cannot be told apart."""
     size = len(spans.attn)
@@ -56,7 +56,7 @@ def separate(
     return _diagonalised(second @ np.linalg.inv(first), rng)
 
 
-def _regress(examples: Examples, frame: Frame, spans: Spans) -> Table:
+def _regress(examples: Examples, frame: WhiteFrame, spans: Spans) -> Table:
     """Coefficients (s,) of every cumulant k(l_a, ..., z) Q_b, by the a's that it is made of."""
     size = len(spans.attn)
     orders = range(4 if size <= FOURTH_ORDER else 3)
@@ -78,7 +78,9 @@ def _regress(examples: Examples, frame: Frame, spans: Spans) -> Table:
     return dict(zip(keys, solution, strict=True))
 
 
-def _cumulants(block: Block, frame: Frame, spans: Spans, n_orders: int) -> Iterator[Matrix]:
+def _cumulants(
+    block: ExampleBlock, frame: WhiteFrame, spans: Spans, n_orders: int
+) -> Iterator[Matrix]:
     """Joint cumulants (B, q, r) of logits and tokens, in the order of the table's keys."""
     queries, keys, weights = frame.white(block)
     mean = weights @ keys

@@ -1,7 +1,6 @@
 """Levenberg–Marquardt for heads, with the values eliminated: from near to exact."""
 
-from polyattn.softmax.polish.descent import Polished, polish
+from polyattn.softmax.polish.polish import OnStep, Polished, descend, enough, polish
 from polyattn.softmax.polish.projection import Projection, project
-from polyattn.softmax.polish.stages import descend, enough
 
-__all__ = ["Polished", "Projection", "descend", "enough", "polish", "project"]
+__all__ = ["OnStep", "Polished", "Projection", "descend", "enough", "polish", "project"]

@@ -2,8 +2,8 @@
 
 With Z = [p_1 X, ..., p_m X] the outputs are Z V, V = [V_1; ...; V_m] stacked: for fixed attn
 the values of least squared error are linear regression.  [Z Y] is reduced to a triangle block
-by block; the singular values of the triangle of Z are those of Z, and columns that cannot be
-told apart (equal heads, a constant coordinate) get the solution of least norm.
+by block; the singular values of the triangle of Z are those of Z, and columns that nothing
+distinguishes (equal heads, a constant coordinate) get the solution of least norm.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, svd
 
-from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish.patterns import seen
+from polyattn.model.softmax import softmax
+from polyattn.softmax.examples import ExampleBlock, Examples
 
 Matrix = NDArray[np.float64]
 
@@ -41,6 +41,11 @@ class Projection:
     whitening: Matrix
 
     @property
+    def n_heads(self) -> int:
+        """m."""
+        return len(self.attn)
+
+    @property
     def stacked_value(self) -> Matrix:
         """[V_1; ...; V_m], shape (m d, e)."""
         return self.value.reshape(-1, self.value.shape[2])
@@ -49,8 +54,13 @@ class Projection:
 def project(examples: Examples, attn: Matrix) -> Projection:
     """The values of least squared error for heads ``attn`` (m, d, d).
 
+    With ``bias`` the last columns of attn, which no input shows, are set to zero, and the last
+    rows of value are equal: the least norm shares what is seen of them, their sum.
+
     Cost: O(rows m d (m d + e)) beyond the attention patterns; memory of one block.
     """
+    if examples.bias:
+        attn = np.concatenate([attn[:, :, :-1], np.zeros((*attn.shape[:2], 1))], axis=2)
     n_features = attn.shape[0] * attn.shape[1]
     n_columns = n_features + examples.n_outputs
     triangle = np.zeros((0, n_columns))
@@ -62,13 +72,51 @@ def project(examples: Examples, attn: Matrix) -> Projection:
     rank = int(np.count_nonzero(sigma > RANK_TOLERANCE * sigma[0]))
     whitening = right[:rank].T / sigma[:rank]
     value = whitening @ (left[:, :rank].T @ triangle[:n_features, n_features:])
+    value = value.reshape(*attn.shape[:2], -1)
+    if examples.bias:
+        value[:, -1] = value[:, -1].mean(axis=0)
     lost = triangle[n_features:, n_features:]
     dropped = left[:, rank:].T @ triangle[:n_features, n_features:]
     unexplained = np.hypot(np.linalg.norm(lost), np.linalg.norm(dropped))
     size = np.sqrt(examples.power)
     return Projection(
         attn,
-        value.reshape(*attn.shape[:2], -1),
+        value,
         float(unexplained / size) if size > 0 else 0.0,
         whitening,
     )
+
+
+def patterns(block: ExampleBlock, A: Matrix) -> Matrix:
+    """softmax(x A X^T) of every query, shape (B, r, n); zero where a query does not see."""
+    logits = (block.queries @ A) @ block.keys.transpose(0, 2, 1)
+    if block.hidden is not None:
+        logits[:, block.hidden] = -np.inf
+    return softmax(logits)
+
+
+def seen(block: ExampleBlock, attn: Matrix) -> Matrix:
+    """Z = [p_1 X, ..., p_m X], the mean tokens that the heads see, shape (B r, m d)."""
+    columns = [patterns(block, A) @ block.keys for A in attn]
+    return np.concatenate(columns, axis=2).reshape(block.n_rows, -1)
+
+
+def responses(block: ExampleBlock, weights: list[Matrix], value: Matrix) -> Matrix:
+    """Cov_p(X) V of every query and head, shape (B r, m, d, e), for patterns and values (m, d, e).
+
+    The derivative of a head's output: d y_c / d A[a, b] = x_a (Cov_p(X) V)[b, c].  It is zero for
+    the constant of ``bias``, and not only up to rounding: nothing moves there.
+    """
+    keys = block.keys
+    parts = []
+    for pattern, V in zip(weights, value, strict=True):
+        outputs = keys @ V
+        centred = outputs[:, None] - (pattern @ outputs)[:, :, None]
+        centred *= pattern[..., None]
+        parts.append(centred)
+    together = np.matmul(keys.transpose(0, 2, 1)[:, None], np.concatenate(parts, axis=3))
+    n_heads, width, n_outputs = value.shape
+    together = together.reshape(block.n_rows, width, n_heads, n_outputs)
+    if block.bias:
+        together[:, -1] = 0.0
+    return together.transpose(0, 2, 1, 3)

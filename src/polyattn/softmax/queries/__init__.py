@@ -1,7 +1,7 @@
 """Softmax attention recovered from a black box that answers chosen sequences [bhattamishra2026].
 
-Read ``learning.py`` first: the phases in order.  Then ``pairs.py`` for what two tokens show, and
-``mixing.py`` for how heads are told apart.
+Read ``learn_from_queries.py`` first: the phases in order.  Then ``pairs.py`` for the effect of two
+tokens, and ``mixing.py`` for how heads are separated.
 """
 
 from polyattn.softmax.queries.learn_from_queries import learn_from_queries

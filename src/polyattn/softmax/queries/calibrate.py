@@ -1,7 +1,7 @@
 """Sizes of query tokens and differences at which the logits are of order one.
 
-Attention is felt through tanh(z / 2) / 2, z bilinear in the query token and the difference.  As
-long as the part of the effect that is odd in x' grows in proportion to |x'| |delta|, no head that
+Attention acts through tanh(z / 2) / 2, z bilinear in the query token and the difference.  As long
+as the part of the effect that is odd in x' grows in proportion to |x'| |delta|, no head that
 matters is saturated.  The largest such sizes are sought: first both together, then |x'| alone,
 since with large biases delta must stay small while x' need not.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.softmax.queries.oracle import Stopped
-from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.pairs import Pairs, unit_rows
 
 # Random pairs that are tried at each size.
 N_TRIALS = 4
@@ -33,14 +33,14 @@ class Sizes:
     """Norms of query tokens and of differences.
 
     flat : whether attention has no effect on any token that was tried
-    reach : the exponent of the largest size that was tried in vain
+    largest_tried : the exponent of the largest size at which attention had no effect
     complete : whether none larger could have an effect that the answers can hold
     """
 
     point: float
     delta: float
     flat: bool = False
-    reach: int = LIMIT
+    largest_tried: int = LIMIT
     complete: bool = True
 
     @property
@@ -49,11 +49,12 @@ class Sizes:
         return not self.flat and self.delta >= 2.0**LIMIT
 
 
-def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
-    """Sizes that keep logits of order one.  Cost: 8 queries per size that is tried."""
-    n_dims = pairs.oracle.n_dims
-    points = unit_rows(rng, N_TRIALS, n_dims)
-    deltas = unit_rows(rng, N_TRIALS, n_dims)
+def calibrate(pairs: Pairs) -> Sizes:
+    """Sizes that keep logits of order one; ``pairs`` uses them from now on.
+
+    Cost: 8 queries per size that is tried.
+    """
+    points, deltas = (unit_rows(pairs.rng, N_TRIALS, pairs.n_dims) for _ in range(2))
 
     def both(size: float) -> tuple[float, bool]:
         odd, visible = _odd_part(pairs, size * points, size * deltas)
@@ -70,6 +71,7 @@ def calibrate(pairs: Pairs, rng: np.random.Generator) -> Sizes:
     alone = _largest_linear(point_alone, start=together) or together
     pairs.output_size = 0.0
     pairs.measure_floor(2 * alone * points)
+    pairs.point_size, pairs.delta_size = alone, together
     return Sizes(alone, together)
 
 
@@ -78,24 +80,19 @@ def _beyond(pairs: Pairs, slope: Callable[[float], tuple[float, bool]]) -> Sizes
     dtype = pairs.oracle.output_dtype
     range_of_answers = np.finfo(dtype).maxexp if dtype.kind == "f" else 2 * FAR_LIMIT
     most = min(FAR_LIMIT, range_of_answers // 2)
-    reach = LIMIT
+    tried = LIMIT
     for exponent in range(LIMIT + FAR_STEP, most + 1, FAR_STEP):
         try:
             _, visible = slope(2.0**exponent)
         except Stopped as stop:
             if stop.name != "oracle_failed":
                 raise
-            return Sizes(1.0, 1.0, flat=True, reach=reach, complete=False)
+            return Sizes(1.0, 1.0, flat=True, largest_tried=tried, complete=False)
         if visible:
+            pairs.point_size = pairs.delta_size = 2.0**exponent
             return Sizes(2.0**exponent, 2.0**exponent)
-        reach = exponent
-    return Sizes(1.0, 1.0, flat=True, reach=reach)
-
-
-def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:
-    """Random rows (n_rows, n_dims) of norm one."""
-    rows = rng.standard_normal((n_rows, n_dims))
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        tried = exponent
+    return Sizes(1.0, 1.0, flat=True, largest_tried=tried)
 
 
 def _odd_part(pairs: Pairs, points: NDArray, deltas: NDArray) -> tuple[float, bool]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.phases import Phase
+from polyattn.model.softmax import SoftmaxAttention
+from polyattn.softmax.recorder import Recorder
 
 # Deviations up to this are a matter of precision, not of wrong heads.
 CLOSE = 1e-2
@@ -18,27 +20,31 @@ LARGEST_DOUBT = 1.5e-4
 
 
 @dataclass(frozen=True)
-class Check:
-    """Largest deviation on held-out sequences, relative to the effect of attention.
+class HeldOutCheck:
+    """How a layer does on held-out sequences.
 
-    ``doubt`` is the relative error of attn and value that residuals suggest: a function may be
-    known well and the heads that make it up badly.  It is infinite where they do not explain the
-    deviation.
+    deviation : largest deviation, relative to the effect of attention
+    tolerance : what it may be
+    doubt : the relative error of attn and value that residuals suggest, since a function may be
+        known well and the heads that make it up badly; infinite where they do not explain the
+        deviation
+    validation_error : ||Y - F(X)|| / ||Y||
     """
 
-    error: float
+    deviation: float
     tolerance: float
     doubt: float
+    validation_error: float
 
     @property
     def passed(self) -> bool:
         """Whether the layer is as good as the answers of the oracle allow."""
-        return self.error <= self.tolerance and self.doubt <= LARGEST_DOUBT
+        return self.deviation <= self.tolerance and self.doubt <= LARGEST_DOUBT
 
     @property
     def close(self) -> bool:
-        """Whether the layer is right but for precision: another road would find no other."""
-        return self.error <= CLOSE
+        """Whether the layer is right but for precision: another strategy would find no other."""
+        return self.deviation <= CLOSE
 
 
 @dataclass(frozen=True)
@@ -55,40 +61,46 @@ class HeadsAt:
 
 
 @dataclass
-class Findings:
+class QueryFindings:
     """S, b, heads for some differences, and a record of what each phase measured.
 
-    ``n_independent`` heads at least are there, as the rank of effects showed.  ``best`` is the
-    check of the best complete layer so far, ``best_heads`` its heads.  ``partial`` are the heads
-    of an earlier attempt that came to no end.
+    sum_value, sum_bias : S (d, e) and b (e,); None before one-token sequences were answered
+    n_independent : so many heads at least are there, as the rank of effects showed
+    best, best_heads : the check of the best complete layer so far, and its heads
+    partial : the heads of an earlier attempt that did not end
+    noise : relative error of an output;  noise_std : the same in the units of the outputs
     """
 
     bias: bool
     sum_value: NDArray[np.float64] | None = None
     sum_bias: NDArray[np.float64] | None = None
     heads: list[HeadsAt] = field(default_factory=list)
-    phases: list[Phase] = field(default_factory=list)
+    recorder: Recorder[Any] = field(default_factory=Recorder)
     n_independent: int = 1
-    best: Check | None = None
+    best: HeldOutCheck | None = None
     best_heads: list[HeadsAt] = field(default_factory=list)
     partial: list[HeadsAt] = field(default_factory=list)
     noise: float = 0.0
+    noise_std: float | None = None
     deterministic: bool = True
 
     def record(self, phase: str, n_queries: int, **measured: Any) -> None:
-        """Note what a phase measured; ``n_queries`` counts from the beginning."""
-        figures = ", ".join(f"{name} {_short(value)}" for name, value in measured.items())
-        sentence = f"{n_queries} queries so far" + (f"; {figures}." if figures else ".")
-        self.phases.append(Phase(phase, sentence, {"n_queries": n_queries, **measured}))
+        """Record what a phase measured; ``n_queries`` counts from the beginning."""
+        words = ", ".join(
+            f"{name.replace('_', ' ')} {_short(value)}" for name, value in measured.items()
+        )
+        sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
+        figures = {name: _plain(value) for name, value in measured.items()}
+        self.recorder.ended(phase, sentence, n_queries=n_queries, **figures)
 
     def begin(self) -> None:
         """Start another attempt at the heads; the longest one so far is kept."""
         self.partial = max(self.partial, self.heads, key=len)
         self.heads = []
 
-    def keep(self, check: Check) -> None:
+    def keep(self, check: HeldOutCheck) -> None:
         """Keep the present heads if no others did better on held-out sequences."""
-        if self.best is None or check.error < self.best.error:
+        if self.best is None or check.deviation < self.best.deviation:
             self.best, self.best_heads = check, self.heads
 
     @property
@@ -99,5 +111,41 @@ class Findings:
         return max(self.heads, self.partial, key=len)
 
 
+def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> SoftmaxAttention | None:
+    """The layer that the findings determine with ``heads``, of least norm where they leave it open.
+
+    A_i solves A_i delta_j = columns, V_i solves delta_j V_i = values.  What these leave of S is
+    shared equally by the heads, as is b: neither belongs visibly to one head.  Without heads, one
+    that attends to all tokens alike carries S.  None before S is known.
+    """
+    total, bias = findings.sum_value, findings.sum_bias
+    if total is None or bias is None:
+        return None
+    n_dims, n_outputs = total.shape
+    attn, value = np.zeros((1, n_dims + findings.bias, n_dims)), total[None]
+    if heads:
+        columns = np.stack([at.columns for at in heads])
+        n_heads, n_rows = columns.shape[1:]
+        inverse = np.linalg.pinv(np.stack([at.delta for at in heads]))
+        attn = np.einsum("dj,jhr->hrd", inverse, columns).reshape(n_heads, n_rows, n_dims)
+        value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in heads]))
+        value = value.reshape(n_heads, n_dims, n_outputs)
+        if len(heads) < n_dims:
+            value = value + (total - value.sum(axis=0)) / n_heads
+    if findings.bias:
+        # Conventions: a zero key column, and b shared equally by the heads.
+        attn = np.concatenate([attn, np.zeros((*attn.shape[:2], 1))], axis=2)
+        share = np.broadcast_to(bias / len(value), (len(value), 1, n_outputs))
+        value = np.concatenate([value, share], axis=1)
+    return SoftmaxAttention(attn, value, mode=mode, bias=findings.bias)
+
+
 def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_short(each) for each in value)
     return f"{value:.2g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """A figure as a plain JSON type, which has no infinity."""
+    return None if isinstance(value, float) and not isfinite(value) else value

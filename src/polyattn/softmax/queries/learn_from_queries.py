@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
+from polyattn.errors import (
+    InvalidType,
+    require_choice,
+    require_flag,
+    require_integer,
+)
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
-from polyattn.softmax.queries.assemble import assemble
+from polyattn.sequences import MODES
 from polyattn.softmax.queries.calibrate import LIMIT, Sizes, calibrate
-from polyattn.softmax.queries.findings import Findings
+from polyattn.softmax.queries.findings import QueryFindings, assemble
 from polyattn.softmax.queries.oracle import Oracle, Stopped
 from polyattn.softmax.queries.outcomes import (
-    beside_bias,
-    beyond_reach,
+    ADVICE,
+    QUERY_OUTCOMES,
+    QueryName,
     concluded,
-    interrupted,
-    stopped,
+    constant_lost,
     unexplained,
+    unfinished,
+    without_effect,
 )
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.result import QueryResult
-from polyattn.softmax.queries.strategies import roads
+from polyattn.softmax.queries.strategies import strategies
 from polyattn.softmax.queries.sum_of_values import measure_sum, require_linear
 from polyattn.softmax.queries.validate import validate
+from polyattn.softmax.recorder import OutOfTime, end_after, until
 
 # Layers that are right but for precision before that is accepted as the outcome.
 MOST_CLOSE = 2
@@ -36,20 +44,21 @@ MOST_CLOSE = 2
 def learn_from_queries(
     oracle: Callable[[NDArray[np.float64]], Any],
     n_dims: int,
-    n_heads: int | None = None,
+    n_heads: int | str | None = None,
     bias: bool = False,
     max_queries: int | None = None,
     random_state: RandomState = 0,
     batch_size: int = 1024,
     mode: str = "full",
     callback: Callable[[int], None] | None = None,
+    max_seconds: float | None = None,
 ) -> QueryResult:
     """Recover a softmax attention layer from its answers to chosen sequences.
 
         F(X) = sum_i softmax(X A_i X^T) X V_i
 
     One-token sequences give S = sum_i V_i.  Sequences [x' + delta, x'] give, at their last row,
-    x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are told apart by Jacobians in x' and joint
+    x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are separated by Jacobians in x' and joint
     diagonalisation for one delta, followed to d of them, and assembled.  With fewer outputs than
     heads, copies of tokens make a rational function whose poles are the heads.  See
     docs/derivations/softmax_queries.md.
@@ -60,22 +69,26 @@ def learn_from_queries(
         A full or a causal layer; only the last row is read.
     n_dims : int
         d, the coordinates of a token.
-    n_heads : int, optional
+    n_heads : int, None or "auto"
         Number of heads, if known.  It is found in any case; another one is an outcome of its own.
     bias : bool
-        The layer sees a constant coordinate 1 beside each token.  The last column of attn is then
-        invisible and set to zero; of the last rows of value only the sum can be seen, and every
+        The layer has a constant coordinate 1 beside each token.  The last column of attn is then
+        invisible and set to zero; of the last rows of value only the sum is visible, and every
         head gets an equal share.
     max_queries : int, optional
-        Budget of sequences; when it does not suffice the outcome says so, with what was learned.
-    random_state : int or Generator
+        Budget of sequences; when it does not suffice the outcome is "budget", with what was
+        learned.
+    random_state : int, Generator or None
         Decides all queries.
     batch_size : int
         Most sequences of one call of the oracle.
     mode : "full" | "causal" | "last"
         Of the layer that is returned; what is learned is the same.
     callback : callable, optional
-        Hears the number of queries so far after every call of the oracle.
+        Called with the number of queries so far after every call of the oracle.
+    max_seconds : float, optional
+        After so long the outcome is "out_of_time", with what was learned.  A call of the oracle
+        that has begun is waited for.
 
     An interrupt (Ctrl-C, SIGINT) ends the run with the best layer so far.
 
@@ -99,72 +112,94 @@ def learn_from_queries(
     if not callable(oracle):
         raise InvalidType(f"oracle must be callable; got {type(oracle).__name__}.")
     n_dims = require_integer("n_dims", n_dims)
-    told = None if n_heads is None else require_integer("n_heads", n_heads)
+    counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
+    given = None if counted else require_integer("n_heads", n_heads)
     budget = None if max_queries is None else require_integer("max_queries", max_queries)
-    require_choice("mode", mode, ("full", "causal", "last"))
+    require_choice("mode", mode, MODES)
     rng = require_generator(random_state)
-    findings = Findings(require_flag("bias", bias))
+    end = end_after(max_seconds)
+    findings = QueryFindings(require_flag("bias", bias))
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size), callback)
     try:
-        return _result(box, findings, mode, *_ended(box, findings, told, rng))
+        return _result(box, findings, mode, *_ended(box, findings, given, rng, end))
     except KeyboardInterrupt as interruption:
-        return _result(box, findings, mode, interrupted(findings, told), interruption)
+        outcome = unfinished("interrupted", findings, given)
+        return _result(box, findings, mode, outcome, interruption)
 
 
 def _ended(
-    box: Oracle, findings: Findings, told: int | None, rng: np.random.Generator
-) -> tuple[Outcome, BaseException | None]:
-    """The outcome of a run that came to an end, and the exception that ended it, if one did."""
+    box: Oracle,
+    findings: QueryFindings,
+    n_heads: int | None,
+    rng: np.random.Generator,
+    end: float,
+) -> tuple[Outcome[QueryName], BaseException | None]:
+    """The outcome of a run that was not interrupted, and the exception that ended it, if any."""
     try:
-        return _learn(box, findings, told, rng), None
+        with until(end):
+            return _learn(box, findings, n_heads, rng), None
     except Stopped as stop:
-        return stopped(stop), stop.__cause__
+        return QUERY_OUTCOMES(stop.name, str(stop), ADVICE[stop.name]), stop.__cause__
+    except OutOfTime:
+        return unfinished("out_of_time", findings, n_heads), None
 
 
 def _result(
-    box: Oracle, findings: Findings, mode: str, outcome: Outcome, error: BaseException | None
+    box: Oracle,
+    findings: QueryFindings,
+    mode: str,
+    outcome: Outcome[QueryName],
+    error: BaseException | None,
 ) -> QueryResult:
     """Everything that is known, whatever ended the run."""
-    layer = assemble(findings, findings.settled, mode)
+    layer, best = assemble(findings, findings.settled, mode), findings.best
     return QueryResult(
         layer=None if layer is None else box.restored(layer),
         n_queries=box.n_queries,
         outcome=outcome,
-        validation_error=None if findings.best is None else findings.best.error,
-        doubt=None if findings.best is None else findings.best.doubt,
-        noise=findings.noise,
-        phases=tuple(findings.phases),
+        validation_error=None if best is None else best.validation_error,
+        deviation=None if best is None else best.deviation,
+        doubt=None if best is None else best.doubt,
+        noise=findings.noise_std,
+        phases=tuple(findings.recorder.phases),
         error=error,
     )
 
 
-def _learn(box: Oracle, findings: Findings, told: int | None, rng: np.random.Generator) -> Outcome:
-    """The phases in order: sum of values, sizes, heads by one road or the other, held-out check."""
+def _learn(
+    box: Oracle, findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
+) -> Outcome[QueryName]:
+    """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
     pairs, sizes = _begin(box, findings, rng)
     if sizes.extreme and not findings.bias:
         box.scale_tokens(int(np.log2(sizes.delta)))
         pairs, sizes = _begin(box, findings, rng)
     if sizes.extreme and sizes.delta > 2.0**LIMIT:
-        return beside_bias(sizes)
+        return constant_lost(sizes.delta)
     if not sizes.complete:
-        return beyond_reach(sizes)
+        return without_effect(2.0**sizes.largest_tried)
     n_close = 0
-    for road in roads(pairs, sizes, findings, told, rng):
+    # Attention without effect is one head that attends to all tokens alike: none is to be found.
+    searches: Iterable[Callable[[], bool]] = (lambda: True,)
+    if not sizes.flat:
+        searches = strategies(pairs, findings, n_heads)
+    for find_heads in searches:
         findings.begin()
         try:
-            layer = assemble(findings, findings.heads, "last") if road() else None
+            layer = assemble(findings, findings.heads, "last") if find_heads() else None
         except np.linalg.LinAlgError as failure:
             findings.record("numerical failure", box.n_queries, reason=str(failure))
             layer = None
         if layer is None:
             continue
-        check = validate(pairs, layer, findings.heads, sizes, rng)
+        check = validate(pairs, layer, findings.heads)
         findings.record(
             "held-out check",
             box.n_queries,
-            error=check.error,
+            deviation=check.deviation,
             allowed=check.tolerance,
             doubt=check.doubt,
+            validation_error=check.validation_error,
         )
         findings.keep(check)
         n_close += check.close
@@ -173,20 +208,24 @@ def _learn(box: Oracle, findings: Findings, told: int | None, rng: np.random.Gen
     layer = assemble(findings, findings.settled, "last")
     if findings.best is None or layer is None:
         return unexplained(findings)
-    return concluded(findings.best, layer, told, findings)
+    return concluded(findings.best, layer, n_heads, findings)
 
 
-def _begin(box: Oracle, findings: Findings, rng: np.random.Generator) -> tuple[Pairs, Sizes]:
+def _begin(box: Oracle, findings: QueryFindings, rng: np.random.Generator) -> tuple[Pairs, Sizes]:
     """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
     total = measure_sum(box, findings.bias, rng)
     findings.sum_value, findings.sum_bias = total.value, total.bias
     findings.noise, findings.deterministic = total.noise, total.deterministic
+    findings.noise_std = box.in_units_of_answers(total.noise * total.size)
     findings.record(
-        "sum of values", box.n_queries, noise=total.noise, repeat_error=total.repeat_error
+        "sum of values",
+        box.n_queries,
+        relative_noise=total.noise,
+        repeat_error=total.repeat_error,
     )
     require_linear(box, total, rng)
-    pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise)
-    sizes = calibrate(pairs, rng)
+    pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise, rng)
+    sizes = calibrate(pairs)
     findings.record(
         "sizes", box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat
     )

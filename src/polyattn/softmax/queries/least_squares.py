@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.softmax.recorder import require_time
 
 # theta (B, p), which problems (B',) -> residuals (B', m) and Jacobians (B', m, p)
 Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
@@ -15,10 +16,11 @@ Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
 # A step that leaves more than this of the residual brings no progress.
 STALLED = 0.999
 
-# Unknowns of order one that grow beyond this are running away.
+# Unknowns of order one that grow beyond this diverge.
 FARTHEST = 1e30
 
 
+@single_threaded_blas()
 def minimise(
     evaluate: Evaluate, start: NDArray[np.float64], n_steps: int = 40, precision: float = 1e-14
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -29,8 +31,32 @@ def minimise(
 
     Cost: a QR of (m + p) x p per problem and step.
     """
-    with single_threaded_blas():
-        return _minimise(evaluate, start, n_steps, precision)
+    theta = start.copy()
+    n_problems, n_unknowns = theta.shape
+    damping = np.full(n_problems, 1e-3)
+    norms = np.full(n_problems, np.inf)
+    active = np.arange(n_problems)
+    residual, jacobian = evaluate(theta, active)
+    norms[:] = np.linalg.norm(residual, axis=1)
+    for _ in range(n_steps if n_unknowns else 0):
+        require_time()
+        step = damped_step(residual, jacobian, damping[active])
+        trial = theta[active] + step
+        new_residual, new_jacobian = evaluate(trial, active)
+        new_norms = np.linalg.norm(new_residual, axis=1)
+        better = (new_norms < norms[active]) & (np.abs(trial).max(axis=1) < FARTHEST)
+        change = np.abs(step).max(axis=1) / np.maximum(np.abs(theta[active]).max(axis=1), 1e-300)
+        stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-2) & (change < 1e-6)
+        small = (change <= precision) | stalled
+        theta[active[better]] = trial[better]
+        norms[active[better]] = new_norms[better]
+        damping[active] = np.where(better, damping[active] * 0.1, damping[active] * 10)
+        residual[better], jacobian[better] = new_residual[better], new_jacobian[better]
+        going = ~small & (damping[active] < 1e8) & (norms[active] > 0)
+        active, residual, jacobian = active[going], residual[going], jacobian[going]
+        if not len(active):
+            break
+    return theta, norms
 
 
 def spread(jacobian: NDArray, norms: NDArray) -> NDArray[np.float64]:
@@ -62,33 +88,3 @@ def damped_step(residual: NDArray, jacobian: NDArray, damping: NDArray) -> NDArr
     m = residual.shape[1]
     right = -np.einsum("bmp,bm->bp", q[:, :m], residual)
     return np.linalg.solve(r, right[:, :, None])[:, :, 0].reshape(n_problems, n_unknowns) / scale
-
-
-def _minimise(
-    evaluate: Evaluate, start: NDArray, n_steps: int, precision: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    theta = start.copy()
-    n_problems, n_unknowns = theta.shape
-    damping = np.full(n_problems, 1e-3)
-    norms = np.full(n_problems, np.inf)
-    active = np.arange(n_problems)
-    residual, jacobian = evaluate(theta, active)
-    norms[:] = np.linalg.norm(residual, axis=1)
-    for _ in range(n_steps if n_unknowns else 0):
-        step = damped_step(residual, jacobian, damping[active])
-        trial = theta[active] + step
-        new_residual, new_jacobian = evaluate(trial, active)
-        new_norms = np.linalg.norm(new_residual, axis=1)
-        better = (new_norms < norms[active]) & (np.abs(trial).max(axis=1) < FARTHEST)
-        change = np.abs(step).max(axis=1) / np.maximum(np.abs(theta[active]).max(axis=1), 1e-300)
-        stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-2) & (change < 1e-6)
-        small = (change <= precision) | stalled
-        theta[active[better]] = trial[better]
-        norms[active[better]] = new_norms[better]
-        damping[active] = np.where(better, damping[active] * 0.1, damping[active] * 10)
-        residual[better], jacobian[better] = new_residual[better], new_jacobian[better]
-        going = ~small & (damping[active] < 1e8) & (norms[active] > 0)
-        active, residual, jacobian = active[going], residual[going], jacobian[going]
-        if not len(active):
-            break
-    return theta, norms

@@ -1,4 +1,4 @@
-"""Heads told apart for one difference: effects are mixtures of sigmoids of linear functions.
+"""Heads separated for one difference: effects are mixtures of sigmoids of linear functions.
 
 With delta fixed, effects at query tokens x_1..x_Q are Y = Sigma C, Sigma[q, i] =
 sigmoid(row_q a_i), row_q = [x_q, 1], a_i = A_i delta (D,), C (H, e) the rows c_i.  When these are

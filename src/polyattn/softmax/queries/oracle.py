@@ -12,8 +12,10 @@ from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
+from polyattn.softmax.queries.outcomes import QueryName
+from polyattn.softmax.recorder import require_time
 
-# Numbers of one call: sequences are asked for in batches below this, whatever the batch size.
+# Numbers of one call: batches of sequences are smaller than this, whatever the batch size.
 CALL_NUMBERS = 1 << 22
 
 # Entries of a head that count alike beside one another, and what to do where they do not fit.
@@ -22,12 +24,11 @@ ADVICE = "let the oracle multiply its inputs or its outputs by a constant."
 
 
 class Stopped(PolyattnError):
-    """No further query can be made: ``name`` is that of the outcome, ``sentence`` says why."""
+    """No further query can be made: ``name`` is that of the outcome, the message the reason."""
 
-    def __init__(self, name: str, sentence: str) -> None:
+    def __init__(self, name: QueryName, sentence: str) -> None:
         super().__init__(sentence)
         self.name = name
-        self.sentence = sentence
 
 
 class Oracle:
@@ -41,11 +42,11 @@ class Oracle:
     n_dims : int
         d.
     max_queries : int or None
-        How many sequences may be asked for; the query that would exceed it raises Stopped.
+        How many sequences may be given to it; the query that would exceed that raises Stopped.
     batch_size : int
         Most sequences of one call.
     callback : callable, optional
-        Hears the number of queries after every call.
+        Called with the number of queries after every call.
     """
 
     def __init__(
@@ -72,28 +73,33 @@ class Oracle:
 
         Answers of extreme size are divided by a power of two, that of the first which is not zero.
 
-        Raises Stopped when the budget does not suffice or the black box fails.  Before the first
-        answer nothing is lost by an exception, so there the black box's own passes through.
+        Raises Stopped when the budget does not suffice or the black box fails, and OutOfTime after
+        the caller's deadline.  Before the first answer nothing is lost by an exception, so there
+        the black box's own passes through.
         """
         budget = self._max_queries
         if budget is not None and self.n_queries + len(X) > budget:
             raise Stopped(
                 "budget",
-                f"{len(X)} more queries were needed, of max_queries = {budget} "
+                f"{len(X)} more queries were needed; of max_queries = {budget}, "
                 f"{self.n_queries} had been made.",
             )
         at_once = max(1, min(self._batch_size, CALL_NUMBERS // X[0].size))
-        asked = scaled(X, self.token_exponent)
-        answers = [self._ask(asked[first:stop]) for first, stop in even_ranges(len(X), at_once)]
+        given = scaled(X, self.token_exponent)
+        answers = [self._answers(given[first:stop]) for first, stop in even_ranges(len(X), at_once)]
         rows = np.concatenate(answers)
         if self.answer_exponent is None:
             self.answer_exponent = exponent_for(largest_magnitude([rows]))
         return scaled(rows, -(self.answer_exponent or 0))
 
     def scale_tokens(self, exponent: int) -> None:
-        """From now on ask about tokens times 2**exponent, and choose the units of answers anew."""
+        """From now on multiply tokens by 2**exponent, and choose the units of answers anew."""
         self.token_exponent += exponent
         self.answer_exponent = None
+
+    def in_units_of_answers(self, size: float) -> float:
+        """A size of scaled answers in the units of the black box."""
+        return float(np.ldexp(size, self.answer_exponent or 0))
 
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer in the units of the black box, from that of scaled tokens and answers.
@@ -107,7 +113,8 @@ class Oracle:
         value = restored(layer.value, of_answers - of_tokens, "value", ONE, ADVICE)
         return SoftmaxAttention(attn, value, layer.mode, layer.bias)
 
-    def _ask(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _answers(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        require_time()
         try:
             answer = self._function(X)
         except Exception as error:

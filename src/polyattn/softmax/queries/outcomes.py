@@ -1,18 +1,46 @@
-"""The sentences of learning from queries."""
+"""The outcomes of ``learn_from_queries``: their names, and the sentences."""
 
 from __future__ import annotations
 
 from math import isfinite
+from typing import Literal
 
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.outcome import Outcome
-from polyattn.softmax.queries.assemble import assemble
-from polyattn.softmax.queries.calibrate import Sizes
-from polyattn.softmax.queries.findings import Check, Findings
-from polyattn.softmax.queries.oracle import Stopped
-from polyattn.softmax.wording import counted_heads
+from polyattn.outcome import Meaning, Outcome, OutcomeSet
+from polyattn.quoting import counted
+from polyattn.softmax.queries.findings import HeldOutCheck, QueryFindings, assemble
 
-ADVICE = {
+QueryName = Literal[
+    "recovered", "recovered_on_these_inputs", "imprecise", "other_number_of_heads",
+    "not_recovered", "bias_needed", "not_attention", "not_deterministic", "saturated",
+    "budget", "oracle_failed", "interrupted", "out_of_time",
+]  # fmt: skip
+
+QUERY_OUTCOMES = OutcomeSet[QueryName](
+    "QueryResult",
+    {
+        "recovered": Meaning(
+            True, "Fresh random sequences agree, and residuals leave no head in doubt."
+        ),
+        "recovered_on_these_inputs": Meaning(
+            False, "Attention has no effect on any token that the oracle answers."
+        ),
+        "imprecise": Meaning(False, "A layer explains the oracle, but less exactly than required."),
+        "other_number_of_heads": Meaning(False, "It is a layer, but not of n_heads heads."),
+        "not_recovered": Meaning(False, "No layer that was found explains the oracle."),
+        "bias_needed": Meaning(False, "One-token answers are affine, not linear."),
+        "not_attention": Meaning(False, "No attention without positions answers so."),
+        "not_deterministic": Meaning(False, "The same query has different answers."),
+        "saturated": Meaning(False, "Outputs do not move with the inputs."),
+        "budget": Meaning(False, "Stopped by max_queries; what was known by then."),
+        "oracle_failed": Meaning(False, "Stopped by an error of the oracle; what was known."),
+        "interrupted": Meaning(False, "Stopped by the user; what was known by then."),
+        "out_of_time": Meaning(False, "Stopped by max_seconds; what was known by then."),
+    },
+)
+
+# The next step where a run could not go on.
+ADVICE: dict[QueryName, str] = {
     "budget": "Raise max_queries; the layer is what was known when it was reached.",
     "oracle_failed": "The layer is what was known before; mend the oracle and run again.",
     "bias_needed": "Call again with bias=True.",
@@ -23,19 +51,16 @@ ADVICE = {
 }
 
 
-RUN_ON = "The layer is what was known by then; run again to finish."
-
-
 def concluded(
-    check: Check, layer: SoftmaxAttention, told: int | None, findings: Findings
-) -> Outcome:
-    """The outcome of a layer after the held-out check."""
-    heads = counted_heads(layer.n_heads)
+    check: HeldOutCheck, layer: SoftmaxAttention, n_heads: int | None, findings: QueryFindings
+) -> Outcome[QueryName]:
+    """The outcome of a layer after the held-out check; ``n_heads`` is the number that was given."""
+    heads = counted(layer.n_heads, "head")
     agreement = (
-        f"held-out sequences deviate by at most {check.error:.1e} of the effect of attention"
+        f"held-out sequences deviate by at most {check.deviation:.1e} of the effect of attention"
     )
     if not findings.deterministic:
-        return Outcome(
+        return QUERY_OUTCOMES(
             "not_deterministic",
             f"The same query has different answers, up to {findings.noise:.1e} of their size. "
             f"The layer of {heads} is as good as that allows: {agreement}.",
@@ -47,24 +72,24 @@ def concluded(
             if isfinite(check.doubt)
             else "that is no rounding: heads nearly alike may have been taken for one"
         )
-        return Outcome(
+        return QUERY_OUTCOMES(
             "imprecise",
             f"A layer of {heads} explains the oracle, but only so far: {agreement} "
             f"({check.tolerance:.1e} was required), and {wrong}.",
             "Answers in float64 would help; another random_state tries other queries.",
         )
     if not check.passed:
-        return Outcome(
+        return QUERY_OUTCOMES(
             "not_recovered",
             f"No layer that was found explains the oracle: {agreement}, "
             f"{check.tolerance:.1e} was required.",
             "Heads may be too alike, too different in size, or too many for the number of outputs; "
             "another random_state tries other queries.",
         )
-    if told is not None and told != layer.n_heads:
-        return Outcome(
+    if n_heads is not None and n_heads != layer.n_heads:
+        return QUERY_OUTCOMES(
             "other_number_of_heads",
-            f"The oracle is a layer of {heads}, not {told}: {agreement}.",
+            f"The oracle is a layer of {heads}, not {n_heads}: {agreement}.",
             "Heads with equal attn can only be seen merged and heads with value zero not at all; "
             "leave n_heads out to accept what is found.",
         )
@@ -74,75 +99,74 @@ def concluded(
         if layer.bias
         else ""
     )
-    return Outcome(
-        "recovered", f"The layer was recovered with {heads}: {agreement}.{conventions}", ""
+    return QUERY_OUTCOMES(
+        "recovered", f"The layer was recovered with {heads}: {agreement}.{conventions}"
     )
 
 
-def beyond_reach(sizes: Sizes) -> Outcome:
+def without_effect(largest: float) -> Outcome[QueryName]:
     """The outcome when attention has no effect on any token that the oracle answers."""
-    return Outcome(
+    return QUERY_OUTCOMES(
         "recovered_on_these_inputs",
-        f"Attention has no effect on tokens up to size {2.0**sizes.reach:.0e}, where a head that "
+        f"Attention has no effect on tokens up to size {largest:.0e}, where a head that "
         "attends to all tokens alike is right; larger ones the oracle does not answer.",
         "Nothing, if tokens are no larger; else scale the inputs of the oracle.",
     )
 
 
-def beside_bias(sizes: Sizes) -> Outcome:
+def constant_lost(size: float) -> Outcome[QueryName]:
     """The outcome when tokens on which attention acts are too large beside the constant 1."""
-    return Outcome(
+    return QUERY_OUTCOMES(
         "saturated",
-        f"Attention has an effect on tokens of size {sizes.delta:.0e} and more only, beside which "
+        f"Attention has an effect on tokens of size {size:.0e} and more only, beside which "
         "the constant coordinate of bias=True is lost.",
         ADVICE["saturated"],
     )
 
 
-def unexplained(findings: Findings) -> Outcome:
-    """The outcome when no road led to a complete layer."""
+def unexplained(findings: QueryFindings) -> Outcome[QueryName]:
+    """The outcome when no strategy led to a complete layer."""
     known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
-    return Outcome(
+    return QUERY_OUTCOMES(
         "not_recovered",
-        f"The heads could not be told apart ({known} solved).",
+        f"The heads could not be separated ({known} solved).",
         "With more heads than outputs only a few can be; saturated or nearly equal heads also "
         "defy separation. Another random_state tries other queries.",
     )
 
 
-def stopped(stop: Stopped) -> Outcome:
-    """The outcome of a run that could not go on."""
-    return Outcome(stop.name, stop.sentence, ADVICE[stop.name])
-
-
-def interrupted(findings: Findings, told: int | None) -> Outcome:
-    """The outcome of a run that was interrupted: what passed the held-out check stays recovered."""
+def unfinished(
+    name: Literal["interrupted", "out_of_time"], findings: QueryFindings, n_heads: int | None
+) -> Outcome[QueryName]:
+    """The outcome of a run that was ended: what passed the held-out check stays recovered."""
+    reason, cure = {
+        "interrupted": ("Learning was interrupted", "run again"),
+        "out_of_time": ("The time that max_seconds allows was over", "give it more time"),
+    }[name]
     layer = assemble(findings, findings.settled, "last")
     if layer is None:
-        return Outcome(
-            "interrupted",
-            "Learning was interrupted before a layer was known: there is none.",
-            "Run again; one-token sequences come first and give the sum of the values.",
+        return QUERY_OUTCOMES(
+            name,
+            f"{reason} before a layer was known: there is none.",
+            f"{cure.capitalize()}; one-token sequences come first and give the sum of the values.",
         )
     if findings.best is not None and findings.best.passed:
-        return concluded(findings.best, layer, told, findings)
-    return Outcome("interrupted", f"Learning was interrupted. {_so_far(findings, layer)}", RUN_ON)
-
-
-def _so_far(findings: Findings, layer: SoftmaxAttention) -> str:
-    """What is known of the layer, in words."""
-    heads = counted_heads(layer.n_heads)
+        return concluded(findings.best, layer, n_heads, findings)
+    heads = counted(layer.n_heads, "head")
     if findings.best is not None:
-        return (
+        known = (
             f"The best layer so far has {heads} and deviates on held-out sequences by up to "
-            f"{findings.best.error:.1e} of the effect of attention."
+            f"{findings.best.deviation:.1e} of the effect of attention."
         )
-    if findings.settled:
-        return (
+    elif findings.settled:
+        known = (
             f"The best layer so far has {heads}, known for {len(findings.settled)} of "
             f"{layer.n_dims} differences of tokens; it was not checked."
         )
-    return (
-        "Only the sum of the values is known: the layer is one head that attends to all tokens "
-        "alike."
-    )
+    else:
+        known = (
+            "Only the sum of the values is known: the layer is one head that attends to all tokens "
+            "alike."
+        )
+    next_step = f"The layer is what was known by then; {cure} to finish."
+    return QUERY_OUTCOMES(name, f"{reason}. {known}", next_step)

@@ -1,6 +1,6 @@
 """Sequences of two tokens, possibly repeated: what they show of the heads.
 
-For a query token x', r copies of x' + delta and s copies of x' (the last one asks),
+For a query token x', r copies of x' + delta and s copies of x' (the last one is the query),
 
     effect = F - x' S - b = sum_i sigmoid(z_i + log(r / s)) c_i,
     z_i = [x', 1] A_i delta,      c_i = delta V_i,      sum_i c_i = delta S,
@@ -10,7 +10,7 @@ where A_i (D, d) is attn without the invisible column, D = d + 1 with biases and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,15 @@ from polyattn.softmax.queries.oracle import Oracle
 
 @dataclass
 class Pairs:
-    """The black box, asked about pairs of tokens.
+    """The black box, queried with pairs of tokens.
 
     sum_value : array (d, e), S
     sum_bias : array (e,), b; zero without biases
     noise : relative error of an output
-    floor : error of an effect beyond that, as seen where there should be none
+    rng : decides all tokens
+    floor : error of an effect beyond the noise, as measured where there should be none
+    point_size, delta_size : norms of query tokens and differences at which logits are of order
+        one (see ``calibrate``)
     """
 
     oracle: Oracle
@@ -33,13 +36,29 @@ class Pairs:
     sum_value: NDArray[np.float64]
     sum_bias: NDArray[np.float64]
     noise: float
-    output_size: float = field(default=0.0)
-    floor: float = field(default=0.0)
+    rng: np.random.Generator
+    output_size: float = 0.0
+    floor: float = 0.0
+    point_size: float = 1.0
+    delta_size: float = 1.0
+
+    @property
+    def n_dims(self) -> int:
+        """d, the coordinates of a token."""
+        return self.oracle.n_dims
 
     @property
     def n_rows(self) -> int:
-        """D, the rows of attn that can be seen."""
-        return self.oracle.n_dims + self.bias
+        """D, the rows of attn that are visible."""
+        return self.n_dims + self.bias
+
+    def random_points(self, count: int, size: float = 1.0) -> NDArray[np.float64]:
+        """Random query tokens (count, d) of norm ``size``, in calibrated sizes."""
+        return size * self.point_size * unit_rows(self.rng, count, self.n_dims)
+
+    def random_delta(self) -> NDArray[np.float64]:
+        """A random difference (d,) of the calibrated norm."""
+        return self.delta_size * unit_rows(self.rng, 1, self.n_dims)[0]
 
     def rows(self, points: NDArray) -> NDArray[np.float64]:
         """Query tokens (Q, d) as the rows (Q, D) that meet attn."""
@@ -65,10 +84,16 @@ class Pairs:
         return delta @ self.sum_value
 
     def measure_floor(self, points: NDArray) -> None:
-        """See what is left where nothing should be: a token beside its copy."""
-        self.floor = float(np.abs(self.effect(points, np.zeros(self.oracle.n_dims))).max())
+        """Measure what is left where nothing should be: a token beside its copy."""
+        self.floor = float(np.abs(self.effect(points, np.zeros(self.n_dims))).max())
 
     @property
     def error(self) -> float:
         """Size of the error of an effect."""
         return max(self.noise * self.output_size, self.floor)
+
+
+def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:
+    """Random rows (n_rows, n_dims) of norm one."""
+    rows = rng.standard_normal((n_rows, n_dims))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.queries.calibrate import Sizes, unit_rows
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.mixing import Mixing, logits, slopes_of, solve_mixing
-from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.pairs import Pairs, unit_rows
 
 # Norm of query tokens, in calibrated sizes.
-REACH = 1.5
+POINT_SIZE = 1.5
 
-# Effects beyond the unknowns of a head: they tell a solution from an accident.  Where noise
+# How far differences lie from the first one, in calibrated sizes, and how often that is halved.
+DISTANCE, N_HALVINGS = 0.3, 4
+
+# Effects beyond the unknowns of a head: they distinguish a solution from an accident.  Where noise
 # matters there are half as many again as unknowns, to average it.
 SPARE = 6
 
@@ -30,7 +32,7 @@ NOISY = 1e-12
 class Points:
     """Query tokens (Q, d), of which the first ``n_mixing`` unmix the heads.
 
-    Their rows are seen through ``basis`` (D, k), or one basis (H, D, k) per head.  The others,
+    Their rows are expressed in ``basis`` (D, k), or one basis (H, D, k) per head.  The others,
     if there are any, determine all rows of A_i delta once the heads are unmixed.
     """
 
@@ -66,20 +68,18 @@ class Points:
         return slopes_of(sigmoids, np.broadcast_to(rows, (sigmoids.shape[1], *rows.shape)))
 
 
-def points_for_all_rows(
-    pairs: Pairs, sizes: Sizes, n_heads: int, rng: np.random.Generator
-) -> Points:
+def points_for_all_rows(pairs: Pairs, n_heads: int) -> Points:
     """Tokens that determine every row of A_i delta: orthogonal ones, zero for biases, and spare.
 
     Up to WHOLE_ROWS rows: D + H + SPARE tokens for everything.  Above: max(6, H) + H + SPARE
     in a subspace unmix the heads, and D + 4 others determine the rows.
     """
-    n_dims = pairs.oracle.n_dims
+    n_dims, rng, size = pairs.n_dims, pairs.rng, POINT_SIZE * pairs.point_size
     frame = np.linalg.qr(rng.standard_normal((n_dims, n_dims)))[0]
     frame = np.vstack([frame, np.zeros((int(pairs.bias), n_dims))])
     if pairs.n_rows <= WHOLE_ROWS:
         spare = unit_rows(rng, _spare(pairs, pairs.n_rows, n_heads), n_dims)
-        tokens = REACH * sizes.point * np.vstack([frame, spare])
+        tokens = size * np.vstack([frame, spare])
         return Points(tokens, pairs.rows(tokens), np.eye(pairs.n_rows), len(tokens))
     n_seen = max(6, n_heads)
     subspace = np.linalg.qr(rng.standard_normal((n_dims, n_seen)))[0]
@@ -87,20 +87,18 @@ def points_for_all_rows(
     inside = unit_rows(rng, n_inside, n_seen) @ subspace.T
     n_outside = 4 if pairs.noise <= NOISY else n_dims // 4
     outside = np.vstack([frame, unit_rows(rng, n_outside, n_dims)])
-    tokens = REACH * sizes.point * np.vstack([inside, outside])
+    tokens = size * np.vstack([inside, outside])
     basis = np.zeros((pairs.n_rows, n_seen + pairs.bias))
     basis[:n_dims, :n_seen] = subspace
     basis[n_dims:, n_seen:] = 1.0
     return Points(tokens, pairs.rows(tokens), basis, len(inside))
 
 
-def points_for_column_spaces(
-    pairs: Pairs, sizes: Sizes, spaces: NDArray, rng: np.random.Generator
-) -> Points:
+def points_for_column_spaces(pairs: Pairs, spaces: NDArray) -> Points:
     """r + H + SPARE tokens, when the columns of A_i are known to lie in ``spaces`` (H, D, r)."""
     n_heads, _, rank = spaces.shape
     n_tokens = rank + _spare(pairs, rank, n_heads)
-    tokens = REACH * sizes.point * unit_rows(rng, n_tokens, pairs.oracle.n_dims)
+    tokens = pairs.random_points(n_tokens, POINT_SIZE)
     return Points(tokens, pairs.rows(tokens), spaces, n_tokens)
 
 

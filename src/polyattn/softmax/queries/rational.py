@@ -1,4 +1,4 @@
-"""Heads told apart at one query token by copies: effects are a rational function of their share.
+"""Heads separated at one query token by copies: effects are a rational function of their share.
 
 With r of n tokens moved and v = (2 r - n) / n, the effect is
 
@@ -10,22 +10,89 @@ output is enough.  At v = -1 the effect is zero, at v = 1 it is delta S.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise
+from polyattn.softmax.queries.pairs import Pairs
 
-# Tokens of a sequence of copies, and how many different shares of moved ones are asked for.
-N_COPIES = 48
-N_SHARES = 20
+# Tokens of a sequence of copies, and how many different shares of moved ones are queried.
+N_COPIES, N_SHARES = 48, 20
 
 # Random starts that are refined together when the rational one does not do.
 N_STARTS = 24
 
 # Logits beyond this are all alike.
 FARTHEST = 40.0
+
+# Query tokens at which the rational function is tried, and their norm in calibrated sizes.
+N_PLACES, PLACE_SIZE = 4, 3.0
+
+# Residuals up to this multiple of the noise count as a fit.
+FIT = 30
+
+
+@dataclass(frozen=True)
+class Places:
+    """Effects (P, R, e) of one difference at a few query tokens (P, d), for all shares."""
+
+    delta: NDArray[np.float64]
+    total: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+    effects: NDArray[np.float64]
+
+    def separated(
+        self, n_heads: int, error: float, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], HeadsAt] | None:
+        """The place where heads are clearest, with logits (H, 1) there for columns; no queries.
+
+        None when ``n_heads`` sigmoids do not explain the effects at half of the places.
+        """
+        fits = []
+        for place, effects in zip(self.tokens, self.effects, strict=True):
+            logits, values, residual = poles_at_point(
+                effects, self.total, n_heads, FIT * error, rng
+            )
+            if residual <= FIT * error:
+                heads = HeadsAt(self.delta, logits[:, None], values)
+                fits.append((_clearness(logits, values), place, heads))
+        if 2 * len(fits) < len(self.tokens):
+            return None
+        _, place, heads = max(fits, key=lambda fit: fit[0])
+        return place, heads
+
+
+def measure_places(pairs: Pairs) -> Places:
+    """Places for a random difference.  Cost: N_PLACES queries for every share."""
+    delta = pairs.random_delta()
+    tokens = pairs.random_points(N_PLACES, PLACE_SIZE)
+    effects = effects_at_shares(pairs, tokens, delta, shares())
+    return Places(delta, pairs.sum_of(delta), tokens, effects)
+
+
+def effects_at_shares(
+    pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
+) -> NDArray[np.float64]:
+    """Effects (Q, R, e) at all tokens (Q, d) with each of the numbers ``moved`` (R,) of copies."""
+    every = np.tile(tokens, (len(moved), 1))
+    effects = effects_of_copies(pairs, every, delta, np.repeat(moved, len(tokens)))
+    return effects.reshape(len(moved), len(tokens), -1).swapaxes(0, 1)
+
+
+def effects_of_copies(
+    pairs: Pairs, tokens: NDArray, delta: NDArray, moved: NDArray
+) -> NDArray[np.float64]:
+    """Effects (Q, e) at tokens (Q, d), of whose N_COPIES copies ``moved`` (Q,) are moved."""
+    effects = np.empty((len(tokens), pairs.oracle.n_outputs))
+    for number in np.unique(moved).tolist():
+        which = moved == number
+        effects[which] = pairs.effect(tokens[which], delta, number, N_COPIES - number)
+    return effects
 
 
 def shares() -> NDArray[np.int64]:
@@ -131,3 +198,10 @@ def _from_denominator(
     outside = np.where(np.abs(roots) > 1.001, roots, np.where(roots < 0, -1.001, 1.001))
     found = np.log(np.abs((outside - 1) / (outside + 1)))
     return np.concatenate([found, np.zeros(n_heads - len(found))])
+
+
+def _clearness(logits: NDArray, values: NDArray) -> float:
+    """How well separated the sigmoids are: the smallest gap times the smallest value."""
+    gap = float(np.diff(np.sort(logits)).min()) if len(logits) > 1 else 1.0
+    sizes = np.linalg.norm(values, axis=1)
+    return min(gap, 3.0) * float(sizes.min() / sizes.max()) / (1 + float(np.abs(logits).max()))

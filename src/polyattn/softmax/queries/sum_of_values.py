@@ -21,7 +21,7 @@ N_CHECKS = 8
 
 # Tokens that show how answers grow: by this factor, a power of two, so that floating-point answers
 # of any precision scale without rounding; and by this small part, to see how rough they are.
-# None is larger than others that were asked for: an oracle may overflow on large tokens.
+# None is larger than other tokens of queries: an oracle may overflow on large ones.
 N_GROWING, FACTOR, NUDGE = 4, 4.0, 2.0**-8
 
 # Answers bend when larger tokens deviate this many times more than smaller ones, and are no
@@ -37,13 +37,17 @@ LARGEST_NOISE = 1e-2
 
 @dataclass(frozen=True)
 class SumOfValues:
-    """S (d, e), b (e,), the relative error of outputs, and that of repeated queries."""
+    """S (d, e), b (e,), the relative error of outputs, and that of repeated queries.
+
+    size : rms of the outputs that errors are relative to
+    """
 
     value: NDArray[np.float64]
     bias: NDArray[np.float64]
     noise: float
     repeat_error: float
     deterministic: bool
+    size: float
 
 
 def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfValues:
@@ -75,7 +79,7 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     exactness = np.finfo(oracle.output_dtype).eps if oracle.output_dtype.kind == "f" else 0.0
     noise = max(deviation, from_copies, repeat_error, float(np.finfo(float).eps))
     return SumOfValues(
-        value, origin * bias, noise, repeat_error, repeat_error <= 8 * float(exactness)
+        value, origin * bias, noise, repeat_error, repeat_error <= 8 * float(exactness), size
     )
 
 

@@ -12,32 +12,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
-from polyattn.softmax.queries.calibrate import Sizes
-from polyattn.softmax.queries.findings import Findings, HeadsAt
-from polyattn.softmax.queries.first_difference import First, accepted
-from polyattn.softmax.queries.low_rank import column_spaces
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
+from polyattn.softmax.queries.joint_diagonalisation import FirstDifference, accepted
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.points import (
+    DISTANCE,
+    N_HALVINGS,
     NOISY,
     Points,
     other_directions,
     points_for_column_spaces,
 )
 
-# How far differences lie apart, in calibrated sizes, and how often that is halved.
-DISTANCE = 0.3
-N_HALVINGS = 4
-
-# The same for a second look, when the heads are known approximately.
+# How far differences lie from the first one when heads are known approximately.
 WIDE = 1.2
 
-# Differences that are asked for together.
+# Differences that are queried together.
 BLOCK = 8
 
+# A rank is believed when this many more differences brought nothing new.
+N_CONFIRMATIONS = 4
 
-def sweep(
-    pairs: Pairs, sizes: Sizes, first: First, findings: Findings, rng: np.random.Generator
-) -> bool:
+
+def sweep(pairs: Pairs, first: FirstDifference, findings: QueryFindings) -> bool:
     """Heads for d independent differences, added to ``findings``; False if one was not solved.
 
     Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
@@ -46,18 +43,18 @@ def sweep(
     """
     findings.heads.append(first.heads)
     points, rank = first.points, None
-    directions = other_directions(first.heads.delta, rng)
+    directions = other_directions(first.heads.delta, pairs.rng)
     for begin in range(0, len(directions), BLOCK):
         block = directions[begin : begin + BLOCK]
         if rank is None:
-            spaces = column_spaces(findings.heads, pairs)
+            spaces = _column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
-                points, rank = points_for_column_spaces(pairs, sizes, spaces, rng), spaces.shape[2]
-        found = _solve_block(pairs, sizes, first, points, block)
+                points, rank = points_for_column_spaces(pairs, spaces), spaces.shape[2]
+        found = _solve_block(pairs, first, points, block)
         if found is None and rank:
             # The columns seen so far did not show all of the column space.
             points, rank = first.points, 0
-            found = _solve_block(pairs, sizes, first, points, block)
+            found = _solve_block(pairs, first, points, block)
         if found is None:
             return False
         findings.heads.extend(found)
@@ -68,16 +65,16 @@ def sweep(
         rank=rank or None,
     )
     if pairs.noise > NOISY:
-        _widen(pairs, sizes, points, directions, findings)
+        _widen(pairs, points, directions, findings)
     return True
 
 
 def _solve_block(
-    pairs: Pairs, sizes: Sizes, first: First, points: Points, directions: NDArray
+    pairs: Pairs, first: FirstDifference, points: Points, directions: NDArray
 ) -> list[HeadsAt] | None:
     """Heads for delta_0 + t q_j for every row q_j of ``directions``, or None."""
     found: dict[int, HeadsAt] = {}
-    distance = DISTANCE * sizes.delta
+    distance = DISTANCE * pairs.delta_size
     for _ in range(1 + N_HALVINGS):
         missing = [j for j in range(len(directions)) if j not in found]
         if not missing:
@@ -109,9 +106,7 @@ def _solve_once(
     return map_pieces(solve, list(zip(deltas, starts, np.split(effects, len(deltas)), strict=True)))
 
 
-def _widen(
-    pairs: Pairs, sizes: Sizes, points: Points, directions: NDArray, findings: Findings
-) -> None:
+def _widen(pairs: Pairs, points: Points, directions: NDArray, findings: QueryFindings) -> None:
     """Replace heads by those of differences further apart, which magnify noise less.
 
     What is known predicts them well enough to start from; where it does not, the old ones stay.
@@ -120,7 +115,7 @@ def _widen(
     value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in findings.heads]))
     centre = findings.heads[0].delta
     for begin in range(0, len(directions), BLOCK):
-        deltas = centre + WIDE * sizes.delta * directions[begin : begin + BLOCK]
+        deltas = centre + WIDE * pairs.delta_size * directions[begin : begin + BLOCK]
         starts = np.einsum("bd,hde->bhe", deltas, value)
         for j, heads in enumerate(_solve_once(pairs, points, deltas, starts), start=begin + 1):
             if heads is not None and heads.doubt < 2 * findings.heads[j].doubt:
@@ -132,3 +127,22 @@ def _near(start: NDArray, heads: HeadsAt) -> bool:
     """Whether each c_i is nearest to the one it was started from: heads keep their order."""
     apart = np.linalg.norm(heads.values[:, None] - start[None], axis=2)
     return bool(np.all(np.argmin(apart, axis=1) == np.arange(len(apart))))
+
+
+def _column_spaces(heads: list[HeadsAt], pairs: Pairs) -> NDArray[np.float64] | None:
+    """Orthonormal bases (H, D, r) of the column spaces, or None while they may still grow.
+
+    r is the largest rank of a head; heads of smaller rank get some directions they do not need.
+    Singular values count as zero below 1e-11 of the largest, or what noise explains.
+    """
+    n_seen = len(heads)
+    if n_seen <= N_CONFIRMATIONS:
+        return None
+    columns = np.stack([at.columns for at in heads], axis=2)
+    relative = columns[:, :, 1:] - columns[:, :, :1]
+    bases, spectra, _ = np.linalg.svd(relative, full_matrices=False)
+    floor = max(1e-11, 3e3 * pairs.noise) * spectra[:, :1]
+    rank = int(np.sum(spectra > floor, axis=1).max())
+    if rank > n_seen - 1 - N_CONFIRMATIONS:
+        return None
+    return bases[:, :, : max(rank, 1)]

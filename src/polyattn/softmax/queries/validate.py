@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.softmax.queries.calibrate import Sizes
-from polyattn.softmax.queries.findings import Check, HeadsAt
+from polyattn.softmax.queries.findings import HeadsAt, HeldOutCheck
 from polyattn.softmax.queries.pairs import Pairs
 
 LENGTHS = (2, 3, 5, 9)
@@ -27,23 +26,19 @@ LARGEST_TOLERANCE = 1e-3
 EXPLAINED = 10
 
 
-def validate(
-    pairs: Pairs,
-    layer: SoftmaxAttention,
-    heads: list[HeadsAt],
-    sizes: Sizes,
-    rng: np.random.Generator,
-) -> Check:
+def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> HeldOutCheck:
     """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
 
     Tokens are a random query token and others around it: a third each with logits of order one,
-    with larger and with still larger ones, so that what only shows on large inputs is seen, and
-    large outputs do not cover what small ones show.  Deviations are relative to the rms of
+    with larger and with still larger ones, so that what only shows on large inputs is noticed,
+    and large outputs do not cover what small ones show.  Deviations are relative to the rms of
     F - x' S - b: the part of the output that a layer without attention would also have does not
     flatter.
     Cost: N_PER_LENGTH queries for every length.
     """
-    compared = [_compared(pairs, layer, length, sizes, rng) for length in LENGTHS]
+    compared = [_compared(pairs, layer, length) for length in LENGTHS]
+    left, size = (float(np.linalg.norm([part[at] for part in compared])) for at in (0, 2))
+    validation_error = left / (size or 1.0)
     checks = []
     for spread in range(len(SPREADS)):
         deviations, effects, outputs = (
@@ -54,22 +49,22 @@ def validate(
         size = float(np.sqrt(np.mean(effects**2)) or np.abs(outputs).max()) or 1.0
         by_noise = NOISE_FACTOR * pairs.noise * float(np.abs(outputs).max()) / size
         allowed = min(PRECISION + by_noise, LARGEST_TOLERANCE)
-        error, doubt = float(np.abs(deviations).max()) / size, _doubt(heads)
-        if error > EXPLAINED * (by_noise + doubt):
+        deviation, doubt = float(np.abs(deviations).max()) / size, _doubt(heads)
+        if deviation > EXPLAINED * (by_noise + doubt):
             # The residuals at single differences do not show how wrong the heads are.
             allowed, doubt = min(allowed, EXPLAINED * (by_noise + doubt)), inf
-        checks.append(Check(error, allowed, doubt))
-    return max(checks, key=lambda check: check.error / check.tolerance)
+        checks.append(HeldOutCheck(deviation, allowed, doubt, validation_error))
+    return max(checks, key=lambda check: check.deviation / check.tolerance)
 
 
 def _compared(
-    pairs: Pairs, layer: SoftmaxAttention, length: int, sizes: Sizes, rng: np.random.Generator
+    pairs: Pairs, layer: SoftmaxAttention, length: int
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Deviations, effects of attention and outputs (N_PER_LENGTH, e) on sequences of a length."""
-    n_dims = pairs.oracle.n_dims
+    n_dims, rng = pairs.n_dims, pairs.rng
     spread = np.resize(SPREADS, N_PER_LENGTH)[:, None, None] / np.sqrt(n_dims)
-    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * sizes.point * spread
-    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * sizes.delta * spread
+    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
+    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
     X = np.concatenate([points + moves, points], axis=1)
     observed = pairs.oracle(X)
     effects = observed - points[:, 0] @ pairs.sum_value - pairs.sum_bias

@@ -1,4 +1,4 @@
-"""Phase 4, sculpting again: body and sum sharpen each other, and the last body is K* [chen2024].
+"""Phase 4: sculpting and sharpening alternate, and the last body is K* [chen2024].
 
 With a sharper S certified rows are truer, with truer rows the centre of the body is closer to the
 affine hull of the A_i, and with a better centre S is sharper again.  For one head this converges
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.recorder import Note
 from polyattn.softmax.sculpting.carve import Carved, carve
 from polyattn.softmax.sculpting.sharpen import sharpen
 
@@ -23,15 +24,25 @@ MOST_ROUNDS, AT_REST, AT_REST_ALONE = 10, 3e-3, 1e-9
 
 
 @dataclass(frozen=True)
-class Again:
+class Alternated:
     """K* as carved last, with the sum S (d, e) it was carved with; how much S moved per round."""
 
     carved: Carved
     S: Matrix
     moved: tuple[float, ...]
 
+    def record(self, note: Note) -> None:
+        """What phase 4 did."""
+        note.say(
+            f"{len(self.moved)} rounds, the last moved S by {(self.moved or (0.0,))[-1]:.1e}; "
+            f"{self.carved.n_kept} rows in K*, median slack {self.carved.slack:.2g}.",
+            **self.carved.figures,
+            S=self.S.tolist(),
+            moved=list(self.moved),
+        )
 
-def sculpt_again(blocks: tuple[Block, ...], S: Matrix, n_heads: int) -> Again:
+
+def sculpt_again(blocks: tuple[ExampleBlock, ...], S: Matrix, n_heads: int) -> Alternated:
     """Alternate ``carve`` and ``sharpen`` from a sharp S.
 
     One head goes on for as long as anything moves, since then there is no floor.
@@ -48,4 +59,4 @@ def sculpt_again(blocks: tuple[Block, ...], S: Matrix, n_heads: int) -> Again:
         carved = carve(blocks, S)
         if moved[-1] <= enough:
             break
-    return Again(carved, S, tuple(moved))
+    return Alternated(carved, S, tuple(moved))

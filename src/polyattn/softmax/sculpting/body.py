@@ -1,24 +1,25 @@
 """The convex body K = {A : |<normal_q, A> - rhs_q| <= slack_q for all q}.
 
 Membership is a product, support points are linear programs (HiGHS), the point of least norm is
-a quadratic program (Clarabel).  Constraints are many more than unknowns, so programs start from
-few of them and take in those that their answer violates until none is left: every answer is
-the answer for all constraints (see ``cutting``).
+a quadratic program (Clarabel).  They are solved by cutting planes, and every answer is the answer
+for all constraints (see ``solvers.cut``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.sculpting.cutting import Program, cut
 from polyattn.softmax.sculpting.interior import farthest
 from polyattn.softmax.sculpting.solvers import (
+    Program,
     Status,
+    cut,
     depth_program,
     linear_program,
     norm_program,
@@ -33,13 +34,12 @@ RANK_TOLERANCE = 1e-9
 ROUNDING = 1e-7
 
 
-@dataclass(frozen=True)
-class Membership:
-    """Whether a point lies in K; worst = max_q |<normal_q, A> - rhs_q| - slack_q, at ``index``."""
+class Membership(NamedTuple):
+    """Whether a point lies in K; worst = max_q |<normal_q, A> - rhs_q| - slack_q, at slab q."""
 
     holds: bool
     worst: float
-    index: int
+    slab: int
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Extreme:
 
 
 @dataclass(frozen=True)
-class Body:
+class ConvexBody:
     """normals (Q, d, d), rhs (Q,), slack (Q,): slabs that A (d, d) lies in.
 
     K never contains a half-line except along ``free``: the recession cone of a set of slabs is
@@ -90,7 +90,7 @@ class Body:
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
         return self._extreme(goal, *self._cut(partial(linear_program, goal)))
 
-    def reach(self, direction: Matrix, inside: Matrix) -> Extreme:
+    def support_from(self, direction: Matrix, inside: Matrix) -> Extreme:
         """What ``support`` finds, from a point strictly inside K: faster when d is large.
 
         Where the interior method does not close its gap, ``support`` answers.
@@ -125,7 +125,7 @@ class Body:
 
     @cached_property
     def free(self) -> Matrix:
-        """Orthonormal directions (f, d^2) that no constraint sees: K is bounded iff f = 0."""
+        """Orthonormal directions (f, d^2) that are in no constraint: K is bounded iff f = 0."""
         flat = self._flat
         if len(self) == 0:
             return np.eye(flat.shape[1])

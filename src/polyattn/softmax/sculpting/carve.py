@@ -1,6 +1,6 @@
 """Phase 2, sculpting: a convex body around the affine hull of all A_i [chen2024].
 
-Rows on which one pattern explains the outputs are certified; what they say about A holds for
+Rows on which one pattern explains the outputs are certified; what follows for A holds for
 every head.  Each constraint is measured in units of its own deviation (see ``rows``).
 
 The centre of the body is the weighted least-squares solution of the constraints, rows that
@@ -8,19 +8,21 @@ contradict it weighing less.  Its Gram matrix
 
     M = sum_q w_q n_q n_q^T / deviation_q^2
 
-is the body's practical twin: {A : (A - centre)^T M (A - centre) <= 1} is long where K is long.
+stands for the body in practice: {A : (A - centre)^T M (A - centre) <= 1} is long where K is long.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.deadline import require_time
-from polyattn.softmax.examples import Block
-from polyattn.softmax.sculpting.body import Body
+from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.recorder import Note, require_time
+from polyattn.softmax.sculpting.body import ConvexBody
 from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
 
 Matrix = NDArray[np.float64]
@@ -44,14 +46,14 @@ LEAST_SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Carved:
-    """K, its centre (d, d), and the eigenvalues (d^2,), rising, and axes (d^2, d^2) of its twin.
+    """K, its centre (d, d), and eigenvalues (d^2,), rising, and axes (d^2, d^2) of its Gram matrix.
 
     n_usable : rows with a pattern; n_certified : rows with a small residual; n_kept : those in K
     residuals : quantiles 0, 1/2, 1 of the residuals of certified rows
     needed : the largest deviation, in its units, that the centre needs on kept rows
     """
 
-    body: Body
+    body: ConvexBody
     centre: Matrix
     spectrum: Matrix
     axes: Matrix
@@ -66,9 +68,32 @@ class Carved:
         """The median slack of a constraint of K."""
         return float(np.median(self.body.slack)) if len(self.body) else 0.0
 
+    def record(self, note: Note) -> None:
+        """What phase 2 found."""
+        note.say(
+            f"{self.n_certified} of {self.n_usable} rows with a pattern are certified, "
+            f"{self.n_kept} agree with the centre; {len(self.body)} constraints, "
+            f"median slack {self.slack:.2g}.",
+            **self.figures,
+        )
 
-def carve(blocks: tuple[Block, ...], S: Matrix) -> Carved:
-    """Certify rows with the sum of values S, and cut K from what they say.
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The numbers as plain JSON types."""
+        return {
+            "usable": self.n_usable,
+            "certified": self.n_certified,
+            "kept": self.n_kept,
+            "constraints": len(self.body),
+            "residuals": [plain_number(value) for value in self.residuals],
+            "slack": self.slack,
+            "needed": self.needed,
+            "centre": self.centre.tolist(),
+        }
+
+
+def carve(blocks: tuple[ExampleBlock, ...], S: Matrix) -> Carved:
+    """Certify rows with the sum of values S, and cut K from their constraints.
 
     Guarantee: K contains its centre.  It contains the A_i of one head whenever the deviations of
     the truth on kept rows are at most GENEROSITY times those of the centre; of several heads
@@ -78,27 +103,32 @@ def carve(blocks: tuple[Block, ...], S: Matrix) -> Carved:
     fits = [fit_rows(block, S) for block in blocks if block.keys.shape[1] > 1]
     chosen, n_usable, residuals = _certified(fits)
     n_dims = S.shape[0]
-    said = joined(
+    given = joined(
         [constraints(fit, rows) for fit, rows in zip(fits, chosen, strict=True) if len(rows)],
         n_dims,
     )
-    centre, spectrum, axes = _centre(said)
-    strays = _strays(said, centre)
+    centre, spectrum, axes = _centre(given)
+    strays = _strays(given, centre)
     kept = strays <= AGREEMENT * np.median(strays) if len(strays) else strays < 0
-    inside = said.of(kept)
+    inside = given.of(kept)
     needed = float(strays[kept].max(initial=0.0))
     slack = np.maximum(GENEROSITY * needed * inside.deviation, LEAST_SLACK)
     return Carved(
-        Body(inside.normals, inside.rhs, slack),
+        ConvexBody(inside.normals, inside.rhs, slack),
         centre,
         spectrum,
         axes,
         n_usable,
-        said.n_rows,
+        given.n_rows,
         inside.n_rows,
         residuals,
         needed,
     )
+
+
+def plain_number(value: float) -> float | None:
+    """A figure of a phase: JSON has no inf and no nan."""
+    return value if isfinite(value) else None
 
 
 def _certified(
@@ -124,12 +154,12 @@ def _certified(
     return parts, int(usable.sum()), (float(low), float(middle), float(high))
 
 
-def _centre(said: Constraints) -> tuple[Matrix, Matrix, Matrix]:
+def _centre(given: Constraints) -> tuple[Matrix, Matrix, Matrix]:
     """The robust least-squares point, and the spectrum and axes of its Gram matrix."""
-    n_dims = said.normals.shape[1]
-    weights = np.ones(len(said.rhs))
-    scaled = said.normals.reshape(len(weights), n_dims * n_dims) / said.deviation[:, None]
-    wanted = said.rhs / said.deviation
+    n_dims = given.normals.shape[1]
+    weights = np.ones(len(given.rhs))
+    scaled = given.normals.reshape(len(weights), n_dims * n_dims) / given.deviation[:, None]
+    wanted = given.rhs / given.deviation
     centre = np.zeros((n_dims, n_dims))
     for revision in range(REVISIONS + 1):
         require_time()
@@ -138,17 +168,17 @@ def _centre(said: Constraints) -> tuple[Matrix, Matrix, Matrix]:
         moment = weighted.T @ wanted / max(weights.sum(), 1.0)
         damped = spectrum + max(RIDGE * spectrum[-1], np.finfo(float).tiny)
         centre = (axes @ (axes.T @ moment / damped)).reshape(n_dims, n_dims)
-        strays = _strays(said, centre)
+        strays = _strays(given, centre)
         if revision < REVISIONS and len(strays):
             typical = max(float(np.median(strays)), np.finfo(float).tiny)
-            weights = (1 / (1 + (strays / typical) ** 2) ** 2)[said.row]
+            weights = (1 / (1 + (strays / typical) ** 2) ** 2)[given.row]
     return centre, spectrum, axes
 
 
-def _strays(said: Constraints, centre: Matrix) -> Matrix:
+def _strays(given: Constraints, centre: Matrix) -> Matrix:
     """For each row its largest deviation from the centre, in units, shape (n_rows,)."""
-    flat = said.normals.reshape(len(said.rhs), centre.size)
-    off = np.abs(flat @ centre.reshape(-1) - said.rhs) / said.deviation
-    strays = np.zeros(said.n_rows)
-    np.maximum.at(strays, said.row, off)
+    flat = given.normals.reshape(len(given.rhs), centre.size)
+    off = np.abs(flat @ centre.reshape(-1) - given.rhs) / given.deviation
+    strays = np.zeros(given.n_rows)
+    np.maximum.at(strays, given.row, off)
     return strays

@@ -1,4 +1,4 @@
-"""What the road needs of the data, measured and named [chen2024].
+"""What sculpting needs of the data, measured and named [chen2024].
 
 The paper assumes non-degeneracy; here every assumption is a number that is compared with what is
 needed, so that a failure has a name.
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
 from polyattn.softmax.sculpting.carve import Carved
 from polyattn.softmax.sculpting.crude import CrudeSum
 from polyattn.softmax.sculpting.search import Searched
 from polyattn.softmax.sculpting.sharpen import SharpSum
-from polyattn.softmax.sculpting.span import Span
+from polyattn.softmax.sculpting.span import HeadSpan
 
 Matrix = NDArray[np.float64]
 
@@ -50,46 +50,40 @@ class Condition:
         }
 
 
-def of_shapes(blocks: tuple[Block, ...], n_heads: int) -> list[Condition]:
+def of_shapes(blocks: tuple[ExampleBlock, ...], n_heads: int) -> list[Condition]:
     """Whether outputs are enough for the residual to mean anything, by counting."""
     n_outputs = blocks[0].targets.shape[2]
-    length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
+    length = _shortest(blocks)
     unknowns = n_heads * (length - 1)
     return [
-        Condition(
+        _condition(
             "residual test",
             length <= n_outputs,
-            float(length),
-            float(n_outputs),
-            f"a pattern over {length} tokens has {length - 1} unknowns and {n_outputs} equations; "
-            + (
-                "what is left over tests whether heads agree."
-                if length <= n_outputs
-                else "it explains any output, so the residual has no power."
-            ),
+            length,
+            n_outputs,
+            f"a pattern over {length} tokens has {length - 1} unknowns and {n_outputs} equations; ",
+            "what is left over tests whether heads agree.",
+            "it explains any output, so the residual has no power.",
         ),
-        Condition(
+        _condition(
             "disagreement is seen",
             unknowns <= n_outputs,
-            float(unknowns),
-            float(n_outputs),
+            unknowns,
+            n_outputs,
             f"the patterns of {n_heads} heads have {unknowns} unknowns on a row and {n_outputs} "
-            + (
-                "equations: a residual of zero means agreement."
-                if unknowns <= n_outputs
-                else "equations: heads can disagree without a residual."
-            ),
+            "equations: ",
+            "a residual of zero means agreement.",
+            "heads can disagree without a residual.",
         ),
     ]
 
 
-def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[Block, ...]) -> list[Condition]:
+def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[ExampleBlock, ...]) -> list[Condition]:
     """Whether S is there, and whether patterns can be read through it."""
     sigma = np.linalg.svd(S, compute_uv=False)
-    length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
+    length = _shortest(blocks)
     position = min(length, len(sigma)) - 1
     ratio = float(sigma[position] / sigma[0]) if sigma[0] > 0 else 0.0
-    enough = len(sigma) >= length - 1
     return [
         _at_least(
             "sum of values",
@@ -100,90 +94,93 @@ def of_sum(crude: CrudeSum, S: Matrix, blocks: tuple[Block, ...]) -> list[Condit
         ),
         _at_least(
             "sum of values is regular",
-            ratio if enough else 0.0,
+            ratio if len(sigma) >= length - 1 else 0.0,
             LEAST_SINGULAR,
             f"singular value {position + 1} of the sum of values is {ratio:.2g} of the largest",
-            "patterns cannot be told apart through so singular a sum",
+            "patterns cannot be distinguished through so singular a sum",
         ),
     ]
 
 
-def of_rows(carved: Carved) -> list[Condition]:
-    """Whether there are enough rows on which heads agree, and how well they do."""
-    needed = carved.centre.size
-    count = len(carved.body)
+def of_rows(carved: Carved, sharp: SharpSum) -> list[Condition]:
+    """Whether there are enough rows on which heads agree, how well they do, and one-hot rows.
+
+    The paper's phase 3 rests on one-hot rows.
+    """
+    n_dims, count = len(carved.centre), len(carved.body)
+    residual, n_free = carved.residuals[1], len(carved.body.free)
     return [
         _at_least(
             "rows on which heads agree",
             count,
-            needed,
-            f"{carved.n_kept} rows give {count} constraints for {needed} unknowns",
+            n_dims**2,
+            f"{carved.n_kept} rows give {count} constraints for {n_dims**2} unknowns",
             "more examples are needed, or heads that agree more often",
         ),
-        Condition(
+        _condition(
             "heads agree well",
-            carved.residuals[1] <= LARGEST_RESIDUAL,
-            carved.residuals[1],
+            residual <= LARGEST_RESIDUAL,
+            residual,
             LARGEST_RESIDUAL,
-            f"half of the certified rows have a residual below {carved.residuals[1]:.2g} of the "
-            "spread of the outputs"
-            + (
-                "."
-                if carved.residuals[1] <= LARGEST_RESIDUAL
-                else "; heads disagree on them, or the outputs are noisy."
-            ),
+            f"half of the certified rows have a residual below {residual:.2g} of the "
+            "spread of the outputs",
+            ".",
+            "; heads disagree on them, or the outputs are noisy.",
         ),
-        Condition(
+        _condition(
             "K is bounded",
-            len(carved.body.free) == 0,
-            float(len(carved.body.free)),
-            0.0,
-            f"{len(carved.body.free)} directions are seen by no constraint.",
+            n_free == 0,
+            n_free,
+            0,
+            f"{n_free} directions are seen by no constraint.",
+        ),
+        _at_least(
+            "one-hot rows",
+            sharp.n_one_hot,
+            ONE_HOT_PER_DIM * n_dims,
+            f"{sharp.n_one_hot} rows attend to one token alone",
+            "attention is soft everywhere, and S rests on patterns alone",
         ),
     ]
 
 
-def of_margins(sharp: SharpSum, n_dims: int) -> Condition:
-    """Whether there are one-hot rows, which the paper's phase 3 rests on."""
-    return _at_least(
-        "one-hot rows",
-        sharp.n_one_hot,
-        ONE_HOT_PER_DIM * n_dims,
-        f"{sharp.n_one_hot} rows attend to one token alone",
-        "attention is soft everywhere, and S rests on patterns alone",
-    )
-
-
-def of_span(span: Span) -> Condition:
-    """Whether the span stands out from the other directions."""
-    if len(span.directions) == 0:
-        return Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")
-    return _at_least(
-        "spectral gap",
-        span.gap,
-        LEAST_GAP,
-        f"the first direction outside the span is {span.gap:.2g} times as well determined as the "
-        "last one inside",
-        "the span may hold wrong directions",
-    )
-
-
-def of_search(found: Searched) -> Condition:
-    """Whether heads of the span explain examples they were not fitted to."""
-    holds = found.validated <= LARGEST_ERROR
-    return Condition(
+def of_search(span: HeadSpan, found: Searched) -> list[Condition]:
+    """Whether the span stands out, and its heads explain examples they were not fitted to."""
+    gap = _condition("spectral gap", True, 1, 1, "one head needs no directions.")
+    if len(span.directions):
+        gap = _at_least(
+            "spectral gap",
+            span.gap,
+            LEAST_GAP,
+            f"the first direction outside the span is {span.gap:.2g} times as well determined as "
+            "the last one inside",
+            "the span may hold wrong directions",
+        )
+    fit = _condition(
         "fit in the span",
-        holds,
+        found.validated <= LARGEST_ERROR,
         found.validated,
         LARGEST_ERROR,
-        f"the best heads of the span leave {found.validated:.2g} of held-out outputs unexplained"
-        + ("." if holds else ": noise, or the true heads are not near it."),
+        f"the best heads of the span leave {found.validated:.2g} of held-out outputs unexplained",
+        ".",
+        ": noise, or the true heads are not near it.",
     )
+    return [gap, fit]
+
+
+def _shortest(blocks: tuple[ExampleBlock, ...]) -> int:
+    """The fewest tokens, of two or more, that a query attends to."""
+    return min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
+
+
+def _condition(
+    name: str, holds: bool, measured: float, needed: float, fact: str, good: str = "", bad: str = ""
+) -> Condition:
+    """A condition whose sentence is the fact, and what it means if it holds or if it does not."""
+    return Condition(name, holds, float(measured), float(needed), fact + (good if holds else bad))
 
 
 def _at_least(name: str, measured: float, needed: float, fact: str, otherwise: str) -> Condition:
-    holds = bool(measured >= needed)
-    sentence = f"{fact}." if holds else f"{fact}, fewer than {needed:g}: {otherwise}."
-    if not holds and not float(needed).is_integer():
-        sentence = f"{fact}, below {needed:g}: {otherwise}."
-    return Condition(name, holds, float(measured), float(needed), sentence)
+    below = "fewer than" if float(needed).is_integer() else "below"
+    bad = f", {below} {needed:g}: {otherwise}."
+    return _condition(name, bool(measured >= needed), measured, needed, fact, ".", bad)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import Block
+from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.recorder import Note
 
 Matrix = NDArray[np.float64]
 
@@ -35,8 +36,18 @@ class CrudeSum:
     carried: float
     turned: float
 
+    def record(self, note: Note) -> None:
+        """What phase 1 found."""
+        note.say(
+            f"the mean token explains {self.carried:.0%} of the squared outputs; terms of "
+            f"first order, taken out, were {self.turned:.0%} of the sum.",
+            S=self.S.tolist(),
+            carried=self.carried,
+            turned=self.turned,
+        )
 
-def crude_sum(blocks: tuple[Block, ...]) -> CrudeSum:
+
+def crude_sum(blocks: tuple[ExampleBlock, ...]) -> CrudeSum:
     """Estimate S by regressing y_r on mean(X) and (1 - 1/n) x_r.
 
     Guarantee: exact for sequences of one token; otherwise right to first order in the logits, and
@@ -48,7 +59,9 @@ def crude_sum(blocks: tuple[Block, ...]) -> CrudeSum:
     moment = np.zeros((2 * n_dims, n_outputs))
     power = 0.0
     for block in blocks:
-        features = _features(block)
+        means = np.broadcast_to(block.keys.mean(axis=1, keepdims=True), block.queries.shape)
+        own = (1 - 1 / block.keys.shape[1]) * block.queries
+        features = np.concatenate([means, own], axis=2).reshape(block.n_rows, -1)
         targets = block.targets.reshape(block.n_rows, n_outputs)
         gram += features.T @ features
         moment += features.T @ targets
@@ -62,11 +75,3 @@ def crude_sum(blocks: tuple[Block, ...]) -> CrudeSum:
         explained / power if power > 0 else 0.0,
         float(np.linalg.norm(S - plain)) / size if size > 0 else 0.0,
     )
-
-
-def _features(block: Block) -> Matrix:
-    """[mean(X), (1 - 1/n) x_r] of every row, shape (rows, 2 d)."""
-    length = block.keys.shape[1]
-    means = np.broadcast_to(block.keys.mean(axis=1, keepdims=True), block.queries.shape)
-    both = np.concatenate([means, (1 - 1 / length) * block.queries], axis=2)
-    return both.reshape(block.n_rows, -1)

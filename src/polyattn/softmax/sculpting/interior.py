@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from polyattn.softmax.deadline import require_time
+from polyattn.softmax.recorder import require_time
 
 Matrix = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def farthest(
     left = normals @ a - rhs
     if count == 0 or not np.all(np.abs(left) < slack):
         return None
-    # Slabs that the optimum touches have no room left but rounding.
+    # Slabs that the optimum touches have nothing left but rounding.
     floor = 4 * np.finfo(float).eps * (np.abs(rhs) + slack)
     above = np.full(count, np.abs(goal).max() / count + 1e-9)
     below = above.copy()
@@ -76,8 +76,8 @@ def _newton(
         return None
 
     def solve(want_upper: Matrix, want_lower: Matrix) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-        felt = missing - normals.T @ (want_upper / upper - want_lower / lower)
-        da = cho_solve(factor, felt, check_finite=False)
+        right_side = missing - normals.T @ (want_upper / upper - want_lower / lower)
+        da = cho_solve(factor, right_side, check_finite=False)
         moved = normals @ da
         d_above = (want_upper + above * moved) / upper
         return da, moved, d_above, (want_lower - below * moved) / lower

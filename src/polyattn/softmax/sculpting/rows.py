@@ -1,4 +1,4 @@
-"""One pattern for all heads: the p with y_r = p X S, its error, and what it says about A.
+"""Rows of examples, and one pattern for all heads: the p with y_r = p X S, and what follows for A.
 
 If all heads attend alike on a row, y_r = p X S with p on the simplex.  In an orthonormal basis E of
 the vectors of sum zero p = 1/n + E a, and a is a least-squares problem of n - 1 unknowns and e
@@ -16,9 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Block
+from polyattn.errors import InvalidInput
+from polyattn.softmax.examples import ExampleBlock, Examples
 
 Matrix = NDArray[np.float64]
+
+# Rows that the phases before the search look at; more of them sharpen nothing that counts.
+MOST_ROWS = 1 << 19
 
 # Patterns with a smaller weight than this have no usable logarithm.
 LEAST_WEIGHT = 0.02
@@ -27,21 +31,37 @@ LEAST_WEIGHT = 0.02
 LEAST_SPREAD = 1e-8
 
 
+def views(training: Examples) -> tuple[ExampleBlock, ...]:
+    """Blocks without hidden keys: position r of a causal sequence is the last of r + 1 tokens.
+
+    Lengths in which no query sees a second token stay: they show the sum of the values.
+    """
+    if training.n_rows > MOST_ROWS:
+        training = training.first(max(1, len(training) * MOST_ROWS // training.n_rows))
+    blocks = tuple(view for group in training.groups for view in _split(group))
+    if all(view.keys.shape[1] == 1 for view in blocks):
+        raise InvalidInput(
+            "sculpting needs sequences in which a query sees at least two tokens; all of these "
+            "have one, and with one token attention has no choice."
+        )
+    return blocks
+
+
 @dataclass(frozen=True)
 class RowFit:
     """Patterns (B, r, n) of all rows of a block; covariance (B, n, n) of their error.
 
     residual (B, r) : the error per output that no pattern explains, relative to how far apart
-        the rows of X S are; inf where there is no pattern to speak of, or no equation to spare
+        the rows of X S are; inf where there is no usable pattern, or no equation to spare
     """
 
-    block: Block
+    block: ExampleBlock
     pattern: Matrix
     covariance: Matrix
     residual: Matrix
 
 
-def fit_rows(block: Block, S: Matrix) -> RowFit:
+def fit_rows(block: ExampleBlock, S: Matrix) -> RowFit:
     """The pattern of least squared error for every row, with its residual.
 
     Cost: O(B n^3 + rows n e).
@@ -69,7 +89,7 @@ def fit_rows(block: Block, S: Matrix) -> RowFit:
 
 @dataclass(frozen=True)
 class Constraints:
-    """What rows say about every A_i: <normals, A> = rhs, up to a multiple of ``deviation``.
+    """What holds for every A_i by some rows: <normals, A> = rhs, up to a multiple of ``deviation``.
 
     normals (Q, d, d) = x_r (x_j - x_l)^T;  rhs (Q,) = log(p_j / p_l);  deviation (Q,)
     row (Q,) : which row a constraint belongs to, 0, 1, ...
@@ -141,3 +161,18 @@ def _sum_zero(length: int) -> Matrix:
     """An orthonormal basis (n, n - 1) of the vectors of sum zero."""
     columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
     return np.linalg.qr(columns)[0][:, 1:]
+
+
+def _split(block: ExampleBlock) -> list[ExampleBlock]:
+    if block.hidden is None or not block.hidden.any():
+        return [ExampleBlock(block.keys, block.targets, None)]
+    length = block.keys.shape[1]
+    if not np.array_equal(block.hidden, ~np.tri(length, dtype=bool)):
+        raise InvalidInput(
+            "sculpting takes the modes 'full', 'causal' and 'last'; here keys are hidden in "
+            "another pattern."
+        )
+    return [
+        ExampleBlock(block.keys[:, : r + 1], block.targets[:, r : r + 1], None)
+        for r in range(length)
+    ]

@@ -1,8 +1,7 @@
-"""The paper's road to softmax heads: six phases, each with its figures [chen2024]."""
+"""The paper's method for softmax heads: six phases, each with its figures [chen2024]."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,17 +9,17 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.softmax.examples import Examples
-from polyattn.softmax.phases import Phase
 from polyattn.softmax.polish import Projection
-from polyattn.softmax.sculpting import conditions, report
+from polyattn.softmax.recorder import Recorder
+from polyattn.softmax.sculpting import conditions
 from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
 from polyattn.softmax.sculpting.conditions import Condition
 from polyattn.softmax.sculpting.crude import crude_sum
+from polyattn.softmax.sculpting.rows import views
 from polyattn.softmax.sculpting.search import search
 from polyattn.softmax.sculpting.sharpen import sharp_sum
 from polyattn.softmax.sculpting.span import find_span
-from polyattn.softmax.sculpting.views import views
 
 Matrix = NDArray[np.float64]
 
@@ -30,16 +29,14 @@ HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500
 
 @dataclass(frozen=True)
 class Sculpted:
-    """Heads at the end of the road, before any polish over all of attn.
+    """Heads of the last phase, before any polish over all of attn.
 
     attn : (m, d, d);  value : (m, d, e)
-    phases : what each phase measured
-    conditions : what the road needs of the data, and whether it was there
+    conditions : what sculpting needs of the data, and whether it was there
     """
 
     attn: Matrix
     value: Matrix
-    phases: tuple[Phase, ...]
     conditions: tuple[Condition, ...]
 
     @property
@@ -52,12 +49,11 @@ def sculpt(
     training: Examples,
     n_heads: int,
     rng: np.random.Generator,
-    *,
-    on_step: Callable[[Projection], None] | None = None,
+    recorder: Recorder[Projection] | None = None,
 ) -> Sculpted:
-    """Walk the six phases on examples of m heads.
+    """The six phases on examples of m heads.
 
-    ``on_step`` hears of every better candidate of phase 6; what it raises ends the road.
+    ``recorder`` keeps what each phase measured, and every better candidate of phase 6.
 
     Guarantee: none beyond the paper's asymptotic one; conditions that fail are named, the heads
     are then the best guess, and held-out error is in the figures of phase 6.
@@ -67,27 +63,34 @@ def sculpt(
     n_heads = require_integer("n_heads", n_heads)
     if len(training) < 2:
         raise InvalidInput(f"sculpting needs at least two examples; got {len(training)}.")
-    held_out, fitting = training.split(_n_held_out(len(training)))
+    n_held_out = max(1, min(MOST_HELD_OUT, int(HELD_OUT_SHARE * len(training))))
+    held_out, fitting = training.split(n_held_out)
     blocks = views(fitting)
-    log = report.Log()
+    recorder = recorder or Recorder()
 
-    crude = log.timed(report.crude, crude_sum(blocks))
-    wide = log.timed(report.carved, carve(blocks, crude.S))
-    sharp = log.timed(report.sharp, sharp_sum(blocks, crude.S, wide))
-    again = log.timed(report.again, sculpt_again(blocks, sharp.found.S, n_heads))
-    span = log.timed(report.span, find_span(again.carved, n_heads, rng))
-    found = log.timed(report.searched, search(fitting, held_out, span, n_heads, rng, on_step))
+    with recorder.phase("crude sum") as note:
+        crude = crude_sum(blocks)
+        crude.record(note)
+    with recorder.phase("sculpt") as note:
+        wide = carve(blocks, crude.S)
+        wide.record(note)
+    with recorder.phase("minimum norm") as note:
+        sharp = sharp_sum(blocks, crude.S, wide)
+        sharp.record(note)
+    with recorder.phase("sculpt again") as note:
+        last = sculpt_again(blocks, sharp.found.S, n_heads)
+        last.record(note)
+    with recorder.phase("span") as note:
+        span = find_span(last.carved, n_heads, rng)
+        span.record(note)
+    with recorder.phase("search") as note:
+        found = search(fitting, held_out, span, n_heads, rng, recorder)
+        found.record(note)
 
     named = [
         *conditions.of_shapes(blocks, n_heads),
-        *conditions.of_sum(crude, again.S, blocks),
-        *conditions.of_rows(again.carved),
-        conditions.of_margins(sharp, training.n_dims),
-        conditions.of_span(span),
-        conditions.of_search(found),
+        *conditions.of_sum(crude, last.S, blocks),
+        *conditions.of_rows(last.carved, sharp),
+        *conditions.of_search(span, found),
     ]
-    return Sculpted(found.attn, found.value, tuple(log.phases), tuple(named))
-
-
-def _n_held_out(count: int) -> int:
-    return max(1, min(MOST_HELD_OUT, int(HELD_OUT_SHARE * count)))
+    return Sculpted(found.attn, found.value, tuple(named))

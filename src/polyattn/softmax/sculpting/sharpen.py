@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import Block
-from polyattn.softmax.polish.patterns import patterns
-from polyattn.softmax.sculpting.carve import Carved
+from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.polish.projection import patterns
+from polyattn.softmax.recorder import Note
+from polyattn.softmax.sculpting.carve import Carved, plain_number
 
 Matrix = NDArray[np.float64]
 
@@ -34,7 +35,7 @@ ONE_HOT = 0.9
 
 
 @dataclass(frozen=True)
-class Sum:
+class SumFit:
     """S (d, e) from ``n_rows`` rows, which it leaves unexplained to ``residual`` per output."""
 
     S: Matrix
@@ -57,15 +58,32 @@ class SharpSum:
     """
 
     anchor: str
-    found: Sum
+    found: SumFit
     norm: float
     apart: float
     margins: tuple[float, float, float]
     n_one_hot: int
     one_hot_differs: float
 
+    def record(self, note: Note) -> None:
+        """What phase 3 found."""
+        note.say(
+            f"the point of least norm {self.norm:.3g} lies {self.apart:.0%} from the centre; "
+            f"S comes from {self.found.n_rows} rows at the {self.anchor}, "
+            f"{self.n_one_hot} rows are one-hot.",
+            S=self.found.S.tolist(),
+            norm=plain_number(self.norm),
+            apart=self.apart,
+            anchor=self.anchor,
+            margins=list(self.margins),
+            rows=self.found.n_rows,
+            residual=self.found.residual,
+            one_hot_rows=self.n_one_hot,
+            one_hot_differs=plain_number(self.one_hot_differs),
+        )
 
-def sharp_sum(blocks: tuple[Block, ...], S: Matrix, carved: Carved) -> SharpSum:
+
+def sharp_sum(blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved) -> SharpSum:
     """Sharpen S at the minimum-norm point of K and at its centre, and keep the better one."""
     least = carved.body.minimum_norm()
     anchors = {"centre": carved.centre}
@@ -75,21 +93,25 @@ def sharp_sum(blocks: tuple[Block, ...], S: Matrix, carved: Carved) -> SharpSum:
     best = min(found, key=lambda name: found[name].residual)
     margins, heavy = _margins(blocks, anchors[best])
     enough = np.count_nonzero(heavy >= ONE_HOT) >= TRUSTED_PER_DIM * S.shape[0]
-    alone = sharpen(blocks, S, anchors[best], least_weight=ONE_HOT).S if enough else None
-    size = max(float(np.linalg.norm(carved.centre)), np.finfo(float).tiny)
+    differs = float("nan")
+    if enough:
+        alone = sharpen(blocks, S, anchors[best], least_weight=ONE_HOT).S
+        differs = _apart(alone, found[best].S)
     middle, high, top = np.quantile(margins, [0.5, 0.9, 1.0])
     return SharpSum(
         best,
         found[best],
         least.value,
-        float(np.linalg.norm(carved.centre - anchors.get("minimum norm", carved.centre))) / size,
+        _apart(anchors.get("minimum norm", carved.centre), carved.centre),
         (float(middle), float(high), float(top)),
         int(np.count_nonzero(heavy >= ONE_HOT)),
-        float("nan") if alone is None else _relative(alone, found[best].S),
+        differs,
     )
 
 
-def sharpen(blocks: tuple[Block, ...], S: Matrix, A0: Matrix, least_weight: float = 0.0) -> Sum:
+def sharpen(
+    blocks: tuple[ExampleBlock, ...], S: Matrix, A0: Matrix, least_weight: float = 0.0
+) -> SumFit:
     """Least squares for S on the rows that the pattern of A0 explains best.
 
     With ``least_weight`` only rows whose pattern has that weight on one key are used, and the
@@ -106,10 +128,10 @@ def sharpen(blocks: tuple[Block, ...], S: Matrix, A0: Matrix, least_weight: floa
         trusted = np.argpartition(np.sum(left**2, axis=1), count - 1)[:count]
         S = S + lstsq(seen[trusted], left[trusted], cond=SHOWN, check_finite=False)[0]
     left = targets[trusted] - seen[trusted] @ S
-    return Sum(S, count, float(np.sqrt(np.mean(left**2))))
+    return SumFit(S, count, float(np.sqrt(np.mean(left**2))))
 
 
-def _equations(block: Block, A0: Matrix, least_weight: float) -> tuple[Matrix, Matrix]:
+def _equations(block: ExampleBlock, A0: Matrix, least_weight: float) -> tuple[Matrix, Matrix]:
     """Rows z (R, d) and y (R, e) of z S = y."""
     p = patterns(block, A0)
     targets = block.targets.reshape(block.n_rows, -1)
@@ -120,7 +142,7 @@ def _equations(block: Block, A0: Matrix, least_weight: float) -> tuple[Matrix, M
     return top.reshape(block.n_rows, -1)[heavy], targets[heavy]
 
 
-def _margins(blocks: tuple[Block, ...], A0: Matrix) -> tuple[Matrix, Matrix]:
+def _margins(blocks: tuple[ExampleBlock, ...], A0: Matrix) -> tuple[Matrix, Matrix]:
     """log(p_top / p_second) and p_top of all rows that see two keys or more."""
     tops = [
         np.sort(patterns(block, A0), axis=2)[:, :, -2:].reshape(-1, 2)
@@ -131,5 +153,5 @@ def _margins(blocks: tuple[Block, ...], A0: Matrix) -> tuple[Matrix, Matrix]:
     return np.log(top / np.maximum(second, np.finfo(float).tiny)), top
 
 
-def _relative(one: Matrix, other: Matrix) -> float:
+def _apart(one: Matrix, other: Matrix) -> float:
     return float(np.linalg.norm(one - other) / max(np.linalg.norm(other), np.finfo(float).tiny))

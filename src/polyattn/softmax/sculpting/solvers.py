@@ -1,11 +1,17 @@
 """The three programs over slabs |N a - b| <= s: farthest point, deepest point, least norm.
 
+Slabs are many more than unknowns, so programs are solved over few of them by cutting planes: a
+program whose answer for some of the slabs satisfies all others has found the answer for all.
+Those that are violated are added, the worst first, and the program is solved again; a slab never
+leaves, so this ends.
+
 Slabs are stated once, as N a - t = 0 with b - s <= t <= b + s: half the rows of two inequalities.
 A program that the caller's deadline cuts short is "undecided".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 from typing import Any, Literal
 
@@ -13,13 +19,52 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from polyattn.softmax.deadline import seconds_left
+from polyattn.softmax.recorder import require_time, seconds_left
 
 Matrix = NDArray[np.float64]
 Status = Literal["found", "empty", "unbounded", "undecided"]
+Program = Callable[[Matrix, Matrix, Matrix], tuple[Status, Matrix | None]]
 
-# What HiGHS says, in the words of this package.
+# The status numbers of HiGHS.
 STATUS: dict[int, Status] = {0: "found", 2: "empty", 3: "unbounded"}
+
+# How many violated constraints are added at once, per unknown.
+ADDED_PER_UNKNOWN = 1.0
+
+
+def cut(
+    program: Program,
+    normals: Matrix,
+    rhs: Matrix,
+    slack: Matrix,
+    first: NDArray[np.intp],
+    rounding: float,
+) -> tuple[Status, Matrix | None]:
+    """Solve ``program(normals, rhs, slack)`` over all Q slabs, starting from those in ``first``.
+
+    The answer is a vector that begins with the point (P,); an entry after it is an allowance by
+    which every slab is widened.
+
+    Guarantee: a point that is found satisfies every slab to within ``rounding``; "empty" for a
+    part of the slabs is "empty" for all.
+    """
+    n_unknowns = normals.shape[1]
+    at_once = max(8, int(ADDED_PER_UNKNOWN * n_unknowns))
+    kept = np.zeros(len(rhs), dtype=bool)
+    kept[first] = True
+    while True:
+        status, found = program(normals[kept], rhs[kept], slack[kept])
+        require_time()
+        if found is None:
+            return status, None
+        widened = found[n_unknowns] if len(found) > n_unknowns else 0.0
+        excess = np.abs(normals @ found[:n_unknowns] - rhs) - slack - widened
+        excess[kept] = 0.0
+        violated = np.flatnonzero(excess > rounding)
+        if len(violated) == 0:
+            return status, found
+        worst = violated[np.argsort(-excess[violated], kind="stable")[:at_once]]
+        kept[worst] = True
 
 
 def linear_program(
@@ -75,7 +120,7 @@ def norm_program(normals: Matrix, rhs: Matrix, slack: Matrix) -> tuple[Status, M
 
 def _minimise(cost: Matrix, **constraints: Any) -> tuple[Status, Matrix | None]:
     """A linear program by the dual simplex method of HiGHS."""
-    # Slow to import, and only this road needs it.
+    # Slow to import, and only sculpting needs it.
     from scipy.optimize import linprog
 
     limit = seconds_left()

@@ -1,13 +1,13 @@
 """Phase 5, the span of the A_i from K* [chen2024].
 
-K* hugs the affine hull of the A_i: it is long along A_i - A_1 and thin elsewhere.  Two ways to see
-where it is long:
+K* encloses the affine hull of the A_i: it is long along A_i - A_1 and thin elsewhere.  Where it is
+long is measured twice:
 
-- the practical twin: the small eigenvalues of the Gram matrix of the constraints (see ``carve``);
-- K* itself: its widths along those axes and a few others, from pairs of support points, and the
+- by the small eigenvalues of the Gram matrix of the constraints (see ``carve``);
+- by K* itself: its widths along those axes and a few others, from pairs of support points, and the
   directions in which these pairs lie apart.
 
-The twin's axes are used, the body's are compared with them.
+The axes of the Gram matrix are used, those of the body are compared with them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
-from polyattn.softmax.sculpting.carve import Carved
+from polyattn.softmax.recorder import Note
+from polyattn.softmax.sculpting.carve import Carved, plain_number
 
 Matrix = NDArray[np.float64]
 
@@ -27,16 +28,16 @@ MORE_AXES = 2
 
 
 @dataclass(frozen=True)
-class Span:
+class HeadSpan:
     """Where the search looks: base + combinations of ``directions``.
 
     base : (d, d);  directions : (m - 1, d, d), orthonormal
-    eigenvalues : the m + 1 smallest of the twin, relative to their median
-    gap : eigenvalue m over eigenvalue m - 1 of the twin, counted from one, across the direction of
-        the base; 1 without directions
+    eigenvalues : the m + 1 smallest of the Gram matrix, relative to their median
+    gap : eigenvalue m over eigenvalue m - 1 of the Gram matrix, counted from one, across the
+        direction of the base; 1 without directions
     widths : of K* along the axes of these eigenvalues; inf if unbounded
     typical_width : of K* along an axis from the middle of the spectrum
-    agreement : cosine of the largest angle between the twin's span and the body's own
+    agreement : cosine of the largest angle between the span of these axes and the body's own
     """
 
     base: Matrix
@@ -60,9 +61,25 @@ class Span:
             return 1.0
         return min(self.widths[:count]) / max(*self.widths[count:], np.finfo(float).tiny)
 
+    def record(self, note: Note) -> None:
+        """What phase 5 found."""
+        note.say(
+            f"{len(self.directions)} directions; eigenvalues jump by {self.gap:.2g}, "
+            f"widths of K* by {self.width_gap:.2g}; its own directions agree to a cosine of "
+            f"{self.agreement:.3f}.",
+            dimension=len(self.directions),
+            directions=self.directions.tolist(),
+            eigenvalues=list(self.eigenvalues),
+            gap=self.gap,
+            widths=[plain_number(width) for width in self.widths],
+            typical_width=plain_number(self.typical_width),
+            width_gap=self.width_gap,
+            agreement=self.agreement,
+        )
 
-def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> Span:
-    """The m - 1 directions in which K* is longest, with both ways of looking.
+
+def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> HeadSpan:
+    """The m - 1 directions in which K* is longest, measured both ways.
 
     Without constraints there is nothing to find: the span is drawn at random, with infinite widths.
     Cost: 2 (m + MORE_AXES) linear programs.
@@ -72,12 +89,12 @@ def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> Span:
     if len(carved.body) == 0:
         return _random_span(count, n_dims, rng)
     axes = carved.axes.T.reshape(-1, n_dims, n_dims)
-    watched = min(count + MORE_AXES, len(axes))
-    chords = [_chord(carved, axis) for axis in axes[:watched]]
+    n_measured = min(count + MORE_AXES, len(axes))
+    chords = [_chord(carved, axis) for axis in axes[:n_measured]]
     typical = _chord(carved, axes[len(axes) // 2])
     middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
-    eigenvalues = carved.spectrum[:watched] / middle
-    return Span(
+    eigenvalues = carved.spectrum[:n_measured] / middle
+    return HeadSpan(
         carved.centre,
         axes[:count],
         tuple(float(value) for value in eigenvalues),
@@ -90,8 +107,8 @@ def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> Span:
 
 def _chord(carved: Carved, axis: Matrix) -> Matrix | None:
     """The difference of the two support points along an axis; None if there are none."""
-    ahead = carved.body.reach(axis, carved.centre)
-    behind = carved.body.reach(-axis, carved.centre)
+    ahead = carved.body.support_from(axis, carved.centre)
+    behind = carved.body.support_from(-axis, carved.centre)
     if ahead.point is None or behind.point is None:
         return None
     return ahead.point - behind.point
@@ -102,9 +119,9 @@ def _length(chord: Matrix | None, axis: Matrix) -> float:
 
 
 def _gap(carved: Carved, count: int) -> float:
-    """How much the m-th eigenvalue of the twin exceeds the one before, across the base.
+    """How much the m-th eigenvalue exceeds the one before, across the base.
 
-    Along the base itself K is long even for one head, because sharp patterns say little about
+    Along the base itself K is long even for one head, because sharp patterns hardly determine
     their logits.
     """
     if count == 0:
@@ -130,10 +147,10 @@ def _agreement(chords: list[Matrix | None], directions: Matrix) -> float:
     return float(np.linalg.svd(own @ directions.reshape(count, -1).T, compute_uv=False).min())
 
 
-def _random_span(count: int, n_dims: int, rng: np.random.Generator) -> Span:
+def _random_span(count: int, n_dims: int, rng: np.random.Generator) -> HeadSpan:
     drawn = rng.standard_normal((n_dims * n_dims, count + 1))
     axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
     nothing = (0.0,) * (count + MORE_AXES)
-    return Span(
+    return HeadSpan(
         0.3 * axes[0], axes[1:], nothing, 1.0, (float("inf"),) * len(nothing), float("inf"), 0.0
     )

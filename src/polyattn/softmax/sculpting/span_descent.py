@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 
-from polyattn.model.forward_softmax import softmax
-from polyattn.softmax.deadline import require_time
-from polyattn.softmax.examples import Block
+from polyattn.model.softmax import softmax
+from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.recorder import require_time
 
 Matrix = NDArray[np.float64]
 
@@ -30,10 +30,10 @@ FIRST_DAMPING, DAMPING_FACTOR, MOST_STEPS, MOST_TRIALS = 1e-3, 8.0, 40, 8
 GAIN = 1e-4
 
 
-class Family:
+class SpanFamily:
     """All heads in the span of a basis (m', d, d), on blocks in which no key is hidden."""
 
-    def __init__(self, blocks: tuple[Block, ...], basis: Matrix) -> None:
+    def __init__(self, blocks: tuple[ExampleBlock, ...], basis: Matrix) -> None:
         self.basis = basis
         self.blocks = blocks
         self.targets = np.concatenate(
@@ -73,7 +73,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Fit:
+class SpanFit:
     """Coefficients G (m, m') with their best values (m, d, e) and relative residual."""
 
     G: Matrix
@@ -83,16 +83,16 @@ class Fit:
     residual: Matrix
 
 
-def fit_values(family: Family, G: Matrix) -> Fit:
+def fit_values(family: SpanFamily, G: Matrix) -> SpanFit:
     """The values of least squared error for the heads of G."""
     seen = family.seen(G)
     stacked = lstsq(seen, family.targets, cond=1e-12, check_finite=False)[0]
     residual = family.targets - seen @ stacked
     value = stacked.reshape(len(G), family.basis.shape[1], -1)
-    return Fit(G, value, float(np.linalg.norm(residual)) / family.size, seen, residual)
+    return SpanFit(G, value, float(np.linalg.norm(residual)) / family.size, seen, residual)
 
 
-def descend(family: Family, G: Matrix) -> Fit:
+def descend(family: SpanFamily, G: Matrix) -> SpanFit:
     """Levenberg–Marquardt over G (m, m') until nothing is gained.
 
     Guarantee: the error never rises.
@@ -117,7 +117,7 @@ def descend(family: Family, G: Matrix) -> Fit:
     return here
 
 
-def _normal_equations(family: Family, here: Fit) -> tuple[Matrix, Matrix]:
+def _normal_equations(family: SpanFamily, here: SpanFit) -> tuple[Matrix, Matrix]:
     """J^T (1 - Z Z^+) J and J^T residual (Kaufman)."""
     slopes = family.slopes(here.G, here.value)
     rows, n_outputs, count = slopes.shape
@@ -141,6 +141,6 @@ def _damped_steps(hessian: Matrix, gradient: Matrix) -> Callable[[float], Matrix
     return step
 
 
-def _logits(block: Block, basis: Matrix) -> Matrix:
+def _logits(block: ExampleBlock, basis: Matrix) -> Matrix:
     """X B_a X^T at the predicted positions, shape (m', B, r, n)."""
     return (block.queries[None] @ basis[:, None]) @ block.keys.transpose(0, 2, 1)[None]

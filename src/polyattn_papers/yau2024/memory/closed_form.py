@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify import Certificate
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn.data import Planted
 from polyattn.fitting.fit import fit
 from polyattn.model import LinearAttention

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.stats import spearmanr
 
-from polyattn.certify.finding import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn_papers.reproduction import Gate, Row
 from polyattn_papers.yau2024.memory.closed_form import NOISE
 

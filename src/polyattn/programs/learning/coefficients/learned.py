@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput
 from polyattn.files.fields import any_object, array, entries, number, require
 from polyattn.files.records import Record
-from polyattn.heads.factor import factor
+from polyattn.heads.compress import factor
 from polyattn.model import LinearAttention
 from polyattn.outcome import Outcome
 from polyattn.programs.certificates import ProgramCertificate, prove_domain

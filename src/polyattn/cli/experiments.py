@@ -1,0 +1,120 @@
+"""``polyattn reproduce`` and ``polyattn bench``: what is claimed, run again on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import RenderableType
+from rich.table import Table
+
+from polyattn.cli.console import emit, json_option, output_option, plain, progress
+from polyattn.errors import PolyattnError
+from polyattn_papers.quick import ALL, Comparison, comparisons
+from polyattn_papers.reproduction import NAMES, Reproduction, find
+from polyattn_papers.reproduction import reproduce as run
+from polyattn_papers.reproduction.experiment import PROFILES
+
+
+@click.command(epilog="Names: " + ", ".join((*NAMES, "all")) + ".")
+@click.argument("name")
+@click.option(
+    "--profile", type=click.Choice(PROFILES), default="smoke", show_default=True,
+    help="smoke: under a minute each; full: the paper's sizes, an hour or two in all.",
+)  # fmt: skip
+@output_option("The folder to write to.", "--out", default=Path("reproduction"), metavar="DIR")
+@click.option("--fresh", is_flag=True, help="Run finished cells again.")
+@click.option(
+    "--jobs", type=click.IntRange(1), default=1, show_default=True,
+    help="Cells at a time; above 1 measured times share the machine.",
+)  # fmt: skip
+@json_option
+def reproduce(name: str, profile: str, output: Path, fresh: bool, jobs: int, as_json: bool) -> None:
+    """Run an experiment of the papers again and write DIR/NAME with table, picture and page.
+
+    An interrupted run goes on where it was when the same command is given again.  The exit code
+    is 1 if a gate fails.
+    """
+    names = NAMES if name == "all" else (find(name).name,)
+    made = [_one(one, profile, output, fresh, jobs) for one in names]
+    content = {
+        "reproductions": [_summary(one) for one in made],
+        "index": str(output / "index.html"),
+    }
+    emit(content, [*map(_table, made), f"page: {output / 'index.html'}"], as_json)
+    failed = [one.experiment.name for one in made if not one.passed]
+    if failed:
+        raise PolyattnError(f"gates fail in: {', '.join(failed)}.")
+
+
+def _one(name: str, profile: str, output: Path, fresh: bool, jobs: int) -> Reproduction:
+    done = 0
+    total = len(find(name).cells(profile))
+    try:
+        with progress(name, total) as move:
+
+            def follow(number: int, _: int, __: str) -> None:
+                nonlocal done
+                done = number
+                move(number)
+
+            return run(name, output, profile, fresh, jobs, follow)
+    except KeyboardInterrupt:
+        click.echo(
+            f"\n{name}: interrupted, {done} of {total} cells are finished; "
+            f"the same command{' without --fresh' if fresh else ''} goes on from there.",
+            err=True,
+        )
+        raise
+
+
+def _summary(made: Reproduction) -> dict[str, Any]:
+    """What is printed: all but the rows, which are in the table."""
+    return {key: value for key, value in made.to_dict().items() if key != "rows"}
+
+
+def _table(made: Reproduction) -> RenderableType:
+    table = Table(title=f"{made.experiment.name}: {made.experiment.title}", title_justify="left")
+    for heading in ("gate", "seen", ""):
+        table.add_column(heading)
+    for gate in made.gates:
+        table.add_row(plain(gate.claim), plain(gate.seen), "holds" if gate.passed else "FAILS")
+    return table
+
+
+@click.command()
+@click.option(
+    "--scale", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+    help="Multiplies the number of sequences.",
+)  # fmt: skip
+@json_option
+def bench(scale: float, as_json: bool) -> None:
+    """Compare polyattn with the obvious way to do the same, on small data.
+
+    Both sides run in this process; a difference of the answers beyond rounding is an error.
+    """
+    found: list[Comparison] = []
+    with progress("comparing", len(ALL)) as move:
+        for comparison in comparisons(scale):
+            found.append(comparison)
+            move(len(found))
+    rows = [asdict(one) | {"ratio": one.ratio, "agrees": one.agrees} for one in found]
+    emit({"comparisons": rows}, [_compared(found)], as_json)
+    wrong = [one.name for one in found if not one.agrees]
+    if wrong:
+        raise PolyattnError(f"the answers differ beyond rounding in: {', '.join(wrong)}.")
+
+
+def _compared(found: list[Comparison]) -> RenderableType:
+    table = Table(title="polyattn bench: the best of a few runs each", title_justify="left")
+    for heading in ("job", "polyattn", "other way", "ratio", "answers differ by"):
+        table.add_column(heading)
+    for one in found:
+        table.add_row(
+            f"{one.name} ({one.sizes})\nagainst {one.other}",
+            f"{1e3 * one.seconds:.1f} ms", f"{1e3 * one.other_seconds:.1f} ms",
+            f"{one.ratio:.2f}x", f"{one.difference:.0e}" + ("" if one.agrees else " – WRONG"),
+        )  # fmt: skip
+    return table

@@ -1,0 +1,156 @@
+"""Verbs about a file that polyattn wrote: ``show`` it, ``predict`` with it, ``report`` on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from polyattn.cli.console import FILE, emit, json_option, output_option, passes, shown, working
+from polyattn.cli.io import DataFile, read_data, require_output, require_suffix, write_arrays
+from polyattn.cli.learn_softmax import learned_text
+from polyattn.errors import InvalidInput
+from polyattn.fitting.result import FitResult
+from polyattn.model.layer import AttentionLayer
+from polyattn.programs import Compiled, Learned
+from polyattn.programs.machines.ready import find_machine
+from polyattn.report import write_program_report, write_report
+from polyattn.softmax import LearnedSoftmax
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.storage import load
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@json_option
+def show(model: Path, as_json: bool) -> None:
+    """Say what is in MODEL: whatever polyattn saved, a layer, a result, statistics, a program.
+
+    Nothing is computed for it.  With --json arrays are printed, too.
+    """
+    with working("reading"):
+        loaded = load(model)
+    if isinstance(loaded, LearnedSoftmax):
+        emit(loaded.to_full_dict(), learned_text(loaded), as_json)
+        return
+    lines = loaded.describe().lines
+    emit(loaded.to_full_dict() | ({"lines": list(lines)} if lines else {}), shown(loaded), as_json)
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.argument("data", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="A .npy or .npz file.")
+@json_option
+def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
+    """Apply MODEL to the sequences X of DATA and write the predictions.
+
+    One per sequence, or one per token for layers of mode causal and full.  A .npz holds them
+    as Y – or, for sequences of different lengths, as values (n_tokens_total, n_outputs) with
+    offsets: sequence i has values[offsets[i]:offsets[i+1]].
+    """
+    require_suffix(output)
+    require_output(output)
+    mode, function = _function(model)
+    batch = read_data(data).sequences()
+    ragged = mode != "last" and batch.common_length is None
+    require_suffix(output, ragged)
+    with passes("predicting"):
+        outputs = function(batch)
+    rows = np.concatenate(outputs) if isinstance(outputs, list) else outputs
+    if ragged:
+        write_arrays(output, {"values": rows, "offsets": batch.offsets})
+    else:
+        shape = (len(batch), -1) if mode == "last" else (len(batch), batch.common_length or 1, -1)
+        write_arrays(output, {"Y": rows.reshape(shape)})
+    content = {
+        "predictions": str(output), "n_sequences": len(batch), "n_rows": len(rows),
+        "n_outputs": rows.shape[1], "ragged": ragged,
+    }  # fmt: skip
+    what = "sequences" if mode == "last" else f"tokens of {len(batch)} sequences"
+    emit(content, [f"predictions for {len(rows)} {what} written to {output}"], as_json)
+
+
+def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
+    """The mode of a saved model and the function it computes."""
+    model = _model(load(path))
+    if isinstance(model, FitResult):
+        return model.mode, model.predict
+    if isinstance(model, AttentionLayer):
+        return model.mode, model
+    if isinstance(model, Moments | TriangularFactor):
+        raise InvalidInput(
+            f"{str(path)!r} holds statistics, not a layer; solve them first with: "
+            f"polyattn fit {path} -o model.safetensors"
+        )
+    raise InvalidInput(f"{str(path)!r} holds a {type(model).__name__}, not a layer.")
+
+
+def _model(loaded: Any) -> Any:
+    """What predicts: the layer of what was learned, or what was loaded."""
+    return loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.argument("data", type=FILE, required=False)
+@output_option("The page to write.", default=Path("report.html"))
+@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.option("--machine", help="For programs: a file, a ready name, or a text of rules.")
+@click.option("--input", "word", metavar="WORD", help="For programs: the word or tape to run on.")
+@json_option
+def report(
+    model: Path, data: Path | None, output: Path, targets: Path | None, machine: str | None,
+    word: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write a page about MODEL, a file that polyattn wrote, and DATA.
+
+    MODEL is a layer, a fit result, an audit, a learned softmax layer, statistics, a certificate
+    (.json), or a program, compiled or learned.  DATA is a .npz with X and perhaps Y and weights
+    as for polyattn fit; with them the page shows bounds, predictions and the certificate of what
+    keeps no data.  Of a program the page shows a run to click through.
+
+    The page is one file that asks for nothing from anywhere.
+    """
+    require_output(output)
+    with working("reading"):
+        loaded = load(model)
+    if isinstance(loaded, Compiled | Learned):
+        _refuse(f"{str(model)!r} holds a program", DATA=data, targets=targets)
+        named = None if machine is None else find_machine(machine)
+        with working("running the program"):
+            page = write_program_report(loaded, output, named, word)
+    else:
+        _refuse(f"{str(model)!r} holds no program", machine=machine, input=word)
+        if data is None:
+            _refuse("there are no DATA", targets=targets)
+        given = {} if data is None else _data(_model(loaded), read_data(data, targets))
+        with passes("writing the page"):
+            page = write_report(loaded, output, **given)
+    titles = [section.title for section in page.sections]
+    content = {
+        "report": str(output), "kind": type(loaded).__name__, "title": page.title,
+        "sections": titles, "bytes": output.stat().st_size,
+    }  # fmt: skip
+    text = [f"{page.title}: {output}", *(f"  {title}" for title in titles)]
+    emit(content, list(text), as_json)
+
+
+def _data(model: Any, read: DataFile) -> dict[str, Any]:
+    """X; targets and weights where the model predicts something; and what was left out."""
+    if not isinstance(model, FitResult | AttentionLayer):
+        unused = "The weights in the data were not used: every sequence counts once on this page."
+        return {"X": read.sequences(), "notes": [] if read.weights is None else [unused]}
+    targets = read.targets(model.mode) if "Y" in read.arrays else None
+    return {"X": read.sequences(), "Y": targets, "sample_weight": read.weights}
+
+
+def _refuse(because: str, **options: object) -> None:
+    """Options that say nothing about this kind of model are a mistake."""
+    for name, given in options.items():
+        if given is not None:
+            said = name if name.isupper() else f"--{name}"
+            raise InvalidInput(f"{because}; leave {said} out.")

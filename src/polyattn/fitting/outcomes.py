@@ -1,0 +1,116 @@
+"""The outcomes of a fit, and the sentences that say which came out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from polyattn.outcome import Meaning, Outcome, OutcomeSet
+from polyattn.quoting import counted
+from polyattn.solve.solution import Solution
+
+FitName = Literal["unique", "minimum_norm", "regularised", "iterative", "limited_heads"]
+
+FIT_OUTCOMES = OutcomeSet[FitName](
+    "FitResult",
+    {
+        "unique": Meaning(True, "The global optimum, and the data determine all coefficients."),
+        "minimum_norm": Meaning(False, "One of several global optima: the one of smallest norm."),
+        "regularised": Meaning(True, "The unique minimiser of squared error plus the penalty."),
+        "iterative": Meaning(
+            False, "A global optimum was approached; whether it is unique was not examined."
+        ),
+        "limited_heads": Meaning(True, "The best layer found with so many heads, and its gap."),
+    },
+)
+
+# Rounding times a condition number above this may be seen in the third digit.
+BLURRED = 1e13
+
+
+def describe(
+    solution: Solution, n_features: int, n_rows: int, chosen: str = "", hidden: str = ""
+) -> Outcome[FitName]:
+    """The outcome of a solution.
+
+    chosen : what is to be said of the rule that chose the ridge, if one did
+    hidden : why rounding may hide what the data say, if it does
+    """
+    if solution.ridge > 0:
+        return FIT_OUTCOMES(
+            "regularised",
+            f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
+            + solution.note
+            + _caution(solution.condition),
+            chosen
+            or "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
+            "sequences out.",
+        )
+    if solution.rank is None:
+        return FIT_OUTCOMES(
+            "iterative",
+            "A global optimum of smallest norm was approached iteratively." + solution.note,
+            "Whether it is unique was not examined.",
+        )
+    if solution.rank == n_features:
+        determined = "its coefficient" if n_features == 1 else f"all {n_features} coefficients"
+        return FIT_OUTCOMES(
+            "unique",
+            "The unique global optimum over any number of heads was found: the data determine "
+            f"{determined} (condition number about {solution.condition:.1e})." + solution.note,
+            ""
+            if solution.condition < 1e8
+            else "The coefficients are sensitive to noise; a "
+            "small ridge or data that vary more would steady them.",
+        )
+    cause = (
+        f"there {'is' if n_rows == 1 else 'are'} {counted(n_rows, 'predicted position')} for "
+        f"{counted(n_features, 'coefficient')}"
+        if n_rows < n_features
+        else "the tokens do not vary in every way that the layer can see (constant, repeated or "
+        "discrete coordinates, short sequences)"
+    )
+    if hidden and n_rows >= n_features:
+        return FIT_OUTCOMES(
+            "minimum_norm",
+            f"A global optimum was found, and in float64 it is not unique: rank {solution.rank} of "
+            f"{n_features} – {hidden}. The minimiser of smallest norm was chosen." + solution.note,
+            "Bring the sequences to a similar size, or leave out the largest; pa.certify says "
+            "whether the data determine the layer.",
+        )
+    return FIT_OUTCOMES(
+        "minimum_norm",
+        f"A global optimum was found, but it is not unique: rank {solution.rank} of {n_features} "
+        f"– {cause}. The minimiser of smallest norm was chosen." + solution.note,
+        "Predictions on inputs unlike the data depend on that choice: add data, or set ridge > 0.",
+    )
+
+
+def describe_limited(
+    optimum: Outcome[FitName],
+    n_heads: int,
+    risk: float,
+    optimal_risk: float,
+    ridge: float,
+    note: str,
+) -> Outcome[FitName]:
+    """The outcome of a fit with a limited number of heads, beside that of the optimum."""
+    best = "the optimum over any number of heads, which no layer can beat,"
+    if ridge > 0:
+        best = "the minimiser with this ridge over any number of heads"
+    return FIT_OUTCOMES(
+        "limited_heads",
+        f"The best layer with {counted(n_heads, 'head')} that was found has risk {risk:.6g}; "
+        f"{best} has {optimal_risk:.6g} (gap {risk - optimal_risk:.3g}).{note}",
+        f"The optimum itself: {optimum.sentence}",
+    )
+
+
+def _caution(condition: float) -> str:
+    """What rounding may have done to a penalised solution."""
+    if condition < BLURRED:
+        return ""
+    return (
+        f" Its condition number, about {condition:.0e}, is beyond float64: the coefficients may be "
+        "wrong, and so may predictions on inputs unlike the data. A larger ridge, or coordinates "
+        "of similar size, would steady them."
+    )

@@ -1,0 +1,175 @@
+"""From m heads to m + 1: split one, add one, or add one at random; the best that descent finds.
+
+Where would a new head explain the residual R?  A head with pattern p that is replaced by the two
+heads A + t D, A - t D with values V/2 + W, V/2 - W changes the output of a query x by
+
+    2 t x D Cov_p(X) W  +  t^2/2 sum_j p_j ((x D z_j)^2 - mean) z_j V  +  ...,     z_j = x_j - p X.
+
+The first term is bilinear in D and W: its correlation with R is vec(D)^T M vec(W), so the top
+singular vectors of M are the best D.  The second is a quadratic form Q in D, whose top
+eigenvectors are the best D without new values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.growth.halving import best_descents
+from polyattn.softmax.growth.starts import random_heads
+from polyattn.softmax.polish import OnStep, Polished, Projection, enough, polish, project
+from polyattn.softmax.polish.projection import patterns, responses, seen
+
+Matrix = NDArray[np.float64]
+
+# How far the two halves of a head go apart, relative to its norm, and how large a new one is.
+PARTINGS = (0.05, 0.2, 0.6)
+SIZES = (-2.0, -1.0, -0.3, 0.3, 1.0, 2.0)
+
+# Starts that descend, for each unit of effort.
+N_DESCENTS = 4
+
+# Rows for which covariances are in memory together.
+BLOCK_ROWS = 1 << 13
+
+# What a start is made of; of those that differ in a size alone, one is tried.
+Origin = tuple[str, int, int]
+
+
+def grow(
+    examples: Examples,
+    here: Polished | None,
+    rng: np.random.Generator,
+    *,
+    effort: int = 1,
+    on_step: OnStep | None = None,
+) -> Polished:
+    """The best m + 1 heads reached from the m heads ``here`` (None: from none).
+
+    ``effort`` multiplies the number of directions tried and of descents made.
+
+    Cost: about 4 ``effort`` descents on enough examples to see the way, and one on all.
+    """
+    n_heads = 1 if here is None else len(here.attn) + 1
+    few = enough(examples, n_heads)
+    heads = None if here is None else here.attn
+    best = best_descents(few, grown_starts(few, heads, rng, effort), on_step=on_step)[0]
+    return best if len(few) == len(examples) else polish(examples, best.attn, on_step=on_step)
+
+
+def grown_starts(
+    examples: Examples, heads: Matrix | None, rng: np.random.Generator, effort: int
+) -> list[Matrix]:
+    """The most promising starts with one head more than ``heads`` (m, d, d), best first."""
+    width = examples.width
+    here = None if heads is None or not len(heads) else project(examples, heads)
+    old = np.zeros((0, width, width)) if here is None else here.attn
+    starts: list[tuple[Origin, Matrix]] = []
+    if here is None:
+        starts.append((("uniform", 0, 0), np.zeros((1, width, width))))
+    else:
+        for head in range(len(old)):
+            for index, D in enumerate(splitting(examples, here, head, 1 + effort)):
+                starts += _halves(old, head, D, index)
+    for index, D in enumerate(adding(examples, here, 1 + effort)):
+        starts += [
+            (("new", index, int(size > 0)), np.concatenate([old, size * D[None]])) for size in SIZES
+        ]
+    for index in range(2 * effort):
+        extra = random_heads(rng, 1, width, 1.0)
+        starts.append((("random", index, 0), np.concatenate([old, extra])))
+    errors = [project(examples, attn).error for _, attn in starts]
+    best_of_origin: dict[Origin, Matrix] = {}
+    for index in np.argsort(errors, kind="stable"):
+        best_of_origin.setdefault(*starts[index])
+    return list(best_of_origin.values())[: N_DESCENTS * effort]
+
+
+def _halves(heads: Matrix, head: int, D: Matrix, index: int) -> list[tuple[Origin, Matrix]]:
+    """``heads`` with one of them replaced by A + t D and A - t D, for several t."""
+    size = max(float(np.linalg.norm(heads[head])), 1.0)
+    others = np.delete(heads, head, axis=0)
+    return [
+        (
+            ("split", head, index),
+            np.concatenate([others, [heads[head] + t * size * D, heads[head] - t * size * D]]),
+        )
+        for t in PARTINGS
+    ]
+
+
+def splitting(examples: Examples, here: Projection, head: int, count: int) -> list[Matrix]:
+    """Directions (d, d) of norm one in which ``head`` should part, ``count`` of each kind."""
+    A, V = here.attn[head], here.value[head]
+    width = len(A)
+    bilinear: Matrix = np.zeros((width * here.value.shape[2], width * width))
+    quadratic: Matrix = np.zeros((width * width, width * width))
+    for block in examples.blocks(BLOCK_ROWS):
+        queries, residual = _queries_and_residual(block, here)
+        pattern = patterns(block, A)
+        bilinear += _felt(queries, residual, responses(block, [pattern], np.eye(width)[None]))
+        quadratic += _products(queries, queries).T @ _skewness(block, pattern, residual @ V.T)
+    found = _left_directions(bilinear, width, count)
+    form = quadratic.reshape((width,) * 4).transpose(0, 2, 1, 3).reshape(width**2, -1)
+    vectors = np.linalg.eigh((form + form.T) / 2)[1][:, ::-1]
+    return found + [vectors[:, q].reshape(width, width) for q in range(min(count, width**2))]
+
+
+def adding(examples: Examples, here: Projection | None, count: int) -> list[Matrix]:
+    """Directions (d, d) of norm one for a new head that attends almost uniformly.
+
+    Once for the covariances of the keys as they are, once for their deviations from the mean.
+    """
+    width = examples.width
+    uniform = np.zeros((width, width))
+    raw: Matrix = np.zeros((width * examples.n_outputs, width * width))
+    linear: Matrix = np.zeros((width, examples.n_outputs))
+    total: Matrix = np.zeros(width * width)
+    for block in examples.blocks(BLOCK_ROWS):
+        queries, residual = _queries_and_residual(block, here)
+        covariances = responses(block, [patterns(block, uniform)], np.eye(width)[None])
+        raw += _felt(queries, residual, covariances)
+        linear += queries.T @ residual
+        total += covariances.reshape(block.n_rows, -1).sum(axis=0)
+    centred = raw - np.outer(linear.reshape(-1), total / examples.n_rows)
+    return [D for part in (raw, centred) for D in _left_directions(part, width, count)]
+
+
+def _queries_and_residual(block: ExampleBlock, here: Projection | None) -> tuple[Matrix, Matrix]:
+    queries = block.queries.reshape(block.n_rows, -1)
+    targets = block.targets.reshape(block.n_rows, -1)
+    if here is None:
+        return queries, targets
+    return queries, targets - seen(block, here.attn) @ here.stacked_value
+
+
+def _felt(queries: Matrix, residual: Matrix, covariances: Matrix) -> Matrix:
+    """sum over rows of x[a] R[c] Cov[b, b'], shape (d e, d d)."""
+    return _products(queries, residual).T @ covariances.reshape(len(queries), -1)
+
+
+def _products(left: Matrix, right: Matrix) -> Matrix:
+    return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+
+
+def _skewness(block: ExampleBlock, pattern: Matrix, pulled: Matrix) -> Matrix:
+    """sum_j p_j (z_j . pulled) z_j z_j^T of every row, z_j = x_j - p X, shape (B r, d d)."""
+    n_queries, n_keys = pattern.shape[1:]
+    width = block.keys.shape[2]
+    deviations = block.keys[:, None] - (pattern @ block.keys)[:, :, None]
+    weights = np.matmul(deviations, pulled.reshape(-1, n_queries, width, 1)) * pattern[..., None]
+    weighted = (deviations * weights).reshape(-1, n_keys, width)
+    deviations = deviations.reshape(-1, n_keys, width)
+    return np.matmul(weighted.transpose(0, 2, 1), deviations).reshape(block.n_rows, -1)
+
+
+def _left_directions(felt: Matrix, width: int, count: int) -> list[Matrix]:
+    """The D of the top singular vectors of M[(a b), (b' c)] = felt[(a c), (b b')]."""
+    n_outputs = len(felt) // width
+    tensor = felt.reshape(width, n_outputs, width, width).transpose(0, 2, 3, 1)
+    paired = tensor.reshape(width * width, width * n_outputs)
+    gram = paired @ paired.T
+    vectors = np.linalg.eigh(gram)[1][:, ::-1]
+    count = min(count, *paired.shape)
+    return [vectors[:, q].reshape(width, width) for q in range(count)]

@@ -1,0 +1,159 @@
+"""Search for heads that explain the examples: restarts, growth, mixtures and swaps, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.softmax.examples import Examples
+from polyattn.softmax.growth.grow import grown_starts
+from polyattn.softmax.growth.halving import ROUNDS, best_descents, different
+from polyattn.softmax.growth.starts import (
+    GENTLE_SCALES,
+    MINOR_SHARES,
+    SCALES,
+    SHARP_SCALES,
+    common_products,
+    random_heads,
+    random_mixtures,
+    random_products,
+)
+from polyattn.softmax.polish import OnStep, Polished, enough, polish, project
+from polyattn.softmax.polish.polish import FEWEST_EXAMPLES
+
+# Steps in the rounds for numbers of heads that are not the last.
+SHORT_ROUNDS = (10, 25, 40)
+
+# Only what is better than the best by this factor is finished on all examples.
+BETTER = 0.98
+
+# On all examples descent goes on for so many steps, or until four of them gain less than this.
+FINISHING_STEPS, FINISHING_GAIN = 200, 1e-4
+
+
+def search_heads(
+    training: Examples,
+    n_heads: int,
+    rng: np.random.Generator,
+    accept: Callable[[Polished], bool],
+    *,
+    effort: int = 3,
+    on_step: OnStep | None = None,
+    keep_going: Callable[[], bool] = lambda: True,
+) -> Polished:
+    """The first ``n_heads`` heads that ``accept`` takes, or the best when effort is exhausted.
+
+    Level 1, 2, ..., ``effort`` each try random starts, growth from one head, mixtures of the
+    best heads, and exchanging one of them; each level tries more of each.  All of it happens
+    on few examples, and what is better than everything before is finished on all of them.
+
+    Guarantee: the same generator gives the same heads as long as ``keep_going`` agrees.
+    """
+    moves = _Moves(training, enough(training, n_heads), n_heads, rng, on_step)
+    for level in range(1, effort + 1):
+        for move in (moves.random, moves.grown, moves.mixed, moves.exchanged):
+            for found in move(level):
+                finished = moves.finish(found)
+                if finished is not None and accept(finished):
+                    return finished
+                if not keep_going():
+                    return moves.best
+    return moves.best
+
+
+@dataclass
+class _Moves:
+    """The moves of a search: each yields heads that were found on few examples.
+
+    on_few : the best heads there, best first
+    finished : the same brought to rest on all examples
+    """
+
+    training: Examples
+    few: Examples
+    n_heads: int
+    rng: np.random.Generator
+    on_step: OnStep | None
+    on_few: list[Polished] = field(default_factory=list)
+    finished: list[Polished] = field(default_factory=list)
+
+    @property
+    def best(self) -> Polished:
+        """The best heads on all examples."""
+        return min(self.finished, key=lambda polished: polished.error)
+
+    def finish(self, found: Polished) -> Polished | None:
+        """Heads found on few examples as they become on all; None if others were as good."""
+        if self.on_few and found.error > BETTER * self.on_few[0].error:
+            return None
+        self.on_few.insert(0, found)
+        if len(self.few) < len(self.training):
+            found = polish(
+                self.training, found.attn, FINISHING_STEPS, self.on_step, gain=FINISHING_GAIN
+            )
+        self.finished.append(found)
+        return found
+
+    def random(self, level: int) -> Iterator[Polished]:
+        """Random starts of several scales, by successive halving."""
+        width = self.few.width
+        for _ in range(level):
+            dense = [random_heads(self.rng, self.n_heads, width, scale) for scale in SCALES]
+            sharp = [random_heads(self.rng, self.n_heads, width, s, 1) for s in SHARP_SCALES]
+            yield from self._best(dense + sharp)
+
+    def grown(self, level: int) -> Iterator[Polished]:
+        """One head more at a time, following the best ``level`` branches."""
+        beam = [np.zeros((0, self.few.width, self.few.width))]
+        for n_heads in range(1, self.n_heads + 1):
+            last = n_heads == self.n_heads
+            branches: list[Polished] = []
+            for heads in beam:
+                starts = grown_starts(self.few, heads, self.rng, level)
+                rounds = ROUNDS if last else SHORT_ROUNDS
+                branches += best_descents(
+                    self.few, starts, rounds=rounds, count=level, on_step=self.on_step
+                )
+            if last:
+                yield from different(branches)[:1]
+            beam = [branch.attn for branch in different(branches)[:level]]
+
+    def exchanged(self, level: int) -> Iterator[Polished]:
+        """The best heads less one of them, the least missed first, and grown again."""
+        for _ in range(level):
+            attn = self.on_few[0].attn
+            remaining = [np.delete(attn, head, axis=0) for head in range(self.n_heads)]
+            if self.n_heads > 1:
+                remaining.sort(key=lambda heads: project(self.few, heads).error)
+            for heads in remaining[: level + 1]:
+                yield from self._best(grown_starts(self.few, heads, self.rng, level))
+
+    def mixed(self, level: int) -> Iterator[Polished]:
+        """Random heads in the span of the best, and in what those ask for and look at.
+
+        The second kind has few unknowns: many starts on few examples, and the best go free.
+        """
+        scales = SCALES + SHARP_SCALES
+        heads = self.on_few[0].attn
+        yield from self._best([random_mixtures(self.rng, heads, s) for s in scales[: 3 * level]])
+        for minor in MINOR_SHARES * level:
+            products = common_products(self.on_few[0].attn, minor)
+            if 2 * len(products) > heads[0].size:
+                continue
+            n_values = self.few.width * self.few.n_outputs
+            share = (len(products) + n_values) / (heads[0].size + n_values)
+            fewer = self.few.first(max(FEWEST_EXAMPLES, round(share * len(self.few))))
+            starts = [
+                random_products(self.rng, self.n_heads, products, scale)
+                for scale in GENTLE_SCALES * (2 + level)
+            ]
+            inside = best_descents(
+                fewer, starts, within=products, count=1 + level, on_step=self.on_step
+            )
+            yield from self._best([descent.attn for descent in inside])
+
+    def _best(self, starts: list[NDArray[np.float64]]) -> list[Polished]:
+        return best_descents(self.few, starts, on_step=self.on_step)

@@ -1,0 +1,191 @@
+"""Heads to first order: correlate targets with query x covariance of the keys, then unfold.
+
+With the covariance C of the white keys that a query q = [1, z] sees, to first order in A
+
+    y = mean(z) S + sum_i (q B_i) C V_i + ...,
+
+so the coefficient of the feature q_a C_bb' is M[a,b,b',c] + M[a,b',b,c] with the tensor
+M[a,b,b',c] = sum_i B_i[a,b] V_i[b',c], which has rank m as a matrix (a b) x (b' c).
+
+A query sees its own token too, which correlates different features with each other.  Targets are
+therefore correlated with q x C', where C' is what C would be were that token zero: C' does not
+depend on q, and E[q_a C'_bb' q_a* C_ff*] = (a = a*) E[C'_bb' C_ff*] for tokens without odd moments.
+
+From the folded tensor M + M^swap the spans of the heads are found by unfolding it: alternate
+between the nearest matrix of rank m (a few power iterations from the last one) and the nearest
+tensor with the given fold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lstsq
+
+from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.moments.frame import BLOCK_ROWS, WhiteFrame
+
+Matrix = NDArray[np.float64]
+
+# Features whose variance is below this, relative to the largest, are left out.
+INVISIBLE = 0.02
+
+# Rounds of alternation, and the change at which they end.
+ROUNDS, SETTLED = 30, 1e-4
+
+# Singular values below this, relative to the first, are no direction at all.
+NEGLIGIBLE = 1e-8
+
+# How many singular values beyond m are reported.
+BEYOND = 3
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """What a correlation shows of the tensor M.
+
+    folded : (1 + r, r, r, e), M + M with b, b' exchanged; M itself where b = b'
+    visible : (r, r), symmetric: which pairs b, b' vary enough to be seen
+    explained : the share of the targets' power that linear functions already explain
+    """
+
+    folded: Matrix
+    visible: NDArray[np.bool_]
+    explained: float
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Bases of the heads' spans: attn (s, 1 + r, r), value (s, r, e), s <= m; all of norm one.
+
+    singular_values : of the unfolded tensor, up to three more than m
+    """
+
+    attn: Matrix
+    value: Matrix
+    singular_values: Matrix
+
+
+def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
+    """The folded tensor of the examples.
+
+    Cost: O(rows d^3 e), O(d^6) for the features' covariance; memory of one block.
+    """
+    plane, explained = _linear_part(examples, frame)
+    n_white, n_outputs = frame.n_white, examples.n_outputs
+    upper = np.triu_indices(n_white)
+    n_pairs = len(upper[0])
+    crossed: Matrix = np.zeros(((1 + n_white) * n_outputs, n_pairs))
+    gram: Matrix = np.zeros((n_pairs, n_pairs))
+    for block in examples.blocks(BLOCK_ROWS):
+        queries, keys, weights = frame.white(block)
+        residual = _targets(block) - _linear_features(queries, keys, weights) @ plane
+        spread, others = (
+            _centred(part[:, :, upper[0], upper[1]]) for part in _spreads(queries, keys, weights)
+        )
+        queries = queries.reshape(block.n_rows, -1)
+        products = (queries[:, :, None] * residual[:, None, :]).reshape(block.n_rows, -1)
+        crossed += products.T @ others
+        gram += others.T @ spread
+    variances = np.diag(gram)
+    seen = variances > INVISIBLE * variances.max(initial=np.finfo(float).tiny)
+    coefficients: Matrix = np.zeros_like(crossed)
+    if seen.any():
+        trusted = _shrunk(gram[np.ix_(seen, seen)], len(examples))
+        coefficients[:, seen] = lstsq(trusted, crossed[:, seen].T)[0].T
+    table = coefficients.reshape(1 + n_white, n_outputs, n_pairs).transpose(0, 2, 1)
+    folded = np.zeros((1 + n_white, n_white, n_white, n_outputs))
+    folded[:, upper[0], upper[1]] = table
+    folded[:, upper[1], upper[0]] = table
+    visible = np.zeros((n_white, n_white), dtype=bool)
+    visible[upper] = seen
+    return FirstOrder(folded, visible | visible.T, explained)
+
+
+def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> Spans:
+    """The spans of ``n_heads`` heads that fit the folded tensor best, to a local optimum."""
+    folded = first_order.folded
+    n_queries, n_white, _, n_outputs = folded.shape
+    shape = (n_queries * n_white, n_white * n_outputs)
+    rank = min(n_heads, *shape)
+    tensor = _with_fold(np.zeros_like(folded), first_order)
+    basis = rng.standard_normal((shape[0], rank))
+    for _ in range(ROUNDS):
+        matrix = tensor.reshape(shape)
+        for _ in range(2):
+            basis = np.linalg.qr(matrix @ (matrix.T @ basis))[0]
+        low = (basis @ (basis.T @ matrix)).reshape(folded.shape)
+        unfolded = _with_fold(low, first_order)
+        change = np.linalg.norm(unfolded - tensor)
+        tensor = unfolded
+        if change <= SETTLED * np.linalg.norm(tensor):
+            break
+    left, sigma, right = np.linalg.svd(tensor.reshape(shape), full_matrices=False)
+    kept = int(np.count_nonzero(sigma[:rank] > NEGLIGIBLE * sigma[:1].sum()))
+    return Spans(
+        left[:, :kept].T.reshape(kept, n_queries, n_white),
+        right[:kept].reshape(kept, n_white, n_outputs),
+        sigma[: n_heads + BEYOND],
+    )
+
+
+def _linear_part(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, float]:
+    """Coefficients of the targets on [1, z, mean z], and the share of power they explain."""
+    size = 1 + 2 * frame.n_white
+    gram: Matrix = np.zeros((size, size))
+    crossed: Matrix = np.zeros((size, examples.n_outputs))
+    for block in examples.blocks(BLOCK_ROWS):
+        features = _linear_features(*frame.white(block))
+        gram += features.T @ features
+        crossed += features.T @ _targets(block)
+    plane = lstsq(gram, crossed, cond=1e-10)[0]
+    power = examples.power
+    return plane, float(np.vdot(plane, crossed) / power) if power > 0 else 1.0
+
+
+def _targets(block: ExampleBlock) -> Matrix:
+    return block.targets.reshape(block.n_rows, -1)
+
+
+def _linear_features(queries: Matrix, keys: Matrix, weights: Matrix) -> Matrix:
+    both = np.concatenate([queries, weights @ keys], axis=2)
+    return both.reshape(-1, both.shape[2])
+
+
+def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
+    """Covariance of the keys that each query sees (B, q, r, r); the same, were its own zero."""
+    own = queries[..., 1:]
+    share = weights.max(axis=2)[..., None]
+    means = weights @ keys
+    squares = np.matmul(keys.transpose(0, 2, 1)[:, None], weights[..., None] * keys[:, None])
+    rest = means - share * own
+    own = np.sqrt(share) * own
+    return squares - _square(means), squares - _square(own) - _square(rest)
+
+
+def _square(vectors: Matrix) -> Matrix:
+    return vectors[..., :, None] * vectors[..., None, :]
+
+
+def _centred(features: Matrix) -> Matrix:
+    """Less their mean at each position, as rows (B q, n_pairs)."""
+    n_examples, n_queries, n_pairs = features.shape
+    return (features - features.mean(axis=0)).reshape(n_examples * n_queries, n_pairs)
+
+
+def _shrunk(gram: Matrix, n_examples: int) -> Matrix:
+    """Nearer to its diagonal, the more the fewer examples there are for each feature."""
+    share = len(gram) / (len(gram) + n_examples)
+    return (1 - share) * gram + share * np.diag(np.diag(gram))
+
+
+def _with_fold(tensor: Matrix, first_order: FirstOrder) -> Matrix:
+    """The nearest tensor whose fold is the given one, where that is visible."""
+    diagonal = np.arange(tensor.shape[1])
+    missing = (first_order.folded - tensor - tensor.transpose(0, 2, 1, 3)) / 2
+    missing[:, diagonal, diagonal] *= 2
+    missing[:, diagonal, diagonal] += tensor[:, diagonal, diagonal]
+    missing[:, ~first_order.visible] = 0.0
+    return tensor + missing

@@ -1,0 +1,202 @@
+"""One page has every parameter with its one meaning: docs/parameters.md.
+
+Public signatures are those that the API reference shows (that it shows every public name is a test
+of the site), and those of the commands.
+"""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import polyattn
+from polyattn.cli.main import cli
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = (DOCS / "parameters.md").read_text(encoding="utf-8")
+API = "".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md")))
+
+HEADINGS = ["word", "type", "default", "meaning", "command line"]
+# An entry of the reference: a class with () is made by the library, so that only its methods are
+# called; what :members: and :special-members: name is shown with it.
+ENTRY = re.compile(
+    r"^\.\. auto(?:function|class|exception):: (polyattn[\w.]+)(\(\))?\n((?: +:.*\n)*)", re.M
+)
+MEMBERS = re.compile(r"members: (.*)")
+
+
+def read_rows(page):
+    """The rows of all tables as lists of cells."""
+    lines = [line.strip()[1:-1] for line in page.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    return [row for row in rows if row != HEADINGS and set(row[0]) != {"-"}]
+
+
+def quoted(cell):
+    """What stands in backticks in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def listed(page):
+    """Words with their defaults, as text or None; options and arguments of commands."""
+    words, commands = {}, []
+    for row in read_rows(page):
+        default = quoted(row[2])
+        for word in quoted(row[0]):
+            assert word not in words, f"{word} is explained twice"
+            words[word] = default[0] if default else None
+        commands += quoted(row[4])
+    return words, commands
+
+
+def find(name):
+    """The object of a dotted name; a function hides the module of its name."""
+    path = name.split(".")
+    try:
+        found = polyattn
+        for part in path[1:]:
+            found = getattr(found, part)
+    except AttributeError:
+        found = getattr(importlib.import_module(".".join(path[:-1])), path[-1])
+    return found
+
+
+def shown(reference):
+    """Everything callable that the reference shows, by name."""
+    found = {}
+    for name, made_by_library, options in ENTRY.findall(reference):
+        thing = find(name)
+        if not made_by_library:
+            found[name] = thing
+        for line in MEMBERS.findall(options):
+            for member in line.split(", "):
+                found[f"{name}.{member}"] = getattr(thing, member)
+    return {name: thing for name, thing in found.items() if callable(thing)}
+
+
+def parameters(callables):
+    """(where, parameter) for all signatures; errors are made with a message."""
+    for where, thing in callables.items():
+        if inspect.isclass(thing) and issubclass(thing, Exception):
+            continue
+        for parameter in inspect.signature(thing).parameters.values():
+            if parameter.name != "self":
+                yield where, parameter
+
+
+def command_words(command, path="polyattn"):
+    """(where, word) for all options and arguments of a command and those below it."""
+    for parameter in command.params:
+        option = isinstance(parameter, click.Option)
+        word = max(parameter.opts, key=len) if option else parameter.human_readable_name
+        yield path, word.strip("[]")
+    for name, below in getattr(command, "commands", {}).items():
+        yield from command_words(below, f"{path} {name}")
+
+
+def outside(used, known):
+    """Words that are used and not known, with the places."""
+    places = {}
+    for where, word in used:
+        if word not in known:
+            places.setdefault(word, []).append(where)
+    return places
+
+
+WORDS, COMMANDS = listed(PAGE)
+SIGNATURES = list(parameters(shown(API)))
+
+
+def test_every_parameter_is_on_the_page():
+    assert outside([(where, each.name) for where, each in SIGNATURES], WORDS) == {}
+
+
+def test_every_option_is_on_the_page():
+    assert outside(command_words(cli), COMMANDS) == {}
+
+
+def test_every_word_of_the_page_is_used():
+    only_commands = {word for row in read_rows(PAGE) if row[4] for word in quoted(row[0])}
+    used = {each.name for _, each in SIGNATURES}
+    assert WORDS.keys() - used - only_commands == set()
+    assert set(COMMANDS) - {word for _, word in command_words(cli)} == set()
+
+
+def test_a_default_of_the_page_is_the_default_everywhere():
+    wrong = [
+        (where, each.name, each.default)
+        for where, each in SIGNATURES
+        if each.default is not each.empty
+        and WORDS.get(each.name) is not None
+        and repr(each.default).replace("'", '"') != WORDS[each.name]
+    ]
+    assert wrong == []
+
+
+def test_options_are_spelled_once():
+    assert len(set(COMMANDS)) == len(COMMANDS)
+    assert all(len(row) == len(HEADINGS) and row[1] and row[3] for row in read_rows(PAGE))
+
+
+@pytest.mark.parametrize(
+    ("word", "kinds"),
+    {
+        "n_heads": {"int", "int | str | None", "int | Literal['auto'] | None"},
+        "random_state": {"RandomState"},
+        "bias": {"bool", "bool | None"},
+        "mode": {"str", "str | None"},
+        "n_dims": {"int"},
+        "n_outputs": {"int", "int | None"},
+        "n_sequences": {"int", "int | None"},
+        "noise": {"float", "float | None"},
+    }.items(),
+)
+def test_a_word_has_one_type(word, kinds):
+    found = {str(each.annotation) for _, each in SIGNATURES if each.name == word}
+    assert found
+    assert found <= kinds
+
+
+# ---------------------------------------------------------------- negative controls
+
+
+def test_a_word_outside_the_page_is_found():
+    """A parameter, a method and an option that no table has."""
+
+    def made_up(X, wobble=1):
+        """Do nothing."""
+
+    used = [(where, each.name) for where, each in parameters({"made_up": made_up})]
+    assert outside(used, WORDS) == {"wobble": ["made_up"]}
+
+    @click.command()
+    @click.option("-w", "--wobble")
+    @click.argument("data")
+    def command(wobble, data):
+        """Do nothing."""
+
+    assert outside(command_words(command), COMMANDS) == {"--wobble": ["polyattn"]}
+
+
+def test_the_reference_is_read_as_it_is_meant():
+    text = (
+        ".. autofunction:: polyattn.certify\n\n"
+        ".. autoclass:: polyattn.Moments\n   :members: update\n   :special-members: __add__\n\n"
+        ".. autoclass:: polyattn.certify.witness.Witness()\n"
+    )
+    assert list(shown(text)) == [
+        "polyattn.certify", "polyattn.Moments", "polyattn.Moments.update",
+        "polyattn.Moments.__add__",
+    ]  # fmt: skip
+    assert {"polyattn.fit", "polyattn.Moments.load", "polyattn.data.planted"} <= shown(API).keys()
+
+
+def test_tables_are_read_as_they_are_meant():
+    page = (
+        "| word | type | default | meaning | command line |\n|---|---|---|---|---|\n"
+        '| `a`, `b` | int | `0` | Both. | `--a` |\n| `c` | text |  | Or "x". |  |\n'
+    )
+    assert listed(page) == ({"a": "0", "b": "0", "c": None}, ["--a"])
