@@ -1,7 +1,7 @@
 """Moments.update from sequences against a bare symmetric rank-k update on ready-made features.
 
 The alternative gets its features for nothing; ours starts from the sequences (n = 4, mode last).
-Below the paired width, ours is the explicit road itself; the last columns force each road.
+Below the paired width, ours is the explicit way itself; the last columns force each way.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def compare(n_dims: int, X: np.ndarray) -> None:
         ratio = seconds["dsyrk"] / seconds["ours"]
         verdict(f"at least {TARGETS[n_dims]}x faster than bare dsyrk", ratio >= TARGETS[n_dims])
     else:
-        # Ours is one of the two forced roads: what can be wrong is the choice.
-        roads = ("paired", "explicit")
-        chosen, other = roads if n_dims >= moments.PAIRED_FROM_WIDTH else roads[::-1]
+        # Ours is one of the two forced ways: what can be wrong is the choice.
+        ways = ("paired", "explicit")
+        chosen, other = ways if n_dims >= moments.PAIRED_FROM_WIDTH else ways[::-1]
         verdict(f"{chosen} is not slower than {other}", seconds[chosen] <= seconds[other])
 
 
 def forced(engine: type, n_dims: int, X: np.ndarray) -> pa.Moments:
-    """Moments by the given road, whatever the width."""
+    """Moments in the given way, whatever the width."""
     original, moments.make_sums = (
         moments.make_sums,
         lambda width, outputs, _: engine(width, outputs),

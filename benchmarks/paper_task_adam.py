@@ -2,9 +2,10 @@
 
 Adam has the paper's settings (rate 0.01, batches of 64, clipped gradients), with one head and with
 d^2 heads.  It runs twice: as the layer is defined, by masked scores; and in the fastest form we
-know, on cubic features that are made once, outside its time (``experiments/baselines/forms.py``) –
-half way to the closed form already.  Its time is the moment it first came within 10 % of the best
-error of its run, so what it spends on a plateau afterwards is not counted against it.
+know, on cubic features that are made once, outside its time (``baselines/forms.py`` of
+polyattn_papers) – half way to the closed form already.  Its time is the moment it first came
+within 10 % of the best error of its run, so what it spends on a plateau afterwards is not counted
+against it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from common import THREADS, best_times, require, verdict
 
 import polyattn as pa
-from polyattn_papers.adam import AdamSettings, train
+from polyattn_papers.baselines.train_linear import LinearSettings, train_linear
 
 N_SEQUENCES, N_TOKENS, N_DIMS = 2048, 100, 4
 
@@ -46,7 +47,8 @@ def main() -> None:
     )
     verdict(f"validation error {error:.1e} at most 1e-25", error <= 1e-25)
     for (form, claim), n_heads in product(CLAIMS.items(), (1, N_DIMS**2)):
-        run = train(X, Y, X_new, Y_new, seconds, AdamSettings(n_heads=n_heads, form=form))
+        chosen = LinearSettings(n_heads=n_heads, form=form)
+        run = train_linear(X, Y, X_new, Y_new, seconds, chosen)
         best = min(run.errors)
         reached = next(t for t, e in zip(run.seconds, run.errors, strict=True) if e <= 1.1 * best)
         print(

@@ -15,9 +15,9 @@ import torch
 from common import require
 from threadpoolctl import threadpool_limits
 
-from polyattn_papers.chen2024.attempts import by_adam, by_learner, by_random_starts
-from polyattn_papers.chen2024.parity import parity_task
-from polyattn_papers.chen2024.scoring import Truth
+from polyattn_papers.tasks.parity import parity_task
+from polyattn_papers.tasks.softmax_methods import by_adam, by_learner, by_random_starts
+from polyattn_papers.tasks.softmax_truth import Truth
 
 N_DIMS, N_TOKENS, N_SEQUENCES = 8, 4, 3000
 
@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--first", type=int, default=2000, help="the first seed")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each run, of every side")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each run, of every method")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     wrong = 0
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def row(n_bits: int, beta: float, arguments: argparse.Namespace) -> int:
-    """All sides on every seed; returns how many claims are wrong."""
+    """All methods on every seed; returns how many claims are wrong."""
     learned, chances, adam = [], [], []
     for seed in range(arguments.first, arguments.first + arguments.seeds):
         task = parity_task(n_bits, beta, N_SEQUENCES, N_TOKENS, N_DIMS, seed)

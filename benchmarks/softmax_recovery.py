@@ -20,8 +20,8 @@ from common import require, verdict
 from threadpoolctl import threadpool_limits
 
 import polyattn as pa
-from polyattn_papers.chen2024.attempts import by_adam, by_learner, by_random_starts
-from polyattn_papers.chen2024.scoring import Truth, worst_error
+from polyattn_papers.tasks.softmax_methods import by_adam, by_learner, by_random_starts
+from polyattn_papers.tasks.softmax_truth import Truth, worst_error
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ def run(cell: Cell, seed: int, arguments: argparse.Namespace, tally: Tally) -> N
         family=cell.family, noise=cell.noise, random_state=seed,
     )  # fmt: skip
     truth = Truth.of(task, seed, cell.tokens)
-    told = None if arguments.count else cell.m
-    found = by_learner(task, told, max_seconds=arguments.max_seconds)
+    n_heads = None if arguments.count else cell.m
+    found = by_learner(task, n_heads, max_seconds=arguments.max_seconds)
     row = truth.row("auto", found)
     right = found.layer is not None and found.layer.n_heads == cell.m
     tally.seconds.append(found.seconds)

@@ -31,11 +31,11 @@ from polyattn.programs.machines import load_machine, save_machine
 from polyattn.programs.machines.format.content import content_of
 from polyattn.programs.machines.format.yaml_syntax import write_yaml
 from polyattn.report.page import fill
-from polyattn_papers.reproduction.cells import Finished, FinishedCells
+from polyattn_papers.reproduction.digests import with_digest
+from polyattn_papers.reproduction.environment import merge_environments
 from polyattn_papers.reproduction.experiment import Experiment
-from polyattn_papers.reproduction.page import TABLE, read_table
-from polyattn_papers.reproduction.sealing import sealed
-from polyattn_papers.reproduction.surroundings import together
+from polyattn_papers.reproduction.finished_cells import FinishedCell, FinishedCells
+from polyattn_papers.reproduction.result import TABLE, read_table
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
@@ -76,7 +76,7 @@ def targets() -> dict[str, Target]:
     plain = [content_of(each) for each in _machines()]
     yaml = [write_yaml(each).encode() for each in plain]
     seal, digest = mutations.with_digest("seal"), mutations.with_digest("digest")
-    table = json.dumps(sealed(_table())).encode()
+    table = json.dumps(with_digest(_table())).encode()
     found = [
         Target("saved", ".safetensors", saved, [mutations.record], use_saved),
         Target("certificate", ".json", certified, [mutations.document(seal)], use_saved),
@@ -103,7 +103,7 @@ def use_saved(path):
         json.dumps(thing.to_full_dict(), allow_nan=False)
     kinds = {
         pa.FitResult: _use_fit, pa.Audit: _use_audit, pa.LearnedSoftmax: _use_learned,
-        pa.Moments: _use_sums, pa.TriangularFactor: _use_sums, pa.QueryResult: _use_queried,
+        pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
         pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
         pa.SoftmaxAttention: _use_layer, pa.Certificate: _use_certificate,
         pa.programs.LearnedRules: _use_learned_program,
@@ -145,7 +145,6 @@ def _use_queried(queried):
     if queried.layer is not None:
         _use_layer(queried.layer)
     queried.to_record()
-    shown(queried.to_dict(), [str(queried)])
     repr((queried.recovered, queried.error_text))
 
 
@@ -212,7 +211,7 @@ def use_cell(path):
     cells = _cells(path.parent)
     path.replace(cells._path(SETTINGS))
     cell = cells.read(SETTINGS)
-    together([cell.surroundings])
+    merge_environments([cell.surroundings])
     json.dumps([SETTINGS | row for row in cell.rows], allow_nan=False)
     repr(cell.seconds + 1.0)
 
@@ -331,7 +330,7 @@ def _cells(folder):
 def _cell(place):
     cells = _cells(place / "cells")
     rows = [{"square": 9, "note": None, "error": 0.5, "exact": True, "words": "nine"}]
-    cells.keep(SETTINGS, Finished(rows, 1.5, {"date": "2026-01-01", "numpy": "2.0"}))
+    cells.keep(SETTINGS, FinishedCell(rows, 1.5, {"date": "2026-01-01", "numpy": "2.0"}))
     return cells._path(SETTINGS).read_bytes()
 
 
@@ -342,7 +341,7 @@ def _table():
         "findings": ["The last is 9."], "gates": [gate], "passed": True, "profile": "smoke",
         "seconds": 1.5, "surroundings": {"date": "2026-01-01"}, "rows": [{"number": 3}],
     }  # fmt: skip
-    TABLE(sealed(table), "the table")
+    TABLE(with_digest(table), "the table")
     return table
 
 

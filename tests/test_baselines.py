@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from polyattn.data import planted, random_layer
+from polyattn.data import planted, planted_softmax, random_layer
 from polyattn.errors import InvalidInput
 
 if find_spec("torch") is None:
@@ -16,9 +16,15 @@ if find_spec("torch") is None:
 import torch
 
 from polyattn_papers.baselines import forms
-from polyattn_papers.baselines.descent import DescentSettings, Examples, Limit, descend
 from polyattn_papers.baselines.linear import LinearHeads, LinearStack, generator_of
 from polyattn_papers.baselines.threads import fastest_n_threads, n_threads
+from polyattn_papers.baselines.train import Limit, cosine, draws, epochs, growing, train
+from polyattn_papers.baselines.train_softmax import train_softmax
+from polyattn_papers.baselines.train_validated import (
+    AdamSettings,
+    LabelledSequences,
+    train_validated,
+)
 from polyattn_papers.baselines.transformer import Transformer
 
 SIZES = [(1, 1, 1), (2, 3, 1), (3, 2, 4), (4, 4, 16), (16, 16, 2)]
@@ -48,13 +54,13 @@ def every_form(X, attn, value):
 
 def task(n_dims=2, seed=0):
     made = planted(96, 10, n_dims, random_state=seed)
-    return Examples(made.X[:64], made.Y[:64]), Examples(made.X[64:], made.Y[64:])
+    return LabelledSequences(made.X[:64], made.Y[:64]), LabelledSequences(made.X[64:], made.Y[64:])
 
 
 def trained(limit, seed=0, n_heads=4):
     model = LinearHeads(2, 2, n_heads, generator_of(seed))
-    settings = DescentSettings(batch_size=16, seed=seed)
-    return descend(model, *task(), limit, settings)
+    settings = AdamSettings(batch_size=16, seed=seed)
+    return train_validated(model, *task(), limit, settings)
 
 
 @pytest.mark.parametrize(("n_dims", "n_outputs", "n_heads"), SIZES)
@@ -151,7 +157,7 @@ def test_a_transformer_learns_in_the_units_of_the_data():
     training, validation = task()
     units = [float(np.sqrt(np.mean(part**2))) for part in (training.X, training.Y)]
     model = Transformer(2, 2, 10, 2, 1, 8, 0, *units)
-    run = descend(model, training, validation, Limit(n_steps=150), DescentSettings())
+    run = train_validated(model, training, validation, Limit(n_steps=150), AdamSettings())
     power = np.mean(np.sum(validation.Y**2, axis=-1))
     # It starts from the output 0, so one step away its error is still about the power.
     assert run.errors[0] == pytest.approx(power, rel=0.5)
@@ -194,8 +200,8 @@ def test_looking_is_not_timed():
 
     model = LinearHeads(2, 2, 1, generator_of(0))
     ticks = iter(range(1000))
-    run = descend(
-        model, *task(), Limit(seconds=6), DescentSettings(), linger, lambda: float(next(ticks))
+    run = train_validated(
+        model, *task(), Limit(seconds=6), AdamSettings(), linger, lambda: float(next(ticks))
     )
     assert run.n_steps == 6
     assert len(slow) == len(run.errors)
@@ -204,10 +210,95 @@ def test_looking_is_not_timed():
 def test_a_run_that_diverges_ends_with_what_was_finite():
     training, validation = task()
     model = LinearStack(2, 2, 1, 4, generator_of(0))
-    wild = DescentSettings(learning_rate=1e30)
-    run = descend(model, training, validation, Limit(n_steps=1000), wild)
+    wild = AdamSettings(learning_rate=1e30)
+    run = train_validated(model, training, validation, Limit(n_steps=1000), wild)
     assert run.n_steps < 1000
     assert all(math.isfinite(error) for error in run.errors)
+
+
+# --- The loop that trains all of them ---
+
+
+def quadratic():
+    """A parameter of three numbers, and the mean square of its distance to four points."""
+    points = torch.arange(12.0).reshape(4, 3)
+    place = torch.zeros(3, requires_grad=True)
+    return place, lambda batch: (points[batch] - place).square().mean()
+
+
+def test_the_loop_is_the_loop_one_would_write():
+    """Schedule, clipping and batches, bit by bit."""
+    place, loss = quadratic()
+    run = train(
+        loss, torch.optim.Adam([place], lr=0.1), draws(4, 2, generator_of(0)), Limit(n_steps=5),
+        schedule=lambda step, share: (step + 1) * (1 - share), max_norm=0.5,
+    )  # fmt: skip
+    other, loss = quadratic()
+    optimiser, generator, losses = torch.optim.Adam([other], lr=0.1), generator_of(0), []
+    for step in range(5):
+        optimiser.param_groups[0]["lr"] = 0.1 * ((step + 1) * (1 - step / 5))
+        optimiser.zero_grad()
+        value = loss(torch.randint(4, (2,), generator=generator))
+        value.backward()
+        torch.nn.utils.clip_grad_norm_([other], 0.5)
+        optimiser.step()
+        losses.append(value.item())
+    assert torch.equal(place, other)
+    assert (run.losses, run.n_steps) == (losses, 5)
+
+
+def test_the_loop_looks_when_it_is_asked_to_and_at_the_end():
+    def looked_at(looks, go_on=lambda _: True, **limit):
+        place, loss = quadratic()
+        seen, ticks = [], iter(range(1000))
+
+        def look(n_steps, seconds):
+            seen.append((n_steps, seconds))
+            return go_on(n_steps)
+
+        run = train(
+            loss, torch.optim.SGD([place], lr=0.1), epochs(4, 4, generator_of(0)), Limit(**limit),
+            looks=looks, look=look, clock=lambda: float(next(ticks)),
+        )  # fmt: skip
+        assert run.n_steps == seen[-1][0] == run.seconds
+        return [step for step, _ in seen]
+
+    assert looked_at([2, 3], n_steps=6) == [2, 3, 6]
+    assert looked_at([6], n_steps=6) == [6]
+    assert looked_at([], seconds=4.0) == [4]
+    assert looked_at(growing(2.0), seconds=9.0) == [1, 2, 4, 8, 9]
+    assert looked_at(growing(1.15), n_steps=9) == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert looked_at([2, 5, 7], go_on=lambda step: step < 5, n_steps=9) == [2, 5]
+
+
+def test_the_rate_falls_with_time_where_time_is_the_limit():
+    shares, ticks = [], iter(range(100))
+    place, loss = quadratic()
+    train(
+        loss, torch.optim.SGD([place], lr=0.1), epochs(4, 4, generator_of(0)), Limit(seconds=4.0),
+        schedule=lambda _, share: shares.append(share) or 1.0, clock=lambda: float(next(ticks)),
+    )  # fmt: skip
+    assert shares == [0.0, 0.25, 0.5, 0.75]
+    assert [cosine(0, share) for share in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.5, 0.0])
+
+
+def test_an_epoch_has_every_example_once():
+    batches = epochs(5, 2, generator_of(0))
+    first, second = ([next(batches) for _ in range(3)] for _ in range(2))
+    assert [len(batch) for batch in first] == [2, 2, 1]
+    orders = [torch.cat(batches).tolist() for batches in (first, second)]
+    assert [sorted(order) for order in orders] == [list(range(5))] * 2
+    assert orders[0] != orders[1]
+
+
+def test_softmax_heads_are_trained_and_a_number_of_steps_repeats_itself():
+    task = planted_softmax(200, 4, 4, random_state=1)
+    none, some, again = (
+        train_softmax(task.X, task.Y, 1, Limit(n_steps=n), seed=2) for n in (1, 300, 300)
+    )
+    errors = [np.mean((layer(task.X) - task.Y) ** 2) for layer in (none, some)]
+    assert errors[1] < 0.1 * errors[0]
+    np.testing.assert_array_equal(some.attn, again.attn)
 
 
 @pytest.mark.parametrize("limits", [{}, {"seconds": 0.0}, {"n_steps": -1}, {"seconds": math.nan}])

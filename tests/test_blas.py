@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyattn.numerics.blas import (
+    PANEL,
+    TILE,
     add_product,
     add_square,
     divide_by_triangle,
+    factor_lower,
     subtract_product,
     subtract_square,
 )
-from polyattn.numerics.cholesky import PANEL, TILE, factor_lower
 
 SIZES = st.integers(0, 9)
 RNG = np.random.default_rng(0)

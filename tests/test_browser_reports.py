@@ -1,5 +1,7 @@
 """Pages in headless Chromium: they work, they ask for nothing, they fit a phone."""
 
+import importlib
+
 import pytest
 from markupsafe import Markup
 from selenium.webdriver.common.keys import Keys
@@ -12,7 +14,7 @@ from polyattn.programs.machines import NamedMachine
 from polyattn.report.figures import new_figure
 from polyattn.report.page import Section, render_page, write_page
 from polyattn.report.programs import program_sections
-from polyattn_papers.reproduction import Experiment, Gate, catalogue, reproduce, running
+from polyattn_papers.reproduction import NAMES, Experiment, Gate, reproduce
 
 P = pa.programs
 
@@ -197,7 +199,8 @@ def tiny_experiment():
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_pages_of_reproductions_are_clean(browser, tmp_path, monkeypatch, width):
-    monkeypatch.setattr(running, "find", lambda _: tiny_experiment())
+    module = importlib.import_module("polyattn_papers.reproduction.reproduce")
+    monkeypatch.setattr(module, "find", lambda _: tiny_experiment())
     assert reproduce("tiny", tmp_path).passed
     assert check_page(browser, tmp_path / "tiny" / "index.html", width) == []
     assert len(browser.find_all("svg")) == 1
@@ -206,7 +209,7 @@ def test_pages_of_reproductions_are_clean(browser, tmp_path, monkeypatch, width)
     link = browser.find("a[href='tiny/index.html']")
     link.click()
     assert browser.driver.title == "Squares"
-    assert "tiny" not in catalogue.NAMES
+    assert "tiny" not in NAMES
 
 
 @pytest.mark.parametrize(

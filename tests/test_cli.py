@@ -237,7 +237,7 @@ def test_bench_prints_both_sides_and_compares_answers(run):
 
 
 def test_bench_ends_with_an_error_when_answers_differ(run, monkeypatch):
-    monkeypatch.setattr("polyattn_papers.quick._difference", lambda *_: 1.0)
+    monkeypatch.setattr("polyattn_papers.comparisons._difference", lambda *_: 1.0)
     result = run("bench", "--scale", "0.01")
     assert result.exit_code == 1
     assert "the answers differ" in result.stderr

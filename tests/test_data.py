@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+import polyattn as pa
 from polyattn.data import Planted, associative_memory, planted, random_layer, random_sequences
 from polyattn.data.memory import lookup_layer
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, InvalidType
 from polyattn.features.cubic import cubic_features
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.model import LinearAttention
@@ -225,3 +226,30 @@ BAD = [
 def test_misuse(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+# ---------------------------------------------------------------- parameters as everywhere
+
+
+def test_a_layer_that_is_drawn_can_have_a_constant_coordinate():
+    task = planted(400, 8, 3, n_heads=2, bias=True, random_state=0)
+    assert (task.X.shape[2], task.layer.n_dims, task.layer.attn.shape[1]) == (3, 3, 4)
+    found = pa.fit(task.X, task.Y, mode="causal", bias=True)
+    assert pa.same_function(found.layer, task.layer)
+    drawn = [
+        pa.data.random_softmax_layer(3, bias=True),
+        pa.data.hard_softmax_layer("close", 3, bias=True),
+        pa.data.planted_softmax(5, 4, 3, bias=True, family="scales").layer,
+    ]
+    assert [(layer.bias, layer.n_dims, layer.n_outputs) for layer in drawn] == 3 * [(True, 3, 3)]
+    with pytest.raises(InvalidType, match="bias must be True or False"):
+        random_layer(3, bias=1)
+
+
+def test_none_draws_others_every_time_and_seeds_the_same():
+    first, second = (random_layer(3, random_state=None) for _ in range(2))
+    assert first != second
+    older = [random_layer(3, random_state=np.random.RandomState(5)) for _ in range(2)]
+    assert older[0] == older[1]
+    going_on = np.random.default_rng(5)
+    assert random_layer(3, random_state=going_on) != random_layer(3, random_state=going_on)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from polyattn.cli.main import cli
 from polyattn.report.figures import draw_error_over_time
-from polyattn_papers.recovery import RecoverySettings, make_task, recover
+from polyattn_papers.tasks.recovery import RecoverySettings, make_task, recover
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
@@ -103,8 +103,7 @@ def test_without_adam(tmp_path):
 
 def test_without_torch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    loaded = ("polyattn_papers.adam", "polyattn_papers.baselines")
-    for name in [name for name in sys.modules if name.startswith(loaded)]:
+    for name in [name for name in sys.modules if name.startswith("polyattn_papers.baselines")]:
         monkeypatch.delitem(sys.modules, name)
     result = CliRunner().invoke(cli, ["demo", "--out", str(tmp_path / "report.html")])
     assert result.exit_code == 0, result.output
@@ -141,13 +140,13 @@ def test_recovery_of_two_heads():
 def test_adam_learns_and_its_settings_count():
     import torch
 
-    from polyattn_papers.adam import AdamSettings, train
+    from polyattn_papers.baselines.train_linear import LinearSettings, train_linear
 
     task = make_task(RecoverySettings(n_dims=2, n_sequences=64, n_tokens=8, n_validation=16))
     sets = (task.X, task.Y, task.X_validation, task.Y_validation)
     looks, threads = [], torch.get_num_threads()
-    settings = AdamSettings(n_heads=2, batch_size=16)
-    run = train(*sets, 0.5, settings, on_look=lambda *look: looks.append(look))
+    settings = LinearSettings(n_heads=2, batch_size=16)
+    run = train_linear(*sets, 0.5, settings, on_look=lambda *look: looks.append(look))
     assert torch.get_num_threads() == threads
     assert run.layer.n_heads == 2
     assert run.errors[-1] < run.errors[0]

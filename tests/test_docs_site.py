@@ -17,6 +17,7 @@ from sphinx.util.inventory import InventoryFile
 import polyattn as pa
 from browser import check_page
 from polyattn.cli.main import cli
+from polyattn.outcome import OutcomeSet
 
 # One worker takes all of them, so that the site is built once.
 pytestmark = pytest.mark.xdist_group("site")
@@ -167,6 +168,7 @@ def test_there_is_a_guide(site, page):
         "index.html", "notation.html", "guarantees.html", "benchmarks.html", "reproduction.html",
         "derivations/README.html", "decisions/README.html", "gallery/index.html",
         "api/index.html", "search.html",
+        "parameters.html", "outcomes.html",
     ],
 )  # fmt: skip
 def test_there_is_a_page(site, page):
@@ -217,6 +219,17 @@ def test_every_verb_is_documented(site):
         below = getattr(verb, "commands", {})
         for words in (name, *(f"{name} {inner}" for inner in below)):
             assert f"Usage: polyattn {words} " in shown
+
+
+def test_every_outcome_is_documented(site):
+    shown = text_of(site, "outcomes.html")
+    # Other tests make sets of their own, for results that there are not.
+    real = [each for each in OutcomeSet.all if hasattr(pa, each.result)]
+    assert {"FitResult", "LearnedSoftmax"} <= {each.result for each in real}
+    for each in real:
+        for name, meaning in each.meanings.items():
+            assert name in shown
+            assert meaning.text in shown
 
 
 def test_every_row_of_the_readme_names_its_script():

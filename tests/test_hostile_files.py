@@ -169,7 +169,9 @@ def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
     record = records[name]
     path = tmp_path / "forged"
     for field in record.metadata:
-        if field in ("ridge_path", "statistics", *SIZES):
+        # Files of older releases lack some.
+        optional = field in ("ridge_path", "statistics", *SIZES)
+        if optional or (name, field) == ("learned", "bias"):
             continue
         rest = {key: each for key, each in record.metadata.items() if key != field}
         write_forged(path, record.kind, record.arrays, rest)

@@ -488,7 +488,7 @@ class TestCards:
         task = pa.data.planted_softmax(60, 4, 3, n_heads=1, random_state=0)
         assert "LearnedSoftmax" in pa.learn_softmax(task.X, task.Y, n_heads=1)._repr_html_()
         asked = pa.learn_from_queries(task.layer, n_dims=3)
-        assert "sequences asked for" in asked._repr_html_()
+        assert "queries" in asked._repr_html_()
 
 
 class TestCommand:

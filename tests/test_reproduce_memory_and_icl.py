@@ -11,11 +11,10 @@ import polyattn as pa
 from polyattn.data.regression import step_layer, step_of
 from polyattn.errors import InvalidInput
 from polyattn.heads import compress
+from polyattn_papers.tasks.in_context import Expected, bayes_prediction
 from polyattn_papers.yau2024.associative_memory import EXPERIMENT as MEMORY
-from polyattn_papers.yau2024.in_context.judging import gates as icl_gates
-from polyattn_papers.yau2024.in_context.task import Expected, bayes_prediction
+from polyattn_papers.yau2024.associative_memory.cells import closed_form_rows
 from polyattn_papers.yau2024.in_context_regression import EXPERIMENT as ICL
-from polyattn_papers.yau2024.memory.closed_form import closed_form_rows
 
 
 class Polynomial(dict):
@@ -181,7 +180,7 @@ def icl_rows():
 
 
 def test_icl_gates_hold(icl_rows):
-    assert [gate for gate in icl_gates(icl_rows) if not gate.passed] == []
+    assert [gate for gate in ICL.gates(icl_rows) if not gate.passed] == []
     assert all("nan" not in sentence for sentence in ICL.findings(icl_rows))
 
 
@@ -201,7 +200,7 @@ def test_icl_gates_hold(icl_rows):
 )
 def test_icl_gates_fail(icl_rows, column, doctored, claim):
     rows = [row | {column: doctored(row)} for row in icl_rows]
-    assert any(claim in gate.claim for gate in icl_gates(rows) if not gate.passed)
+    assert any(claim in gate.claim for gate in ICL.gates(rows) if not gate.passed)
 
 
 def memory_row(learner, unitary, distance, **others):
@@ -275,7 +274,7 @@ def test_memory_findings_say_what_the_rows_say(memory_rows):
 
 
 def test_the_closed_form_on_memory():
-    """Two keys: noise moves coefficients as expected; without Gaussian keys a rival appears."""
+    """Two keys: noise moves coefficients as expected; without Gaussian keys another layer fits."""
     task = pa.data.associative_memory(4096, 2, unitary=0.5)
     certificate = pa.certify(task.X)
     rows = closed_form_rows(task, certificate, n_draws=6, seed=0)
@@ -297,10 +296,13 @@ def test_the_closed_form_on_memory():
 
 @pytest.mark.parametrize("small_start", [False, True])
 def test_adam_learns_a_small_memory(small_start):
-    sgd = pytest.importorskip("polyattn_papers.yau2024.memory_sgd", exc_type=ImportError)
+    pytest.importorskip("torch")
+    from polyattn_papers.baselines.train_starts import StartsSettings, train_starts
+
     task = pa.data.associative_memory(512, 2, unitary=0.5)
     untrained, trained = (
-        sgd.train(task.X, task.Y, sgd.Training(2, 3, n_steps, small_start)) for n_steps in (1, 400)
+        train_starts(task.X, task.Y, StartsSettings(2, 3, n_steps, small_start))
+        for n_steps in (1, 400)
     )
     assert len(trained) == 3
     assert {layer.n_heads for layer in trained} == {2}
@@ -308,6 +310,6 @@ def test_adam_learns_a_small_memory(small_start):
         risks = [np.mean((layer(task.X) - task.Y) ** 2) for layer in (before, after)]
         assert risks[1] < 0.5 * risks[0]
     # Starts are trained as if alone: the layers differ, and a seed gives the same ones again.
-    again = sgd.train(task.X, task.Y, sgd.Training(2, 3, 400, small_start))
+    again = train_starts(task.X, task.Y, StartsSettings(2, 3, 400, small_start))
     np.testing.assert_array_equal(again[1].attn, trained[1].attn)
     assert pa.coefficient_distance(trained[0], trained[1]) > 1e-6

@@ -9,10 +9,10 @@ from polyattn import programs
 from polyattn.errors import InvalidInput
 from polyattn.programs.learning.coefficients import learn_coefficients
 from polyattn_papers.reproduction import find
-from polyattn_papers.yau2024 import automaton_learners as learners
-from polyattn_papers.yau2024 import automaton_search as search
-from polyattn_papers.yau2024 import turing_judging as judging
-from polyattn_papers.yau2024 import turing_machine, universal_automaton
+from polyattn_papers.tasks import turing_trials
+from polyattn_papers.tasks.automata import Machines, fewest, first_of, share_right
+from polyattn_papers.yau2024.turing_machine import cells as turing_machine
+from polyattn_papers.yau2024.universal_automaton import cells as universal_automaton
 
 TINY = (2, 2, 2)
 
@@ -26,13 +26,13 @@ def accuracy(machines, count):
 
 
 def test_the_search_finds_what_a_scan_finds(monkeypatch):
-    monkeypatch.setattr(learners, "FEWEST_UNTIED", 1)
-    monkeypatch.setattr(learners, "RESOLUTION", 0.0)
-    machines = learners.Machines(TINY, 3)
+    monkeypatch.setattr(universal_automaton, "FEWEST_UNTIED", 1)
+    monkeypatch.setattr(universal_automaton, "RESOLUTION", 0.0)
+    machines = Machines(TINY, 3)
     scan = [accuracy(machines, count) for count in range(1, 41)]
     first = next(count for count, share in enumerate(scan, start=1) if share >= 0.99)
     assert all(share >= 0.99 for share in scan[first - 1 :])  # so that halving gaps is allowed
-    row = learners.untied(TINY, 3)
+    row = universal_automaton.untied(TINY, 3)
     assert row["traces"] == first > 2
     assert row["rows"] == sum(trace.n_rows for trace in machines.first(first)) == 5 * first
     assert row["accuracy"] == scan[first - 1]
@@ -42,47 +42,47 @@ def test_the_search_finds_what_a_scan_finds(monkeypatch):
 @pytest.mark.parametrize("threshold", [1, 2, 3, 9, 10, 11, 57, 99, 100])
 @pytest.mark.parametrize("first", [1, 4])
 def test_the_search_is_exact_on_a_staircase(threshold, first):
-    asked = []
+    tried = []
 
     def score(number):
-        asked.append(number)
+        tried.append(number)
         return min(1.0, number / threshold)
 
     expected = max(threshold, first)
-    assert search.fewest(score, 1.0, first, most=100) == expected
-    assert len(asked) == len(set(asked)) <= 30
-    assert search.first_of(score, 1.0, most=100) == threshold
+    assert fewest(score, 1.0, first, most=100) == expected
+    assert len(tried) == len(set(tried)) <= 30
+    assert first_of(score, 1.0, most=100) == threshold
 
 
 def test_the_search_says_when_nothing_is_enough():
-    asked = []
-    assert search.fewest(lambda n: asked.append(n) or 0.5, 1.0, 1, most=50) is None
-    assert asked[-1] == 50
-    assert search.first_of(lambda _: 0.5, 1.0, most=5) is None
+    tried = []
+    assert fewest(lambda n: tried.append(n) or 0.5, 1.0, 1, most=50) is None
+    assert tried[-1] == 50
+    assert first_of(lambda _: 0.5, 1.0, most=5) is None
 
 
 def test_a_coarse_search_ends_near_the_threshold():
-    asked = []
-    found = search.fewest(lambda n: asked.append(n) or float(n >= 1000), 1.0, 10, 5000, 0.03)
+    tried = []
+    found = fewest(lambda n: tried.append(n) or float(n >= 1000), 1.0, 10, 5000, 0.03)
     assert 1000 <= found <= 1031
-    assert max(n for n in asked if n < 1000) >= 0.97 * found
+    assert max(n for n in tried if n < 1000) >= 0.97 * found
 
 
 def test_fewer_traces_are_the_beginning_of_more():
-    machines, again = learners.Machines(TINY, 0), learners.Machines(TINY, 0)
+    machines, again = Machines(TINY, 0), Machines(TINY, 0)
     few, many = machines.first(3), machines.first(12)
     assert few == many[:3]
     for one, other in zip(many, again.first(12), strict=True):
         np.testing.assert_array_equal(one.tokens, other.tokens)
-    seen = {trace.tokens.tobytes() for trace in learners.Machines((4, 4, 4), 0).first(50)}
-    assert not seen & {t.tokens.tobytes() for t in learners.Machines((4, 4, 4), 0).fresh}
+    seen = {trace.tokens.tobytes() for trace in Machines((4, 4, 4), 0).first(50)}
+    assert not seen & {t.tokens.tobytes() for t in Machines((4, 4, 4), 0).fresh}
 
 
 # --- Tied learning at larger sizes ---
 
 
 def test_tied_learning_needs_few_traces_and_counts_only_claims():
-    row = learners.tied((5, 4, 6), 0)
+    row = universal_automaton.tied((5, 4, 6), 0)
     assert row["traces"] <= 15
     assert row["accuracy"] == 1.0
     assert row["wrong_claims"] == 0
@@ -93,7 +93,7 @@ def test_the_share_of_right_tokens_is_that_of_free_runs():
     small = programs.traces(program, 2, random_state=4)
     learned = programs.learn(program.schema, small)
     fresh = programs.traces(program, 20, random_state=5, lengths=(4, 4))
-    share = learners.share_right(learned, fresh)
+    share = share_right(learned, fresh)
     teacher_forced = []
     for trace in fresh:
         for at in range(trace.n_rows):
@@ -168,7 +168,7 @@ def test_findings_are_about_every_seed_not_the_middle_one():
 
 
 def turing_rows():
-    known = dict.fromkeys(judging.TRIALS, True)
+    known = dict.fromkeys(turing_trials.TRIALS, True)
     row = {"learner": "tied", "traces": 40, "seed": 0, "rows": 664, "terms": 15}
     row |= {"outcome": "learned", "claimed": True, "fresh_machines": 120, "fresh_right": 120}
     row |= known | {"beaver_4_steps": 107, "beaver_4_ones": 13, "exact": True, "seconds": 9.0}
@@ -220,40 +220,41 @@ class Compiled:
 
 
 def test_the_judge_passes_the_compiled_program():
-    row = judging.judge(Compiled(programs.universal_turing_machine(3, 3, 9)), True, 0)
+    row = turing_trials.judge(Compiled(programs.universal_turing_machine(3, 3, 9)), True, 0)
     assert row["exact"]
     assert row["fresh_right"] == row["fresh_machines"] == 120
-    assert all(row[name] for name in judging.TRIALS)
+    assert all(row[name] for name in turing_trials.TRIALS)
     assert (row["beaver_4_steps"], row["beaver_4_ones"]) == (107, 13)
 
 
 def test_the_judge_sees_a_head_in_the_wrong_place():
-    row = judging.judge(Compiled(programs.universal_turing_machine(3, 3, 9), spoilt=True), True, 0)
+    spoilt = Compiled(programs.universal_turing_machine(3, 3, 9), spoilt=True)
+    row = turing_trials.judge(spoilt, True, 0)
     assert not row["exact"]
     assert row["fresh_right"] == 0
-    assert not any(row[name] for name in judging.TRIALS)
+    assert not any(row[name] for name in turing_trials.TRIALS)
 
 
 def test_an_untied_program_is_tried_on_what_fits():
-    row = judging.judge(Compiled(programs.universal_turing_machine(3, 2, 8)), False, 0)
-    open_ = {name for name in judging.TRIALS if row[name] is None}
+    row = turing_trials.judge(Compiled(programs.universal_turing_machine(3, 2, 8)), False, 0)
+    open_ = {name for name in turing_trials.TRIALS if row[name] is None}
     assert open_ == {"beaver_4", "beaver_5", "palindrome"}
     assert row["exact"]
 
 
 def test_known_machines_compute_what_they_are_known_for():
     runs = {}
-    for name, (start, n_cells) in judging.TRIALS.items():
+    for name, (start, n_cells) in turing_trials.TRIALS.items():
         trial = start(n_cells)
         assert len(trial.tape) == n_cells
         runs[name] = trial.machine.run(
             trial.tape, max_steps=trial.max_steps, position=trial.position
         )
     assert [runs[f"beaver_{n}"].steps for n in (2, 3, 4, 5)] == [6, 21, 107, 3000]
-    before = judging.increment(32).tape
+    before = turing_trials.increment(32).tape
     as_number = [int("".join(map(str, tape)), 2) for tape in (before, runs["increment"].tape)]
     assert as_number[1] == as_number[0] + 1
-    assert sum(runs["addition"].tape) == sum(judging.addition(32).tape)
+    assert sum(runs["addition"].tape) == sum(turing_trials.addition(32).tape)
     assert sum(runs["palindrome"].tape) == 1
     assert all(run.halted for name, run in runs.items() if name != "beaver_5")
 
@@ -286,18 +287,19 @@ def torch():
 
 @pytest.fixture(scope="module")
 def baseline(torch):  # noqa: ARG001 – without torch there is no baseline
-    from polyattn_papers.yau2024 import trace_transformer
+    from polyattn_papers.baselines import train_transformer
 
-    return trace_transformer
+    return train_transformer
 
 
 def tiny_settings(baseline, **changes):
     sizes = {"n_layers": 2, "width": 32, "n_heads": 2, "n_steps": 250, "learning_rate": 5e-3}
-    return baseline.TransformerSettings(**sizes | changes)
+    chosen = universal_automaton.TRANSFORMER | {"enough": 0.99} | sizes | changes
+    return baseline.TransformerSettings(**chosen)
 
 
 def test_the_baseline_learns_a_tiny_automaton_and_repeats_itself(baseline, torch):
-    machines = learners.Machines(TINY, 0)
+    machines = Machines(TINY, 0)
     train, settings = machines.first(120), tiny_settings(baseline)
     state = torch.get_rng_state()
     first = baseline.train_transformer(train, machines.fresh, settings)
@@ -312,7 +314,7 @@ def test_the_baseline_learns_a_tiny_automaton_and_repeats_itself(baseline, torch
 
 
 def test_the_baseline_does_not_learn_from_wrong_tokens(baseline):
-    machines = learners.Machines(TINY, 0)
+    machines = Machines(TINY, 0)
     rng = np.random.default_rng(0)
     wrong = [
         replace(trace, completion=trace.completion[rng.permutation(trace.n_rows)])
@@ -337,7 +339,8 @@ def test_the_baseline_refuses_traces_it_cannot_take(baseline):
     program = programs.universal_dfa(2, 2, 3, style="one_hot")
     mixed = programs.traces(program, 10, random_state=0)
     with pytest.raises(InvalidInput, match="lengths"):
-        baseline.train_transformer(mixed, mixed)
+        baseline.train_transformer(mixed, mixed, tiny_settings(baseline))
     registers = programs.universal_dfa(2, 2, 3, style="registers")
+    found = programs.traces(registers, 3, lengths=(3, 3))
     with pytest.raises(InvalidInput, match="one-hot"):
-        baseline.train_transformer(*[programs.traces(registers, 3, lengths=(3, 3))] * 2)
+        baseline.train_transformer(found, found, tiny_settings(baseline))

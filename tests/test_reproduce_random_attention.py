@@ -14,7 +14,7 @@ from polyattn_papers.yau2024.random_attention.cells import (
     TRANSFORMER,
     cells,
 )
-from polyattn_papers.yau2024.random_attention.reading import summaries
+from polyattn_papers.yau2024.random_attention.findings import summaries
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 needs_plots = pytest.mark.skipif(

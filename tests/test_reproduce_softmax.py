@@ -10,11 +10,11 @@ pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 import polyattn as pa
-from polyattn_papers.chen2024 import attempts
-from polyattn_papers.chen2024.attempts import Attempt, by_learner, by_random_starts
-from polyattn_papers.chen2024.parity import parity_task, twin_of_parity
-from polyattn_papers.chen2024.scoring import Truth, succeeded
 from polyattn_papers.reproduction import find
+from polyattn_papers.tasks import softmax_methods
+from polyattn_papers.tasks.parity import parity_task, same_parity_layer
+from polyattn_papers.tasks.softmax_methods import Attempt, by_learner, by_random_starts
+from polyattn_papers.tasks.softmax_truth import Truth, succeeded
 
 NAMES = ("chen2024-recovery", "chen2024-hardness")
 
@@ -150,7 +150,8 @@ def test_a_parity_may_be_learned_in_float32():
 def test_the_control_uses_its_time_and_ends_with_it(monkeypatch):
     """By a clock that moves by one when it is looked at: first, after each start, and last."""
     ticks = count()
-    monkeypatch.setattr(attempts, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    monkeypatch.setattr(softmax_methods, "time", clock)
     task = pa.data.planted_softmax(60, 3, 4, random_state=1)
     truth = Truth.of(task, 1)
     one = by_random_starts(task, 1, 0.0, 1, truth.solved)
@@ -185,9 +186,9 @@ def test_heads_that_are_off_are_not_right():
         assert not truth.solved(layer)
 
 
-def test_twins_agree_on_boolean_tokens_alone():
+def test_other_heads_of_a_parity_agree_on_boolean_tokens_alone():
     task = parity_task(3, 1.0, 50, 4, 8, seed=4)
-    twin = twin_of_parity(task.layer)
-    np.testing.assert_allclose(twin(task.X), task.Y, atol=1e-14)
+    other_heads = same_parity_layer(task.layer)
+    np.testing.assert_allclose(other_heads(task.X), task.Y, atol=1e-14)
     other = np.random.default_rng(4).standard_normal((50, 4, 8))
-    assert np.abs(twin(other) - task.layer(other)).max() > 0.1
+    assert np.abs(other_heads(other) - task.layer(other)).max() > 0.1

@@ -12,6 +12,7 @@ import threading
 import time
 import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -19,17 +20,13 @@ from click.testing import CliRunner
 from polyattn.cli.main import cli
 from polyattn.errors import FileFormatError, InvalidInput, MissingExtra
 from polyattn.report.figures import OURS, new_figure
-from polyattn_papers.reproduction import (
-    NAMES,
-    Experiment,
-    Gate,
-    catalogue,
-    find,
-    reproduce,
-    running,
-)
+from polyattn_papers.reproduction import NAMES, Experiment, Gate, find, reproduce
+from polyattn_papers.reproduction.digests import with_digest
 from polyattn_papers.reproduction.page import write_index
-from polyattn_papers.reproduction.sealing import sealed
+from polyattn_papers.reproduction.registry import PACKAGES
+
+# The module; the package has the function under its name.
+REPRODUCE = importlib.import_module("polyattn_papers.reproduction.reproduce")
 
 N_CELLS = 4
 
@@ -74,7 +71,7 @@ def register(monkeypatch):
         module = types.ModuleType("registered_experiment")
         module.EXPERIMENT = made
         monkeypatch.setitem(sys.modules, "registered_experiment", module)
-        monkeypatch.setitem(catalogue._MODULES, made.name, "registered_experiment")
+        monkeypatch.setitem(PACKAGES, made.name, "registered_experiment")
         return made
 
     return add
@@ -148,7 +145,7 @@ def test_date_and_versions_are_those_of_the_cells(register, tmp_path):
     content = json.loads(changed.read_text())
     content["surroundings"] |= {"date": "2020-02-03", "numpy": "1.0"}
     del content["digest"]
-    changed.write_text(json.dumps(sealed(content)))
+    changed.write_text(json.dumps(with_digest(content)))
     made = reproduce("squares", tmp_path)
     assert made.surroundings["date"].startswith("2020-02-03 to 20")
     assert made.surroundings["numpy"].startswith("1.0, ")
@@ -232,14 +229,14 @@ def test_the_cell_of_other_settings_is_not_read_in_its_place(register, tmp_path)
         reproduce("squares", tmp_path)
 
 
-def test_a_sealed_cell_with_other_rows_is_named_by_its_folder(register, tmp_path):
+def test_a_cell_with_its_digest_but_other_rows_is_named_by_its_folder(register, tmp_path):
     register(experiment())
     reproduce("squares", tmp_path)
     for cell in (tmp_path / "squares" / "cells").iterdir():
         content = json.loads(cell.read_text())
         del content["digest"]
         content["rows"] = [{"cube": "x"}]
-        cell.write_text(json.dumps(sealed(content)))
+        cell.write_text(json.dumps(with_digest(content)))
     done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path)])
     assert isinstance(done.exception, SystemExit), done.exc_info
     assert "--fresh" in done.stderr
@@ -262,7 +259,7 @@ def test_a_changed_table_is_named(register, tmp_path, change):
         write_index(tmp_path)
     other = {name: each for name, each in content.items() if name != "digest"}
     if not isinstance(change.get("passed", change.get("findings")), bool | list):
-        path.write_text(json.dumps(sealed(other)))
+        path.write_text(json.dumps(with_digest(other)))
         with pytest.raises(FileFormatError, match=rf"table\.json.*{next(iter(change))}"):
             write_index(tmp_path)
 
@@ -289,6 +286,15 @@ def test_every_name_is_an_experiment(name):
         assert len({tuple(key for key, _ in cell) for cell in cells}) == 1
     assert found.claim
     assert found.reference
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_is_a_folder_of_the_same_five_files(name):
+    package = importlib.import_module(PACKAGES[name])
+    files = {path.name for path in Path(package.__file__).parent.glob("*.py")}
+    assert files == {"__init__.py", "cells.py", "findings.py", "gates.py", "figure.py"}
+    parts = (find(name).title, find(name).claim, find(name).reference)
+    assert all(text == " ".join(text.split()) for text in parts)
 
 
 def test_an_unknown_name_lists_the_names(tmp_path):
@@ -350,7 +356,9 @@ def test_a_folder_that_cannot_be_written_to_is_refused(register, monkeypatch):
     register(experiment(never))
     with pytest.raises(InvalidInput, match="cannot be made"):
         reproduce("squares", "/proc")
-    monkeypatch.setattr("polyattn_papers.reproduction.cells.Path.mkdir", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "polyattn_papers.reproduction.finished_cells.Path.mkdir", lambda *_, **__: None
+    )
     with pytest.raises(InvalidInput, match="cannot be written to"):
         reproduce("squares", "/proc")
 
@@ -365,8 +373,7 @@ def test_a_missing_package_is_named_before_the_work(
     register(experiment(never, needs_torch=True))
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        "polyattn_papers.reproduction.running.find_spec",
-        lambda name: None if name == package else real(name),
+        REPRODUCE, "find_spec", lambda name: None if name == package else real(name)
     )
     with pytest.raises(MissingExtra, match=rf"polyattn\[{extra}\]"):
         reproduce("squares", tmp_path)
@@ -406,7 +413,7 @@ def test_a_cell_that_fails_costs_no_other(register, tmp_path, monkeypatch):
             return self.submitted[-1]
 
     register(experiment(run))
-    monkeypatch.setattr(running, "ProcessPoolExecutor", Threads)
+    monkeypatch.setattr(REPRODUCE, "ProcessPoolExecutor", Threads)
     with pytest.raises(ArithmeticError, match="no square"):
         reproduce("squares", tmp_path, n_jobs=2)
     assert sorted(begun) == [0, 1]
@@ -432,8 +439,8 @@ def test_cells_run_in_processes_of_their_own(tmp_path):
                         lambda rows: [], lambda rows: [], lambda rows: new_figure(),
                     )
             sys.modules["pids_module"] = Module("pids_module")
-            import polyattn_papers.reproduction.catalogue as catalogue
-            catalogue._MODULES["pids"] = "pids_module"
+            from polyattn_papers.reproduction.registry import PACKAGES
+            PACKAGES["pids"] = "pids_module"
         """)
     )
     code = textwrap.dedent("""
@@ -448,7 +455,7 @@ def test_cells_run_in_processes_of_their_own(tmp_path):
     (tmp_path / "main.py").write_text(code)
     done = subprocess.run(
         [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[0, 1, 2, 3]"

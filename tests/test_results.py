@@ -6,19 +6,24 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from polyattn.solve.outcomes import FIT_OUTCOMES, FitName
 
 import polyattn as pa
 from polyattn import storage
 from polyattn.auditing.result import AUDIT_OUTCOMES, AuditName
 from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES, Verdict
 from polyattn.display import Described, Description, Result
+from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.outcome import Outcome, OutcomeSet
+from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
+from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 
 RNG = np.random.default_rng(0)
+SOFTMAX = pa.data.random_softmax_layer(3, n_heads=2, random_state=1)
 X = RNG.standard_normal((60, 4, 2))
 LAYER = pa.data.random_layer(2, 2, mode="last")
 Y = LAYER(X) + 0.1 * RNG.standard_normal((60, 2))
+
+SOFT = pa.data.planted_softmax(60, 3, 2, n_heads=1, random_state=0)
 
 # Of each kind of result: how to make some, its outcomes, and the type of their names.
 RESULTS = {
@@ -28,10 +33,17 @@ RESULTS = {
     "fit of one head": (lambda: pa.fit(X, Y, n_heads=1), FIT_OUTCOMES, FitName),
     "certificate": (lambda: pa.certify(X), CERTIFICATE_OUTCOMES, Verdict),
     "certificate of few rows": (lambda: pa.certify(X[:3]), CERTIFICATE_OUTCOMES, Verdict),
+    "queries": (lambda: pa.learn_from_queries(SOFTMAX, 3), QUERY_OUTCOMES, QueryName),
+    "few queries": (
+        lambda: pa.learn_from_queries(SOFTMAX, 3, max_queries=2),
+        QUERY_OUTCOMES,
+        QueryName,
+    ),
     "audit": (lambda: pa.audit(LAYER, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of the optimum": (lambda: pa.audit(pa.fit(X, Y), X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of a black box": (lambda: pa.audit(lambda _: Y, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of few rows": (lambda: pa.audit(LAYER, X[:3], Y[:3]), AUDIT_OUTCOMES, AuditName),
+    "softmax": (lambda: pa.learn_softmax(SOFT.X, SOFT.Y), SOFTMAX_OUTCOMES, SoftmaxName),
 }
 
 # Described, but nothing happened to them.

@@ -311,7 +311,7 @@ def two_heads():
     return planted, sculpt_again(blocks, crude_sum(blocks).S, 2)
 
 
-def test_two_heads_are_hugged(two_heads):
+def test_two_heads_are_enclosed(two_heads):
     planted, again = two_heads
     assert relative(again.S, planted.total) < 0.05
     assert planted.hull_distance(again.carved.centre) < 0.1

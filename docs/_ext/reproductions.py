@@ -25,7 +25,7 @@ PAGE = "# {title}\n\n```{{reproduction}} {name}\n```\n"
 
 
 def write_pages(app):
-    """Write reproduction/NAME.md for every name of the catalogue; the directive fills it."""
+    """Write reproduction/NAME.md for every experiment; the directive fills it."""
     folder = Path(app.srcdir) / FOLDER
     folder.mkdir(exist_ok=True)
     for name in NAMES:
@@ -85,7 +85,7 @@ class Reproduction(SphinxDirective):
             section("What we found", bullets(table["findings"]), *self.figure(folder, table)),
             section("Gates", gates(table["gates"])),
             section("Rows", *self.rows(name, table)),
-            section("Run it again", again(name, table["profile"]), surroundings(table)),
+            section("Run it again", again(name, table["profile"]), environment(table)),
         ]
 
     def figure(self, folder, table):
@@ -93,8 +93,8 @@ class Reproduction(SphinxDirective):
         path = folder / "figure.png"
         if not path.is_file():
             return []
-        told = f"{table['title']}: " + " ".join(table["findings"])
-        image = nodes.image(uri=f"/{FOLDER}/{folder.name}/figure.png", alt=told)
+        text = f"{table['title']}: " + " ".join(table["findings"])
+        image = nodes.image(uri=f"/{FOLDER}/{folder.name}/figure.png", alt=text)
         return [nodes.figure("", image)]
 
     def rows(self, name, table):
@@ -104,11 +104,11 @@ class Reproduction(SphinxDirective):
             "", "", nodes.literal("", "table.csv"), reftarget=f"/{FOLDER}/{name}/table.csv",
             refdoc=self.env.docname,
         )  # fmt: skip
-        told = paragraph(f"{len(rows)} rows: ")
-        told += link
+        found = paragraph(f"{len(rows)} rows: ")
+        found += link
         if not rows or len(rows) > SHORT_TABLE or len(rows[0]) > WIDEST_TABLE:
-            return [told]
-        return [told, as_table(list(rows[0]), [[plain(v) for v in row.values()] for row in rows])]
+            return [found]
+        return [found, as_table(list(rows[0]), [[plain(v) for v in row.values()] for row in rows])]
 
 
 def gates(found):
@@ -123,7 +123,7 @@ def again(name, profile="full"):
     return block(f"polyattn reproduce {name} --profile {profile}")
 
 
-def surroundings(table):
+def environment(table):
     """Date, versions and machine in one line."""
     around = ", ".join(f"{key} {value}" for key, value in table["surroundings"].items())
     return paragraph(f"All cells together took {table['seconds']:,.0f} s: {around}.")

@@ -13,7 +13,7 @@ _listener: ContextVar[Listener | None] = ContextVar("polyattn_progress", default
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within the block, ``listener(done, total)`` hears how many rows of a pass are done."""
+    """Within the block, ``listener(done, total)`` is called as rows of a pass are done."""
     token = _listener.set(listener)
     try:
         yield

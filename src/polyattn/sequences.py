@@ -225,7 +225,8 @@ def as_batch(
     else:
         batch = SequenceBatch.from_array(X, name)
     if n_dims is not None and batch.n_dims != n_dims:
-        raise InvalidInput(f"{name} must have tokens of {n_dims} coordinates; got {batch.n_dims}.")
+        wanted = counted(n_dims, "coordinate")
+        raise InvalidInput(f"{name} must have tokens of {wanted}; got {batch.n_dims}.")
     if not keep_integers:
         require_float64(batch.values, name)
     return batch

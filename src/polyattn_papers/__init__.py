@@ -1,4 +1,6 @@
-"""Jobs with figures: the paper's task end to end, the gradient baseline, quick comparisons.
+"""The experiments of the papers, run again by polyattn: one folder for each.
 
-Modules are imported by name when they are run; ``adam`` needs torch.
+``reproduction`` runs them and writes tables and pages, ``yau2024`` and ``chen2024`` hold them.
+``tasks`` are set to several learners, ``baselines`` are trained by gradients (they need torch),
+``comparisons`` is what ``polyattn bench`` runs.  Modules are imported by name when they are run.
 """

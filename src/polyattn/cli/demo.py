@@ -14,7 +14,7 @@ from polyattn.cli.console import emit, json_option, output_option, progress, wor
 from polyattn.cli.io import require_output
 from polyattn.errors import MissingExtra
 from polyattn.model import coefficient_distance
-from polyattn_papers.recovery import (
+from polyattn_papers.tasks.recovery import (
     Recovery,
     RecoverySettings,
     RecoveryTask,
@@ -23,7 +23,7 @@ from polyattn_papers.recovery import (
 )
 
 if TYPE_CHECKING:
-    from polyattn_papers.adam import AdamRun
+    from polyattn_papers.baselines.train_linear import LinearRun
 
 
 from polyattn.report import Page, Section, fill
@@ -82,22 +82,22 @@ def _write(
     return str(output), f"report: {output}"
 
 
-def _adam(task: RecoveryTask, seconds: float) -> tuple[AdamRun | None, str]:
+def _adam(task: RecoveryTask, seconds: float) -> tuple[LinearRun | None, str]:
     """A run of Adam, or the reason why there is none."""
     try:
-        from polyattn_papers.adam import train
+        from polyattn_papers.baselines.train_linear import train_linear
     except MissingExtra as error:
         return None, f"Adam was left out: {error}"
     sets = (task.X, task.Y, task.X_validation, task.Y_validation)
     with progress("training by Adam", seconds) as move:
-        return train(*sets, seconds, on_look=lambda elapsed, _: move(elapsed)), ""
+        return train_linear(*sets, seconds, on_look=lambda elapsed, _: move(elapsed)), ""
 
 
 def _figures(
     settings: RecoverySettings,
     found: Recovery,
     task: RecoveryTask,
-    adam: AdamRun | None,
+    adam: LinearRun | None,
     note: str,
 ) -> dict[str, Any]:
     """All that is reported, in plain types: the same for JSON, terminal and page."""

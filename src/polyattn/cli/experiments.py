@@ -12,7 +12,7 @@ from rich.table import Table
 
 from polyattn.cli.console import emit, json_option, output_option, plain, progress
 from polyattn.errors import PolyattnError
-from polyattn_papers.quick import ALL, Comparison, comparisons
+from polyattn_papers.comparisons import ALL, Comparison, comparisons
 from polyattn_papers.reproduction import NAMES, Reproduction, find
 from polyattn_papers.reproduction import reproduce as run
 from polyattn_papers.reproduction.experiment import PROFILES

@@ -18,7 +18,7 @@ from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned
 from polyattn.programs.machines.ready import find_machine
 from polyattn.report import write_program_report, write_report
-from polyattn.softmax import LearnedSoftmax
+from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load
 
@@ -33,11 +33,9 @@ def show(model: Path, as_json: bool) -> None:
     """
     with working("reading"):
         loaded = load(model)
-    if isinstance(loaded, LearnedSoftmax):
-        emit(loaded.to_full_dict(), learned_text(loaded), as_json)
-        return
+    text = learned_text(loaded) if isinstance(loaded, LearnedSoftmax) else shown(loaded)
     lines = loaded.describe().lines
-    emit(loaded.to_full_dict() | ({"lines": list(lines)} if lines else {}), shown(loaded), as_json)
+    emit(loaded.to_full_dict() | ({"lines": list(lines)} if lines else {}), text, as_json)
 
 
 @click.command()
@@ -76,7 +74,8 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
 
 def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
     """The mode of a saved model and the function it computes."""
-    model = _model(load(path))
+    loaded = load(path)
+    model = _model(loaded)
     if isinstance(model, FitResult):
         return model.mode, model.predict
     if isinstance(model, AttentionLayer):
@@ -86,12 +85,13 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
             f"{str(path)!r} holds statistics, not a layer; solve them first with: "
             f"polyattn fit {path} -o model.safetensors"
         )
-    raise InvalidInput(f"{str(path)!r} holds a {type(model).__name__}, not a layer.")
+    raise InvalidInput(f"{str(path)!r} holds a {type(loaded).__name__}, not a layer.")
 
 
 def _model(loaded: Any) -> Any:
-    """What predicts: the layer of what was learned, or what was loaded."""
-    return loaded.layer if isinstance(loaded, LearnedSoftmax) else loaded
+    """What predicts: the layer of what was learned, if there is one, or what was loaded."""
+    learned = isinstance(loaded, LearnedSoftmax | QueryResult) and loaded.layer is not None
+    return loaded.layer if learned else loaded
 
 
 @click.command()

@@ -84,7 +84,9 @@ def nullable(check: Check) -> Check:
 
 def listed(check: Check, least: int = 0, most: int = MOST) -> Check:
     """A list of so many entries, each checked."""
-    count = f"{least} entries" if least == most else f"at least {least} entries"
+    count = (
+        "" if least == most else "at least "
+    ) + f"{least} {'entry' if least == 1 else 'entries'}"
 
     def checked(value: Any, where: str) -> None:
         fits = isinstance(value, list) and least <= len(value) <= most

@@ -33,10 +33,6 @@ from polyattn.targets import Targets
 
 EPS = float(np.finfo(np.float64).eps)
 
-# Sizes further apart than this are worth a word where they may be the cause of trouble: features
-# are of third degree, so that rounding reaches sequences that are 1e5 times smaller than others.
-UNLIKE_COORDINATES, UNLIKE_SEQUENCES = 30.0, 1e4
-
 
 @single_threaded_blas()
 def fit(
@@ -112,13 +108,10 @@ def fit(
     if source.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
     value, path = chosen_ridge(penalty, ridge_grid, source)
-    solution, name, sums = solve(source, value, solver, try_exact and heads is None)
+    solution, name = solve(source, value, solver, try_exact and heads is None)
     # A ridge that vanished beside the data was still asked for.
-    asked = penalty
-    if path is not None:
-        path = _path_in_true_units(path, source)
-        asked = path.best
-    result = _assemble(replace(solution, ridge=float(asked)), name, source, sums, path, seed)
+    asked = float(penalty) if path is None else path.best
+    result = _assemble(replace(solution, ridge=asked), name, source, path, seed)
     return result if heads is None else _limited(result, heads, source)
 
 
@@ -140,49 +133,10 @@ def _checked_statistics(statistics: object, solver: str) -> Moments | Triangular
     return statistics
 
 
-def _path_in_true_units(path: RidgePath, source: Source) -> RidgePath:
-    """Every ridge with its error: none may be lost, or another would be the best."""
-    token, target = source.token_exponent or 0, source.target_exponent or 0
-    ridges = restored(path.ridges[:, None], 6 * token, "the ridges", np.ones(1))[:, 0]
-    errors = [as_risk(float(error), target, negligible=0.0) for error in path.errors]
-    return replace(path, ridges=ridges, errors=np.array(errors))
-
-
-def _chosen(path: RidgePath, source: Source) -> str:
-    """What is to be said of a ridge that the data chose."""
-    words = f"The ridge was chosen by {path.kind!r}: see ridge_path for the others."
-    if path.best != path.ridges[0] or len(path.ridges) == 1:
-        return words
-    sizes = source.coordinate_sizes[source.coordinate_sizes > 0]
-    spread = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
-    words += " It is the smallest of them: a smaller one, or ridge=0, may be better."
-    if spread > UNLIKE_COORDINATES:
-        words += (
-            f" The coordinates differ in size by a factor of about {spread:.0e}, and no ridge "
-            "suits them all: bring them to a similar size."
-        )
-    return words
-
-
-def _hidden(solution: Solution, rows: Rows) -> str:
-    """Why large sequences may hide what the others say, where the rank is deficient; else empty."""
-    if solution.rank is None or solution.rank == rows.n_features:
-        return ""
-    sizes = np.maximum.reduceat(np.abs(rows.batch.values).max(axis=1), rows.batch.offsets[:-1])
-    spread = float(sizes.max() / (np.median(sizes) or 1.0))
-    if spread < UNLIKE_SEQUENCES:
-        return ""
-    return (
-        f"the largest sequence is about {spread:.0e} times larger than most, and beside it "
-        "rounding may hide what the others say"
-    )
-
-
 def _assemble(
     solution: Solution,
     solver: str,
     source: Source,
-    sums: Moments | TriangularFactor | None,
     path: RidgePath | None,
     random_state: int,
 ) -> FitResult:
@@ -196,13 +150,7 @@ def _assemble(
     condition = solution.condition if np.isfinite(solution.condition) else None
     return FitResult(
         coef=coef,
-        outcome=describe(
-            solution,
-            source.n_features,
-            source.n_positive,
-            "" if path is None else _chosen(path, source),
-            _hidden(solution, source) if isinstance(source, Rows) else "",
-        ),
+        outcome=describe(solution, source, path),
         mode=source.mode,
         bias=source.bias,
         n_dims=source.n_dims,
@@ -216,7 +164,7 @@ def _assemble(
         # The coefficients themselves are known to about eps times the condition number.
         head_tolerance=float(np.clip(100 * EPS * (condition or np.inf), 1e-10, 1e-6)),
         random_state=random_state,
-        statistics=sums,
+        statistics=solution.statistics,
         ridge_path=path,
         sample=SampleScale.of(source) if isinstance(source, Rows) else None,
     )

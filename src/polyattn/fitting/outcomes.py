@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.quoting import counted
+from polyattn.solve.ridge import RidgePath
 from polyattn.solve.solution import Solution
+from polyattn.solve.solvers import Source
+from polyattn.stats.rows import Rows
 
 FitName = Literal["unique", "minimum_norm", "regularised", "iterative", "limited_heads"]
 
@@ -26,23 +31,23 @@ FIT_OUTCOMES = OutcomeSet[FitName](
 # Rounding times a condition number above this may be seen in the third digit.
 BLURRED = 1e13
 
+# Sizes further apart than this are worth a word where they may be the cause of trouble: features
+# are of third degree, so that rounding reaches sequences that are 1e5 times smaller than others.
+UNLIKE_COORDINATES, UNLIKE_SEQUENCES = 30.0, 1e4
 
-def describe(
-    solution: Solution, n_features: int, n_rows: int, chosen: str = "", hidden: str = ""
-) -> Outcome[FitName]:
-    """The outcome of a solution.
 
-    chosen : what is to be said of the rule that chose the ridge, if one did
-    hidden : why rounding may hide what the data say, if it does
-    """
+def describe(solution: Solution, source: Source, path: RidgePath | None = None) -> Outcome[FitName]:
+    """The outcome of a solution for a source; ``path`` is how its ridge was chosen, if it was."""
+    n_features, n_rows = source.n_features, source.n_positive
     if solution.ridge > 0:
         return FIT_OUTCOMES(
             "regularised",
             f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
             + solution.note
             + _caution(solution.condition),
-            chosen
-            or "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
+            _choice(path, source)
+            if path is not None
+            else "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
             "sequences out.",
         )
     if solution.rank is None:
@@ -69,6 +74,7 @@ def describe(
         else "the tokens do not vary in every way that the layer can see (constant, repeated or "
         "discrete coordinates, short sequences)"
     )
+    hidden = _hidden(source) if isinstance(source, Rows) else ""
     if hidden and n_rows >= n_features:
         return FIT_OUTCOMES(
             "minimum_norm",
@@ -102,6 +108,34 @@ def describe_limited(
         f"The best layer with {counted(n_heads, 'head')} that was found has risk {risk:.6g}; "
         f"{best} has {optimal_risk:.6g} (gap {risk - optimal_risk:.3g}).{note}",
         f"The optimum itself: {optimum.sentence}",
+    )
+
+
+def _choice(path: RidgePath, source: Source) -> str:
+    """What is to be said of a ridge that the data chose."""
+    words = f"The ridge was chosen by {path.kind!r}: see ridge_path for the others."
+    if path.best != path.ridges[0] or len(path.ridges) == 1:
+        return words
+    sizes = source.coordinate_sizes[source.coordinate_sizes > 0]
+    spread = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
+    words += " It is the smallest of them: a smaller one, or ridge=0, may be better."
+    if spread > UNLIKE_COORDINATES:
+        words += (
+            f" The coordinates differ in size by a factor of about {spread:.0e}, and no ridge "
+            "suits them all: bring them to a similar size."
+        )
+    return words
+
+
+def _hidden(rows: Rows) -> str:
+    """Why large sequences may hide what the others say; empty if they do not."""
+    sizes = np.maximum.reduceat(np.abs(rows.batch.values).max(axis=1), rows.batch.offsets[:-1])
+    spread = float(sizes.max() / (np.median(sizes) or 1.0))
+    if spread < UNLIKE_SEQUENCES:
+        return ""
+    return (
+        f"the largest sequence is about {spread:.0e} times larger than most, and beside it "
+        "rounding may hide what the others say"
     )
 
 

@@ -13,7 +13,7 @@ from polyattn.features.pairs import n_features
 from polyattn.heads.algebra import layer_tensor, reduce, split_heads
 from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
-from polyattn.heads.descent import Descent, Frobenius, Metric, Patience, descend
+from polyattn.heads.descent import Frobenius, HeadDescent, Metric, Patience, descend
 from polyattn.heads.metric import excess, require_gram, whiten
 from polyattn.heads.search import MOST_WORK, descents, random_heads
 from polyattn.heads.target import Compression, Target, require_coef
@@ -120,13 +120,13 @@ def finish_weighted(
 
 def best_descent(
     tensor: NDArray, n_heads: int, metric: Metric, rng: np.random.Generator
-) -> Descent:
+) -> HeadDescent:
     """The best of several descents, followed to the end."""
     n_outputs, width, _, n_queries = tensor.shape
     most = width * min(n_outputs, n_queries)
     if n_heads >= most:
-        return Descent(*split_heads(tensor), 0.0, 0.0)
-    best = Descent(*random_heads(tensor, n_heads, rng), np.inf, 0.0)
+        return HeadDescent(*split_heads(tensor), 0.0, 0.0)
+    best = HeadDescent(*random_heads(tensor, n_heads, rng), np.inf, 0.0)
     for found in candidates(tensor, n_heads, metric, ROUGH, rng):
         best = found if found.loss < best.loss else best
         if best.loss <= ROUGH.enough:
@@ -136,7 +136,7 @@ def best_descent(
 
 def candidates(
     tensor: NDArray, n_heads: int, metric: Metric, patience: Patience, rng: np.random.Generator
-) -> Iterator[Descent]:
+) -> Iterator[HeadDescent]:
     """Descents from the truncated decomposition and from random starts."""
     if tensor.size <= SPECTRAL_SIZE:
         start = replace(patience, work=MOST_WORK)

@@ -17,9 +17,9 @@ from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted, wei
 from polyattn.heads.bounds import generic_heads, layer_dimension
 from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import GramScale
-from polyattn.heads.descent import Descent, descend
+from polyattn.heads.descent import HeadDescent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
-from polyattn.heads.search import Trial, fewest
+from polyattn.heads.search import HeadTrial, fewest
 from polyattn.heads.target import Compression
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -82,7 +82,8 @@ def choose_heads(
     rank = moments_rank(moments)
     spare = len(target.tensor) * (n_rows - rank)
     if spare <= 0:
-        note = f"{n_rows} positions for {rank} features leave no estimate of the noise. "
+        sizes = f"{counted(n_rows, 'position')} for {counted(rank, 'feature')}"
+        note = f"{sizes} leave no estimate of the noise. "
         return _kept(coef, gram, seed, note)
     power = target.in_true_units(excess(target.tensor, moments))
     allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
@@ -136,12 +137,12 @@ def allowance(
 
 def _search(
     whitened: Whitened, allowed: Callable[[int], float], rng: np.random.Generator
-) -> Descent | None:
+) -> HeadDescent | None:
     """The fewest heads whose gap is allowed, followed to the best layer with so many."""
     tensor, metric = whitened.tensor, whitened.metric
     n_outputs, width, _, n_queries = tensor.shape
 
-    def attempt(n_heads: int) -> Trial:
+    def attempt(n_heads: int) -> HeadTrial:
         loss, spent = allowed(n_heads), 0.0
         starts = candidates(tensor, n_heads, metric, replace(ROUGH, enough=loss), rng)
         for found in islice(starts, STARTS):
@@ -151,8 +152,8 @@ def _search(
                 found = descend(tensor, found.value, found.key, metric, closer)
                 spent += found.work
             if found.loss <= loss:
-                return Trial(found, spent)
-        return Trial(None, spent)
+                return HeadTrial(found, spent)
+        return HeadTrial(None, spent)
 
     most = generic_heads(width, n_outputs, n_queries)
     # 1, 2, 3, 4, 6, 8, 12, ...

@@ -10,7 +10,7 @@ from polyattn.heads.algebra import reduce, split_heads
 from polyattn.heads.bounds import generic_heads, least_heads
 from polyattn.heads.data_scale import DataScale
 from polyattn.heads.descent import Frobenius, Patience
-from polyattn.heads.search import Trial, descents, fewest, first_within
+from polyattn.heads.search import HeadTrial, descents, fewest, first_within
 from polyattn.heads.target import Compression, Target
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -23,6 +23,25 @@ EASE = 1.35
 STRICTEST = 1e-14
 # Multiply-adds after which no further number of heads is tried.
 TOTAL_WORK = 4e10
+
+
+@single_threaded_blas()
+def factor(coef: ArrayLike, data: DataScale | None = None) -> Compression:
+    """Heads that compute ``coef`` (e, q, d) exactly, from the unfolding [(a,j), (k,l)] of S.
+
+        S[a,j,k,l] = sum_h sigma_h u_h[a,j] v_h[k,l],   V_h = sqrt(sigma_h) u_h^T,
+                                                        A_h = sqrt(sigma_h) v_h^T
+
+    ``data`` give the units in which coordinates are of one size, and the outputs to judge by.
+
+    Guarantee: at most min(e d, d^2) heads; the loss is rounding [yau2024: Section 2].  Even one
+    true head usually needs d^2 here, since S is its symmetric part; see ``compress``.
+    Cost: O(d^4 min(e d, d^2)) time, O(e d^3) memory.
+    """
+    target = Target.on(coef, data)
+    if target.is_zero:
+        return target.nothing(data=data)
+    return _factored(target, data)
 
 
 @single_threaded_blas()
@@ -60,17 +79,23 @@ def compress(
     """
     if not (isinstance(tolerance, int | float | np.number) and 0 < tolerance < 1):
         raise InvalidInput(f"tolerance must be a number between 0 and 1; got {tolerance!r}.")
+    seed = require_seed(random_state)
     target = Target.on(coef, data)
     if target.is_zero:
         return target.nothing(data=data)
-    seed = require_seed(random_state)
     found = _search(target, tolerance, seed, data)
     if found.output_error is not None and found.output_error > tolerance:
         # The outputs are smaller than the coefficients suggest.
         stricter = max(STRICTEST, 0.1 * tolerance**2 / found.output_error)
         found = _search(target, stricter, seed, data)
     met = found.lost <= tolerance and (found.output_error or 0.0) <= tolerance
-    return found if met else factored(target, data)
+    return found if met else _factored(target, data)
+
+
+def _factored(target: Target, data: DataScale | None) -> Compression:
+    """``factor`` of coefficients in given units."""
+    sentence = "The coefficients were factored into {heads} ({lost})."
+    return target.finish(*split_heads(target.tensor), sentence, data=data)
 
 
 def _search(target: Target, tolerance: float, seed: int, data: DataScale | None) -> Compression:
@@ -92,7 +117,7 @@ def _heads_of(
     n_outputs, width, _, n_queries = tensor.shape
     patience = Patience(window=4, fraction=0.05, enough=tolerance)
 
-    def attempt(n_heads: int) -> Trial:
+    def attempt(n_heads: int) -> HeadTrial:
         return first_within(tolerance, descents(tensor, n_heads, Frobenius(), patience, rng))
 
     # The bound first: it is mostly the answer, and the decomposition is costly for wide tokens.
@@ -103,28 +128,3 @@ def _heads_of(
         near = [least + more for more in (1, 2, 4, 8) if least + more < easy]
         best = fewest(attempt, [*near, easy, 2 * easy], len(exact[0]), TOTAL_WORK)
     return exact if best is None else (best.value, best.key)
-
-
-@single_threaded_blas()
-def factor(coef: ArrayLike, data: DataScale | None = None) -> Compression:
-    """Heads that compute ``coef`` (e, q, d) exactly, from the unfolding [(a,j), (k,l)] of S.
-
-        S[a,j,k,l] = sum_h sigma_h u_h[a,j] v_h[k,l],   V_h = sqrt(sigma_h) u_h^T,
-                                                        A_h = sqrt(sigma_h) v_h^T
-
-    ``data`` give the units in which coordinates are of one size, and the outputs to judge by.
-
-    Guarantee: at most min(e d, d^2) heads; the loss is rounding [yau2024: Section 2].  Even one
-    true head usually needs d^2 here, since S is its symmetric part; see ``compress``.
-    Cost: O(d^4 min(e d, d^2)) time, O(e d^3) memory.
-    """
-    target = Target.on(coef, data)
-    if target.is_zero:
-        return target.nothing(data=data)
-    return factored(target, data)
-
-
-def factored(target: Target, data: DataScale | None) -> Compression:
-    """``factor`` of coefficients in given units."""
-    sentence = "The coefficients were factored into {heads} ({lost})."
-    return target.finish(*split_heads(target.tensor), sentence, data=data)

@@ -79,7 +79,7 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Descent:
+class HeadDescent:
     """Where the descent ended: heads, relative loss sqrt(<R, M R> / <S, M S>), work spent."""
 
     value: NDArray[np.float64]
@@ -91,7 +91,7 @@ class Descent:
 @single_threaded_blas()
 def descend(
     tensor: NDArray, value: NDArray, key: NDArray, metric: Metric, patience: Patience
-) -> Descent:
+) -> HeadDescent:
     """The heads found from a start (value, key) for ``tensor`` S (e, d, d, m), <S, M S> > 0.
 
     Guarantee: the loss is never above that of the start; at a generic exact solution
@@ -123,7 +123,7 @@ def descend(
         value, key, pulled, growth = trial_value, trial_key, trial_pulled, 2.0
         fast = loss < 0.1 * history[-1]
         history.append(loss)
-    return Descent(value, key, float(np.sqrt(max(0.0, history[-1]))), spent)
+    return HeadDescent(value, key, float(np.sqrt(max(0.0, history[-1]))), spent)
 
 
 def round_work(tensor: NDArray, n_heads: int, metric: Metric) -> float:

@@ -133,7 +133,7 @@ def _weighed(
 def _scaled_gram(
     source: Source, moments: Moments | TriangularFactor | None
 ) -> NDArray[np.float64] | None:
-    """sum psi psi^T of the scaled tokens, from whatever is at hand; None when too large."""
+    """sum psi psi^T of the scaled tokens, made where it is not known; None when too large."""
     known = moments if isinstance(source, Rows) else source
     if known is not None:
         return GramScale.of(known).gram

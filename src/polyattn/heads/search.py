@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.heads.descent import Descent, Metric, Patience, descend, round_work
+from polyattn.heads.descent import HeadDescent, Metric, Patience, descend, round_work
 
 WORK_PER_COUNT = 8e9
 MOST_STARTS = 80
@@ -23,10 +23,10 @@ MOST_WORK = 2e11
 
 
 @dataclass(frozen=True)
-class Trial:
+class HeadTrial:
     """What one attempt with a given number of heads found (None: not good enough)."""
 
-    found: Descent | None
+    found: HeadDescent | None
     work: float
 
 
@@ -43,7 +43,7 @@ def random_heads(
 
 def descents(
     tensor: NDArray, n_heads: int, metric: Metric, patience: Patience, rng: np.random.Generator
-) -> Iterator[Descent]:
+) -> Iterator[HeadDescent]:
     """Descents from random starts: 80 when a start is cheap, one when costly, none beyond."""
     first = FIRST_ROUNDS * round_work(tensor, n_heads, metric)
     spent = 0.0
@@ -56,25 +56,25 @@ def descents(
         yield found
 
 
-def first_within(loss: float, attempts: Iterable[Descent]) -> Trial:
+def first_within(loss: float, attempts: Iterable[HeadDescent]) -> HeadTrial:
     """The first descent that reaches ``loss``, and the work of all up to it."""
     spent = 0.0
     for found in attempts:
         spent += found.work
         if found.loss <= loss:
-            return Trial(found, spent)
-    return Trial(None, spent)
+            return HeadTrial(found, spent)
+    return HeadTrial(None, spent)
 
 
 def fewest(
-    attempt: Callable[[int], Trial], ladder: Iterable[int], upper: int, work: float
-) -> Descent | None:
+    attempt: Callable[[int], HeadTrial], ladder: Iterable[int], upper: int, work: float
+) -> HeadDescent | None:
     """The success with fewest heads below ``upper`` (None: none was found).
 
     Climbs the ladder of increasing numbers until one succeeds, then bisects between it and the
     last failure.  Stops when ``work`` is spent.
     """
-    best: Descent | None = None
+    best: HeadDescent | None = None
     failed, successful, spent = 0, upper, 0.0
     for heads in ladder:
         if heads >= upper or best is not None or spent > work:

@@ -9,7 +9,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Described, Description, Reported, head_matrices, sizes_in_words
+from polyattn.display import (
+    Described,
+    Description,
+    Reported,
+    head_matrices,
+    sizes_in_words,
+)
 from polyattn.errors import InvalidInput, require_choice, require_flag
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record

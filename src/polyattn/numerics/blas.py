@@ -1,20 +1,29 @@
-"""Products added in place, and triangles divided by, while other threads run.
+"""Products added in place, and Cholesky's factorisation by tiles, while other threads run.
 
 numpy's ``matmul`` cannot add to its result, and scipy's BLAS wrappers keep the interpreter
 locked.  SciPy also exports its BLAS for compiled extensions (``scipy.linalg.cython_blas``); the
 same entries called from here do both.
+
+LAPACK on several threads rounds in another order than on one.  The tiles of ``factor_lower`` are
+the same for any number of workers, and each is the work of one: as fast, and reproducible.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cython_blas
+from scipy.linalg import cython_blas, lapack
+
+from polyattn.numerics.parallel import map_pieces, single_threaded_blas
 
 Matrix = NDArray[np.float64]
+
+# Columns that are factored together, and columns of the rest that a worker updates together.
+PANEL, TILE = 256, 256
 
 
 def add_product(total: Matrix, left: Matrix, right: Matrix) -> None:
@@ -63,6 +72,40 @@ def divide_by_triangle(rows: Matrix, triangle: Matrix) -> None:
         raise ValueError(f"shapes do not fit: {rows.shape} / {triangle.shape}")
     sizes = (_integer(n_columns), _integer(size))
     _DTRSM(b"R", b"L", b"T", b"N", *sizes, _ONE, *_operand(triangle), *_operand(rows))
+
+
+@single_threaded_blas()
+def factor_lower(matrix: NDArray[np.float64]) -> bool:
+    """Write L with L L^T = ``matrix`` (m, m) in place of its lower triangle; False: not definite.
+
+    ``matrix`` is in Fortran order; above the diagonal it is neither read nor written.
+    Cost: m^3/3 flops on all workers.
+    """
+    # BLAS is called with rows in C order: U^T U with U = L^T, right of the diagonal.
+    upper, size = matrix.T, len(matrix)
+    for first in range(0, size, PANEL):
+        stop = min(first + PANEL, size)
+        corner = matrix[first:stop, first:stop]
+        corner[:], failed = lapack.dpotrf(corner, lower=1, clean=0)
+        if failed:
+            return False
+        starts, panel = range(stop, size, TILE), upper[first:stop]
+        map_pieces(partial(_divide, panel, corner.T), starts)
+        map_pieces(partial(_update, upper, panel), starts)
+    return True
+
+
+def _divide(panel: NDArray, corner: NDArray, start: int) -> None:
+    """Columns ``start`` and following of the factor's new rows."""
+    divide_by_triangle(panel[:, start : start + TILE], corner)
+
+
+def _update(upper: NDArray, panel: NDArray, start: int) -> None:
+    """Subtract from rows ``start`` and following of the rest what the new rows explain."""
+    stop = min(start + TILE, len(upper))
+    some = panel[:, start:stop]
+    subtract_square(upper[start:stop, start:stop], some)
+    subtract_product(upper[start:stop, stop:], some, panel[:, stop:])
 
 
 def _operand(matrix: Matrix) -> tuple[ctypes.c_void_p, ctypes._Pointer]:

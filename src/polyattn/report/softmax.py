@@ -32,9 +32,6 @@ def learned_page(found: LearnedSoftmax, data: PageData | None) -> list[Section]:
 def queries_page(found: QueryResult, data: PageData | None) -> list[Section]:
     """What ``learn_from_queries`` returned."""
     sections = [described("What was found", found)]
-    if found.error_text is not None:
-        lines = [found.error_text]
-        sections.append(statement("What the oracle ended the run with", lines=lines))
     if found.layer is not None:
         sections.append(heads_section(found.layer))
         sections += _predictions(found.layer, data)

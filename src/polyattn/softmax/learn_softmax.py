@@ -121,7 +121,7 @@ def _result(
         unexamined=rivals.unexamined,
     )
     share = 0.0 if fit.explained or data.bias else share_of_constant(judge.training, projection)
-    if data.bias:
+    if data.bias and fit.explained:
         notes = (*notes, CONVENTION)
     outcome = describe(fit, bars, len(judge.held_out), notes, rivals.layer, doubts, share)
     bars = rivals.opened(bars)

@@ -15,6 +15,7 @@ from time import monotonic, perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
 from polyattn.errors import InvalidInput
+from polyattn.files.fields import any_object, entries, listed, number, plain_value, text
 
 # Receives (phase, number of heads, relative error) after every step of descent.
 Callback = Callable[[str, int, float], None]
@@ -42,6 +43,18 @@ class Phase:
             "figures": self.figures,
             "seconds": self.seconds,
         }
+
+
+PHASE = entries(
+    {"name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0)}
+)
+
+
+def check_phases(value: Any, where: str) -> None:
+    """Refuse the phases of a file unless they are what ``Phase.to_dict`` writes."""
+    listed(PHASE)(value, where)
+    for at, phase in enumerate(value):
+        plain_value(phase["figures"], f"{where}[{at}].figures")
 
 
 class Candidate(Protocol):

@@ -9,24 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.display import Description, Reported, Result
-from polyattn.files.fields import (
-    any_object,
-    array,
-    entries,
-    flag,
-    integer,
-    listed,
-    number,
-    one_of,
-    plain_value,
-    text,
-)
+from polyattn.files.fields import array, entries, flag, integer, number, one_of, text
 from polyattn.files.records import Record
 from polyattn.model import SoftmaxAttention
 from polyattn.outcome import Outcome
+from polyattn.quoting import counted
 from polyattn.sequences import MODES
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
-from polyattn.softmax.recorder import Phase
+from polyattn.softmax.recorder import Phase, check_phases
 
 ERRORS = ("attn_std", "value_std", "attn_error", "value_error")
 PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")
@@ -35,9 +25,7 @@ FIELDS = entries({
     "validation_error": number(0), "training_error": number(0), "noise": number(0),
     "method": text(100), "n_training": integer(0), "n_held_out": integer(0),
     "mode": one_of(MODES), "outcome": SOFTMAX_OUTCOMES.check,
-    "phases": listed(entries({
-        "name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0),
-    })),
+    "phases": check_phases,
 }, {"bias": flag})  # fmt: skip
 
 
@@ -106,18 +94,16 @@ class LearnedSoftmax(Reported, Result):
 
     def describe(self) -> Description:
         """What was found, on how many sequences, and how well it does."""
-        layer, outcome = self.layer, self.outcome
         figures = {name: getattr(self, name) for name in PLAIN}
-        return Description(
-            title="A softmax attention layer learned from examples",
-            about=f"{layer!r}, from {self.n_training + self.n_held_out:,} sequences",
-            sentence=str(outcome) if outcome.ok else outcome.sentence,
-            doubts=() if outcome.ok else (outcome.next_step,),
-            facts={
+        sequences = counted(self.n_training + self.n_held_out, "sequence")
+        return self._described(
+            "A softmax attention layer learned from examples",
+            f"{self.layer.describe().about}, from {sequences}",
+            {
                 "recovered": self.recovered,
                 "n_heads": self.n_heads,
-                "mode": layer.mode,
-                "bias": layer.bias,
+                "mode": self.layer.mode,
+                "bias": self.layer.bias,
                 **figures,
             },
         )
@@ -129,9 +115,7 @@ class LearnedSoftmax(Reported, Result):
 
     def to_full_dict(self) -> dict[str, Any]:
         """``to_dict`` with arrays as lists, null for infinite, and phases."""
-        content = self.to_dict() | {"kind": self.kind}
-        content |= {name: _finite(array) for name, array in self.arrays().items()}
-        return content | {"phases": [phase.to_dict() for phase in self.phases]}
+        return super().to_full_dict() | {"phases": [phase.to_dict() for phase in self.phases]}
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
@@ -146,8 +130,6 @@ class LearnedSoftmax(Reported, Result):
         """The inverse of ``to_record``."""
         arrays, metadata = record.arrays, record.metadata
         FIELDS(metadata, "metadata")
-        for at, phase in enumerate(metadata["phases"]):
-            plain_value(phase["figures"], f"metadata.phases[{at}].figures")
         _check_arrays(arrays)
         fields: dict[str, Any] = {name: arrays[name] for name in ERRORS}
         fields |= {name: metadata[name] for name in PLAIN}
@@ -163,13 +145,6 @@ class LearnedSoftmax(Reported, Result):
             phases=tuple(Phase(**phase) for phase in metadata["phases"]),
             **fields,
         )
-
-
-def _finite(numbers: NDArray[np.float64]) -> Any:
-    """Numbers in lists for JSON, which knows no infinity: null stands for it."""
-    plain = numbers.astype(object)
-    plain[~np.isfinite(numbers)] = None
-    return plain.tolist()
 
 
 def _check_arrays(arrays: dict[str, NDArray]) -> None:

@@ -20,12 +20,14 @@ from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 
 
-def solve_direct(rows: Rows, ridge: float) -> Solution:
+def solve_direct(source: Rows | TriangularFactor, ridge: float) -> Solution:
     """The minimiser by QR (tall) or by singular values (wide)."""
-    if rows.n_rows >= rows.n_features:
-        return solve_factor(TriangularFactor.of(rows), ridge)
-    features, targets = feature_matrix(rows)
-    return solve_root(features, targets, ridge, rows.n_rows, exact_rows=True)
+    if isinstance(source, TriangularFactor):
+        return replace(solve_factor(source, ridge), statistics=source)
+    if source.n_rows >= source.n_features:
+        return solve_factor(TriangularFactor.of(source), ridge)
+    features, targets = feature_matrix(source)
+    return solve_root(features, targets, ridge, source.n_rows, exact_rows=True)
 
 
 def feature_matrix(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

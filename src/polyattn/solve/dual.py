@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 
 from polyattn.features.cubic import COLUMN_BLOCK, apply_coef, correlate, kernel_lower
 from polyattn.features.pairs import n_pairs, norm_weights
-from polyattn.numerics.cholesky import factor_lower
+from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import map_pieces
 from polyattn.solve.direct import solve_direct
 from polyattn.solve.minimum_norm import EPS, column_scale

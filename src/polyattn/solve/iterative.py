@@ -65,7 +65,7 @@ def solve_iterative(rows: Rows, ridge: float) -> Solution:
             "of similar scale would speed it up."
         )
     else:
-        note += f" It took {passes} passes over the data."
+        note += f" It took {passes} {'pass' if passes == 1 else 'passes'} over the data."
     return Solution(theta, None, residual_power, float("nan"), ridge, note)
 
 

@@ -11,6 +11,7 @@ it is not, the rows are factored again by QR, without squaring; with moments alo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ from scipy.linalg import lapack
 
 from polyattn.features.cubic import add_correlation, apply_coef
 from polyattn.features.pairs import feature_weights, n_pairs
-from polyattn.numerics.cholesky import factor_lower
+from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import deal, map_pieces, single_threaded_blas
 from polyattn.solve.direct import solve_factor
 from polyattn.solve.minimum_norm import column_scale, solve_gram
@@ -34,13 +35,21 @@ SAFE_RCOND = 1e-11
 SMALL_CORRECTION, MAX_PASSES = 1e-7, 4
 
 
-def solve_primal(moments: Moments, rows: Rows | None, ridge: float) -> Solution:
-    """The minimiser from moments; ``rows`` (the data behind them) allow the refinement."""
+def solve_primal(source: Rows | Moments, ridge: float) -> Solution:
+    """The minimiser from moments; of rows they are made first, and rows allow the refinement."""
+    if isinstance(source, Moments):
+        moments, rows = source, None
+    else:
+        moments, rows = Moments.of(source), source
     solution = solve_definite(moments, rows, ridge)
-    if solution is not None:
-        return solution
-    if rows is not None:
-        return solve_factor(TriangularFactor.of(rows), ridge)
+    if solution is None and rows is not None:
+        solution = solve_factor(TriangularFactor.of(rows), ridge)
+    if solution is None:
+        solution = _by_eigenvalues(moments, ridge)
+    return replace(solution, statistics=moments)
+
+
+def _by_eigenvalues(moments: Moments, ridge: float) -> Solution:
     s = feature_weights(moments.width)
     gram, cross = moments.scaled_gram(1.0 / s), moments.scaled_cross() / s[:, None]
     scale = _scale(moments, ridge)

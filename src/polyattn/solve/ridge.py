@@ -8,13 +8,14 @@ share their tokens, so leaving out single positions would leak.
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.numerics.arrays import real_array, require_finite
+from polyattn.numerics.scaling import as_risk, restored
 from polyattn.solve.leave_one_out import errors_of_few, errors_of_many
 from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum
 from polyattn.stats import Moments, TriangularFactor
@@ -63,7 +64,7 @@ def require_ridge(ridge: object, grid: ArrayLike | None) -> float | str:
 def chosen_ridge(
     ridge: float | str, grid: ArrayLike | None, source: Rows | Moments | TriangularFactor
 ) -> tuple[float, RidgePath | None]:
-    """The ridge for scaled tokens, and the errors over the grid when a rule chose it."""
+    """The ridge for scaled tokens; when a rule chose it, also the errors over the true grid."""
     token = source.token_exponent or 0
     if not isinstance(ridge, str):
         return _scaled_ridge(np.array(ridge), token).item(), None
@@ -84,7 +85,7 @@ def chosen_ridge(
             "ridge='loo' needs the sequences themselves, which statistics do not keep; "
             "give X and Y, or use ridge='gcv' with Moments."
         )
-    return path.best, path
+    return path.best, _in_true_units(path, source)
 
 
 def leave_one_out(rows: Rows, ridges: NDArray | None = None) -> RidgePath:
@@ -126,6 +127,14 @@ def generalised(source: Rows | Moments, ridges: NDArray | None = None) -> RidgeP
     freedom = (n - np.count_nonzero(nonzero) + left[nonzero].sum(axis=0)) / n
     residual = spectrum.outside + np.sum(spectrum.components**2, axis=1) @ left**2
     return RidgePath(grid, residual / freedom**2 / source.total_weight, "gcv")
+
+
+def _in_true_units(path: RidgePath, source: Rows | Moments | TriangularFactor) -> RidgePath:
+    """Every ridge with its error: none may be lost, or another would be the best."""
+    token, target = source.token_exponent or 0, source.target_exponent or 0
+    ridges = restored(path.ridges[:, None], 6 * token, "the ridges", np.ones(1))[:, 0]
+    errors = [as_risk(float(error), target, negligible=0.0) for error in path.errors]
+    return replace(path, ridges=ridges, errors=np.array(errors))
 
 
 def _scaled_ridge(ridge: NDArray, token_exponent: int) -> NDArray[np.float64]:

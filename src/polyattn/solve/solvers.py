@@ -14,7 +14,7 @@ from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.pairs import n_features, n_pairs
 from polyattn.numerics.parallel import physical_memory
 from polyattn.quoting import counted, readable_bytes
-from polyattn.solve.direct import solve_direct, solve_factor
+from polyattn.solve.direct import solve_direct
 from polyattn.solve.dual import solve_dual
 from polyattn.solve.exact import solve_exact
 from polyattn.solve.iterative import solve_iterative
@@ -48,14 +48,14 @@ class ProblemSize:
 class Solver:
     """A row of the table.
 
-    solve : the solution for a source and a ridge, and the statistics behind it, if there are any
+    solve : the solution for a source and a ridge
     numbers : how many numbers are in memory beside the coefficients, to within a factor of two
     suits : whether ``auto`` takes it, if it fits into memory and none before it does
     reason : why then, in words
     statistics : the kind of statistics that it can start from, instead of the rows
     """
 
-    solve: Callable[[Any, float], tuple[Solution, Moments | TriangularFactor | None]]
+    solve: Callable[[Any, float], Solution]
     numbers: Callable[[ProblemSize], int]
     suits: Callable[[ProblemSize], bool]
     reason: str
@@ -64,21 +64,6 @@ class Solver:
     def bytes(self, size: ProblemSize) -> int:
         """Peak memory, to within a factor of two."""
         return 8 * (self.numbers(size) + 2 * size.n_features * size.n_outputs)
-
-
-def _primal(source: Rows | Moments, ridge: float) -> tuple[Solution, Moments]:
-    if isinstance(source, Moments):
-        return solve_primal(source, None, ridge), source
-    moments = Moments.of(source)
-    return solve_primal(moments, source, ridge), moments
-
-
-def _direct(
-    source: Rows | TriangularFactor, ridge: float
-) -> tuple[Solution, TriangularFactor | None]:
-    if isinstance(source, TriangularFactor):
-        return solve_factor(source, ridge), source
-    return solve_direct(source, ridge), None
 
 
 def _primal_numbers(size: ProblemSize) -> int:
@@ -99,27 +84,27 @@ def _few_rows(size: ProblemSize) -> bool:
 # ``auto`` takes the first that suits and fits.
 SOLVERS = {
     "primal": Solver(
-        solve=_primal,
+        solve=solve_primal,
         numbers=_primal_numbers,
         suits=lambda size: size.n_rows >= size.n_features,
         reason="{rows} for {features}: sums of size p x p",
         statistics=Moments,
     ),
     "direct": Solver(
-        solve=_direct,
+        solve=solve_direct,
         numbers=_direct_numbers,
         suits=_few_rows,
         reason="{rows} for {features}, few enough to hold",
         statistics=TriangularFactor,
     ),
     "dual": Solver(
-        solve=lambda rows, ridge: (solve_dual(rows, ridge), None),
+        solve=solve_dual,
         numbers=lambda size: size.n_rows**2 + 3 * size.n_rows * n_pairs(size.width),
         suits=lambda _: True,
         reason="{rows} for {features}: a kernel of size N x N",
     ),
     "iterative": Solver(
-        solve=lambda rows, ridge: (solve_iterative(rows, ridge), None),
+        solve=solve_iterative,
         numbers=lambda size: 3 * size.n_features * size.n_outputs,
         suits=lambda _: True,
         reason="neither {p} x {p} nor {N} x {N} numbers fit into {limit}",
@@ -169,8 +154,8 @@ def plan(
 
 def solve(
     source: Source, ridge: float, solver: str = "auto", try_exact: bool = False
-) -> tuple[Solution, str, Moments | TriangularFactor | None]:
-    """The solution, the name of the solver, and the sums behind it, where there are any.
+) -> tuple[Solution, str]:
+    """The solution, and the name of the solver that found it.
 
     try_exact : with ``auto`` and ridge 0, look first whether some layer computes all targets
     """
@@ -182,9 +167,8 @@ def solve(
         if try_exact and solver == "auto" and name == "primal" and ridge == 0.0:
             exact = solve_exact(source)
             if exact is not None:
-                return exact, "exact", None
-    solution, sums = SOLVERS[name].solve(source, ridge)
-    return solution, name, sums
+                return exact, "exact"
+    return SOLVERS[name].solve(source, ridge), name
 
 
 def solver_of(statistics: Moments | TriangularFactor) -> str:

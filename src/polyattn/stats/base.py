@@ -63,7 +63,7 @@ FIELDS = entries(
 
 
 class Statistics(Described, ABC):
-    """Sums over predicted positions that merge: update, ``+``, save, load.
+    """Sums over predicted positions that merge: ``update``, ``+``, ``sum``, ``save``, ``load``.
 
     Parameters
     ----------

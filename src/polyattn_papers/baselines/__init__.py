@@ -3,7 +3,7 @@
 from polyattn.errors import missing_extra
 
 try:
-    import torch  # noqa: F401 – asked for once here, so that no module below has to
+    import torch  # noqa: F401 – looked for once here, so that no module below has to
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise

@@ -41,7 +41,10 @@ class Transformer(nn.Module):
             torch.manual_seed(seed)
             self.embedding = nn.Linear(n_dims, width)
             self.positions = nn.Parameter(torch.randn(n_tokens, width) / width**0.5)
-            blocks = (Block(width, n_heads) for _ in range(require_integer("n_layers", n_layers)))
+            blocks = (
+                TransformerBlock(width, n_heads)
+                for _ in range(require_integer("n_layers", n_layers))
+            )
             self.blocks = nn.Sequential(*blocks)
             self.norm, self.reading = nn.LayerNorm(width), nn.Linear(width, n_outputs)
             nn.init.zeros_(self.reading.weight)
@@ -56,7 +59,7 @@ class Transformer(nn.Module):
         return self.reading(self.norm(self.blocks(embedded))) * self.target_unit
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Causal attention, then a perceptron, each added to what came in; (B, n, width) both ways."""
 
     def __init__(self, width: int, n_heads: int):

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from polyattn.files.fields import digest, entries, flag, listed, number, one_of, text
 from polyattn.report.figures import drawing, inline_svg, save_figure
 from polyattn.report.page import Section, fill, render_page, write_page
-from polyattn_papers.reproduction.experiment import PROFILES
-from polyattn_papers.reproduction.outcome import Reproduction
-from polyattn_papers.reproduction.sealing import (
-    ROWS,
-    SURROUNDINGS,
-    read_object,
-    require_sealed,
-)
+from polyattn_papers.reproduction.result import Reproduction, read_table
 
 HERE = "polyattn_papers.reproduction"
-
-TABLE = entries({
-    "name": text(1000), "title": text(), "reference": text(), "claim": text(),
-    "findings": listed(text()),
-    "gates": listed(entries({"claim": text(), "passed": flag, "seen": text()})),
-    "passed": flag, "profile": one_of(PROFILES), "seconds": number(0),
-    "surroundings": SURROUNDINGS, "rows": ROWS, "digest": digest,
-})  # fmt: skip
 
 # A longer table stands behind a click.
 SHORT_TABLE = 12
@@ -58,15 +41,3 @@ def write_index(out: Path) -> None:
     ]
     lead = "Experiments of the papers, run again by polyattn."
     write_page(out / "index.html", render_page("The papers, reproduced", lead, sections))
-
-
-def read_table(path: Path) -> dict[str, Any] | None:
-    """The content of the table.json of an experiment, which has the name of its folder.
-
-    Other things may be called so, too: None for the table of anything else.
-    """
-    remedy = "run its experiment again, or remove it"
-    content = read_object(path, remedy)
-    if content.get("name") != path.parent.name:
-        return None
-    return require_sealed(content, path, TABLE, remedy)

@@ -121,10 +121,10 @@ class TorchSoftmaxAttention(TorchAttention):
 
 def _linear_causal(X: Tensor, attn: Tensor, value: Tensor) -> Tensor:
     """In chunks: earlier chunks through their Gram matrix, the own one through its scores."""
-    n_sequences, n_tokens, n_dims = X.shape
+    n_sequences, n_tokens, width = X.shape
     chunk = min(CHUNK, n_tokens)
     padded = nn.functional.pad(X, (0, 0, 0, -n_tokens % chunk))
-    chunks = padded.reshape(n_sequences, 1, -1, chunk, n_dims)  # (B, 1, chunks, chunk, d)
+    chunks = padded.reshape(n_sequences, 1, -1, chunk, width)  # (B, 1, chunks, chunk, d)
     queries = chunks @ attn[:, None]  # (B, H, chunks, chunk, d)
     mixed = torch.tril(queries @ chunks.transpose(-1, -2)) @ chunks
     if n_tokens > chunk:

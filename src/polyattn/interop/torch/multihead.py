@@ -105,7 +105,7 @@ def _require_plain(module: nn.MultiheadAttention) -> None:
 
 
 def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
-    """The number asked for, or the smallest divisor of d that leaves room for all heads."""
+    """The number asked for, or the smallest divisor of d that all heads fit into."""
     d = layer.n_dims
     asked = require_head_count(n_heads)
     if isinstance(asked, int):

@@ -42,7 +42,6 @@ def search_heads(
     *,
     effort: int = 3,
     on_step: OnStep | None = None,
-    keep_going: Callable[[], bool] = lambda: True,
 ) -> Polished:
     """The first ``n_heads`` heads that ``accept`` takes, or the best when effort is exhausted.
 
@@ -50,7 +49,7 @@ def search_heads(
     best heads, and exchanging one of them; each level tries more of each.  All of it happens
     on few examples, and what is better than everything before is finished on all of them.
 
-    Guarantee: the same generator gives the same heads as long as ``keep_going`` agrees.
+    Guarantee: the same generator gives the same heads.
     """
     moves = _Moves(training, enough(training, n_heads), n_heads, rng, on_step)
     for level in range(1, effort + 1):
@@ -59,8 +58,6 @@ def search_heads(
                 finished = moves.finish(found)
                 if finished is not None and accept(finished):
                     return finished
-                if not keep_going():
-                    return moves.best
     return moves.best
 
 

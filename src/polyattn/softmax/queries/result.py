@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf, isinf
-from typing import Any
+from math import inf
+from typing import Any, ClassVar
 
-from polyattn.display import Description, Reported, Result
-from polyattn.files.fields import (
-    any_object,
-    entries,
-    integer,
-    listed,
-    nullable,
-    number,
-    plain_value,
-    text,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.display import Description, Reported, Result, sizes_in_words
+from polyattn.files.fields import any_object, entries, integer, nullable, number, text
 from polyattn.files.records import Record
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
 from polyattn.quoting import counted, printable, shortened
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
-from polyattn.softmax.recorder import Phase
+from polyattn.softmax.recorder import Phase, check_phases
 
 INFINITE = "infinite"
 
@@ -39,14 +33,12 @@ FIELDS = entries({
     "layer": nullable(any_object), "n_queries": integer(0), "outcome": QUERY_OUTCOMES.check,
     "validation_error": nullable(number(0)), "deviation": nullable(number(0)),
     "doubt": _doubt, "noise": nullable(number(0)), "error": nullable(text()),
-    "phases": listed(entries({
-        "name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0),
-    })),
+    "phases": check_phases,
 })  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class QueryResult(Result, Reported):
+class QueryResult(Reported, Result):
     """What ``learn_from_queries`` returns.
 
     Attributes
@@ -74,6 +66,8 @@ class QueryResult(Result, Reported):
         The exception of the oracle, or the interrupt, that ended the run.  A file keeps its text:
         of a loaded result ``error`` is a str, or None where there was none.
     """
+
+    kind: ClassVar[str] = "query_result"
 
     layer: SoftmaxAttention | None
     n_queries: int
@@ -104,47 +98,47 @@ class QueryResult(Result, Reported):
         return self.error
 
     def describe(self) -> Description:
-        """The outcome and the figures."""
-        about = f"no layer, {self.n_queries:,} queries"
-        if self.layer is not None:
-            sizes = f"{self.layer.n_dims} coordinates to {self.layer.n_outputs} outputs"
-            about = f"{counted(self.n_heads, 'head')}, {sizes}, {self.n_queries:,} queries"
-        known = self.doubt is not None and not isinf(self.doubt)
-        facts: dict[str, Any] = {
-            "n_heads": self.n_heads,
-            "n_queries": self.n_queries,
-            "validation_error": self.validation_error,
-            "deviation": self.deviation,
-            "doubt": self.doubt if known else None,
-            "noise": self.noise,
-        }
+        """What was found, by how many queries, and how far it can be trusted."""
+        layer, about = self.layer, "No layer"
+        if layer is not None:
+            sizes = sizes_in_words(layer.n_dims, layer.n_outputs, layer.mode, layer.bias)
+            about = f"{counted(layer.n_heads, 'head')}, {sizes}"
+        facts: dict[str, Any] = {"recovered": self.recovered, "n_heads": self.n_heads}
+        facts |= {name: getattr(self, name) for name in (*PLAIN, "doubt")}
         if self.error is not None:
             facts["error"] = self.error_text
-        doubts = () if self.outcome.ok else (self.outcome.next_step,)
-        title = "A layer learned from queries"
-        return Description(title, about, self.outcome.sentence, doubts, facts)
+        about = f"{about}, from {self.n_queries:,} queries"
+        return self._described("A softmax attention layer learned from queries", about, facts)
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The heads, if there are any."""
+        if self.layer is None:
+            return {}
+        return {"attn": self.layer.attn, "value": self.layer.value}
+
+    def to_full_dict(self) -> dict[str, Any]:
+        """``to_dict`` with arrays as lists, and phases."""
+        return super().to_full_dict() | {"phases": [phase.to_dict() for phase in self.phases]}
 
     def __repr__(self) -> str:
         return f"QueryResult({self.layer!r}, {self.outcome.name}, {self.n_queries} queries)"
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        layer = None if self.layer is None else self.layer.to_record()
+        layer = self.layer
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata["layer"] = None if layer is None else layer.metadata
+        metadata["layer"] = None if layer is None else {"mode": layer.mode, "bias": layer.bias}
         metadata["doubt"] = INFINITE if self.doubt == inf else self.doubt
         metadata["outcome"] = self.outcome.to_dict()
         metadata["error"] = self.error_text
         metadata["phases"] = [phase.to_dict() for phase in self.phases]
-        return Record("query_result", {} if layer is None else layer.arrays, metadata)
+        return Record(self.kind, self.arrays(), metadata)
 
     @classmethod
     def from_record(cls, record: Record) -> QueryResult:
         """The inverse of ``to_record``; ``error`` comes back as text."""
         held = record.metadata
         FIELDS(held, "metadata")
-        for at, phase in enumerate(held["phases"]):
-            plain_value(phase["figures"], f"metadata.phases[{at}].figures")
         layer = None
         if held["layer"] is None:
             entries({})(record.arrays, "arrays")

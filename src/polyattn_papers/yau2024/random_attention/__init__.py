@@ -14,26 +14,17 @@ trained models depend on the machine; a limit of ``n_steps`` repeats the run of 
 """
 
 from polyattn_papers.reproduction.experiment import Experiment
-from polyattn_papers.yau2024.random_attention.cells import cells
-from polyattn_papers.yau2024.random_attention.findings import findings
-from polyattn_papers.yau2024.random_attention.gates import gates
-from polyattn_papers.yau2024.random_attention.picture import draw
-from polyattn_papers.yau2024.random_attention.running import run
+from polyattn_papers.yau2024.random_attention import cells, figure, findings, gates
 
-EXPERIMENT = Experiment(
-    name="yau2024-fig1",
+EXPERIMENT = Experiment.of(
+    "yau2024-fig1", cells, findings, gates, figure,
     title="Random linear attention: closed form against training",
-    claim=(
-        "Data come from a random head of linear attention. Learning by regression (Algorithm 1) "
-        "reaches floating-point precision. Trained by gradients, more heads help, up to d² heads "
-        "that come close to the regression; more layers, or a full Transformer, help little."
-    ),
+    claim="""
+        Data come from a random head of linear attention. Learning by regression (Algorithm 1)
+        reaches floating-point precision. Trained by gradients, more heads help, up to d² heads that
+        come close to the regression; more layers, or a full Transformer, help little.
+    """,
     reference="Yau et al. (arXiv 2410.10101), section 4.1, figures 1 and 3, Appendix G.1.",
-    cells=cells,
-    run=run,
-    findings=findings,
-    gates=gates,
-    draw=draw,
     needs_torch=True,
     revision=2,
-)
+)  # fmt: skip

@@ -1,16 +1,31 @@
-"""What came out, in sentences."""
+"""What came out, in sentences: means over seeds, and the best point of the grid for each model."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+import numpy as np
+
 from polyattn_papers.reproduction.experiment import Row
-from polyattn_papers.yau2024.random_attention.cells import HEADS, TRAINED, TRANSFORMER
-from polyattn_papers.yau2024.random_attention.reading import (
-    Summary,
-    closed_form,
-    summaries,
-    trained,
+from polyattn_papers.yau2024.random_attention.cells import (
+    CLOSED,
+    HEADS,
+    LAYERS,
+    MILESTONES,
+    TRAINED,
+    TRANSFORMER,
+    WIDTH,
 )
-from polyattn_papers.yau2024.random_attention.running import WIDTH
+
+DATA = ("n_dims", "n_sequences")
+MODEL = ("method", "n_heads", "n_layers")
+GRID = ("learning_rate", "batch_size")
+
+# A fit without any error has no logarithm.
+SMALLEST = 1e-40
 
 
 def findings(rows: list[Row]) -> list[str]:
@@ -21,6 +36,66 @@ def findings(rows: list[Row]) -> list[str]:
     largest = [one for one in found if one.n_sequences == most]
     widths = [_of_width([one for one in largest if one.n_dims == n_dims]) for n_dims in dims]
     return [_closed(rows), *widths, _heads(largest), _training(rows), _unfinished(rows)]
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """A model on data of one size, over seeds: the mean of log10(error) and its standard error.
+
+    Errors of one model differ by orders of magnitude between seeds; the mean of logarithms is
+    not that of the worst seed alone.  ``grid`` is (rate, batch), None for the closed form.
+    ``curve``: geometric means of the smallest error within so many steps, as far as all seeds got.
+    """
+
+    n_dims: int
+    n_sequences: int
+    method: str
+    n_heads: int | None
+    n_layers: int | None
+    grid: tuple[float, int] | None
+    n_seeds: int
+    log_error: float
+    standard_error: float
+    curve: dict[int, float]
+
+    @property
+    def label(self) -> str:
+        """The model in words."""
+        if self.method == CLOSED:
+            return self.method
+        if self.method == HEADS:
+            return f"linear, {_counted(self.n_heads, 'head')}"
+        family = "linear" if self.method == LAYERS else self.method
+        return f"{family}, {_counted(self.n_layers, 'layer')}"
+
+    @property
+    def error(self) -> float:
+        """The geometric mean of the errors."""
+        return float(10.0**self.log_error)
+
+
+def summaries(rows: Iterable[Row]) -> list[ModelSummary]:
+    """For all data and models, the point of the grid with the smallest mean of log10(error)."""
+    points: dict[tuple, list[Row]] = defaultdict(list)
+    for row in rows:
+        points[tuple(row[name] for name in (*DATA, *MODEL, *GRID))].append(row)
+    best: dict[tuple, ModelSummary] = {}
+    for key, same in points.items():
+        data_and_model = key[: len(DATA) + len(MODEL)]
+        made = _summary(data_and_model, key[len(data_and_model) :], same)
+        if data_and_model not in best or made.log_error < best[data_and_model].log_error:
+            best[data_and_model] = made
+    return list(best.values())
+
+
+def closed_form(rows: Iterable[Row]) -> list[Row]:
+    """The rows of the closed form."""
+    return [row for row in rows if row["method"] == CLOSED]
+
+
+def trained(rows: Iterable[Row]) -> list[Row]:
+    """The rows of trained models."""
+    return [row for row in rows if row["method"] != CLOSED]
 
 
 def _closed(rows: list[Row]) -> str:
@@ -50,7 +125,7 @@ def _longer(rows: list[Row], slowest: dict[int, Row]) -> str:
     )
 
 
-def _of_width(found: list[Summary]) -> str:
+def _of_width(found: list[ModelSummary]) -> str:
     size = found[0]
     errors = "; ".join(f"{one.label}: {one.error:.1e}" for one in found)
     return (
@@ -59,7 +134,7 @@ def _of_width(found: list[Summary]) -> str:
     )
 
 
-def _heads(found: list[Summary]) -> str:
+def _heads(found: list[ModelSummary]) -> str:
     """Whether more heads help, after the same time and after the same number of steps."""
     best = []
     for n_dims in sorted({one.n_dims for one in found}):
@@ -116,3 +191,26 @@ def _still_falling(row: Row) -> bool:
 
 def _list(items: list) -> str:
     return " and ".join(item if isinstance(item, str) else f"{item:g}" for item in items)
+
+
+def _summary(data_and_model: tuple, grid: tuple, rows: list[Row]) -> ModelSummary:
+    logs = np.log10([max(row["validation_error"], SMALLEST) for row in rows])
+    spread = float(np.std(logs, ddof=1) / np.sqrt(len(logs))) if len(logs) > 1 else 0.0
+    n_dims, n_sequences, method, n_heads, n_layers = data_and_model
+    return ModelSummary(
+        n_dims, n_sequences, method, n_heads, n_layers, None if grid[0] is None else grid,
+        len(logs), float(np.mean(logs)), spread, _curve(rows),
+    )  # fmt: skip
+
+
+def _curve(rows: list[Row]) -> dict[int, float]:
+    found = {}
+    for steps in MILESTONES:
+        errors = [row[f"after_{steps}"] for row in rows]
+        if None not in errors:
+            found[steps] = geometric_mean([max(error, SMALLEST) for error in errors])
+    return found
+
+
+def _counted(count: int | None, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyattn_papers.reproduction.experiment import Gate, Row
 from polyattn_papers.yau2024.random_attention.cells import TRAINED
-from polyattn_papers.yau2024.random_attention.reading import closed_form, trained
+from polyattn_papers.yau2024.random_attention.findings import closed_form, trained
 
 LARGEST_ERROR = 1e-25
 

@@ -1,0 +1,1 @@
+"""Tasks that several experiments, commands and benchmarks set to their learners."""

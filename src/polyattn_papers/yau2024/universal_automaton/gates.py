@@ -1,0 +1,66 @@
+"""What must hold, in either profile."""
+
+from __future__ import annotations
+
+from polyattn_papers.reproduction.experiment import Gate, Row
+from polyattn_papers.reproduction.rows import where
+from polyattn_papers.tasks.automata import Sizes
+from polyattn_papers.yau2024.universal_automaton.findings import sizes_of
+
+# Rows for 99 % of next tokens that untied learning has been seen to need, at most.
+KNOWN_ROWS = {
+    (2, 4, 4): 738,
+    (4, 4, 4): 3789,
+    (6, 4, 4): 11_900,
+    (8, 4, 4): 23_000,
+    (4, 8, 4): 12_500,
+    (4, 4, 8): 5_900,
+}
+
+# Other machines are drawn than those of the known figures: between seeds rows differ by some per
+# cent, and 99 % of 1800 tokens is met or missed by a quarter of a per cent.
+TOLERANCE = 1.1
+
+MOST_TIED = 15
+
+
+def gates(rows: list[Row]) -> list[Gate]:
+    """Rows within the known ones, few traces for tied learning, no wrong claim."""
+    untied, tied = where(rows, learner="untied"), where(rows, learner="tied")
+    sizes = sorted({sizes_of(row) for row in untied} & set(KNOWN_ROWS))
+    counts = [row["traces"] for row in tied]
+    wrong = sum(row["wrong_claims"] for row in tied)
+    return [
+        *(_within(one, [row["rows"] for row in untied if sizes_of(row) == one]) for one in sizes),
+        Gate(
+            "one coefficient each, 99 % is reached at every size",
+            bool(untied) and all(row["rows"] is not None for row in untied),
+            f"{sum(row['rows'] is not None for row in untied)} of {len(untied)} searches",
+        ),
+        Gate(
+            f"tied, at most {MOST_TIED} traces of small machines do at every size",
+            bool(tied) and all(count is not None and count <= MOST_TIED for count in counts),
+            _most(counts),
+        ),
+        Gate(
+            "what tied learning calls learned is right on every fresh token",
+            bool(tied) and wrong == 0,
+            f"{wrong} wrong claims",
+        ),
+    ]
+
+
+def _within(sizes: Sizes, seen: list[int | None]) -> Gate:
+    known = KNOWN_ROWS[sizes]
+    reached = [rows for rows in seen if rows is not None]
+    return Gate(
+        f"Q, V, L = {', '.join(map(str, sizes))}: at most {known:,} rows, and a tenth for the seed",
+        len(reached) == len(seen) and max(reached) <= TOLERANCE * known,
+        ", ".join("not reached" if rows is None else f"{rows:,}" for rows in seen),
+    )
+
+
+def _most(counts: list[int | None]) -> str:
+    reached = [count for count in counts if count is not None]
+    most = f"at most {max(reached)} traces" if reached else "none reached"
+    return f"{most}; {len(reached)} of {len(counts)} searches"
