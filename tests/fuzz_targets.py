@@ -25,7 +25,6 @@ import polyattn as pa
 from polyattn.certify.check import objections
 from polyattn.cli.console import emit, shown
 from polyattn.cli.io import read_data
-from polyattn.display import Described
 from polyattn.errors import PolyattnError
 from polyattn.programs.machines import load_machine, save_machine
 from polyattn.programs.machines.format.content import content_of
@@ -99,8 +98,7 @@ def use_saved(path):
     repr((repr(thing), str(thing)))
     thing._repr_html_()
     emit({}, shown(thing), as_json=False)
-    if isinstance(thing, Described):
-        json.dumps(thing.to_full_dict(), allow_nan=False)
+    json.dumps(thing.to_full_dict(), allow_nan=False)
     kinds = {
         pa.FitResult: _use_fit, pa.Audit: _use_audit, pa.LearnedSoftmax: _use_learned,
         pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
@@ -158,6 +156,12 @@ def _use_program(program):
         program.run(*given, **options)
 
 
+def _use_audit(audit):
+    audit.to_record()
+    repr((audit.sentence, audit.relative_distance))
+    _use_certificate(audit.certificate)
+
+
 def _use_learned_program(learned):
     learned.to_record()
     if learned.n_dims < 100 and learned.n_rows < 1000:
@@ -170,12 +174,6 @@ def _use_learned_program(learned):
 
 def _use_program_certificate(certificate):
     certificate.to_record()
-
-
-def _use_audit(audit):
-    audit.to_record()
-    repr((audit.sentence, audit.relative_distance))
-    _use_certificate(audit.certificate)
 
 
 def _use_certificate(certificate):

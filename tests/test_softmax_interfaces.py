@@ -78,7 +78,7 @@ def test_a_linear_target_of_padded_sequences_and_modes(run):
     ("arguments", "message", "code"),
     [
         (("nowhere.npz",), "there is no file", 1),
-        (("data.npz", "--heads", 0), "n_heads must be an integer of at least 1", 1),
+        (("data.npz", "--heads", 0), "--n-heads must be an integer of at least 1", 1),
         (("data.npz", "--noise", -1), "noise must be a finite number >= 0", 1),
         (("data.npz", "-o", "no/folder/x"), "does not exist", 1),
         (("data.npz", "--method", "magic"), "'magic' is not one of", 2),

@@ -12,9 +12,10 @@ from invariances import few_and_many, hold
 from polyattn.cli.main import cli
 from polyattn.errors import OutOfRange
 from polyattn.numerics.scaling import TINY, restored
+from polyattn.quoting import counted
 from polyattn.softmax.arguments import rounding_of
 from polyattn.softmax.examples import COMPARABLE_EXPONENT, ExampleUnits, prepare
-from polyattn.softmax.outcomes import counted_heads, percent
+from polyattn.softmax.outcomes import percent
 
 RNG = np.random.default_rng(3)
 LAYER = pa.SoftmaxAttention(RNG.standard_normal((2, 3, 3)), RNG.standard_normal((2, 3, 2)))
@@ -261,8 +262,8 @@ def test_shares_and_counts_in_sentences():
         "100 %", "100 %", "123 %", "2500 %", "1.2 %", "1e-07 %", "1e+11 %",
     ]  # fmt: skip
     assert [percent(share, 1) for share in (0.96, 0.5, 0.123)] == ["96 %", "50 %", "12 %"]
-    assert counted_heads(1) == "1 head"
-    assert counted_heads(2) == "2 heads"
+    assert counted(1, "head") == "1 head"
+    assert counted(2, "head") == "2 heads"
 
 
 def test_sentences_have_no_exponents_and_no_one_heads():

@@ -83,6 +83,11 @@ class Description:
         doubts = (doubt for doubt in self.doubts if doubt not in self.sentence)
         return " ".join((self.sentence, *doubts)).strip()
 
+    @property
+    def lead(self) -> str:
+        """What it is about, as a sentence."""
+        return f"{self.about[:1].upper()}{self.about[1:]}."
+
     def table(self, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The facts for people, by their ``labels``; what has parts of its own is left out."""
         words = LABELS | dict(labels or {})
@@ -96,7 +101,7 @@ class Description:
     def __str__(self) -> str:
         names = self.table()
         width = max(map(len, names), default=0)
-        lines = _wrapped(self.statement) + _wrapped(f"{self.about}.")
+        lines = _wrapped(self.statement) + _wrapped(self.lead)
         for name, value in names.items():
             first, *more = _wrapped(figure(value), COLUMNS - width - 4) or [""]
             lines += [f"  {name:<{width}}  {first}", *(f"{'':{width + 4}}{part}" for part in more)]

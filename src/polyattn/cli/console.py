@@ -96,17 +96,19 @@ def emit(content: dict[str, Any], text: list[RenderableType], as_json: bool) -> 
             console.print(part)
 
 
-def shown(thing: Any, more: dict[str, object] | None = None, numbers: bool = True) -> list[Any]:
+def shown(
+    thing: Described, more: dict[str, object] | None = None, numbers: bool = True
+) -> list[Any]:
     """What a thing says of itself, as text: its sentence, figures and ``more``, small matrices."""
     made = thing.describe()
     rows: dict[str, object] = {name: figure(value) for name, value in made.table().items()}
     text: list[Any] = [made.statement] if made.statement else []
-    text.append(f"{made.about}.")
+    text.append(made.lead)
     if rows or more:
         text.append(facts("", rows | (more or {})))
     for name, matrix in made.matrices.items() if numbers else ():
         text += [f"{name}:", *("  ".join(f"{number:10.4g}" for number in row) for row in matrix)]
-    if numbers and not made.matrices and isinstance(thing, Described) and thing.arrays():
+    if numbers and not made.matrices and thing.arrays():
         sizes = (f"{name} {array.shape}" for name, array in thing.arrays().items())
         text.append(f"{', '.join(sizes)}: --json prints them.")
     return [*text, *made.lines]

@@ -42,14 +42,14 @@ EXPLAINED = {
 def lead(description: Description, data: PageData | None) -> str:
     """The line under the title: what the page is about, and beside which data."""
     if data is None:
-        return f"{description.about}."
+        return description.lead
     lengths = data.batch.lengths
     tokens = (
         counted(int(lengths[0]), "token")
         if data.batch.common_length is not None
         else f"{lengths.min()} to {lengths.max()} tokens"
     )
-    return f"{description.about}, beside {counted(len(data.batch), 'sequence')} of {tokens}."
+    return f"{description.lead[:-1]}, beside {counted(len(data.batch), 'sequence')} of {tokens}."
 
 
 def statement(
