@@ -176,7 +176,18 @@ def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["layer", "softmax", "moments", "factor", "fit", "fit without heads", "learned", "queried"],
+    [
+        "layer",
+        "softmax",
+        "moments",
+        "factor",
+        "fit",
+        "fit without heads",
+        "learned",
+        "queried",
+        "rules",
+        "coefficients",
+    ],
 )
 def test_wrong_arrays_are_named(name, records, tmp_path):
     record = records[name]

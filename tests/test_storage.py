@@ -26,9 +26,6 @@ X = RNG.standard_normal((40, 4, 2))
 Y = pa.data.random_layer(2, 2, mode="last")(X) + 0.1 * RNG.standard_normal((40, 2))
 Y_CAUSAL = RNG.standard_normal((40, 4, 2))
 
-MEMORY = pa.programs.associative_memory(2, 2)
-TRACES = pa.programs.traces(MEMORY, 9)
-
 
 def random_layer(n_heads, d, e, mode="last", bias=False):
     rng = np.random.default_rng(n_heads)
@@ -44,6 +41,13 @@ def random_softmax(X):
 def learned_softmax() -> pa.LearnedSoftmax:
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
     return pa.learn_softmax(task.X, task.Y)
+
+
+MEMORY = pa.programs.associative_memory(2, 2)
+
+
+def learned_coefficients():
+    return pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6), "coefficients")
 
 
 OBJECTS = {
@@ -69,9 +73,9 @@ OBJECTS = {
         pa.programs.fixed_dfa(pa.programs.machines.parity(), 3)
     ),
     "program of your own": own_program,
-    "learned rules": lambda: pa.programs.learn(MEMORY.schema, TRACES),
-    "learned coefficients": lambda: pa.programs.learn(MEMORY.schema, TRACES, "coefficients"),
-    "program certificate": lambda: pa.programs.learn(MEMORY.schema, TRACES).certificate,
+    "learned rules": lambda: pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6)),
+    "learned coefficients": learned_coefficients,
+    "program certificate": lambda: learned_coefficients().certificate,
     "audit": lambda: pa.audit(random_layer(1, 2, 2), X, Y),
     "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
     "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),
@@ -560,10 +564,10 @@ def test_every_kind_is_covered_here():
             "factor",
             "result",
             "program",
-            "audit",
             "learned rules",
             "learned coefficients",
             "program certificate",
+            "audit",
         )
     }
     assert kinds == set(storage.KINDS)

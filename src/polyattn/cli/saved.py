@@ -108,9 +108,9 @@ def report(
     """Write a page about MODEL, a file that polyattn wrote, and DATA.
 
     MODEL is a layer, a fit result, an audit, a learned softmax layer, statistics, a certificate
-    (.json), or a compiled program.  DATA is a .npz with X and perhaps Y and weights as for
-    polyattn fit; with them the page shows bounds, predictions and the certificate of what keeps
-    no data.  Of a program the page shows a run to click through.
+    (.json), or a program, compiled or learned.  DATA is a .npz with X and perhaps Y and weights
+    as for polyattn fit; with them the page shows bounds, predictions and the certificate of what
+    keeps no data.  Of a program the page shows a run to click through.
 
     The page is one file that asks for nothing from anywhere.
     """

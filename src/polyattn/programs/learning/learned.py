@@ -149,11 +149,15 @@ class Learned(Result, ReportedProgram, Runnable):
             "n_rows": self.n_rows, **self._facts(),
         }  # fmt: skip
         about = f"{self.about}, from {self.n_traces} traces"
-        return self._described("A learned program", about, facts)
+        return self._described("A learned program", about, facts, lines=self._lines())
 
     def _facts(self) -> dict[str, Any]:
         """Figures that only this method has."""
         return {}
+
+    def _lines(self) -> tuple[str, ...]:
+        """The terms, where they are few and known."""
+        return ()
 
     def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
         span = self._exact_span() if exact else self.span
