@@ -109,7 +109,7 @@ def test_a_learned_program_describes_itself(learned, name, tmp_path):
     )
     assert (plain["method"], plain["n_traces"]) == (found.method, found.n_traces)
     assert found.outcome.sentence[:30] in str(found)
-    assert max(map(len, str(found).splitlines())) < 1000
+    assert max(map(len, str(found).splitlines())) <= 100
     found.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "A run, step by step" in page
@@ -143,7 +143,7 @@ def test_certificates_are_the_same_after_saving(learned, how, tmp_path):
     assert found.outcome.name == found.verdict == plain["verdict"]
     assert found.outcome.ok == (how in ("fresh", "exhaustive"))
     assert found.sentence == str(found.outcome)
-    assert found.outcome.sentence in str(found)
+    assert found.outcome.sentence in " ".join(str(found).split())
     found.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "What the traces determine" in page

@@ -43,6 +43,13 @@ def learned_softmax() -> pa.LearnedSoftmax:
     return pa.learn_softmax(task.X, task.Y)
 
 
+MEMORY = pa.programs.associative_memory(2, 2)
+
+
+def learned_coefficients():
+    return pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6), "coefficients")
+
+
 OBJECTS = {
     "layer": lambda: random_layer(2, 3, 2),
     "layer with bias": lambda: random_layer(1, 3, 1, "causal", bias=True),
@@ -66,6 +73,9 @@ OBJECTS = {
         pa.programs.fixed_dfa(pa.programs.machines.parity(), 3)
     ),
     "program of your own": own_program,
+    "learned rules": lambda: pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6)),
+    "learned coefficients": learned_coefficients,
+    "program certificate": lambda: learned_coefficients().certificate,
     "audit": lambda: pa.audit(random_layer(1, 2, 2), X, Y),
     "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
     "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),
@@ -554,6 +564,9 @@ def test_every_kind_is_covered_here():
             "factor",
             "result",
             "program",
+            "learned rules",
+            "learned coefficients",
+            "program certificate",
             "audit",
         )
     }

@@ -34,7 +34,8 @@ def show(model: Path, as_json: bool) -> None:
     with working("reading"):
         loaded = load(model)
     text = learned_text(loaded) if isinstance(loaded, LearnedSoftmax) else shown(loaded)
-    emit(loaded.to_full_dict(), text, as_json)
+    lines = loaded.describe().lines
+    emit(loaded.to_full_dict() | ({"lines": list(lines)} if lines else {}), text, as_json)
 
 
 @click.command()
@@ -108,9 +109,9 @@ def report(
     """Write a page about MODEL, a file that polyattn wrote, and DATA.
 
     MODEL is a layer, a fit result, an audit, a learned softmax layer, statistics, a certificate
-    (.json), or a compiled program.  DATA is a .npz with X and perhaps Y and weights as for
-    polyattn fit; with them the page shows bounds, predictions and the certificate of what keeps
-    no data.  Of a program the page shows a run to click through.
+    (.json), or a program, compiled or learned.  DATA is a .npz with X and perhaps Y and weights
+    as for polyattn fit; with them the page shows bounds, predictions and the certificate of what
+    keeps no data.  Of a program the page shows a run to click through.
 
     The page is one file that asks for nothing from anywhere.
     """

@@ -17,7 +17,7 @@ from polyattn.errors import InvalidInput, InvalidType
 from polyattn.files.atomic import require_writable
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
-from polyattn.programs import Compiled, Learned, Program
+from polyattn.programs import Compiled, Learned, Program, ProgramCertificate
 from polyattn.report.audits import audit_page, layer_page
 from polyattn.report.certificates import certificate_page
 from polyattn.report.figures import require_matplotlib
@@ -45,7 +45,7 @@ def write_report(
     Parameters
     ----------
     thing : FitResult, LearnedSoftmax, QueryResult, LinearAttention, SoftmaxAttention,
-        Certificate, Audit, Moments or TriangularFactor
+        Certificate, ProgramCertificate, Audit, Moments or TriangularFactor
         For programs see ``write_program_report``.
     path : where to write; the folder must exist
     X, Y : sequences and targets, as for ``fit``; the page says what it cannot show without them
@@ -120,6 +120,12 @@ def _statistics_page(sums: Moments | TriangularFactor, data: PageData | None) ->
     return certificate_page(certify(statistics=sums), data)
 
 
+def _program_certificate_page(certificate: ProgramCertificate, data: None) -> list[Section]:
+    from polyattn.report.programs import program_certificate_page
+
+    return program_certificate_page(certificate, data)
+
+
 def _itself(thing: Described) -> Described:
     return thing
 
@@ -133,6 +139,7 @@ _PAGES: dict[type, tuple[Callable[[Any, Any], list[Section]], Callable[[Any], An
     QueryResult: (queries_page, attrgetter("layer")),
     Certificate: (certificate_page, _itself),
     Audit: (audit_page, attrgetter("certificate")),
+    ProgramCertificate: (_program_certificate_page, lambda _: None),
     Moments: (_statistics_page, _itself),
     TriangularFactor: (_statistics_page, _itself),
 }

@@ -22,6 +22,7 @@ from polyattn.programs.certificates.outcomes import (
     Verdict,
     outcome_of,
 )
+from polyattn.quoting import counted
 
 FIELDS = entries({
     "verdict": one_of(PROGRAM_CERTIFICATE_OUTCOMES.names),
@@ -106,7 +107,7 @@ class ProgramCertificate(Result):
     def describe(self) -> Description:
         figures = self._figures() | {"leaving": self.leaving and str(self.leaving)}
         facts = {name: figure for name, figure in figures.items() if figure is not None}
-        about = f"{self.n_traces} training traces, {self.n_rows} tokens to predict"
+        about = f"{counted(self.n_traces, 'training trace')}, {self.n_rows} tokens to predict"
         return self._described("A certificate of a learned program", about, facts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class ProgramCertificate(Result):
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained HTML page that shows this certificate."""
-        import_module("polyattn.report.programs").write_certificate_report(self, path)
+        import_module("polyattn.report").write_report(self, path)
 
     def to_record(self) -> Record:
         """The figures as plain metadata; there are no arrays."""

@@ -20,12 +20,14 @@ from polyattn.programs.certificates import (
     certify_training,
 )
 from polyattn.programs.language.encoding import run_encoded
+from polyattn.programs.language.program import PROGRAM_TITLE
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.cautious import CautiousPredictor, Undetermined
 from polyattn.programs.learning.checking import require_traces
 from polyattn.programs.running.runnable import Runnable
 from polyattn.programs.traces import Trace
+from polyattn.quoting import counted
 
 
 class Learned(Result, ReportedProgram, Runnable):
@@ -148,12 +150,17 @@ class Learned(Result, ReportedProgram, Runnable):
             "method": self.method, "n_dims": self.n_dims, "n_traces": self.n_traces,
             "n_rows": self.n_rows, **self._facts(),
         }  # fmt: skip
-        about = f"{self.about}, from {self.n_traces} traces"
-        return self._described("A learned program", about, facts)
+        size = f"tokens of {counted(self.n_dims, 'coordinate')}"
+        about = f"Learned from {counted(self.n_traces, 'trace')}, {size}: {self.about}"
+        return self._described(PROGRAM_TITLE, about, facts, lines=self._lines())
 
     def _facts(self) -> dict[str, Any]:
         """Figures that only this method has."""
         return {}
+
+    def _lines(self) -> tuple[str, ...]:
+        """The terms, where they are few and known."""
+        return ()
 
     def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
         span = self._exact_span() if exact else self.span

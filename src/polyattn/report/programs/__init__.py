@@ -1,5 +1,5 @@
 """Pages about programs: what they are, and a run that a person can click through."""
 
-from polyattn.report.programs.sections import program_sections, write_certificate_report
+from polyattn.report.programs.sections import program_certificate_page, program_sections
 
-__all__ = ["program_sections", "write_certificate_report"]
+__all__ = ["program_certificate_page", "program_sections"]

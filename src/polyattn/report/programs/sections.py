@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from importlib.resources import files
 from itertools import islice
@@ -11,7 +10,6 @@ from typing import Any
 
 from polyattn.display import figure
 from polyattn.errors import InvalidType, require_integer
-from polyattn.files.atomic import require_writable
 from polyattn.programs import Compiled, Learned, Program
 from polyattn.programs import compile as compile_program
 from polyattn.programs.certificates import ProgramCertificate
@@ -20,7 +18,7 @@ from polyattn.programs.library import show_run
 from polyattn.programs.machines import NamedMachine
 from polyattn.programs.machines.format.content import table_of
 from polyattn.programs.running.shown import ShownRun
-from polyattn.report.page import Section, fill, render_page, write_page
+from polyattn.report.page import Section, fill
 
 # More steps make a page of many megabytes that nobody clicks through.
 MOST_STEPS = 2000
@@ -83,14 +81,11 @@ def program_sections(
     return [*sections, _run(run), _listed(run)], player_script(run)
 
 
-def write_certificate_report(certificate: ProgramCertificate, path: str | os.PathLike[str]) -> None:
-    """Write the page of a program certificate."""
-    require_writable(path)
-    known = certificate.describe()
-    facts = {name: figure(value) for name, value in known.table().items()}
+def program_certificate_page(certificate: ProgramCertificate, _: object = None) -> list[Section]:
+    """The sections of a page about a program certificate."""
+    facts = {name: figure(value) for name, value in certificate.describe().table().items()}
     body = fill("certificate", _HERE, certificate=certificate, facts=facts)
-    sections = [Section("What the traces determine", body)]
-    write_page(path, render_page(known.title, known.lead, sections))
+    return [Section("What the traces determine", body)]
 
 
 def player_script(run: ShownRun) -> str:

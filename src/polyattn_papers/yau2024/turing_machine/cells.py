@@ -37,7 +37,7 @@ def run(settings: Settings) -> list[Row]:
     program = universal_turing_machine(*SIZES[settings["learner"]])
     seen = traces(program, settings["traces"], random_state=settings["seed"])
     start = time.perf_counter()
-    learned = learn(program.schema, seen, tied=tied)
+    learned = learn(program.schema, seen, "rules" if tied else "coefficients")
     seconds = time.perf_counter() - start
     row = {
         "rows": sum(trace.n_rows for trace in seen),

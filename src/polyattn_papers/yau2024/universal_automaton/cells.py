@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.programs import Trace, learn
-from polyattn.programs.learning.untied import learn_untied
+from polyattn.programs.learning.coefficients import learn_coefficients
 from polyattn_papers.reproduction.experiment import Row, Settings
 from polyattn_papers.tasks.automata import Machines, Sizes, fewest, first_of, share_right
 
@@ -92,7 +92,8 @@ def untied(sizes: Sizes, seed: int) -> Row:
     @cache
     def right(count: int) -> NDArray[np.bool_]:
         """Which tokens are right, (histories, m)."""
-        return np.array(learn_untied(machines.first(count)).right(machines.fresh))
+        found = learn_coefficients(machines.program.schema, machines.first(count))
+        return np.array(found.right(machines.fresh))
 
     def tokens_right(count: int) -> float:
         return float(right(count).mean())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.display import plain
 from polyattn.files.fields import any_object, entries, integer, listed, require, text
 from polyattn.files.records import Record
 from polyattn.model import LinearAttention
@@ -130,15 +131,18 @@ class LearnedRules(Learned):
     def _facts(self) -> dict[str, Any]:
         return {"n_terms": len(self._terms), "n_candidates": self.n_candidates}
 
+    def _lines(self) -> tuple[str, ...]:
+        return tuple(map(str, self._terms))
+
     def to_record(self) -> Record:
         """The terms, the findings and the traces; sources of traces are left out."""
         require_size(self.schema, self._terms)
-        arrays, plain = plain_traces(self.traces)
+        arrays, traces = plain_traces(self.traces)
         content = {
             "schema": plain_schema(self.schema),
             "terms": [plain_term(term) for term in self._terms],
-            "traces": plain,
-            "findings": asdict(self.findings),
+            "traces": traces,
+            "findings": plain(asdict(self.findings)),
             "n_candidates": self.n_candidates,
             "max_offset": self.max_offset,
         }
