@@ -369,7 +369,7 @@ def test_what_cannot_continue_is_refused():
     model.set_params(bias=False)
     with pytest.raises(InvalidInput, match="3 coordinates; got 2"):
         model.partial_fit(X[..., :2], y)
-    with pytest.raises(InvalidInput, match="1 outputs; got 2"):
+    with pytest.raises(InvalidInput, match="1 output; got 2"):
         model.partial_fit(X, np.stack([y, y], axis=1))
     assert model.result_.statistics.n_rows == N
 
