@@ -31,15 +31,15 @@ def learned():
     return pa.learn_softmax(task.X, task.Y)
 
 
-def coefficients(n_traces=9):
-    labelled = pa.data.with_wrong_labels(P.traces(MEMORY, n_traces))
-    return P.learn(MEMORY.schema, labelled, "coefficients")
-
-
 def with_heads(result):
     """The result once its heads were looked for: then a file holds them."""
     assert result.heads.n_heads > 0
     return result
+
+
+def coefficients(n_traces=9):
+    labelled = pa.data.with_wrong_labels(P.traces(MEMORY, n_traces))
+    return P.learn(MEMORY.schema, labelled, "coefficients")
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +140,8 @@ def test_a_wrong_field_is_named_with_its_file(name, place, value, records, tmp_p
         "n_dims": "n_features|arrays",
         "n_outputs": "factor",
         "layer": "layer|arrays",
-        "n_keys": "n_keys|trace_tokens",
         "heads": "heads|attn",
+        "n_keys": "n_keys|trace_tokens",
     }
     named = [words.get(str(each), str(each)) for each in place if isinstance(each, str)]
     message = str(refusal.value)

@@ -34,8 +34,7 @@ def show(model: Path, as_json: bool) -> None:
     with working("reading"):
         loaded = load(model)
     text = learned_text(loaded) if isinstance(loaded, LearnedSoftmax) else shown(loaded)
-    lines = loaded.describe().lines
-    emit(loaded.to_full_dict() | ({"lines": list(lines)} if lines else {}), text, as_json)
+    emit(loaded.to_full_dict(), text, as_json)
 
 
 @click.command()

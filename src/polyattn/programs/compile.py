@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from polyattn.display import Described, Description, ReportedProgram
 from polyattn.errors import InvalidType
@@ -13,7 +13,7 @@ from polyattn.files.fields import any_object, entries, listed, text
 from polyattn.files.records import Record
 from polyattn.model import LinearAttention
 from polyattn.programs.language.encoding import tasks_of
-from polyattn.programs.language.program import Program, describe_program
+from polyattn.programs.language.program import Program, program_description
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.language.validate import validate
@@ -28,7 +28,7 @@ FIELDS = entries({"name": text(1000), "schema": any_object, "terms": listed(any_
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled(Described, ReportedProgram, Runnable):
+class Compiled(ReportedProgram, Described, Runnable):
     """A program as one layer of linear attention, run autoregressively.
 
     terms : what the layer computes, product by product
@@ -36,6 +36,8 @@ class Compiled(Described, ReportedProgram, Runnable):
     """
 
     schema: Schema
+    kind: ClassVar[str] = "program"
+
     terms: tuple[Term, ...] = field(repr=False)
     name: str = "program"
 
@@ -76,7 +78,7 @@ class Compiled(Described, ReportedProgram, Runnable):
         # Heads are assembled on first use.
         if "heads" in vars(self):
             facts["n_heads"] = self.n_heads
-        return describe_program(self.name, self.schema, facts, tuple(map(str, self.terms)))
+        return program_description(self, facts, self.terms)
 
     def to_record(self) -> Record:
         """The content as plain data; InvalidInput if no file can hold so large a program."""

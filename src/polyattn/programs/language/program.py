@@ -19,11 +19,9 @@ from polyattn.programs.language.schema import Atom, Schema, Token, require_count
 from polyattn.programs.language.terms import Exact, Term
 from polyattn.quoting import counted
 
-PROGRAM_TITLE = "A program as a layer of attention"
-
 
 @dataclass(frozen=True)
-class Program(Described, ReportedProgram):
+class Program(ReportedProgram, Described):
     """What to write after the last token, instruction by instruction.
 
     All instructions act at once; what they write is added up, rounded block by block, and
@@ -57,9 +55,8 @@ class Program(Described, ReportedProgram):
         return run_encoded(self.schema, Interpreter(self), given, options)
 
     def describe(self) -> Description:
-        lines = tuple(map(str, self.instructions))
-        facts = {"n_dims": self.schema.n_dims, "instructions": len(lines)}
-        return describe_program(self.name, self.schema, facts, lines)
+        facts = {"n_dims": self.schema.n_dims, "instructions": len(self.instructions)}
+        return program_description(self, facts, self.instructions)
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.schema.n_dims} coordinates"]
@@ -68,12 +65,13 @@ class Program(Described, ReportedProgram):
         return "\n".join(lines)
 
 
-def describe_program(
-    name: str, schema: Schema, facts: dict[str, Any], lines: tuple[str, ...]
-) -> Description:
-    """What is known of a program, compiled or not."""
-    about = f"{name[:1].upper()}{name[1:]}, tokens of {counted(schema.n_dims, 'coordinate')}"
-    return Description(PROGRAM_TITLE, about, facts=facts, lines=lines)
+def program_description(program: Any, facts: dict[str, Any], lines: Iterable[Any]) -> Description:
+    """What a program is: its name, the sizes of its tokens, and what it does line by line."""
+    size = counted(program.schema.n_dims, "coordinate")
+    about = f"{program.name[:1].upper()}{program.name[1:]}, tokens of {size}"
+    return Description(
+        "A program as a layer of attention", about, facts=facts, lines=tuple(map(str, lines))
+    )
 
 
 class Interpreter:

@@ -20,14 +20,12 @@ from polyattn.programs.certificates import (
     certify_training,
 )
 from polyattn.programs.language.encoding import run_encoded
-from polyattn.programs.language.program import PROGRAM_TITLE
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.cautious import CautiousPredictor, Undetermined
 from polyattn.programs.learning.checking import require_traces
 from polyattn.programs.running.runnable import Runnable
 from polyattn.programs.traces import Trace
-from polyattn.quoting import counted
 
 
 class Learned(Result, ReportedProgram, Runnable):
@@ -150,9 +148,8 @@ class Learned(Result, ReportedProgram, Runnable):
             "method": self.method, "n_dims": self.n_dims, "n_traces": self.n_traces,
             "n_rows": self.n_rows, **self._facts(),
         }  # fmt: skip
-        size = f"tokens of {counted(self.n_dims, 'coordinate')}"
-        about = f"Learned from {counted(self.n_traces, 'trace')}, {size}: {self.about}"
-        return self._described(PROGRAM_TITLE, about, facts, lines=self._lines())
+        about = f"{self.about}, from {self.n_traces} traces"
+        return self._described("A learned program", about, facts, lines=self._lines())
 
     def _facts(self) -> dict[str, Any]:
         """Figures that only this method has."""
