@@ -497,7 +497,9 @@ def test_the_ridge_is_chosen_from_the_grid():
 
 
 @pytest.mark.parametrize(
-    "given", [3, None, np.random.default_rng(0), np.random.RandomState(0)], ids=repr
+    "given",
+    [3, None, np.random.default_rng(0), np.random.RandomState(0)],
+    ids=lambda given: type(given).__name__,
 )
 def test_random_numbers_come_from_anywhere(given):
     X, y = _numbers("last", 2)

@@ -94,7 +94,7 @@ def test_a_multihead_attention_with_biases_is_recovered(n_heads):
 
 
 def test_without_bias_the_next_step_is_to_try_it():
-    X, Y, _ = planted()
+    X, Y, _ = planted(count=80)
     for options in ({"method": "moments", "n_heads": 1}, {"max_seconds": 1e-9, "n_heads": 2}):
         found = pa.learn_softmax(X, Y, **options)
         assert not found.recovered
@@ -104,7 +104,7 @@ def test_without_bias_the_next_step_is_to_try_it():
 def test_a_layer_without_biases_needs_no_constant():
     """Neither heads that are too few ask for one, nor is one made up where it is allowed."""
     task = pa.data.planted_softmax(300, 4, 5, n_heads=3, random_state=0)
-    found = pa.learn_softmax(task.X, task.Y, 1, max_seconds=5)
+    found = pa.learn_softmax(task.X, task.Y, 1, max_seconds=0.5)
     assert not found.recovered
     assert "bias" not in str(found.outcome)
     found = pa.learn_softmax(task.X, task.Y, 3, bias=True)

@@ -27,11 +27,11 @@ def worst(found: pa.LearnedSoftmax, planted: pa.SoftmaxAttention) -> float:
 
 @pytest.mark.parametrize("logits", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
-@pytest.mark.parametrize("told", [True, False])
-def test_generic_layers_are_recovered_exactly(n_heads, logits, told):
+@pytest.mark.parametrize("given", [True, False])
+def test_generic_layers_are_recovered_exactly(n_heads, logits, given):
     for seed in (501, 502):
         task = pa.data.planted_softmax(50, 4, 8, n_heads=n_heads, logits=logits, random_state=seed)
-        found = pa.learn_softmax(task.X, task.Y, n_heads if told else None, random_state=seed)
+        found = pa.learn_softmax(task.X, task.Y, n_heads if given else None, random_state=seed)
         assert found.recovered
         assert found.n_heads == n_heads
         assert worst(found, task.layer) < EXACT
