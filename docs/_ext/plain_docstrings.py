@@ -1,4 +1,4 @@
-"""Docstrings of the house are plain text; here they become markup that Sphinx can read.
+"""Docstrings of the library are plain text; here they become markup that Sphinx can read.
 
 Indented lines are formulas, ``name : what it is`` is a list of names, Guarantee and Cost begin
 paragraphs, and signs such as ||T||^2 mean what they say.  Sections of numpy style are left to
