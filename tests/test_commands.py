@@ -17,6 +17,9 @@ from polyattn.cli.main import cli, main
 LEFT_OUT = {
     "make demo": "tests/test_demo.py runs the demo",
     "make test": "it would run this test again",
+    "make test-slow": "it takes 40 minutes",
+    ".venv/bin/pytest -q tests/test_ridge_path.py": "it is a test itself",
+    ".venv/bin/pytest -q tests/test_ridge_path.py -k edge": "it is a test itself",
     "make docs": "it builds the site and runs this test",
     "make bench": "it takes an hour",
     "make mutants": "it takes an hour",
@@ -42,6 +45,8 @@ def nowhere(words):
         return [target for target in arguments if target not in TARGETS]
     if program == "python":
         return [] if (ROOT / arguments[0]).is_file() else [arguments[0]]
+    if program == ".venv/bin/pytest":
+        return [word for word in arguments if "/" in word and not (ROOT / word).is_file()]
     if program == "pip":
         named = {name for word in arguments for name in re.findall(r"\[([\w,]+)\]", word)}
         return sorted({extra for name in named for extra in name.split(",")} - EXTRAS)
