@@ -137,7 +137,7 @@ def test_ragged_with_bias(kind, mode):
     st.booleans(),
     st.integers(1, 12),
 )
-def test_law(seed, kind, mode, bias, n_sequences):
+def test_random_data_are_judged_right(seed, kind, mode, bias, n_sequences):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 5, n_sequences)
     batch = exact_batch([tokens_of(kind, (int(length), 2), rng) for length in lengths])

@@ -10,7 +10,7 @@ from polyattn.errors import InvalidInput, InvalidType
 from polyattn.features.cubic import cubic_features
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.model import LinearAttention
-from polyattn.reference import layer as law
+from polyattn.reference import layer as reference
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 from polyattn.targets import as_targets
 
@@ -83,7 +83,7 @@ def test_planted(mode, n_tokens):
     batch = as_batch(task.X)
     rows = as_targets(task.Y, batch, mode)
     expected = [
-        np.atleast_2d(law.forward(task.layer.attn, task.layer.value, x, mode)) for x in batch
+        np.atleast_2d(reference.forward(task.layer.attn, task.layer.value, x, mode)) for x in batch
     ]
     np.testing.assert_allclose(rows, np.concatenate(expected), rtol=0, atol=1e-13)
 

@@ -1,4 +1,4 @@
-"""The scikit-learn faces: conformance checks for sequences, then what is special to each.
+"""The scikit-learn estimators: conformance checks for sequences, then what is special to each.
 
 scikit-learn's own ``check_estimator`` gives two-dimensional X only, so its rules are restated
 here for X of shape (n_sequences, n_tokens, n_dims) and every check runs on every case.

@@ -91,7 +91,7 @@ def test_tiny_noise_does_not_agree_with_a_layer(size, weight):
 def test_outputs_whose_products_underflow_are_refused(solver):
     with pytest.raises(OutOfRange, match=r"outputs of Y.*e-3\d\d to .*Rescale.*or fit them apart"):
         pa.fit(X, Y * [1.0, 1e-300], solver=solver)
-    # Coordinates of different size leave less room for outputs of different size.
+    # Coordinates of different size allow less difference between outputs.
     sized = X * [1.0, 1e-40]
     assert pa.fit(sized, TRUTH(sized) * [1.0, 1e-60], solver=solver).risk < 1e-20
     with pytest.raises(OutOfRange, match="outputs of Y"):

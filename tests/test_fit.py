@@ -226,7 +226,7 @@ def test_no_gradient_run_gets_below_the_closed_form(mode, n_heads):
         for seed in range(3)
     ]
     assert min(reached) > optimum * (1 - 1e-9)
-    # The rivals are no straw men: enough heads reach the bound, fewer reach the best we found.
+    # The rivals are strong: enough heads reach the bound, fewer reach the best we found.
     assert min(reached) < limited.risk * 1.02
     assert limited.risk < min(reached) * (1 + 1e-3)
 

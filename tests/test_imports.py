@@ -27,7 +27,7 @@ def test_importing_is_light():
 def test_the_law_needs_numpy_alone():
     loaded = loaded_after(
         "import importlib.util, sys, types\n"
-        # The package itself is not run, so that only what the law asks for is loaded.
+        # The package itself is not run, so that only what the reference needs is loaded.
         "package = types.ModuleType('polyattn')\n"
         "package.__path__ = importlib.util.find_spec('polyattn').submodule_search_locations\n"
         "sys.modules['polyattn'] = package\n"

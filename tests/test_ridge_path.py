@@ -118,13 +118,13 @@ def test_rank_deficient_data_and_a_tiny_ridge():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_duplicated_sequences(mode):
-    """What is left out is still there in its twin."""
+    """What is left out is still there in its copy."""
     task = make_task("wide", mode)
-    twins = Task(
+    doubled = Task(
         task.X * 2, np.concatenate([task.rows] * 2), task.lengths * 2, mode, None, False
     )  # fmt: skip
-    path = fitted(twins, ridge="loo", ridge_grid=[1e-3, 1.0]).ridge_path
-    expected = [left_out(twins, r) for r in (1e-3, 1.0)]
+    path = fitted(doubled, ridge="loo", ridge_grid=[1e-3, 1.0]).ridge_path
+    expected = [left_out(doubled, r) for r in (1e-3, 1.0)]
     np.testing.assert_allclose(path.errors, expected, rtol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Sequences, targets and weights at the door: what is taken, what is refused, and how."""
+"""Sequences, targets and weights as arguments: what is taken, what is refused, and how."""
 
 from itertools import pairwise
 

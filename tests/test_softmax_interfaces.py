@@ -1,4 +1,4 @@
-"""The faces of softmax learning: the command line and the scikit-learn estimator."""
+"""The interfaces of softmax learning: the command line and the scikit-learn estimator."""
 
 import copy
 import json

@@ -42,7 +42,7 @@ def blocks_in_order(examples):
 
 
 def dense_deviations(examples, projection, mode):
-    """Square roots of the diagonal of (J^T J)^-1 over attn and value together, by the law."""
+    """Square roots of the diagonal of (J^T J)^-1 over attn and value together, by the reference."""
     rows = []
     n_heads, d, e = projection.value.shape
     for keys, _, n_rows in blocks_in_order(examples):

@@ -1,4 +1,4 @@
-"""SoftmaxAttention against the literal law, in every form of input."""
+"""SoftmaxAttention against the slow reference, in every form of input."""
 
 import json
 import tracemalloc
@@ -23,7 +23,7 @@ from polyattn.softmax.result import LearnedSoftmax
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 @given(seed=st.integers(0, 10**6), small_blocks=st.booleans())
-def test_forward_is_the_law(mode, bias, seed, small_blocks):
+def test_forward_is_that_of_the_reference(mode, bias, seed, small_blocks):
     rng = np.random.default_rng(seed)
     n_heads, n_dims, n_outputs = rng.integers(1, 4, size=3)
     attn = rng.standard_normal((n_heads, n_dims + bias, n_dims + bias)) * 10.0 ** rng.integers(

@@ -1,4 +1,4 @@
-"""Descent over heads: normal equations by the law, exactness at the end, noise at its bound."""
+"""Descent over heads: normal equations by the reference, exact at the end, noise at its bound."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def planted_heads(rng, n_heads, n_dims, n_outputs, size=1.0):
 
 
 def planted_examples(rng, attn, value, sizes, mode="full", noise=0.0):
-    """One block of Boolean sequences for each (number, length), with targets by the law."""
+    """One block of Boolean sequences for each (number, length), with targets by the reference."""
     groups = []
     for count, length in sizes:
         keys = rng.choice([-1.0, 1.0], (count, length, attn.shape[1]))
@@ -31,7 +31,7 @@ def planted_examples(rng, attn, value, sizes, mode="full", noise=0.0):
 
 
 def dense_rows(examples, projection, mode):
-    """Features Z, Jacobian (rows, e, m d^2) and targets, row by row from the law."""
+    """Features Z, Jacobian (rows, e, m d^2) and targets, row by row from the reference."""
     features, slopes, targets = [], [], []
     for group in examples.groups:
         for X, Y in zip(group.keys, group.targets, strict=True):

@@ -94,9 +94,9 @@ def test_errors_are_near_the_cramer_rao_bound(noise):
         assert np.mean(ratios) <= 1.5
 
 
-@pytest.mark.parametrize("told", [-1, 0, None])
+@pytest.mark.parametrize("more", [-1, 0, None])
 @pytest.mark.parametrize("seed", [8600, 8601])
-def test_recovered_is_never_said_of_a_wrong_layer(told, seed):
+def test_recovered_is_never_said_of_a_wrong_layer(more, seed):
     """Few sequences, few outputs, too few heads, hard families, noise: 35 runs for each seed."""
     families = (None, *FAMILIES, "cancel", "permutation", "sharp_mix")
     shapes = [(2, 6, 4, 300, 1, 0.0), (2, 4, 3, 60, 2, 0.0), (3, 4, 4, 200, 1, 0.0),
@@ -107,7 +107,7 @@ def test_recovered_is_never_said_of_a_wrong_layer(told, seed):
                 n_sequences, n_tokens, n_dims, n_outputs, n_heads, 3.0, family=family,
                 noise=noise, random_state=seed,
             )  # fmt: skip
-            given = None if told is None else n_heads + told
+            given = None if more is None else n_heads + more
             found = pa.learn_softmax(task.X, task.Y, given, max_seconds=20)
             if found.recovered:
                 planted = pa.canonical(task.layer)

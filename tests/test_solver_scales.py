@@ -205,12 +205,12 @@ def test_normal_equations_are_refined_until_corrections_are_small(closeness, pas
     assert planted.relative_error(found.coef, expected.coef) < limit
 
 
-@pytest.mark.parametrize("room", [0, -1])
-def test_a_singular_kernel_is_given_up_where_its_features_fit(room, monkeypatch):
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_singular_kernel_is_given_up_where_its_features_fit(spare, monkeypatch):
     X = np.repeat(np.random.default_rng(0).standard_normal((20, 5, 6)), 2, axis=0)
-    monkeypatch.setattr(dual, "FEATURE_NUMBERS", 40 * n_features(6) + room)
+    monkeypatch.setattr(dual, "FEATURE_NUMBERS", 40 * n_features(6) + spare)
     found = pa.fit(X, np.random.default_rng(1).standard_normal(40), solver="dual")
-    assert ("singular to working precision" in str(found.outcome)) == (room < 0)
+    assert ("singular to working precision" in str(found.outcome)) == (spare < 0)
     assert found.rank == 20
 
 

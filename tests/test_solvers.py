@@ -68,7 +68,7 @@ def test_the_table_tells_a_wrong_answer():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["tall", "wide", "flat"])
-def test_the_exact_oracle_agrees_with_the_law(kind, mode):
+def test_the_exact_oracle_agrees_with_the_reference(kind, mode):
     for ridge in RIDGES:
         task = exact_task(kind, mode, ridge, "weights")
         weights = np.repeat(task.weights, 1 if mode == "last" else [len(x) for x in task.X])

@@ -96,7 +96,7 @@ def random_data(draw):
 
 
 @given(random_data())
-def test_moments_are_the_sums_of_the_law(data):
+def test_moments_are_the_sums_of_the_reference(data):
     psi, targets, weights = data.reference()
     stats = data.into(pa.Moments)
     weighted = psi * weights[:, None]

@@ -151,11 +151,11 @@ def test_no_piece_runs_on_after_an_error(error):
     assert map_pieces(lambda i: i, range(3)) == [0, 1, 2]
 
 
-def test_hands_do_not_depend_on_workers():
+def test_groups_do_not_depend_on_workers():
     assert deal(range(3)) == [[0], [1], [2]]
-    hands = deal(range(100))
-    assert len(hands) == MOST_GROUPS
-    assert sorted(card for hand in hands for card in hand) == list(range(100))
+    groups = deal(range(100))
+    assert len(groups) == MOST_GROUPS
+    assert sorted(piece for group in groups for piece in group) == list(range(100))
 
 
 FORKED = """

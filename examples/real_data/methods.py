@@ -34,14 +34,18 @@ class Attention:
     maps = (True, False)
 
     def __init__(self, is_regression):
-        self.face = pa.LinearAttentionRegressor if is_regression else pa.LinearAttentionClassifier
+        self.estimator = (
+            pa.LinearAttentionRegressor if is_regression else pa.LinearAttentionClassifier
+        )
 
     def fit(self, series, y):
         tokens = np.concatenate([_tokens(one) for one in series])
         self.centre, self.scale = tokens.mean(0), tokens.std(0) + 1e-12
         fits = []
         for is_normed in self.maps:
-            model = self.face(ridge="loo", bias=True).fit(self._sequences(series, is_normed), y)
+            model = self.estimator(ridge="loo", bias=True).fit(
+                self._sequences(series, is_normed), y
+            )
             fits.append((model.result_.ridge_path.errors.min(), is_normed, model))
         _, self.is_normed, self.model = min(fits, key=lambda fit: fit[0])
         return self
@@ -84,8 +88,10 @@ class NearestWarped:
     """The nearest neighbour under dynamic time warping (1NN-DTW)."""
 
     def __init__(self, is_regression):
-        face = KNeighborsTimeSeriesRegressor if is_regression else KNeighborsTimeSeriesClassifier
-        self.model = face(n_neighbors=1, distance="dtw")
+        estimator = (
+            KNeighborsTimeSeriesRegressor if is_regression else KNeighborsTimeSeriesClassifier
+        )
+        self.model = estimator(n_neighbors=1, distance="dtw")
 
     def fit(self, series, y):
         self.model.fit(series, y)
@@ -99,8 +105,8 @@ class MiniRocket:
     """Random convolutions and ridge; short series are continued by their last value."""
 
     def __init__(self, is_regression):
-        face = MiniRocketRegressor if is_regression else MiniRocketClassifier
-        self.model = face(random_state=0)
+        estimator = MiniRocketRegressor if is_regression else MiniRocketClassifier
+        self.model = estimator(random_state=0)
 
     def fit(self, series, y):
         # Kernels of length 9 want as many values.
