@@ -18,24 +18,16 @@ from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import line, symbols
-from polyattn.programs.library.arguments import (
-    all_words,
-    held,
-    random_word,
-    require_kind,
-    require_word,
-)
-from polyattn.programs.library.automata import show_automaton
+from polyattn.programs.library.automata import AutomatonEncoding
 from polyattn.programs.library.runs import (
     MOST_COORDINATES,
     SIZE,
-    LibraryEncoding,
-    RunOptions,
+    PlannedRun,
+    held,
     named_machine,
+    require_kind,
 )
 from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.running.runnable import Runnable
-from polyattn.programs.running.shown import ShownRun
 
 
 def fixed_dfa(dfa: DFA, max_length: int) -> Program:
@@ -64,7 +56,7 @@ def _table(value: Any, where: str) -> None:
 
 
 @dataclass(frozen=True)
-class FixedDFAEncoding(LibraryEncoding):
+class FixedDFAEncoding(AutomatonEncoding):
     """Words as tokens, for one automaton."""
 
     name, layout = "fixed_dfa", (0, 1)
@@ -76,10 +68,6 @@ class FixedDFAEncoding(LibraryEncoding):
     def __post_init__(self) -> None:
         require_kind(self.dfa, DFA, "fixed_dfa(dfa, max_length)")
         require_integer("max_length", self.max_length)
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        return {"dfa": self.dfa, "max_length": self.max_length}
 
     @cached_property
     def schema(self) -> Schema:
@@ -94,10 +82,13 @@ class FixedDFAEncoding(LibraryEncoding):
         return Schema(attributes, encoding=self)
 
     def task(self, word: Any) -> Task:
-        letters = require_word(self.dfa, word, self.max_length)
-        token = self.schema.token
+        letters, token = self.letters(self.dfa, word), self.schema.token
         prompt = [token(pos=t, letter=x) for t, x in enumerate(letters)]
-        return Task([*prompt, token(at=(0, 0))], limit=len(letters), read=_states)
+
+        def read(decoded: Decoded) -> list[int]:
+            return [int(held(each, "at", i)[1]) for i, each in enumerate(decoded.tokens)]
+
+        return Task([*prompt, token(at=(0, 0))], limit=len(letters), read=read)
 
     def sample(
         self,
@@ -109,13 +100,13 @@ class FixedDFAEncoding(LibraryEncoding):
         """A random word, of any of these lengths (1 to the longest unless given)."""
         if machine is not None:
             raise InvalidInput("this program has its automaton built in; give inputs only.")
-        return (random_word(rng, self.dfa, given, lengths, self.max_length),), {}
+        return (self.random_word(rng, self.dfa, given, lengths),), {}
 
     def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
         """Every word of these lengths (all lengths unless given)."""
-        return ((word,) for word in all_words(self.dfa, lengths, self.max_length))
+        return ((word,) for word in self.all_words(self.dfa.n_letters, lengths))
 
-    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
+    def plan_run(self, machine: Any, given: Any, _max_steps: int) -> PlannedRun:
         named, dfa = named_machine(self.dfa if machine is None else machine, DFA)
         if dfa != self.dfa:
             raise InvalidInput(
@@ -123,8 +114,4 @@ class FixedDFAEncoding(LibraryEncoding):
                 "give the same with names."
             )
         (word,), _ = self.sample(np.random.default_rng(0))
-        return show_automaton(self, program, (), named, given, word, wanted, drawn=False)
-
-
-def _states(decoded: Decoded) -> list[int]:
-    return [int(held(token, "at", i)[1]) for i, token in enumerate(decoded.tokens)]
+        return self.plan_word((), named, given, word, drawn=False)

@@ -1,9 +1,20 @@
-"""The universal automaton: the table of any automaton is part of the prompt."""
+"""The universal automaton: the table of any automaton is part of the prompt, in two styles."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+
 from polyattn.errors import require_choice
-from polyattn.programs.language.attributes import variables
+from polyattn.files.fields import Check
+from polyattn.programs.language.attributes import INTEGER, Attribute, variables
+from polyattn.programs.language.encoding import Arguments, Task
 from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import (
     Conjunction,
@@ -14,8 +25,19 @@ from polyattn.programs.language.instructions import (
     Register,
 )
 from polyattn.programs.language.program import Program
+from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.language.terms import Unequal
-from polyattn.programs.library.automata import OneHotEncoding, RegisterEncoding
+from polyattn.programs.library.automata import AutomatonEncoding
+from polyattn.programs.library.runs import (
+    SIZE,
+    PlannedRun,
+    held,
+    named_machine,
+    require_fit,
+    require_kind,
+)
+from polyattn.programs.machines.dfa import DFA
 
 STYLES = ("registers", "one_hot")
 
@@ -86,3 +108,123 @@ def _registers(encoding: RegisterEncoding) -> Program:
         IfThen(flag(), when=pos(t), seen=2, where=later),
     )
     return Program(schema, instructions, "universal DFA, registers")
+
+
+@dataclass(frozen=True)
+class DFAEncoding(AutomatonEncoding):
+    """What both styles share: sizes, checks, random and all automata."""
+
+    fields: ClassVar[Mapping[str, Check]] = dict.fromkeys(
+        ("n_states", "n_letters", "max_length"), SIZE
+    )
+
+    n_states: int
+    n_letters: int
+    max_length: int
+
+    def task(self, dfa: DFA, word: Any) -> Task:
+        require_kind(dfa, DFA, "run(dfa, word)")
+        require_fit(dfa, self.n_states, self.n_letters)
+        return self._task(dfa, self.letters(dfa, word))
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        machine: Any = None,
+        given: Any = None,
+        lengths: tuple[int, int] | None = None,
+    ) -> Arguments:
+        """A random table and word, of any of these lengths (1 to the longest unless given)."""
+        if machine is None:
+            machine = DFA(rng.integers(self.n_states, size=(self.n_states, self.n_letters)))
+        require_kind(machine, DFA, "traces(program, machines=[dfa])")
+        return (machine, self.random_word(rng, machine, given, lengths)), {}
+
+    def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
+        """Every table with every word of these lengths (all lengths unless given)."""
+        shape = (self.n_states, self.n_letters)
+        tables = product(range(self.n_states), repeat=self.n_states * self.n_letters)
+        words = list(self.all_words(self.n_letters, lengths))
+        machines = (DFA(np.array(table).reshape(shape)) for table in tables)
+        return ((dfa, list(word)) for dfa in machines for word in words)
+
+    def plan_run(self, machine: Any, given: Any, _max_steps: int) -> PlannedRun:
+        drawn, rng = machine is None, np.random.default_rng(0)
+        if machine is None:
+            (machine, word), _ = self.sample(rng)
+        named, dfa = named_machine(machine, DFA)
+        if not drawn:
+            (_, word), _ = self.sample(rng, dfa)
+        return self.plan_word((dfa,), named, given, word, drawn)
+
+    @abstractmethod
+    def _task(self, dfa: DFA, word: list[int]) -> Task: ...
+
+
+class OneHotEncoding(DFAEncoding):
+    """Two tokens per letter: what is read, and what is looked up."""
+
+    name, layout = "one_hot_dfa", (0, 2)
+
+    @cached_property
+    def schema(self) -> Schema:
+        state = symbols("state", self.n_states, landmarks=1)
+        letter = symbols("letter", self.n_letters)
+        attributes = (
+            Attribute("px", (line("time", self.max_length, landmarks=1), letter)),
+            Attribute("cpos", (line("time", self.max_length + 1, landmarks=1),)),
+            Attribute("state", (state,)),
+            Attribute("key", (state, letter)),
+        )
+        return Schema(attributes, stop_without=("px", "key"), encoding=self)
+
+    def _task(self, dfa: DFA, word: list[int]) -> Task:
+        token = self.schema.token
+        table = [
+            token(key=pair, state=int(after)) for pair, after in np.ndenumerate(dfa.transitions)
+        ]
+        letters = [token(px=(t, x)) for t, x in enumerate(word)]
+        return Task(
+            [*table, *letters, token(cpos=0)],
+            limit=2 * len(word) + 1,
+            read=lambda decoded: _states(decoded.tokens[0::2], len(word)),
+        )
+
+
+class RegisterEncoding(DFAEncoding):
+    """One token per letter: the table of the current letter is in a register."""
+
+    name, layout = "register_dfa", (1, 1)
+
+    @cached_property
+    def schema(self) -> Schema:
+        state = symbols("state", self.n_states, landmarks=1)
+        letter = symbols("letter", self.n_letters)
+        attributes = (
+            Attribute("flag"),
+            Attribute("pos", (line("time", self.max_length + 3, landmarks=2),)),
+            Attribute("letter", (letter,)),
+            Attribute("dx", (letter,), rounding=INTEGER),
+            Attribute("T", (state, state), rounding=INTEGER),
+            Attribute("state", (state,)),
+        )
+        return Schema(attributes, encoding=self)
+
+    def _task(self, dfa: DFA, word: list[int]) -> Task:
+        token = self.schema.token
+        table = [
+            token(letter=x, T=(q, int(after))) for (q, x), after in np.ndenumerate(dfa.transitions)
+        ]
+        letters = [token(pos=t + 3, letter=x) for t, x in enumerate(word)]
+        return Task(
+            [*table, *letters, token(flag=(), pos=0)],
+            limit=len(word) + 2,
+            read=lambda decoded: _states(decoded.tokens[1:], len(word)),
+        )
+
+
+def _states(tokens: list[Token], n_letters: int) -> list[int]:
+    """The states after each letter, from tokens that hold the states before and after all."""
+    padded = [*tokens, *([{}] * (n_letters + 1 - len(tokens)))]
+    states = [held(token, "state", number) for number, token in enumerate(padded)]
+    return [int(value[0]) for value in states[1:]]
