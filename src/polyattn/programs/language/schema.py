@@ -111,8 +111,11 @@ class Schema:
         """A token from values: ``token(key=(0, 1), state=2)``, differences as ``{0: -1, 1: 1}``."""
         token: Token = {}
         for name, given in content.items():
-            attribute = self._attribute(name)
-            token |= {(name, value): times for value, times in attribute.held(given).items()}
+            if name not in self.blocks:
+                has = [*self.blocks]
+                raise InvalidInput(f"the schema has no attribute {name!r}; it has {has}.")
+            held = getattr(self, name).held(given)
+            token |= {(name, value): times for value, times in held.items()}
         return token
 
     def encode(self, tokens: Iterable[Token]) -> NDArray[np.int64]:
@@ -138,15 +141,13 @@ class Schema:
         """
         rounded = np.zeros(outputs.shape, dtype=np.int64)
         for attribute in self.attributes:
-            block = outputs[..., self.blocks[attribute.name]]
+            block, into = (each[..., self.blocks[attribute.name]] for each in (outputs, rounded))
             if attribute.rounding == ONE_HOT:
                 best = np.argmax(block, axis=-1, keepdims=True)
                 held = np.take_along_axis(block, best, axis=-1) > 0.5
-                np.put_along_axis(
-                    rounded[..., self.blocks[attribute.name]], best, held.astype(np.int64), axis=-1
-                )
+                np.put_along_axis(into, best, held.astype(np.int64), axis=-1)
             else:
-                rounded[..., self.blocks[attribute.name]] = np.rint(block)
+                into[...] = np.rint(block)
         return rounded
 
     def is_last(self, token: Token) -> bool:
@@ -194,11 +195,6 @@ class Schema:
             for pattern in self.stop
             if name == pattern.attribute.name and pattern.match(value) is not None
         )
-
-    def _attribute(self, name: str) -> Attribute:
-        if name not in self.blocks:
-            raise InvalidInput(f"the schema has no attribute {name!r}; it has {[*self.blocks]}.")
-        return getattr(self, name)
 
 
 def require_count(atom: Atom, times: int) -> int:

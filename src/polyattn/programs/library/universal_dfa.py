@@ -15,7 +15,6 @@ from polyattn.errors import require_choice
 from polyattn.files.fields import Check
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
 from polyattn.programs.language.encoding import Arguments, Task
-from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import (
     Conjunction,
     Constant,
@@ -24,11 +23,11 @@ from polyattn.programs.language.instructions import (
     Lookup,
     Register,
 )
-from polyattn.programs.language.program import Program
+from polyattn.programs.language.program import Instruction, Program
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.language.terms import Unequal
-from polyattn.programs.library.automata import AutomatonEncoding
+from polyattn.programs.library.fixed_dfa import AutomatonEncoding
 from polyattn.programs.library.runs import (
     SIZE,
     PlannedRun,

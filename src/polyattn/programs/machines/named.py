@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -88,14 +89,9 @@ class NamedMachine:
 
     def start(self, tape: Iterable[int]) -> int:
         """The cell to start at, on this tape."""
-        return start_cell(self.position, len(list(tape)))
-
-
-def start_cell(position: int | str, length: int) -> int:
-    """The cell that a position means on a tape with so many letters."""
-    if isinstance(position, int):
-        return position
-    return max(0, length - 1) if position == LAST else 0
+        if isinstance(self.position, int):
+            return self.position
+        return max(0, len(list(tape)) - 1) if self.position == LAST else 0
 
 
 def short_names(n_states: int) -> tuple[str, ...]:
@@ -145,7 +141,5 @@ def _count(number: int, what: str) -> str:
 def _split(text: str, letters: tuple[str, ...]) -> list[str]:
     between = [sign for sign in _SEPARATORS if sign not in letters]
     if any(sign in text for sign in between):
-        for sign in between:
-            text = text.replace(sign, "\n")
-        return [part for part in text.split("\n") if part]
+        return [part for part in re.split(f"[{''.join(between)}]", text) if part]
     return list(text) if all(len(name) == 1 for name in letters) else [text] if text else []

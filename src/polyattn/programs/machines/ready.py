@@ -91,12 +91,11 @@ def _turing(machine: TuringMachine, name: str, position: int | str = 0) -> Named
     return replace(NamedMachine.plain(machine, name), position=position)
 
 
-def _parity() -> NamedMachine:
-    return NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True)
-
-
 READY = {
-    "parity": ReadyMachine("is the number of ones even?", "1101", _parity),
+    "parity": ReadyMachine(
+        "is the number of ones even?", "1101",
+        lambda: NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True),
+    ),
     **{
         f"bb{n}": ReadyMachine(
             f"busy beaver of {n} states, on a blank tape", "",

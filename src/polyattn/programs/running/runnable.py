@@ -10,13 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.programs.language.attributes import ONE_HOT
-from polyattn.programs.language.encoding import (
-    Decoded,
-    Predictor,
-    decode,
-    run_encoded,
-    tasks_of,
-)
+from polyattn.programs.language.encoding import Decoded, Predictor, decode, run_encoded, tasks_of
 from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.traces import Trace
 

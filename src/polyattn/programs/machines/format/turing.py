@@ -7,19 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyattn.errors import InvalidInput, require_choice
-from polyattn.programs.machines.format.tables import (
-    LONGEST,
-    Names,
-    entries,
-    letter_names,
-    listed,
-    missing,
-    name_of,
-    names_from,
-    require_table,
-    several,
-    state_names,
-)
+from polyattn.programs.machines.format import tables
+from polyattn.programs.machines.format.tables import Names, name_of
 from polyattn.programs.machines.named import (
     ENDS,
     FIRST,
@@ -103,7 +92,7 @@ class RuleReader:
             ends = (*self.halting, end_name(self.states.names))
             return Action(HALT, letter, 0, ends[0] if text == "---" else text)
         # A letter, a move and a state, with some spaces: what is longer is not split at all.
-        if len(text) > 4 * LONGEST:
+        if len(text) > 4 * tables.LONGEST:
             raise InvalidInput(f"{here}: {shown(text)} is no rule; {_HELP}.")
         after = {*self.states.names, *self.halting}
         splits = [
@@ -142,10 +131,12 @@ def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
     if isinstance(content.get("rules"), str):
         states, letters, actions = _short_form(content)
     else:
-        require_table(content, "rules")
+        tables.require_table(content, "rules")
         states, letters, actions = _rules(content)
     start = states.find(content["start"], "start") if "start" in content else 0
-    blank = _blank(content, letters)
+    blank = letters.numbers.get("_", 0)
+    if "blank" in content:
+        blank = letters.find(content["blank"], "blank")
     order = [start, *(q for q in range(len(states)) if q != start)]
     signs = [blank, *(x for x in range(len(letters)) if x != blank)]
     place = {q: new for new, q in enumerate(order)} | {HALT: HALT}
@@ -155,23 +146,40 @@ def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
         for (q, x), each in actions.items()
     }
     named = tuple(letters.names[x] for x in signs)
-    tape = read_letters(content["tape"], named, "tape") if "tape" in content else None
+    tape = tuple(read_letters(content["tape"], named, "tape")) if "tape" in content else None
+    position, max_steps = content.get("position", FIRST), content.get("max_steps")
+    whole = isinstance(position, int) and not isinstance(position, bool)
+    if not whole and position not in (FIRST, LAST):
+        raise InvalidInput(
+            f"position must be a whole number, first or last; got {shown(position)}."
+        )
+    whole = isinstance(max_steps, int) and not isinstance(max_steps, bool)
+    if max_steps is not None and (not whole or max_steps < 0):
+        raise InvalidInput(
+            f"max_steps must be a whole number of at least 0; got {shown(max_steps)}."
+        )
     return NamedMachine(
         machine=TuringMachine(rules, len(order), len(signs)),
         states=tuple(states.names[q] for q in order),
         letters=named,
         name=name,
         halts={(place[q], sign[x]): each.end for (q, x), each in actions.items() if each.end},
-        input=None if tape is None else tuple(tape),
-        position=_position(content),
-        max_steps=_max_steps(content),
+        input=tape,
+        position=position,
+        max_steps=max_steps,
     )
 
 
 def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
     """States, letters and what is done, from a table of rules."""
     states, halting = _states(content)
-    letters = _letters(content)
+    letters = tables.letter_names(content, "rules")
+    blank = content.get("blank")
+    if isinstance(blank, str | int) and not isinstance(blank, bool):
+        # People list the letters of the input; the blank is a letter of the tape.
+        name = name_of(blank, "blank")
+        if name not in letters.numbers:
+            letters = Names("letter", [name, *letters.names])
     reader = RuleReader(states, letters, halting)
     table = content["rules"]
     if isinstance(table, dict):
@@ -180,8 +188,8 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
         for state in table:
             if str(state) in halting:
                 raise InvalidInput(f"state {str(state)!r} halts, and yet has rules.")
-    found = entries({"rules": table}, "rules", states, letters)
-    absent = missing(found, states, letters)
+    found = tables.entries({"rules": table}, "rules", states, letters)
+    absent = tables.missing(found, states, letters)
     rest = require_choice("missing", content.get("missing", "error"), ("error", "halt"))
     if absent and rest == "error":
         busy = {q for q, _ in found}
@@ -192,7 +200,7 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
                 f"halt: {idle[0]}."
             )
         raise InvalidInput(
-            f"there is no rule for {listed(absent)}. Write them, or let the machine halt there "
+            f"there is no rule for {absent}. Write them, or let the machine halt there "
             "with missing: halt."
         )
     pairs = [(q, x) for q in range(len(states)) for x in range(len(letters))]
@@ -208,14 +216,14 @@ def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
         {str(state) for state, row in table.items() if row} if isinstance(table, dict) else ()
     )
     if "halt" in content:
-        halting = tuple(name_of(each, "halt") for each in several(content["halt"]))
+        halting = tuple(name_of(each, "halt") for each in tables.several(content["halt"]))
     else:
         halting = tuple(name for name in ENDS if name not in with_rules)
     if len(halting) > MOST_HALTING:
         raise InvalidInput(f"halt names {len(halting)} states; {MOST_HALTING} are the most.")
     if isinstance(table, list) and "states" not in content:
         return Names("state", short_names(len(table))), halting
-    listed_states = state_names(content, "rules")
+    listed_states = tables.state_names(content, "rules")
     states = [name for name in listed_states.names if name not in halting]
     if not states:
         raise InvalidInput("all states halt; a machine needs one that does something.")
@@ -223,16 +231,6 @@ def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
     if start is not None and str(start) in halting:
         raise InvalidInput(f"start: the machine would halt in {str(start)!r} at once.")
     return Names("state", states), halting
-
-
-def _letters(content: dict[str, Any]) -> Names:
-    letters = letter_names(content, "rules")
-    blank = content.get("blank")
-    if blank is None or not isinstance(blank, str | int) or isinstance(blank, bool):
-        return letters
-    # People list the letters of the input; the blank is a letter of the tape.
-    name = name_of(blank, "blank")
-    return letters if name in letters.numbers else Names("letter", [name, *letters.names])
 
 
 def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
@@ -258,29 +256,7 @@ def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, 
 def _given_names(content: dict[str, Any], kind: str, usual: tuple[str, ...]) -> Names:
     if f"{kind}s" not in content:
         return Names(kind, usual)
-    given = names_from(content[f"{kind}s"], kind)
+    given = tables.names_from(content[f"{kind}s"], kind)
     if len(given) != len(usual):
         raise InvalidInput(f"{kind}s has {len(given)} names; rules have {len(usual)} {kind}s.")
     return given
-
-
-def _blank(content: dict[str, Any], letters: Names) -> int:
-    if "blank" in content:
-        return letters.find(content["blank"], "blank")
-    return letters.numbers.get("_", 0)
-
-
-def _position(content: dict[str, Any]) -> int | str:
-    value = content.get("position", FIRST)
-    if value in (FIRST, LAST) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise InvalidInput(f"position must be a whole number, first or last; got {shown(value)}.")
-
-
-def _max_steps(content: dict[str, Any]) -> int | None:
-    value = content.get("max_steps")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidInput(f"max_steps must be a whole number of at least 0; got {shown(value)}.")
-    return value
