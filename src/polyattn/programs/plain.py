@@ -110,8 +110,8 @@ def schema_from(plain: dict[str, Any]) -> Schema:
         name = plain["encoding"]
         if not isinstance(name, str) or name not in ENCODINGS:
             raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
-        fields = entries(dict(ENCODINGS[name].fields))
-        entries({"encoding": text(), "sizes": fields})(plain, "schema")
+        sizes_check = entries(ENCODINGS[name].checks())
+        entries({"encoding": text(), "sizes": sizes_check})(plain, "schema")
         sizes = {
             key: DFA(*size) if isinstance(size, list) else size
             for key, size in plain["sizes"].items()

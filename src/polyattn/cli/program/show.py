@@ -86,10 +86,10 @@ def machine_text(named: NamedMachine) -> list[RenderableType]:
     table = Table("state")
     for letter in named.letters:
         table.add_column(plain(letter))
-    for row in table_of(named):
-        accepts = " (accepting)" if "accepting" in row.remarks else ""
-        state = f"{'>' if 'start' in row.remarks else ' '} {row.state}{accepts}"
-        table.add_row(*map(plain, (state, *row.rules)))
+    for state, remarks, rules in table_of(named):
+        accepts = " (accepting)" if "accepting" in remarks else ""
+        said = f"{'>' if 'start' in remarks else ' '} {state}{accepts}"
+        table.add_row(*map(plain, (said, *rules)))
     content = content_of(named)
     rest = {
         "start": content["start"],

@@ -6,19 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.files.fields import Check
 from polyattn.programs.language.attributes import Attribute, variables
 from polyattn.programs.language.encoding import Arguments, Task
 from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import symbols
-from polyattn.programs.library.runs import SIZE, LibraryEncoding, PlannedRun, held
+from polyattn.programs.library.runs import LibraryEncoding, PlannedRun, held
 from polyattn.programs.machines.dfa import check_letters
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 
@@ -39,7 +38,6 @@ class MemoryEncoding(LibraryEncoding):
     """Pairs of keys and values as tokens."""
 
     name = "associative_memory"
-    fields: ClassVar[Mapping[str, Check]] = {"n_keys": SIZE, "n_values": SIZE}
 
     n_keys: int
     n_values: int

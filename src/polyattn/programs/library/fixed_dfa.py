@@ -5,7 +5,7 @@ That is how words are checked and drawn, and how people see runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -134,10 +134,13 @@ class FixedDFAEncoding(AutomatonEncoding):
     """Words as tokens, for one automaton."""
 
     name, layout = "fixed_dfa", (0, 1)
-    fields: ClassVar[Mapping[str, Check]] = {"dfa": _table, "max_length": SIZE}
 
     dfa: DFA
     max_length: int
+
+    @classmethod
+    def checks(cls) -> dict[str, Check]:
+        return {"dfa": _table, "max_length": SIZE}
 
     def __post_init__(self) -> None:
         require_kind(self.dfa, DFA, "fixed_dfa(dfa, max_length)")

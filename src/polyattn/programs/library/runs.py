@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Any, ClassVar, TypeVar
 
@@ -52,16 +52,15 @@ class PlannedRun:
     drawn: tuple[bool, bool] = (False, False)
 
 
+@dataclass(frozen=True)
 class LibraryEncoding(Encoding):
-    """An encoding of the library: it has a name in files, and knows how its runs are shown.
+    """An encoding of the library, whose fields are its sizes; it knows how its runs are shown.
 
     name : in files
-    fields : the checks of its sizes in files
     least : the smallest sizes, where they are not 1
     """
 
     name: ClassVar[str]
-    fields: ClassVar[Mapping[str, Check]]
     least: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
@@ -70,7 +69,12 @@ class LibraryEncoding(Encoding):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.fields}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def checks(cls) -> dict[str, Check]:
+        """The checks of its sizes in files."""
+        return {each.name: SIZE for each in fields(cls)}
 
     @abstractmethod
     def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from polyattn.errors import require_choice
-from polyattn.files.fields import Check
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
 from polyattn.programs.language.encoding import Arguments, Task
 from polyattn.programs.language.instructions import (
@@ -29,7 +28,6 @@ from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.fixed_dfa import AutomatonEncoding
 from polyattn.programs.library.runs import (
-    SIZE,
     PlannedRun,
     held,
     named_machine,
@@ -112,10 +110,6 @@ def _registers(encoding: RegisterEncoding) -> Program:
 @dataclass(frozen=True)
 class DFAEncoding(AutomatonEncoding):
     """What both styles share: sizes, checks, random and all automata."""
-
-    fields: ClassVar[Mapping[str, Check]] = dict.fromkeys(
-        ("n_states", "n_letters", "max_length"), SIZE
-    )
 
     n_states: int
     n_letters: int

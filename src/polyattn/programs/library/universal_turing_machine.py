@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyattn.errors import InvalidInput, require_choice, require_integer
-from polyattn.files.fields import Check
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
 from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instructions import Lookup, Register
@@ -20,7 +19,6 @@ from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.language.sorts import circle, names, symbols
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.runs import (
-    SIZE,
     BrokenTrace,
     LibraryEncoding,
     PlannedRun,
@@ -32,15 +30,9 @@ from polyattn.programs.library.runs import (
     require_range,
 )
 from polyattn.programs.library.turing_runs import show_turing
+from polyattn.programs.machines import TuringMachine, TuringRun, TuringStep
 from polyattn.programs.machines.dfa import check_letters
-from polyattn.programs.machines.turing import (
-    HALT,
-    TuringMachine,
-    TuringRun,
-    TuringStep,
-    finished,
-    require_place,
-)
+from polyattn.programs.machines.turing import HALT, finished, require_place
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 
 
@@ -95,7 +87,6 @@ class TuringEncoding(LibraryEncoding):
     """Rules and cells as tokens; the run is read back from what was looked at and done."""
 
     name = "turing_machine"
-    fields: ClassVar[Mapping[str, Check]] = {"n_states": SIZE, "n_letters": SIZE, "n_cells": SIZE}
     # On a single cell, left of the head would be the head itself.
     least: ClassVar[Mapping[str, int]] = {"n_cells": 2}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -175,17 +174,8 @@ def content_of(named: NamedMachine) -> dict[str, Any]:
     return content
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """A state of a machine: its name, what is special about it, and a rule for each letter."""
-
-    state: str
-    remarks: list[str]
-    rules: list[str]
-
-
-def table_of(named: NamedMachine) -> list[TableRow]:
-    """The table of a machine for people, state by state."""
+def table_of(named: NamedMachine) -> list[tuple[str, list[str], list[str]]]:
+    """The table for people: each state, what is special about it, and a rule for each letter."""
     content = content_of(named)
     accepting = named.machine.accepting if isinstance(named.machine, DFA) else ()
     found = []
@@ -194,7 +184,7 @@ def table_of(named: NamedMachine) -> list[TableRow]:
         # A rule of a Turing machine is a list: the next state, what is written, the move.
         rules = [each if isinstance(each, str) else " ".join(each[1:] + each[:1])
                  for each in row.values()]  # fmt: skip
-        found.append(TableRow(state, [name for name, holds in special.items() if holds], rules))
+        found.append((state, [name for name, holds in special.items() if holds], rules))
     return found
 
 

@@ -71,8 +71,9 @@ class NamedMachine:
     def title(self) -> str:
         """What the machine is, in a few words."""
         kind = "DFA" if self.kind == "dfa" else "Turing machine"
-        sizes = f"{_count(len(self.states), 'state')}, {_count(len(self.letters), 'letter')}"
-        return f"{self.name + ', ' if self.name else ''}{kind} with {sizes}"
+        sizes = (("state", len(self.states)), ("letter", len(self.letters)))
+        said = ", ".join(f"{size} {what}{'' if size == 1 else 's'}" for what, size in sizes)
+        return f"{self.name + ', ' if self.name else ''}{kind} with {said}"
 
     def read(self, given: Any, what: str = "input") -> list[int]:
         """The numbers of letters: of names in a list, or in a text.
@@ -132,10 +133,6 @@ def read_letters(given: Any, letters: tuple[str, ...], what: str) -> list[int]:
             )
         found.append(numbers[str(name)])
     return found
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _split(text: str, letters: tuple[str, ...]) -> list[str]:

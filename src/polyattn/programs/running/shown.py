@@ -177,7 +177,17 @@ class WatchedRun:
         )  # fmt: skip
 
     def _words(self, token: Token) -> list[tuple[str, str]]:
-        return token_words(self.schema, token, self.named)
+        """A token attribute by attribute: what each that it has holds, in words."""
+        found: dict[str, list[str]] = {}
+        for (name, value), times in token.items():
+            attribute: Attribute = getattr(self.schema, name)
+            inside = value_words(attribute, value, self.named)
+            if attribute.rounding == INTEGER:
+                sign = {1: "+", -1: "\N{MINUS SIGN}"}
+                count = sign.get(times, f"{times:+d} \N{MULTIPLICATION SIGN} ")
+                inside = f"{count}({inside})" if "," in inside else f"{count}{inside}"
+            found.setdefault(name, []).append(inside or "yes")
+        return [(name, ", ".join(held)) for name, held in found.items()]
 
     def _written(self, start: int, stop: int | None) -> list[WrittenToken]:
         """The tokens of these numbers, as far as there are so many."""
@@ -195,22 +205,6 @@ def cells_line(cells: Sequence[str], head: int | None) -> str:
     end = min(len(cells), start + _WIDTH)
     shown = [f"[{cells[at]}]" if at == head else f" {cells[at]} " for at in range(start, end)]
     return f"{'..' if start else ''}{''.join(shown)}{'..' if end < len(cells) else ''}"
-
-
-def token_words(
-    schema: Schema, token: Token, named: NamedMachine | None = None
-) -> list[tuple[str, str]]:
-    """A token attribute by attribute: what each that it has holds, in words."""
-    found: dict[str, list[str]] = {}
-    for (name, value), times in token.items():
-        attribute: Attribute = getattr(schema, name)
-        inside = value_words(attribute, value, named)
-        if attribute.rounding == INTEGER:
-            sign = {1: "+", -1: "\N{MINUS SIGN}"}
-            count = sign.get(times, f"{times:+d} \N{MULTIPLICATION SIGN} ")
-            inside = f"{count}({inside})" if "," in inside else f"{count}{inside}"
-        found.setdefault(name, []).append(inside or "yes")
-    return [(name, ", ".join(held)) for name, held in found.items()]
 
 
 def token_line(schema: Schema, token: Token, named: NamedMachine | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.programs.machines.format import tables
@@ -28,14 +28,9 @@ MOVES = {
 _HELP = 'a rule is like "1RB" (write, move, next), ["B", "1", "R"] or {next: B, write: 1, move: R}'
 
 
-@dataclass(frozen=True)
-class Action:
-    """What a machine does, in the numbers of the file; ``end`` names the halting state."""
-
-    next_state: int
-    write: int
-    move: int
-    end: str = ""
+# What a machine does, in the numbers of the file: next state, write, move, and the name of the
+# halting state if it halts.
+Action: TypeAlias = tuple[int, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -79,9 +74,9 @@ class RuleReader:
         name = name_of(after, f"{here} leads on")
         if name in self.halting or (name == "-1" and name not in self.states.numbers):
             end = name if name in self.halting else end_name(self.states.names)
-            return Action(HALT, letter, steps, end)
+            return HALT, letter, steps, end
         try:
-            return Action(self.states.find(after, f"{here} leads on"), letter, steps)
+            return self.states.find(after, f"{here} leads on"), letter, steps, ""
         except InvalidInput as error:
             ends = ", ".join(map(repr, self.halting)) or "none"
             raise InvalidInput(f"{str(error).rstrip('.')}; halting states: {ends}.") from None
@@ -90,7 +85,7 @@ class RuleReader:
         """``1RB``: the letter to write, the move, the next state; a halting state alone halts."""
         if text in ("---", *self.halting):
             ends = (*self.halting, end_name(self.states.names))
-            return Action(HALT, letter, 0, ends[0] if text == "---" else text)
+            return HALT, letter, 0, ends[0] if text == "---" else text
         # A letter, a move and a state, with some spaces: what is longer is not split at all.
         if len(text) > 4 * tables.LONGEST:
             raise InvalidInput(f"{here}: {shown(text)} is no rule; {_HELP}.")
@@ -142,8 +137,8 @@ def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
     place = {q: new for new, q in enumerate(order)} | {HALT: HALT}
     sign = {x: new for new, x in enumerate(signs)}
     rules = {
-        (place[q], sign[x]): (place[each.next_state], sign[each.write], each.move)
-        for (q, x), each in actions.items()
+        (place[q], sign[x]): (place[after], sign[write], move)
+        for (q, x), (after, write, move, _) in actions.items()
     }
     named = tuple(letters.names[x] for x in signs)
     tape = tuple(read_letters(content["tape"], named, "tape")) if "tape" in content else None
@@ -163,7 +158,7 @@ def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
         states=tuple(states.names[q] for q in order),
         letters=named,
         name=name,
-        halts={(place[q], sign[x]): each.end for (q, x), each in actions.items() if each.end},
+        halts={(place[q], sign[x]): end for (q, x), (*_, end) in actions.items() if end},
         input=tape,
         position=position,
         max_steps=max_steps,
@@ -205,7 +200,7 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
         )
     pairs = [(q, x) for q in range(len(states)) for x in range(len(letters))]
     end = halting[0] if "halt" in content and halting else end_name(states.names)
-    stop = {pair: Action(HALT, pair[1], 0, end) for pair in pairs if pair not in found}
+    stop = {pair: (HALT, pair[1], 0, end) for pair in pairs if pair not in found}
     return states, letters, stop | {pair: reader.action(found[pair], *pair) for pair in found}
 
 
@@ -247,7 +242,7 @@ def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, 
     letters = _given_names(content, "letter", tuple(map(str, range(machine.n_letters))))
     end = end_name(states.names)
     actions = {
-        pair: Action(after, write, move, end if after == HALT else "")
+        pair: (after, write, move, end if after == HALT else "")
         for pair, (after, write, move) in machine.rules.items()
     }
     return states, letters, actions
