@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import polyattn as pa
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.attributes import Field
-from polyattn.programs.language.encoding import decode
 from polyattn.programs.language.program import Interpreter
+from polyattn.programs.language.schema import decode
 from polyattn.programs.language.terms import Beyond, Unequal
 from polyattn.programs.lowering import assemble, lower, to_layer
 from polyattn.programs.running.engine import BatchEngine, Engine, decode_batch

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
-from polyattn.programs.language.encoding import Decoded, Encoding, Task, decode
 from polyattn.programs.language.program import Interpreter, Program
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Decoded, Encoding, Schema, Task, decode
 from polyattn.progress import report
 
 

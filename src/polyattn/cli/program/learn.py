@@ -48,10 +48,7 @@ def _sizes(command: Any) -> Any:
     help="A few rules for all states and letters, or each coefficient on its own.",
 )  # fmt: skip
 @click.option(
-    "--traces",
-    "n_traces",
-    type=click.IntRange(1),
-    help="How many [default: 40, or 500].",
+    "--traces", "n_traces", type=click.IntRange(1), help="How many [default: 40, or 500]."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the traces.")
 @click.option("--style", type=click.Choice(STYLES), help="Of the tokens of dfa [default: one-hot].")

@@ -242,12 +242,10 @@ def _ordered(pattern: Pattern) -> set[str]:
 
 
 def _listed(fields: Fields) -> tuple[Field, ...]:
-    """One field or several, as several."""
     return (fields,) if isinstance(fields, Field) else tuple(fields)
 
 
 def _shown(fields: Fields) -> str:
-    """Fields for a person to read."""
     return ", ".join(map(str, _listed(fields)))
 
 

@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from polyattn.display import Described, Description, ReportedProgram
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs.language.attributes import ONE_HOT, Bindings, Pattern, Value, Variable
-from polyattn.programs.language.encoding import run_encoded
-from polyattn.programs.language.schema import Atom, Schema, Token, require_count
+from polyattn.programs.language.schema import Atom, Schema, Token, require_count, run_encoded
 from polyattn.programs.language.sorts import CIRCLE, Sort
 from polyattn.programs.language.terms import Exact, Term
 from polyattn.quoting import counted
@@ -107,7 +106,6 @@ class Interpreter:
         self._memory = Memory([])
 
     def start(self, prompt: list[Token]) -> None:
-        """Begin with the tokens of a prompt."""
         self._memory = Memory(prompt)
 
     def next_token(self) -> Token:

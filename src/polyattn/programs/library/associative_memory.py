@@ -12,10 +12,9 @@ import numpy as np
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs.language.attributes import Attribute, variables
-from polyattn.programs.language.encoding import Arguments, Task
 from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.program import Program
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Arguments, Schema, Task
 from polyattn.programs.language.sorts import symbols
 from polyattn.programs.library.runs import LibraryEncoding, PlannedRun, held
 from polyattn.programs.machines.dfa import check_letters

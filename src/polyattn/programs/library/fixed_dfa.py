@@ -16,10 +16,9 @@ import numpy as np
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.files.fields import Check, integer, listed, require
 from polyattn.programs.language.attributes import Attribute, variables
-from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.program import Program
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.library.runs import (
     MOST_COORDINATES,

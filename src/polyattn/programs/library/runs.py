@@ -16,8 +16,7 @@ import numpy as np
 from polyattn.errors import InvalidInput, InvalidType, PolyattnError, require_integer
 from polyattn.files.fields import Check, integer
 from polyattn.programs.language.attributes import Value
-from polyattn.programs.language.encoding import Encoding, Task, decode
-from polyattn.programs.language.schema import Token
+from polyattn.programs.language.schema import Encoding, Task, Token, decode
 from polyattn.programs.machines import DFA, NamedMachine, TuringMachine
 from polyattn.programs.machines.dfa import check_letters
 from polyattn.programs.running.runnable import MarginKeeper, Runnable

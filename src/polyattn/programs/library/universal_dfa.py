@@ -13,7 +13,6 @@ import numpy as np
 
 from polyattn.errors import require_choice
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
-from polyattn.programs.language.encoding import Arguments, Task
 from polyattn.programs.language.instructions import (
     Conjunction,
     Constant,
@@ -23,7 +22,7 @@ from polyattn.programs.language.instructions import (
     Register,
 )
 from polyattn.programs.language.program import Instruction, Program
-from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.schema import Arguments, Schema, Task, Token
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.fixed_dfa import AutomatonEncoding

@@ -12,10 +12,9 @@ import numpy as np
 
 from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
-from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instructions import Lookup, Register
 from polyattn.programs.language.program import Instruction, Program
-from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task, Token
 from polyattn.programs.language.sorts import circle, names, symbols
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.runs import (

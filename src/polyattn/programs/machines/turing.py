@@ -130,7 +130,15 @@ class TuringMachine:
                 )
             for letter in range(len(row) // 3):
                 triple = row[3 * letter : 3 * letter + 3]
-                rules[state, letter] = _triple(triple, letter, len(rows))
+                if triple == "---":
+                    rules[state, letter] = (HALT, letter, 0)
+                    continue
+                write, move, name = triple[0], triple[1], triple[2]
+                after = ord(name) - ord("A")
+                after = HALT if name in "HZ" and after >= len(rows) else after
+                if write not in "0123456789" or move not in _MOVES or not -1 <= after < len(rows):
+                    raise InvalidInput(f"{triple!r} is no rule; it must be like 1RB, 0LA or 1RH.")
+                rules[state, letter] = (after, int(write), _MOVES[move])
         return cls(rules, len(rows), len(rows[0]) // 3)
 
     def run(
@@ -210,16 +218,6 @@ def _checked(
     if wrong:
         raise InvalidInput(f"rule {pair}: {rule}: {'; '.join(wrong)}.")
     return after, write, move
-
-
-def _triple(triple: str, letter: int, n_states: int) -> tuple[int, int, int]:
-    if triple == "---":
-        return HALT, letter, 0
-    write, move, after = triple[0], triple[1], triple[2]
-    state = HALT if after in "HZ" and ord(after) - ord("A") >= n_states else ord(after) - ord("A")
-    if write not in "0123456789" or move not in _MOVES or not -1 <= state < n_states:
-        raise InvalidInput(f"{triple!r} is no rule; it must be like 1RB, 0LA or 1RH.")
-    return state, int(write), _MOVES[move]
 
 
 def _tape(tape: list[int], position: int) -> str:

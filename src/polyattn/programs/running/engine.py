@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from polyattn.programs.language.attributes import ONE_HOT
-from polyattn.programs.language.encoding import Decoded, decode
-from polyattn.programs.language.schema import Schema, Token, require_count
+from polyattn.programs.language.schema import Decoded, Schema, Token, decode, require_count
 from polyattn.programs.language.terms import Exact
 from polyattn.programs.lowering import Head
 
@@ -64,15 +63,25 @@ class Engine:
         return other
 
     def start(self, prompt: list[Token]) -> None:
-        """Begin with the tokens of a prompt."""
         self._gram = defaultdict(dict)
         # By the schema's own rows: it refuses what it does not know, and zeros fall away.
         for row in self._schema.encode(prompt):
             self._append({int(at): int(row[at]) for at in row.nonzero()[0]})
 
     def next_token(self) -> Token:
-        """The token that comes next, rounded; it is appended."""
-        token = self._rounded(self._sums())
+        # Rounded as ``Schema.round`` rounds arrays: the largest above one half, or integers.
+        rounded: Sparse = {}
+        best: dict[int, tuple[int, int]] = {}
+        unit = self._unit
+        for at, amount in self._sums().items():
+            block = self._attribute[at]
+            if not self._one_hot[block]:
+                if whole := amount if unit == 1 else _nearest(amount, unit):
+                    rounded[at] = require_count(self._schema.atoms[at], whole)
+            elif 2 * amount > unit and (amount, -at) > best.get(block, (0, 0)):
+                best[block] = (amount, -at)
+        rounded |= {-at: 1 for _, at in best.values()}
+        token = dict(sorted(rounded.items()))
         self._append(token)
         atoms = self._schema.atoms
         return {atoms[at]: times for at, times in token.items()}
@@ -107,22 +116,6 @@ class Engine:
                     else:
                         del row[read]
         self._last = token
-
-    def _rounded(self, sums: dict[int, int]) -> Sparse:
-        """As ``Schema.round`` rounds arrays: the largest above one half, or integers."""
-        token: Sparse = {}
-        best: dict[int, tuple[int, int]] = {}
-        unit = self._unit
-        for at, amount in sums.items():
-            block = self._attribute[at]
-            if not self._one_hot[block]:
-                if whole := amount if unit == 1 else _nearest(amount, unit):
-                    token[at] = require_count(self._schema.atoms[at], whole)
-            elif 2 * amount > unit and (amount, -at) > best.get(block, (0, 0)):
-                best[block] = (amount, -at)
-        for _, at in best.values():
-            token[-at] = 1
-        return dict(sorted(token.items()))
 
 
 def _nearest(amount: int, unit: int) -> int:

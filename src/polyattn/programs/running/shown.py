@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyattn.programs.language.attributes import INTEGER, Attribute, Value
-from polyattn.programs.language.encoding import Decoded
-from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.schema import Decoded, Schema, Token
 from polyattn.programs.machines.named import NamedMachine
 
 # Cells on a line; longer tapes are cut around the head.
