@@ -34,8 +34,7 @@ def automaton_traces(
         Letters of the words; 1 to ``max_length`` unless given.
     """
     program = universal_dfa(n_states, n_letters, max_length, style)
-    options = {} if lengths is None else {"lengths": lengths}
-    return traces(program, require_integer("n_traces", n_traces), random_state, **options)
+    return traces(program, require_integer("n_traces", n_traces), random_state, lengths=lengths)
 
 
 def turing_traces(

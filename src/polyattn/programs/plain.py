@@ -23,7 +23,7 @@ from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
 from polyattn.programs.library import ENCODINGS, LibraryEncoding
 from polyattn.programs.library.runs import MOST_COORDINATES
 from polyattn.programs.lowering import n_entries
-from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.automata import DFA
 from polyattn.quoting import shown
 
 # Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.

@@ -17,7 +17,7 @@ from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Arguments, Schema, Task
 from polyattn.programs.language.sorts import symbols
 from polyattn.programs.library.runs import LibraryEncoding, PlannedRun, held
-from polyattn.programs.machines.dfa import check_letters
+from polyattn.programs.machines.automata import check_letters
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 
 

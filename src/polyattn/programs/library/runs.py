@@ -18,7 +18,7 @@ from polyattn.files.fields import Check, integer
 from polyattn.programs.language.attributes import Value
 from polyattn.programs.language.schema import Encoding, Task, Token, decode
 from polyattn.programs.machines import DFA, NamedMachine, TuringMachine
-from polyattn.programs.machines.dfa import check_letters
+from polyattn.programs.machines.automata import check_letters
 from polyattn.programs.running.runnable import MarginKeeper, Runnable
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from polyattn.programs.library.runs import BrokenTrace
 from polyattn.programs.machines import NamedMachine, TuringRun, TuringStep
-from polyattn.programs.machines.turing import HALT
+from polyattn.programs.machines.automata import HALT
 from polyattn.programs.running.shown import RunStep, ShownRun, WatchedRun, cells_line
 
 # One token comes before the first step; then each step is looked at and acted on.

@@ -22,7 +22,7 @@ from polyattn.programs.language.instructions import (
     Register,
 )
 from polyattn.programs.language.program import Instruction, Program
-from polyattn.programs.language.schema import Arguments, Schema, Task, Token
+from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task, Token
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.fixed_dfa import AutomatonEncoding
@@ -33,7 +33,7 @@ from polyattn.programs.library.runs import (
     require_fit,
     require_kind,
 )
-from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.automata import DFA
 
 STYLES = ("registers", "one_hot")
 
@@ -117,7 +117,16 @@ class DFAEncoding(AutomatonEncoding):
     def task(self, dfa: DFA, word: Any) -> Task:
         require_kind(dfa, DFA, "run(dfa, word)")
         require_fit(dfa, self.n_states, self.n_letters)
-        return self._task(dfa, self.letters(dfa, word))
+        letters, (lead, each) = self.letters(dfa, word), self.layout
+
+        def read(decoded: Decoded) -> list[int]:
+            # Tokens that hold the states before and after all letters; too few are refused.
+            found = decoded.tokens[lead::each]
+            padded = [*found, *([{}] * (len(letters) + 1 - len(found)))]
+            states = [held(token, "state", number) for number, token in enumerate(padded)]
+            return [int(value[0]) for value in states[1:]]
+
+        return Task(self._prompt(dfa, letters), lead + each * len(letters) + 1, read)
 
     def sample(
         self,
@@ -150,7 +159,7 @@ class DFAEncoding(AutomatonEncoding):
         return self.plan_word((dfa,), named, given, word, drawn)
 
     @abstractmethod
-    def _task(self, dfa: DFA, word: list[int]) -> Task: ...
+    def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]: ...
 
 
 class OneHotEncoding(DFAEncoding):
@@ -170,17 +179,12 @@ class OneHotEncoding(DFAEncoding):
         )
         return Schema(attributes, stop_without=("px", "key"), encoding=self)
 
-    def _task(self, dfa: DFA, word: list[int]) -> Task:
+    def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
         token = self.schema.token
         table = [
             token(key=pair, state=int(after)) for pair, after in np.ndenumerate(dfa.transitions)
         ]
-        letters = [token(px=(t, x)) for t, x in enumerate(word)]
-        return Task(
-            [*table, *letters, token(cpos=0)],
-            limit=2 * len(word) + 1,
-            read=lambda decoded: _states(decoded.tokens[0::2], len(word)),
-        )
+        return [*table, *(token(px=(t, x)) for t, x in enumerate(word)), token(cpos=0)]
 
 
 class RegisterEncoding(DFAEncoding):
@@ -202,21 +206,10 @@ class RegisterEncoding(DFAEncoding):
         )
         return Schema(attributes, encoding=self)
 
-    def _task(self, dfa: DFA, word: list[int]) -> Task:
+    def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
         token = self.schema.token
         table = [
             token(letter=x, T=(q, int(after))) for (q, x), after in np.ndenumerate(dfa.transitions)
         ]
         letters = [token(pos=t + 3, letter=x) for t, x in enumerate(word)]
-        return Task(
-            [*table, *letters, token(flag=(), pos=0)],
-            limit=len(word) + 2,
-            read=lambda decoded: _states(decoded.tokens[1:], len(word)),
-        )
-
-
-def _states(tokens: list[Token], n_letters: int) -> list[int]:
-    """The states after each letter, from tokens that hold the states before and after all."""
-    padded = [*tokens, *([{}] * (n_letters + 1 - len(tokens)))]
-    states = [held(token, "state", number) for number, token in enumerate(padded)]
-    return [int(value[0]) for value in states[1:]]
+        return [*table, *letters, token(flag=(), pos=0)]

@@ -30,8 +30,7 @@ from polyattn.programs.library.runs import (
 )
 from polyattn.programs.library.turing_runs import show_turing
 from polyattn.programs.machines import TuringMachine, TuringRun, TuringStep
-from polyattn.programs.machines.dfa import check_letters
-from polyattn.programs.machines.turing import HALT, finished, require_place
+from polyattn.programs.machines.automata import HALT, check_letters, finished, require_place
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 
 

@@ -11,11 +11,10 @@ from typing import Any
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.files.atomic import write_atomically
 from polyattn.files.strict_json import parse_json, read_text
-from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
 from polyattn.programs.machines.format import tables
 from polyattn.programs.machines.format.turing import TURING_KEYS, read_turing
 from polyattn.programs.machines.named import FIRST, NamedMachine, read_letters, runs_together
-from polyattn.programs.machines.turing import HALT, TuringMachine
 from polyattn.quoting import shown
 
 JSON, YAML = (".json",), (".yaml", ".yml")

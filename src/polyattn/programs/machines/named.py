@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.machines.turing import HALT, TuringMachine
+from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
 
 FIRST, LAST = "first", "last"
 

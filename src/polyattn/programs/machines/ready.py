@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.automata import DFA, TuringMachine
 from polyattn.programs.machines.files import JSON, YAML, load_machine
 from polyattn.programs.machines.named import LAST, NamedMachine
-from polyattn.programs.machines.turing import TuringMachine
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TRIPLES = r"(?:[0-9][LRS][A-Z]|---)+"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from polyattn.errors import InvalidInput, require_choice
+from polyattn.programs.machines.automata import HALT, TuringMachine
 from polyattn.programs.machines.format import tables
 from polyattn.programs.machines.format.tables import Names, name_of
 from polyattn.programs.machines.named import (
@@ -18,7 +19,6 @@ from polyattn.programs.machines.named import (
     read_letters,
     short_names,
 )
-from polyattn.programs.machines.turing import HALT, TuringMachine
 from polyattn.quoting import shown
 
 MOVES = {
