@@ -27,7 +27,7 @@ from polyattn.cli.console import emit, shown
 from polyattn.cli.io import read_data
 from polyattn.errors import PolyattnError
 from polyattn.programs.machines import load_machine, save_machine
-from polyattn.programs.machines.format.content import content_of
+from polyattn.programs.machines.files import content_of
 from polyattn.programs.machines.format.yaml_syntax import write_yaml
 from polyattn.report.page import fill
 from polyattn_papers.reproduction.digests import with_digest

@@ -17,8 +17,8 @@ from automata.tm import dtm as tm
 
 import polyattn as pa
 from polyattn.model import LinearAttention
-from polyattn.programs.language.encoding import decode, run_encoded
 from polyattn.programs.language.program import Interpreter
+from polyattn.programs.language.schema import decode, run_encoded
 
 P = pa.programs
 HALT = -1

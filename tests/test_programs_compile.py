@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 import polyattn as pa
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.attributes import Field
-from polyattn.programs.language.encoding import decode
 from polyattn.programs.language.program import Interpreter
+from polyattn.programs.language.schema import decode
 from polyattn.programs.language.terms import Beyond, Unequal
 from polyattn.programs.lowering import assemble, lower, to_layer
-from polyattn.programs.running.batch import BatchEngine, decode_batch
-from polyattn.programs.running.engine import Engine
+from polyattn.programs.running.engine import BatchEngine, Engine, decode_batch
 from program_cases import CASES, dfa_case, plain, random_turing, turing_case
 from program_reference import CELL, SCHEMA, TIME, programs, prompts, reference_outputs
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 import polyattn as pa
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.programs.language.attributes import Field
-from polyattn.programs.language.encoding import decode
-from polyattn.programs.language.program import Interpreter
-from polyattn.programs.language.validate import ProgramRefused
+from polyattn.programs.language.program import Interpreter, ProgramRefused
+from polyattn.programs.language.schema import decode
 from polyattn.programs.learning.checking import require_traces
-from polyattn.programs.running.batch import decode_batch
+from polyattn.programs.running.engine import decode_batch
 from polyattn.programs.traces import Trace
 
 P = pa.programs

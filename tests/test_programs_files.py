@@ -16,8 +16,8 @@ from polyattn.programs.machines import (
     load_machine,
     save_machine,
 )
+from polyattn.programs.machines.files import content_of, machine_from
 from polyattn.programs.machines.format import yaml_syntax
-from polyattn.programs.machines.format.content import content_of, machine_from
 from polyattn.programs.machines.format.tables import MOST_ENTRIES
 
 PARITY = DFA([[0, 1], [1, 0]], accepting=[0])

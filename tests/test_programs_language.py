@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import polyattn as pa
 from polyattn.errors import InvalidInput
-from polyattn.programs.language.encoding import decode
 from polyattn.programs.language.program import Interpreter, rounded
+from polyattn.programs.language.schema import decode
 from polyattn.programs.language.terms import Beyond, Unequal
 from program_cases import LayerAlone
 from program_reference import SCHEMA, patterns, place_of, tokens

@@ -190,8 +190,8 @@ def test_refusals_are_errors_of_their_kind():
 
 
 def decode(instructions, prompt, limit=1):
-    from polyattn.programs.language.encoding import decode
     from polyattn.programs.language.program import Interpreter
+    from polyattn.programs.language.schema import decode
 
     return decode(SCHEMA, Interpreter(P.Program(SCHEMA, instructions)), prompt, limit)
 

@@ -16,7 +16,7 @@ from polyattn.cli.demo import demo
 from polyattn.cli.experiments import bench, reproduce
 from polyattn.cli.fit import fit
 from polyattn.cli.learn_softmax import learn_softmax_verb
-from polyattn.cli.program.group import program
+from polyattn.cli.program import program
 from polyattn.cli.saved import predict, report, show
 from polyattn.errors import PolyattnError
 from polyattn.quoting import printable, shortened

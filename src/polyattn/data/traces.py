@@ -34,8 +34,7 @@ def automaton_traces(
         Letters of the words; 1 to ``max_length`` unless given.
     """
     program = universal_dfa(n_states, n_letters, max_length, style)
-    options = {} if lengths is None else {"lengths": lengths}
-    return traces(program, require_integer("n_traces", n_traces), random_state, **options)
+    return traces(program, require_integer("n_traces", n_traces), random_state, lengths=lengths)
 
 
 def turing_traces(
@@ -97,9 +96,13 @@ def with_wrong_labels(
 
 def _flipped(label: NDArray, schema: Schema, rng: np.random.Generator) -> NDArray:
     """A label in which the numbers of one attribute that it holds stand elsewhere."""
-    choices = [
-        (block, others) for block in schema.blocks.values() if (others := _elsewhere(label[block]))
-    ]
+    choices = []
+    for block in schema.blocks.values():
+        # The numbers of an attribute moved on, in all ways that change something.
+        held = label[block]
+        moved = [np.roll(held, step) for step in range(1, len(held))]
+        if others := [each for each in moved if np.any(each != held)]:
+            choices.append((block, others))
     changed = label.copy()
     if choices:
         block, others = choices[rng.integers(len(choices))]
@@ -109,9 +112,3 @@ def _flipped(label: NDArray, schema: Schema, rng: np.random.Generator) -> NDArra
         at = rng.integers(len(label))
         changed[at] = 0.0 if label[at] else 1.0
     return changed
-
-
-def _elsewhere(held: NDArray) -> list[NDArray]:
-    """The numbers of an attribute moved on, in all ways that change something."""
-    moved = (np.roll(held, step) for step in range(1, len(held)))
-    return [each for each in moved if np.any(each != held)]

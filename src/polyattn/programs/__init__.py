@@ -7,7 +7,6 @@ from polyattn.programs.compile import (
     compile,  # noqa: A004 - P.compile says what it does
 )
 from polyattn.programs.language.attributes import Attribute, Variable, variables
-from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import (
     Conjunction,
     Constant,
@@ -16,18 +15,11 @@ from polyattn.programs.language.instructions import (
     Lookup,
     Register,
 )
-from polyattn.programs.language.program import Program
+from polyattn.programs.language.program import Instruction, Program, ProgramRefused
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import Sort, circle, line, names, symbols
 from polyattn.programs.language.terms import Term
-from polyattn.programs.language.validate import ProgramRefused
-from polyattn.programs.learning import (
-    Abstained,
-    Learned,
-    LearnedCoefficients,
-    LearnedRules,
-    learn,
-)
+from polyattn.programs.learning import Abstained, Learned, LearnedCoefficients, LearnedRules, learn
 from polyattn.programs.library import (
     associative_memory,
     fixed_dfa,

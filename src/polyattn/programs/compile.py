@@ -12,15 +12,12 @@ from polyattn.errors import InvalidType
 from polyattn.files.fields import any_object, entries, listed, text
 from polyattn.files.records import Record
 from polyattn.model import LinearAttention
-from polyattn.programs.language.encoding import tasks_of
-from polyattn.programs.language.program import Program, program_description
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.program import Program, program_description, validate
+from polyattn.programs.language.schema import Schema, tasks_of
 from polyattn.programs.language.terms import Term
-from polyattn.programs.language.validate import validate
 from polyattn.programs.lowering import Head, assemble, lower, to_layer
 from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
-from polyattn.programs.running.batch import decode_batch
-from polyattn.programs.running.engine import Engine
+from polyattn.programs.running.engine import Engine, decode_batch
 from polyattn.programs.running.runnable import Runnable
 
 # What is in the schema and in the terms is checked where they are read.

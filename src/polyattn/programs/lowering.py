@@ -142,7 +142,11 @@ def assemble(heads: Iterable[Head]) -> list[Head]:
         alike[tuple(sorted(parts.items()))].append(column)
     grouped: dict[Matrix, dict[tuple[int, int], Exact]] = defaultdict(dict)
     for sum_of, places in alike.items():
-        total = _sum([(matrices[number], weight) for number, weight in sum_of])
+        added: dict[tuple[int, int], Exact] = defaultdict(int)
+        for number, factor in sum_of:
+            for read, write, weight in matrices[number]:
+                added[read, write] += factor * weight
+        total = sorted((*place, weight) for place, weight in added.items() if weight)
         if total:
             scale = _power_of_two(total[0][2])
             unit = tuple(
@@ -175,12 +179,3 @@ def _power_of_two(weight: Exact) -> Exact:
     size = Fraction(2) ** exponent
     size = size / 2 if size * below > above else size
     return exact(size if weight > 0 else -size)
-
-
-def _sum(parts: Iterable[tuple[Matrix, Exact]]) -> Matrix:
-    """The sum of weighted value matrices, without zeros."""
-    total: dict[tuple[int, int], Exact] = defaultdict(int)
-    for matrix, factor in parts:
-        for read, write, weight in matrix:
-            total[read, write] += factor * weight
-    return tuple(sorted((*place, weight) for place, weight in total.items() if weight))

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from math import prod
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.files.fields import (
-    entries,
-    integer,
-    listed,
-    nullable,
-    number,
-    one_of,
-    text,
-)
+from polyattn.files.fields import entries, integer, listed, nullable, number, one_of, text
 from polyattn.programs.language.attributes import (
     INTEGER,
     ONE_HOT,
@@ -25,15 +16,14 @@ from polyattn.programs.language.attributes import (
     Pattern,
     Variable,
 )
-from polyattn.programs.language.encoding import Encoding
+from polyattn.programs.language.program import pattern_refusals, term_refusals
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
-from polyattn.programs.language.validate import pattern_refusals, term_refusals
 from polyattn.programs.library import ENCODINGS, LibraryEncoding
 from polyattn.programs.library.runs import MOST_COORDINATES
 from polyattn.programs.lowering import n_entries
-from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.automata import DFA
 from polyattn.quoting import shown
 
 # Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
@@ -86,26 +76,71 @@ TERM = entries({
 
 def plain_schema(schema: Schema) -> dict[str, Any]:
     """A schema as plain data: by its encoding if it has one, attribute by attribute otherwise."""
-    if schema.encoding is not None:
-        return plain_encoding(schema.encoding)
-    return {
-        "attributes": [_plain_attribute(each) for each in schema.attributes],
-        "stop": [plain_pattern(each) for each in schema.stop],
-        "stop_without": list(schema.stop_without),
+    encoding = schema.encoding
+    if encoding is None:
+        attributes = [
+            {
+                "name": each.name,
+                "sorts": [asdict(sort) | {"named": list(sort.named)} for sort in each.sorts],
+                "whole": list(each.whole),
+                "rounding": each.rounding,
+            }
+            for each in schema.attributes
+        ]
+        stop = [plain_pattern(each) for each in schema.stop]
+        return {
+            "attributes": attributes, "stop": stop, "stop_without": list(schema.stop_without),
+        }  # fmt: skip
+    name = encoding.name if isinstance(encoding, LibraryEncoding) else ""
+    if ENCODINGS.get(name) is not type(encoding):
+        raise InvalidInput(
+            f"a schema with the encoding {type(encoding).__name__} cannot be saved: files know "
+            f"{', '.join(ENCODINGS)}."
+        )
+    sizes = {
+        key: [size.transitions.tolist(), sorted(size.accepting)] if isinstance(size, DFA) else size
+        for key, size in encoding.sizes.items()
     }
+    return {"encoding": name, "sizes": sizes}
 
 
 def schema_from(plain: dict[str, Any]) -> Schema:
     """The inverse of ``plain_schema``; what no schema can be is refused with its place."""
     if isinstance(plain, dict) and "encoding" in plain:
-        return _encoding_from(plain).schema
+        name = plain["encoding"]
+        if not isinstance(name, str) or name not in ENCODINGS:
+            raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
+        sizes_check = entries(ENCODINGS[name].checks())
+        entries({"encoding": text(), "sizes": sizes_check})(plain, "schema")
+        sizes = {
+            key: DFA(*size) if isinstance(size, list) else size
+            for key, size in plain["sizes"].items()
+        }
+        return ENCODINGS[name](**sizes).schema
     SCHEMA(plain, "schema")
-    bare = Schema(tuple(_attribute_from(each) for each in plain["attributes"]))
+    attributes = []
+    for each in plain["attributes"]:
+        sorts = tuple(Sort(**(sort | {"named": tuple(sort["named"])})) for sort in each["sorts"])
+        whole = tuple(each["whole"])
+        attributes.append(Attribute(each["name"], sorts, whole, each["rounding"]))
+    bare = Schema(tuple(attributes))
     _require_coordinates(bare)
-    stop = tuple(pattern_from(each, bare) for each in plain["stop"])
+    stop = tuple(_pattern_from(each, bare) for each in plain["stop"])
     for at, pattern in enumerate(stop):
-        _refuse(pattern_refusals(pattern, bare), f"schema.stop[{at}]")
+        for reason in pattern_refusals(pattern, bare):
+            raise InvalidInput(f"schema.stop[{at}]: {reason}.")
     return Schema(bare.attributes, stop, tuple(plain["stop_without"]))
+
+
+def plain_term(term: Term) -> dict[str, Any]:
+    """A term as plain data."""
+    conditions = []
+    for each in term.where:
+        sides = {"left": _plain_argument(each.left), "right": _plain_argument(each.right)}
+        far = {"steps": each.steps, "sort": each.sort.name} if isinstance(each, Beyond) else {}
+        conditions.append(sides | far)
+    patterns = [plain_pattern(pattern) for pattern in term.patterns]
+    return {"weight": term.weight, "patterns": patterns, "where": conditions}
 
 
 def terms_from(plain: Any, schema: Schema) -> tuple[Term, ...]:
@@ -114,11 +149,14 @@ def terms_from(plain: Any, schema: Schema) -> tuple[Term, ...]:
     listed(TERM)(plain, "terms")
     terms, size = [], 0
     for at, each in enumerate(plain):
-        term = _term_from(each, schema)
+        write, read, match, query = (_pattern_from(one, schema) for one in each["patterns"])
+        conditions = tuple(_condition_from(one, schema) for one in each["where"])
+        term = Term(write, read, match, query, each["weight"], conditions)
         # Counted as they come: looking at many large terms would take as long as making them.
         size += n_entries(term)
         _require_entries(size)
-        _refuse(term_refusals(term, schema), f"terms[{at}]")
+        for reason in term_refusals(term, schema):
+            raise InvalidInput(f"terms[{at}]: {reason}.")
         terms.append(term)
     return tuple(terms)
 
@@ -127,25 +165,6 @@ def require_size(schema: Schema, terms: tuple[Term, ...]) -> None:
     """Refuse a program whose layer would take minutes to make; so no file holds one."""
     _require_coordinates(schema)
     _require_entries(sum(n_entries(term) for term in terms))
-
-
-def plain_encoding(encoding: Encoding) -> dict[str, Any]:
-    """The name of an encoding and its sizes."""
-    if isinstance(encoding, LibraryEncoding) and ENCODINGS.get(encoding.name) is type(encoding):
-        return {"encoding": encoding.name, "sizes": _plain_sizes(encoding.sizes)}
-    raise InvalidInput(
-        f"a schema with the encoding {type(encoding).__name__} cannot be saved: files know "
-        f"{', '.join(ENCODINGS)}."
-    )
-
-
-def plain_term(term: Term) -> dict[str, Any]:
-    """A term as plain data."""
-    return {
-        "weight": term.weight,
-        "patterns": [plain_pattern(pattern) for pattern in term.patterns],
-        "where": [_plain_condition(condition) for condition in term.where],
-    }
 
 
 def plain_pattern(pattern: Pattern) -> dict[str, Any]:
@@ -157,25 +176,35 @@ def plain_pattern(pattern: Pattern) -> dict[str, Any]:
     }
 
 
-def pattern_from(plain: dict[str, Any], schema: Schema) -> Pattern:
-    """The inverse of ``plain_pattern``."""
-    attributes = {each.name: each for each in schema.attributes}
+def _pattern_from(plain: dict[str, Any], schema: Schema) -> Pattern:
     name = plain["attribute"]
-    if name not in attributes:
+    if name not in schema.blocks:
         raise InvalidInput(f"the schema has no attribute {shown(name)}.")
     arguments = tuple(_argument_from(each) for each in plain["arguments"])
-    return Pattern(attributes[name], arguments, plain["whole"])
+    return Pattern(getattr(schema, name), arguments, plain["whole"])
 
 
-def _term_from(plain: dict[str, Any], schema: Schema) -> Term:
-    write, read, match, query = (pattern_from(each, schema) for each in plain["patterns"])
-    conditions = tuple(_condition_from(each, schema) for each in plain["where"])
-    return Term(write, read, match, query, plain["weight"], conditions)
+def _plain_argument(argument: Argument) -> Any:
+    if isinstance(argument, Variable):
+        return {"variable": argument.name, "offset": argument.offset}
+    return argument
 
 
-def _refuse(reasons: Iterator[str], where: str) -> None:
-    for reason in reasons:
-        raise InvalidInput(f"{where}: {reason}.")
+def _argument_from(plain: Any) -> Argument:
+    if isinstance(plain, dict):
+        return Variable(plain["variable"], plain["offset"])
+    return plain
+
+
+def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
+    left, right = _argument_from(plain["left"]), _argument_from(plain["right"])
+    if "steps" not in plain:
+        return Unequal(left, right)
+    if not isinstance(left, Variable) or not isinstance(right, Variable):
+        raise InvalidInput("a distance is between two variables.")
+    if plain["sort"] not in schema.sorts:
+        raise InvalidInput(f"the schema has no sort {shown(plain['sort'])}.")
+    return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
 
 
 def _require_entries(size: int) -> None:
@@ -197,66 +226,3 @@ def _require_coordinates(schema: Schema) -> None:
             f"tokens of the program have {count} coordinates; files hold programs with at most "
             f"{MOST_COORDINATES}. Choose smaller sizes."
         )
-
-
-def _plain_argument(argument: Argument) -> Any:
-    if isinstance(argument, Variable):
-        return {"variable": argument.name, "offset": argument.offset}
-    return argument
-
-
-def _argument_from(plain: Any) -> Argument:
-    if isinstance(plain, dict):
-        return Variable(plain["variable"], plain["offset"])
-    return plain
-
-
-def _plain_condition(condition: Condition) -> dict[str, Any]:
-    sides = {"left": _plain_argument(condition.left), "right": _plain_argument(condition.right)}
-    if isinstance(condition, Beyond):
-        return sides | {"steps": condition.steps, "sort": condition.sort.name}
-    return sides
-
-
-def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
-    left, right = _argument_from(plain["left"]), _argument_from(plain["right"])
-    if "steps" not in plain:
-        return Unequal(left, right)
-    if not isinstance(left, Variable) or not isinstance(right, Variable):
-        raise InvalidInput("a distance is between two variables.")
-    if plain["sort"] not in schema.sorts:
-        raise InvalidInput(f"the schema has no sort {shown(plain['sort'])}.")
-    return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
-
-
-def _plain_attribute(attribute: Attribute) -> dict[str, Any]:
-    return {
-        "name": attribute.name,
-        "sorts": [asdict(sort) | {"named": list(sort.named)} for sort in attribute.sorts],
-        "whole": list(attribute.whole),
-        "rounding": attribute.rounding,
-    }
-
-
-def _attribute_from(plain: dict[str, Any]) -> Attribute:
-    sorts = tuple(Sort(**(each | {"named": tuple(each["named"])})) for each in plain["sorts"])
-    return Attribute(plain["name"], sorts, tuple(plain["whole"]), plain["rounding"])
-
-
-def _plain_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: [size.transitions.tolist(), sorted(size.accepting)] if isinstance(size, DFA) else size
-        for name, size in sizes.items()
-    }
-
-
-def _encoding_from(plain: dict[str, Any]) -> Encoding:
-    name = plain["encoding"]
-    if not isinstance(name, str) or name not in ENCODINGS:
-        raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
-    entries({"encoding": text(), "sizes": entries(dict(ENCODINGS[name].fields))})(plain, "schema")
-    sizes = {
-        name: DFA(*size) if isinstance(size, list) else size
-        for name, size in plain["sizes"].items()
-    }
-    return ENCODINGS[name](**sizes)

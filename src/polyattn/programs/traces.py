@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
-from polyattn.programs.language.encoding import Decoded, Encoding, Task, decode
 from polyattn.programs.language.program import Interpreter, Program
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Decoded, Encoding, Schema, Task, decode
 from polyattn.progress import report
 
 
@@ -127,9 +126,9 @@ def traces(
     count = require_integer("n_traces", n_traces if n_traces is not None else n_given or 25)
     rng = require_generator(random_state)
     found = []
-    for machine, given in zip(
-        _turns(given_machines, count), _turns(given_inputs, count), strict=True
-    ):
+    # From the start again when they end; None for each without any.
+    turns = zip(cycle(given_machines or [None]), cycle(given_inputs or [None]), strict=False)
+    for machine, given in islice(turns, count):
         arguments, chosen = encoding.sample(rng, machine, given, **options)
         found.append(trace_of(program, encoding.task(*arguments, **chosen), arguments))
         report(len(found), count)
@@ -183,8 +182,3 @@ def _listed(name: str, items: Iterable[Any] | None) -> list[Any]:
     if not listed:
         raise InvalidInput(f"{name} must not be empty; leave it out for random ones.")
     return listed
-
-
-def _turns(items: list[Any], count: int) -> list[Any]:
-    """``count`` of the items, from the start again when they end; None for each without any."""
-    return list(islice(cycle(items), count)) if items else [None] * count

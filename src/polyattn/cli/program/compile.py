@@ -9,12 +9,7 @@ import click
 
 from polyattn.cli.console import FILE, emit, facts, json_option, working
 from polyattn.cli.io import require_output
-from polyattn.cli.program.programs import (
-    make_program,
-    program_facts,
-    program_option,
-    size_options,
-)
+from polyattn.cli.program.programs import make_program, program_facts, program_option, size_options
 from polyattn.errors import InvalidInput
 from polyattn.programs import compile as compile_layer
 from polyattn.programs.library import PROGRAMS

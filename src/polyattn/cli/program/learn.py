@@ -48,10 +48,7 @@ def _sizes(command: Any) -> Any:
     help="A few rules for all states and letters, or each coefficient on its own.",
 )  # fmt: skip
 @click.option(
-    "--traces",
-    "n_traces",
-    type=click.IntRange(1),
-    help="How many [default: 40, or 500].",
+    "--traces", "n_traces", type=click.IntRange(1), help="How many [default: 40, or 500]."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the traces.")
 @click.option("--style", type=click.Choice(STYLES), help="Of the tokens of dfa [default: one-hot].")
@@ -84,10 +81,17 @@ def learn(
     """
     from polyattn.programs import learn as learn_program
 
-    _require_output(output)
+    require_output(output)
+    if output is not None and output.suffix not in (".safetensors", ".json"):
+        raise InvalidInput(
+            f"the output must be a .safetensors file (the layer) or a .json file (the program in "
+            f"words); got {str(output)!r}."
+        )
     require_output(kept)
     sizes = {name: given[name] or size for name, size in SIZES[kind].items()}
-    larger = _tested(kind, method, given)
+    larger = {size: given[f"test_{size}"] for size in SIZES[kind] if given[f"test_{size}"]}
+    if larger and method != RULES:
+        raise click.UsageError("only rules run at other sizes; leave --test-... out.")
     _refuse_others(kind, style, given)
     chosen = {"style": style or "one-hot"} if kind == "dfa" else {}
     program = make_program(kind, sizes | chosen)
@@ -113,7 +117,11 @@ def learn(
     if test:
         content["test"] = _test(learned, program.schema, larger, test, seed)
     if output is not None:
-        _write(learned, content, output)
+        if output.suffix == ".safetensors":
+            save(learned.layer, output)
+        else:
+            text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+            write_atomically(output, lambda file: file.write(text.encode()))
         content["output"] = str(output)
     if kept is not None:
         save(learned, kept)
@@ -126,10 +134,8 @@ def _test(
     learned: Any, schema: Schema, larger: dict[str, int], n_machines: int, seed: int
 ) -> dict[str, Any]:
     """Runs of fresh machines, each held against the machine's own rules."""
-    subject, judged = learned, schema
-    if larger:
-        subject, judged = learned.resize(**larger), schema.resize(**larger)
-    encoding = judged.encoding
+    subject = learned.resize(**larger) if larger else learned
+    encoding = (schema.resize(**larger) if larger else schema).encoding
     assert encoding is not None  # noqa: S101 - programs of the library have one
     # Not a seed that any traces were drawn with.
     rng = np.random.default_rng([seed, 1])
@@ -159,38 +165,11 @@ def _text(learned: Any, content: dict[str, Any]) -> list[RenderableType]:
             f"{test['exact']} of {test['n_machines']} fresh machines exact, {test['wrong']} wrong, "
             f"{test['refused']} refused ({_said(test['sizes'])})"
         )
-    if "output" in content:
-        rows["saved to"] = content["output"]
-    if "saved_program" in content:
-        rows["program saved to"] = content["saved_program"]
+    saved = {"output": "saved to", "saved_program": "program saved to"}
+    rows |= {said: content[key] for key, said in saved.items() if key in content}
     terms = ["the program that was learned:", *lines(content["terms"])] if content["terms"] else []
     certified = [content["certificate"]["sentence"]] if "certificate" in content else []
     return [str(learned.outcome), *certified, *terms, facts("learned", rows)]
-
-
-def _write(learned: Any, content: dict[str, Any], output: Path) -> None:
-    if output.suffix == ".safetensors":
-        save(learned.layer, output)
-        return
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    write_atomically(output, lambda file: file.write(text.encode()))
-
-
-def _require_output(output: Path | None) -> None:
-    require_output(output)
-    if output is not None and output.suffix not in (".safetensors", ".json"):
-        raise InvalidInput(
-            f"the output must be a .safetensors file (the layer) or a .json file (the program in "
-            f"words); got {str(output)!r}."
-        )
-
-
-def _tested(kind: str, method: str, given: dict[str, Any]) -> dict[str, int]:
-    """The sizes to test at, in the words of the library."""
-    found = {size: given[f"test_{size}"] for size in SIZES[kind] if given[f"test_{size}"]}
-    if found and method != RULES:
-        raise click.UsageError("only rules run at other sizes; leave --test-... out.")
-    return found
 
 
 def _refuse_others(kind: str, style: str | None, given: dict[str, Any]) -> None:

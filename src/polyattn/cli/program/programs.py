@@ -33,11 +33,8 @@ def option_name(size: str) -> str:
 
 def program_option(command: Command) -> Command:
     """The option ``--program``: where to keep the program itself."""
-    option = click.option(
-        "--program", "kept", type=FILE,
-        help="Where to save the program (.safetensors), for polyattn report.",
-    )  # fmt: skip
-    return option(command)
+    said = "Where to save the program (.safetensors), for polyattn report."
+    return click.option("--program", "kept", type=FILE, help=said)(command)
 
 
 def size_options(command: Command) -> Command:
@@ -62,7 +59,14 @@ def make_program(name: str, given: dict[str, Any]) -> Program:
     entry = PROGRAMS[name]
     chosen = {key: value for key, value in given.items() if value is not None}
     machine = chosen.pop("machine", None)
-    _refuse_others(name, [*chosen, *(["machine"] if machine is not None else [])])
+    # Options that a program does not have are a mistake.
+    takes = [*entry.sizes, *(["style"] if entry.styles else [])]
+    takes += ["machine"] if entry.runs or entry.built_in else []
+    for key in (*chosen, *(["machine"] if machine is not None else [])):
+        if key not in takes:
+            words = [option_name(each) if each in _OPTIONS else each for each in (key, *takes)]
+            known = ", ".join(f"--{word}" for word in words[1:])
+            raise click.UsageError(f"{name} has no --{words[0]}; it takes {known}.")
     if machine is not None:
         named = find_machine(machine)
         if entry.built_in and named.kind != "dfa":
@@ -74,18 +78,6 @@ def make_program(name: str, given: dict[str, Any]) -> Program:
     if "style" in chosen:
         chosen["style"] = chosen["style"].replace("-", "_")
     return entry.make(**(entry.sizes | chosen))
-
-
-def _refuse_others(name: str, given: list[str]) -> None:
-    """Options that a program does not have are a mistake."""
-    entry = PROGRAMS[name]
-    takes = [*entry.sizes, *(["style"] if entry.styles else [])]
-    takes += ["machine"] if entry.runs or entry.built_in else []
-    options = {key: option_name(key) if key in _OPTIONS else key for key in (*takes, *given)}
-    for key in given:
-        if key not in takes:
-            known = ", ".join(f"--{options[each]}" for each in takes)
-            raise click.UsageError(f"{name} has no --{options[key]}; it takes {known}.")
 
 
 def program_facts(compiled: Compiled) -> dict[str, Any]:

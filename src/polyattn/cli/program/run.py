@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import click
 from rich.console import RenderableType
@@ -15,7 +15,7 @@ from polyattn.programs import Compiled, Program, universal_dfa, universal_turing
 from polyattn.programs import compile as compile_program
 from polyattn.programs.library import show_run
 from polyattn.programs.machines import NamedMachine
-from polyattn.programs.machines.named import FIRST, LAST, start_cell
+from polyattn.programs.machines.named import FIRST, LAST
 from polyattn.programs.machines.ready import find_machine
 from polyattn.programs.running.shown import ShownRun, token_line
 
@@ -34,13 +34,9 @@ _REGISTERS_UP_TO = {"states": 50, "letters": 100}
 _TURING = ("cells", "max_steps", "position", "no_wrap")
 
 
-@dataclass(frozen=True)
-class CheckedRun:
-    """A run, the layer that made it, and whether each of the other ways came to the same."""
-
-    compiled: Compiled
-    run: ShownRun
-    checks: dict[str, bool]
+# A run: the layer that made it, what is shown of it, and whether each of the other ways came to
+# the same.
+CheckedRun: TypeAlias = tuple[Compiled, ShownRun, dict[str, bool]]
 
 
 @click.command()
@@ -79,19 +75,37 @@ def run(
     A run that reaches the limit of steps says so; that is no error.
     """
     named = find_machine(machine)
-    _refuse_others(named.kind, options)
+    # Options that say nothing about this kind of machine are a mistake.
+    kind, others = ("a DFA", _TURING) if named.kind == "dfa" else ("a Turing machine", ("style",))
+    for key in others:
+        if options[key] is not None and options[key] is not False:
+            raise click.UsageError(f"--{key.replace('_', '-')} says nothing about {kind}.")
     with working("running"):
         if named.kind == "dfa":
-            done = _run_dfa(named, given, options["style"], steps, check)
+            compiled, done, checks = _run_dfa(named, given, options["style"], steps, check)
         else:
             chosen = {key: options[key] for key in _TURING}
-            done = _run_turing(named, given, steps=steps, check=check, **chosen)
-    lines = [
-        token_line(done.compiled.schema, token, named)
-        for token in done.run.tokens[: 2 * steps + 1 if tokens else 0]
-    ]
-    emit(_content(done, lines if tokens else None), _text(done, lines if tokens else None), as_json)
-    ctx.exit(0 if all(done.checks.values()) else 1)
+            compiled, done, checks = _run_turing(named, given, steps=steps, check=check, **chosen)
+    n_tokens, layer = len(done.tokens), program_facts(compiled)
+    content = done.content | {"n_tokens": n_tokens, "layer": layer}
+    text: list[RenderableType] = [*done.lines]
+    if tokens:
+        shown = done.tokens[: 2 * steps + 1]
+        content["tokens"] = [token_line(compiled.schema, token, named) for token in shown]
+        text += ["tokens:", *(f"  {line}" for line in content["tokens"])]
+        if len(shown) < n_tokens:
+            text.append(f"  ... {n_tokens - len(shown)} more (--steps)")
+    said = f"{compiled.name}: {compiled.n_heads} heads, {compiled.n_dims} coordinates"
+    text.append(facts("run", done.facts | {"layer": f"{said}; {n_tokens} tokens written"}))
+    if checks:
+        content["check"] = checks
+        names = {"interpreter": "the interpreter", "rules": "the machine's own rules"}
+        wrong = [names[key] for key, same in checks.items() if not same]
+        failed = f"CHECK FAILED: the layer differs from {' and from '.join(wrong)}."
+        agreed = "checked: the layer, the interpreter and the machine's own rules agree."
+        text.append(failed if wrong else agreed)
+    emit(content, text, as_json)
+    ctx.exit(0 if all(checks.values()) else 1)
 
 
 def _run_dfa(
@@ -111,7 +125,7 @@ def _run_dfa(
     sizes = (n_states, len(named.letters), max(1, len(word)))
     program = universal_dfa(*sizes, style=style.replace("-", "_"))
     compiled, shown = _run(program, named, word, steps)
-    return CheckedRun(compiled, shown, _checks(program, shown, word) if check else {})
+    return compiled, shown, _checks(program, shown, word) if check else {}
 
 
 def _run_turing(
@@ -120,7 +134,9 @@ def _run_turing(
 ) -> CheckedRun:  # fmt: skip
     """Run a machine by the universal Turing machine of its size, on a tape as long as it needs."""
     tape = named.read(given, "tape") if given is not None else list(named.input or ())
-    start = named.start(tape) if position is None else start_cell(position, len(tape))
+    if position is not None:
+        named = replace(named, position=position)
+    start = named.start(tape)
     if max_steps is None:
         max_steps = MAX_STEPS if named.max_steps is None else named.max_steps
     needed = max(len(tape), start + 1) - min(0, start)
@@ -143,7 +159,7 @@ def _run_turing(
             "--no-wrap out for a tape that is a ring."
         )
     options = {"max_steps": max_steps, "position": start % n_cells}
-    return CheckedRun(compiled, shown, _checks(program, shown, tape, **options) if check else {})
+    return compiled, shown, _checks(program, shown, tape, **options) if check else {}
 
 
 def _run(
@@ -159,39 +175,3 @@ def _checks(program: Program, shown: ShownRun, given: list[int], **options: Any)
     assert shown.named is not None  # noqa: S101 - it was given
     by_meaning = program.interpret(shown.named.machine, given, **options)
     return {"interpreter": by_meaning == shown.result, "rules": bool(shown.agrees)}
-
-
-def _refuse_others(kind: str, options: dict[str, Any]) -> None:
-    """Options that say nothing about this kind of machine are a mistake."""
-    others = _TURING if kind == "dfa" else ("style",)
-    name = "a DFA" if kind == "dfa" else "a Turing machine"
-    for key in others:
-        if options[key] is not None and options[key] is not False:
-            raise click.UsageError(f"--{key.replace('_', '-')} says nothing about {name}.")
-
-
-def _content(done: CheckedRun, tokens: list[str] | None) -> dict[str, Any]:
-    layer = program_facts(done.compiled)
-    content = done.run.content | {"n_tokens": len(done.run.tokens), "layer": layer}
-    if tokens is not None:
-        content["tokens"] = tokens
-    return content | ({"check": done.checks} if done.checks else {})
-
-
-def _text(done: CheckedRun, tokens: list[str] | None) -> list[RenderableType]:
-    compiled, n_tokens = done.compiled, len(done.run.tokens)
-    text: list[RenderableType] = [*done.run.lines]
-    if tokens is not None:
-        text += ["tokens:", *(f"  {line}" for line in tokens)]
-        if len(tokens) < n_tokens:
-            text.append(f"  ... {n_tokens - len(tokens)} more (--steps)")
-    layer = f"{compiled.name}: {compiled.n_heads} heads, "
-    layer += f"{compiled.n_dims} coordinates; {n_tokens} tokens written"
-    text.append(facts("run", done.run.facts | {"layer": layer}))
-    if done.checks:
-        names = {"interpreter": "the interpreter", "rules": "the machine's own rules"}
-        wrong = [names[key] for key, same in done.checks.items() if not same]
-        failed = f"CHECK FAILED: the layer differs from {' and from '.join(wrong)}."
-        agreed = "checked: the layer, the interpreter and the machine's own rules agree."
-        text.append(failed if wrong else agreed)
-    return text

@@ -59,11 +59,14 @@ class Pattern:
     @property
     def variables(self) -> dict[str, Sort]:
         """The sort of each variable, with as many values as this place lets it have."""
-        return {
-            argument.name: _room(argument, sort)
-            for argument, sort in zip(self.arguments, self.attribute.sorts, strict=False)
-            if isinstance(argument, Variable)
-        }
+        found = {}
+        for argument, sort in zip(self.arguments, self.attribute.sorts, strict=False):
+            if isinstance(argument, Variable):
+                if sort.kind == LINE and argument.offset:
+                    # Where it stands with a step, such as t in pos(t - 1).
+                    sort = replace(sort, size=max(1, sort.size - argument.offset), landmarks=0)
+                found[argument.name] = sort
+        return found
 
     def match(self, value: Value) -> Bindings | None:
         """What the variables must be for the pattern to be ``value``; None if it cannot be."""
@@ -71,10 +74,21 @@ class Pattern:
             return {} if value == self.whole else None
         found: Bindings = {}
         for argument, sort, part in zip(self.arguments, self.attribute.sorts, value, strict=True):
-            bound = _solve(argument, sort, part)
-            if bound is None or any(found.get(name, seen) != seen for name, seen in bound.items()):
+            if not isinstance(argument, Variable):
+                if argument != part:
+                    return None
+                continue
+            if argument.offset:
+                if not isinstance(part, int):
+                    return None
+                part -= argument.offset
+                if sort.kind == CIRCLE:
+                    part %= sort.size
+                # Beyond the end of this line, the variable may still be a value of a longer one.
+                if part < 0:
+                    return None
+            if found.setdefault(argument.name, part) != part:
                 return None
-            found |= bound
         return found
 
     def fill(self, bindings: Bindings) -> Value | None:
@@ -112,28 +126,6 @@ class Field:
     def __str__(self) -> str:
         sign = {1.0: "", -1.0: "-"}.get(self.weight, f"{self.weight:g} ")
         return f"{sign}{self.write} << {self.read}"
-
-
-def _room(argument: Variable, sort: Sort) -> Sort:
-    """The values that a variable can have where it stands with a step: t in pos(t - 1)."""
-    if sort.kind != LINE or not argument.offset:
-        return sort
-    return replace(sort, size=max(1, sort.size - argument.offset), landmarks=0)
-
-
-def _solve(argument: Argument, sort: Sort, part: Part) -> Bindings | None:
-    """The bindings that make an argument equal to a part of a value."""
-    if not isinstance(argument, Variable):
-        return {} if argument == part else None
-    if not argument.offset:
-        return {argument.name: part}
-    if not isinstance(part, int):
-        return None
-    before = part - argument.offset
-    if sort.kind == CIRCLE:
-        before %= sort.size
-    # Beyond the end of this line, the variable may still be a value of a longer one.
-    return {argument.name: before} if before >= 0 else None
 
 
 def _value(argument: Argument, sort: Sort, bindings: Bindings) -> Part | None:
@@ -205,9 +197,10 @@ class Attribute:
         try:
             return self.values[self.places[value]]
         except (KeyError, TypeError):  # unknown, or not hashable
+            some = ", ".join(map(repr, (*self.values[:2], *self.values[-1:])))
             raise InvalidInput(
-                f"{given!r} is not a value of {self}; "
-                f"it has {len(self.values)} values, such as {_some(self.values)}."
+                f"{given!r} is not a value of {self}; it has {len(self.values)} values, such as "
+                f"{some}."
             ) from None
 
     def held(self, given: Any) -> dict[Value, int]:
@@ -247,7 +240,3 @@ class Attribute:
     def __str__(self) -> str:
         parts = ", ".join(sort.name for sort in self.sorts)
         return f"{self.name}({parts})" if parts else self.name
-
-
-def _some(values: tuple[Value, ...]) -> str:
-    return ", ".join(repr(value) for value in (*values[:2], *values[-1:]))

@@ -7,25 +7,18 @@ the assumption is part of the instruction and the interpreter checks it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import TypeAlias
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.language.attributes import Bindings, Pattern
-from polyattn.programs.language.instruction import (
-    Fields,
-    Instruction,
-    Memory,
-    Writing,
-    atom_of,
-    listed,
-    no_conditions,
-    no_fields,
-    no_patterns,
-    require_one_hot,
-    shown,
-)
-from polyattn.programs.language.schema import Token
-from polyattn.programs.language.terms import Condition, Term, exact
+from polyattn.programs.language.attributes import ONE_HOT, Bindings, Field, Pattern
+from polyattn.programs.language.program import Instruction, Memory, Writing
+from polyattn.programs.language.schema import Atom, Token
+from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal, exact
+
+Fields: TypeAlias = Field | Sequence[Field]
 
 # Conditionals: what follows from what the last token itself holds.  A layer finds the last token
 # among all others, by what it holds.  Others that hold the same are found with it: how many there
@@ -58,7 +51,7 @@ class IfThen(Instruction):
             value = self.write.fill(known)
             if value is None or not all(condition.holds(known) for condition in self.where):
                 continue
-            seen = len(memory.holding(atom_of(self.when, known)))
+            seen = len(memory.holding(_atom_of(self.when, known)))
             if seen != self.seen:
                 raise InvalidInput(
                     f"'{self}' assumes that {self.seen} tokens hold the same by then; {seen} do."
@@ -66,13 +59,13 @@ class IfThen(Instruction):
             yield (self.write.attribute.name, value), times
 
     def malformed(self) -> list[str]:
-        found = no_patterns(write=self.write, when=self.when) + no_conditions(self.where)
+        found = _no_patterns(write=self.write, when=self.when) + _no_conditions(self.where)
         if not isinstance(self.seen, int):
             found.append(f"seen must be a number of tokens; got {self.seen!r}")
         return found
 
     def refusals(self) -> list[str]:
-        found = require_one_hot(self.when)
+        found = _not_one_hot(self.when)
         if self.seen < 1:
             found.append(f"seen must be a number of tokens, at least 1; got {self.seen}")
         return found
@@ -109,30 +102,24 @@ class Conjunction(Instruction):
 
     def act(self, memory: Memory) -> Writing:
         for asked, times in memory.last_holds(self.second):
-            self._check_alone(memory, asked)
+            # The layer finds all tokens with this ``second``, also when the last has no ``first``.
+            alike = memory.holding(_atom_of(self.second, asked))
+            both = sum(any(memory.parts(token, self.first, asked)) for token in alike)
+            if both != any(memory.parts(memory.last, self.first, asked)):
+                raise InvalidInput(
+                    f"'{self}' assumes that no other token holds {self.first} and the same "
+                    f"{self.second}; {both} tokens do."
+                )
             for known, held in memory.parts(memory.last, self.first, asked):
                 value = self.write.fill(known)
                 if value is not None:
                     yield (self.write.attribute.name, value), times * held
 
     def malformed(self) -> list[str]:
-        return no_patterns(write=self.write, first=self.first, second=self.second)
+        return _no_patterns(write=self.write, first=self.first, second=self.second)
 
     def refusals(self) -> list[str]:
-        return require_one_hot(self.second)
-
-    def _check_alone(self, memory: Memory, asked: Bindings) -> None:
-        """The layer finds all tokens with this ``second``, also when the last has no ``first``."""
-
-        def has_first(token: Token) -> bool:
-            return any(True for _ in memory.parts(token, self.first, asked))
-
-        both = sum(map(has_first, memory.holding(atom_of(self.second, asked))))
-        if both != has_first(memory.last):
-            raise InvalidInput(
-                f"'{self}' assumes that no other token holds {self.first} and the same "
-                f"{self.second}; {both} tokens do."
-            )
+        return _not_one_hot(self.second)
 
     def __str__(self) -> str:
         return f"if {self.first} and {self.second} then {self.write}"
@@ -158,7 +145,7 @@ class Lookup(Instruction):
     def terms(self) -> list[Term]:
         return [
             Term(each.write, each.read, self.match, self.query, each.weight, self.where)
-            for each in listed(self.fields)
+            for each in _listed(self.fields)
         ]
 
     def act(self, memory: Memory) -> Writing:
@@ -168,7 +155,7 @@ class Lookup(Instruction):
                     yield from _written(term, found, matched, times * count)
 
     def malformed(self) -> list[str]:
-        found = no_fields(self.fields) + no_conditions(self.where)
+        found = _no_fields(self.fields) + _no_conditions(self.where)
         if not isinstance(self.match, Pattern) or not isinstance(self.query, Pattern):
             found.append(
                 "a layer joins two attributes of one token, the one that is matched and the one "
@@ -178,7 +165,7 @@ class Lookup(Instruction):
         return found
 
     def __str__(self) -> str:
-        return f"look up {shown(self.fields)} at {self.match} = {self.query}"
+        return f"look up {_shown(self.fields)} at {self.match} = {self.query}"
 
 
 @dataclass(frozen=True)
@@ -194,7 +181,7 @@ class Copy(Lookup):
         return [f"copying goes by place, but {self.match} and {self.query} share no position"]
 
     def __str__(self) -> str:
-        return f"copy {shown(self.fields)} from {self.match} as {self.query} asks"
+        return f"copy {_shown(self.fields)} from {self.match} as {self.query} asks"
 
 
 @dataclass(frozen=True)
@@ -213,7 +200,7 @@ class Register(Instruction):
     def terms(self) -> list[Term]:
         return [
             Term(each.write, each.read, self.flag, self.given, each.weight, self.where)
-            for each in listed(self.fields)
+            for each in _listed(self.fields)
         ]
 
     def act(self, memory: Memory) -> Writing:
@@ -223,14 +210,14 @@ class Register(Instruction):
                 yield from _written(term, held, asked, times)
 
     def malformed(self) -> list[str]:
-        patterns = no_patterns(flag=self.flag, given=self.given)
-        return no_fields(self.fields) + patterns + no_conditions(self.where)
+        patterns = _no_patterns(flag=self.flag, given=self.given)
+        return _no_fields(self.fields) + patterns + _no_conditions(self.where)
 
     def refusals(self) -> list[str]:
         found = [
             f"register {each.read.attribute.name} sums differences, so it must be rounded to "
             "integers (rounding='integer')"
-            for each in listed(self.fields)
+            for each in _listed(self.fields)
             if each.read.attribute.rounding != "integer"
         ]
         if self.flag.attribute.sorts or self.flag.attribute.whole:
@@ -238,7 +225,7 @@ class Register(Instruction):
         return found
 
     def __str__(self) -> str:
-        return f"register {shown(self.fields)} if {self.given}"
+        return f"register {_shown(self.fields)} if {self.given}"
 
 
 def _written(term: Term, held: Token, known: Bindings, times: int) -> Writing:
@@ -252,3 +239,63 @@ def _written(term: Term, held: Token, known: Bindings, times: int) -> Writing:
 
 def _ordered(pattern: Pattern) -> set[str]:
     return {name for name, sort in pattern.variables.items() if sort.is_ordered}
+
+
+def _listed(fields: Fields) -> tuple[Field, ...]:
+    return (fields,) if isinstance(fields, Field) else tuple(fields)
+
+
+def _shown(fields: Fields) -> str:
+    return ", ".join(map(str, _listed(fields)))
+
+
+def _atom_of(pattern: Pattern, known: Bindings) -> Atom:
+    """What a pattern that was found in a token says there."""
+    value = pattern.fill(known)
+    assert value is not None  # noqa: S101 - it was found there
+    return pattern.attribute.name, value
+
+
+def _no_patterns(**given: object) -> list[str]:
+    """Which of these are no patterns."""
+    return [
+        f"{name} must be a pattern, such as state(q); got {_kind(value)}"
+        for name, value in given.items()
+        if not isinstance(value, Pattern)
+    ]
+
+
+def _no_fields(fields: object) -> list[str]:
+    """What is wrong with ``write << read``, or a sequence of them."""
+    if isinstance(fields, str) or not isinstance(fields, Field | Sequence):
+        return [f"fields must be write << read, or several of them; got {_kind(fields)}"]
+    found = [] if _listed(fields) else ["there are no fields to be written"]
+    for each in _listed(fields):
+        if not isinstance(each, Field):
+            found.append(f"a field must be write << read; got {_kind(each)}")
+            continue
+        found += _no_patterns(write=each.write, read=each.read)
+        if not isinstance(each.weight, Real):
+            found.append(f"the weight of a field must be a number; got {each.weight!r}")
+    return found
+
+
+def _no_conditions(where: object) -> list[str]:
+    """What is wrong with the conditions, apart from their variables."""
+    if not isinstance(where, tuple) or not all(isinstance(c, Unequal | Beyond) for c in where):
+        return [f"where must be a tuple of conditions; got {_kind(where)}"]
+    return []
+
+
+def _not_one_hot(pattern: Pattern) -> list[str]:
+    """A reason against comparing an attribute that holds differences with itself."""
+    if pattern.attribute.rounding == ONE_HOT:
+        return []
+    reason = f"{pattern} is compared with itself, value by value, so it must hold one value"
+    return [f"{reason} (rounding='one_hot')"]
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__} of {', '.join(type(each).__name__ for each in value)}"
+    return f"{type(value).__name__} {value}"

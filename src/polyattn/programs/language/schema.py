@@ -1,11 +1,16 @@
-"""The schema: which coordinates of a token mean what, how outputs are rounded, when to stop."""
+"""The schema: which coordinates of a token mean what, how outputs are rounded, when to stop.
+
+With it encodings, which write a machine and its input as a prompt, and decoding: token after
+token, and what came out read back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +18,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange, require_integer
 from polyattn.programs.language.attributes import ONE_HOT, Attribute, Pattern, Value
 from polyattn.programs.language.sorts import Sort
-
-if TYPE_CHECKING:
-    from polyattn.programs.language.encoding import Encoding
+from polyattn.progress import report
 
 # Tokens as rows of numbers are int64, so no token holds more.
 LARGEST_COUNT = (1 << 63) - 1
@@ -111,8 +114,11 @@ class Schema:
         """A token from values: ``token(key=(0, 1), state=2)``, differences as ``{0: -1, 1: 1}``."""
         token: Token = {}
         for name, given in content.items():
-            attribute = self._attribute(name)
-            token |= {(name, value): times for value, times in attribute.held(given).items()}
+            if name not in self.blocks:
+                has = [*self.blocks]
+                raise InvalidInput(f"the schema has no attribute {name!r}; it has {has}.")
+            held = getattr(self, name).held(given)
+            token |= {(name, value): times for value, times in held.items()}
         return token
 
     def encode(self, tokens: Iterable[Token]) -> NDArray[np.int64]:
@@ -138,15 +144,13 @@ class Schema:
         """
         rounded = np.zeros(outputs.shape, dtype=np.int64)
         for attribute in self.attributes:
-            block = outputs[..., self.blocks[attribute.name]]
+            block, into = (each[..., self.blocks[attribute.name]] for each in (outputs, rounded))
             if attribute.rounding == ONE_HOT:
                 best = np.argmax(block, axis=-1, keepdims=True)
                 held = np.take_along_axis(block, best, axis=-1) > 0.5
-                np.put_along_axis(
-                    rounded[..., self.blocks[attribute.name]], best, held.astype(np.int64), axis=-1
-                )
+                np.put_along_axis(into, best, held.astype(np.int64), axis=-1)
             else:
-                rounded[..., self.blocks[attribute.name]] = np.rint(block)
+                into[...] = np.rint(block)
         return rounded
 
     def is_last(self, token: Token) -> bool:
@@ -195,11 +199,6 @@ class Schema:
             if name == pattern.attribute.name and pattern.match(value) is not None
         )
 
-    def _attribute(self, name: str) -> Attribute:
-        if name not in self.blocks:
-            raise InvalidInput(f"the schema has no attribute {name!r}; it has {[*self.blocks]}.")
-        return getattr(self, name)
-
 
 def require_count(atom: Atom, times: int) -> int:
     """How often a token holds an atom, refused beyond 64 bits."""
@@ -216,3 +215,110 @@ def _said(name: str, value: Value, times: int) -> str:
     inside = value if isinstance(value, str) else ", ".join(map(str, value))
     sign = {1: "", -1: "-"}.get(times, f"{times}*")
     return f"{sign}{name}({inside})" if inside else f"{sign}{name}"
+
+
+# Progress is reported every so many tokens.
+REPORTED = 1 << 10
+
+# The arguments and the options of a task.
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Predictor(Protocol):
+    """What can say which token comes next: the interpreter, or a layer."""
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt."""
+
+    def next_token(self) -> Token:
+        """The token that comes next; it is appended."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What came after a prompt, and whether it ended by the stop rule or by the limit."""
+
+    tokens: list[Token]
+    stopped: bool
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run: the prompt, how many tokens may follow, and how to read them.
+
+    ``endless``: without the stop rule it would go on; the limit cuts it off.
+    """
+
+    prompt: list[Token]
+    limit: int
+    read: Callable[[Decoded], Any]
+    endless: bool = False
+
+
+class Encoding(ABC):
+    """What a schema of the library knows about the machines it was made for."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """The sizes by the names that the library uses: n_states, n_letters, ..."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The schema of these sizes."""
+
+    @abstractmethod
+    def task(self, *given: Any, **options: Any) -> Task:
+        """The run of a machine on an input; errors say what is wrong with them."""
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator, machine: Any = None, given: Any = None) -> Arguments:
+        """Arguments and options of ``task``: a random machine and input, unless they are given."""
+
+    def everything(self) -> Iterator[tuple[Any, ...]]:
+        """The arguments of ``task`` for every machine and every input, where that is finite."""
+        raise InvalidInput(f"{type(self).__name__} cannot list all machines and inputs.")
+
+    def resize(self, **sizes: int) -> Schema:
+        """The schema of other sizes; what is not given stays."""
+        unknown = set(sizes) - set(self.sizes)
+        if unknown:
+            raise InvalidInput(f"resize takes {', '.join(self.sizes)}; got {sorted(unknown)}.")
+        return type(self)(**(self.sizes | sizes)).schema
+
+
+def decode(schema: Schema, predictor: Predictor, prompt: list[Token], limit: int) -> Decoded:
+    """At most ``limit`` tokens after the prompt, or up to the one that the stop rule names."""
+    if not prompt:
+        raise InvalidInput("a prompt needs at least one token to go on from.")
+    predictor.start(prompt)
+    tokens: list[Token] = []
+    while len(tokens) < limit:
+        token = predictor.next_token()
+        tokens.append(token)
+        if len(tokens) % REPORTED == 0:
+            report(len(tokens), limit)
+        if schema.is_last(token):
+            return Decoded(tokens, stopped=True)
+    return Decoded(tokens, stopped=False)
+
+
+def run_encoded(
+    schema: Schema, predictor: Predictor, given: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    """Write what was given as a prompt, decode, and read what came out."""
+    (task,) = tasks_of(schema, [given], options)
+    return task.read(decode(schema, predictor, task.prompt, task.limit))
+
+
+def tasks_of(
+    schema: Schema, given: Iterable[tuple[Any, ...]], options: dict[str, Any]
+) -> list[Task]:
+    """The runs of machines on inputs, by the encoding of the schema."""
+    if schema.encoding is None:
+        raise InvalidInput(
+            "this schema has no encoding of machines and inputs: decode a prompt of tokens with "
+            "decode(prompt, limit), or give the schema an encoding."
+        )
+    return [schema.encoding.task(*each, **options) for each in given]

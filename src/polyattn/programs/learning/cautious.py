@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from polyattn.numerics.arrays import require_float64
 from polyattn.programs.certificates.certify_traces import INSIDE, OUTSIDE, RowSpan
-from polyattn.programs.language.encoding import Predictor
-from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.schema import Predictor, Schema, Token
 from polyattn.programs.traces import TraceRows
 
 

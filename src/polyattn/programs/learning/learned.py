@@ -19,8 +19,7 @@ from polyattn.programs.certificates import (
     certify_fresh,
     certify_training,
 )
-from polyattn.programs.language.encoding import run_encoded
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Schema, run_encoded
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.cautious import CautiousPredictor, Undetermined
 from polyattn.programs.learning.checking import require_traces

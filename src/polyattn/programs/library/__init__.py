@@ -10,10 +10,14 @@ from dataclasses import dataclass, field
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.program import Program
 from polyattn.programs.library.associative_memory import MemoryEncoding, associative_memory
-from polyattn.programs.library.automata import OneHotEncoding, RegisterEncoding
 from polyattn.programs.library.fixed_dfa import FixedDFAEncoding, fixed_dfa
 from polyattn.programs.library.runs import LibraryEncoding, show_run
-from polyattn.programs.library.universal_dfa import STYLES, universal_dfa
+from polyattn.programs.library.universal_dfa import (
+    STYLES,
+    OneHotEncoding,
+    RegisterEncoding,
+    universal_dfa,
+)
 from polyattn.programs.library.universal_turing_machine import (
     TuringEncoding,
     universal_turing_machine,

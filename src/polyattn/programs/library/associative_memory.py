@@ -6,23 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from polyattn.errors import InvalidInput, InvalidType, require_integer
-from polyattn.files.fields import Check
+from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs.language.attributes import Attribute, variables
-from polyattn.programs.language.encoding import Arguments, Decoded, Task
 from polyattn.programs.language.instructions import Lookup
 from polyattn.programs.language.program import Program
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Arguments, Schema, Task
 from polyattn.programs.language.sorts import symbols
-from polyattn.programs.library.arguments import BrokenTrace, held
-from polyattn.programs.library.runs import SIZE, LibraryEncoding, RunOptions, broken, noted, watch
-from polyattn.programs.machines.dfa import check_letters
-from polyattn.programs.running.runnable import Runnable
-from polyattn.programs.running.shown import ShownRun
+from polyattn.programs.library.runs import LibraryEncoding, PlannedRun, held
+from polyattn.programs.machines.automata import check_letters
+from polyattn.programs.running.shown import ShownRun, WatchedRun
 
 
 def associative_memory(n_keys: int, n_values: int) -> Program:
@@ -41,18 +37,9 @@ class MemoryEncoding(LibraryEncoding):
     """Pairs of keys and values as tokens."""
 
     name = "associative_memory"
-    fields: ClassVar[Mapping[str, Check]] = {"n_keys": SIZE, "n_values": SIZE}
 
     n_keys: int
     n_values: int
-
-    def __post_init__(self) -> None:
-        require_integer("n_keys", self.n_keys)
-        require_integer("n_values", self.n_values)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {"n_keys": self.n_keys, "n_values": self.n_values}
 
     @cached_property
     def schema(self) -> Schema:
@@ -69,7 +56,8 @@ class MemoryEncoding(LibraryEncoding):
         if key not in table:
             raise InvalidInput(f"key {key!r} is not in the table; it has {sorted(table)}.")
         prompt = [self.schema.token(key=each, value=value) for each, value in table.items()]
-        return Task([*prompt, self.schema.token(key=key)], limit=1, read=_answer)
+        prompt.append(self.schema.token(key=key))
+        return Task(prompt, limit=1, read=lambda found: int(held(found.tokens[0], "out", 0)[0]))
 
     def sample(self, rng: np.random.Generator, machine: Any = None, given: Any = None) -> Arguments:
         """A random table of random size, and a random key of it."""
@@ -89,21 +77,20 @@ class MemoryEncoding(LibraryEncoding):
             for key in table:
                 yield table, key
 
-    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
+    def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
         key = int(given) if isinstance(given, str) and given.isdecimal() else given
         (table, key), _ = self.sample(np.random.default_rng(0), machine, key)
         task = self.task(table, key)
-        watched = watch(
-            program, replace(task, limit=min(task.limit, wanted.max_steps)), wanted.margins
-        )
-        drawn = machine is None, given is None
-        try:
-            answer = task.read(watched.decoded)
-        except BrokenTrace as error:
-            return noted(broken(watched, wanted, str(error)), *drawn)
-        said = f"Asked for key {key}, the memory answers {answer}; the table says {table[key]}."
-        found = watched.by_tokens(wanted.n_shown, [said], answer == table[key], "table itself")
-        return noted(replace(found, result=answer), *drawn)
+
+        def show(watched: WatchedRun, answer: int, n_shown: int) -> ShownRun:
+            said = f"Asked for key {key}, the memory answers {answer}; the table says {table[key]}."
+            agrees = answer == table[key]
+            return replace(
+                watched.by_tokens(n_shown, [said], agrees, "table itself"), result=answer
+            )
+
+        task = replace(task, limit=min(task.limit, max_steps))
+        return PlannedRun(task, show, drawn=(machine is None, given is None))
 
 
 def _require_table(table: object) -> None:
@@ -111,7 +98,3 @@ def _require_table(table: object) -> None:
         raise InvalidType(f"table must be a mapping of keys to values; got {table!r}.")
     if not table:
         raise InvalidInput("table must hold at least one key; got none.")
-
-
-def _answer(decoded: Decoded) -> int:
-    return int(held(decoded.tokens[0], "out", 0)[0])

@@ -1,20 +1,24 @@
-"""show_run: a program is run, watched, and made into what people look at, by its encoding."""
+"""show_run: a program is run, watched, and made into what people look at, by its encoding.
+
+With it what the encodings of the library check alike, and how they read tokens.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from operator import index
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from polyattn.errors import InvalidInput, InvalidType
+from polyattn.errors import InvalidInput, InvalidType, PolyattnError, require_integer
 from polyattn.files.fields import Check, integer
-from polyattn.programs.language.encoding import Encoding, Task, decode
-from polyattn.programs.library.arguments import BrokenTrace, require_kind
+from polyattn.programs.language.attributes import Value
+from polyattn.programs.language.schema import Encoding, Task, Token, decode
 from polyattn.programs.machines import DFA, NamedMachine, TuringMachine
-from polyattn.programs.machines.dfa import check_letters
+from polyattn.programs.machines.automata import check_letters
 from polyattn.programs.running.runnable import MarginKeeper, Runnable
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 
@@ -27,28 +31,53 @@ SIZE = integer(1, MOST_COORDINATES)
 Machine = TypeVar("Machine", DFA, TuringMachine)
 
 
+class BrokenTrace(PolyattnError, RuntimeError):
+    """Tokens that no machine writes: the layer that wrote them does not compute the program."""
+
+
 @dataclass(frozen=True)
-class RunOptions:
-    """How a run is to be shown; see ``show_run``."""
+class PlannedRun:
+    """A task whose run is to be shown.
 
-    max_steps: int
-    n_shown: int
-    margins: bool
+    show : what people see of a run, from what was decoded, what was read from it, and the most
+        steps to be worded; BrokenTrace if that is no run
+    named : the machine with its names, if there is one
+    drawn : whether the machine, and whether its input, was drawn at random
+    """
+
+    task: Task
+    show: Callable[[WatchedRun, Any, int], ShownRun]
+    named: NamedMachine | None = None
+    drawn: tuple[bool, bool] = (False, False)
 
 
+@dataclass(frozen=True)
 class LibraryEncoding(Encoding):
-    """An encoding of the library: it has a name in files, and knows how its runs are shown.
+    """An encoding of the library, whose fields are its sizes; it knows how its runs are shown.
 
     name : in files
-    fields : the checks of its sizes in files
+    least : the smallest sizes, where they are not 1
     """
 
     name: ClassVar[str]
-    fields: ClassVar[Mapping[str, Check]]
+    least: ClassVar[Mapping[str, int]] = {}
+
+    def __post_init__(self) -> None:
+        for name, size in self.sizes.items():
+            require_integer(name, size, self.least.get(name, 1))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def checks(cls) -> dict[str, Check]:
+        """The checks of its sizes in files."""
+        return {each.name: SIZE for each in fields(cls)}
 
     @abstractmethod
-    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
-        """The run of a program; see ``show_run``."""
+    def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
+        """What ``show_run`` runs, and how it shows it."""
 
 
 def show_run(
@@ -74,67 +103,93 @@ def show_run(
     margins : bool
         Whether each token comes with its margin.  Cost: that of computing every output twice.
     """
-    encoding = program.schema.encoding
-    wanted = RunOptions(max_steps, max_steps if n_shown is None else n_shown, margins)
+    schema, encoding = program.schema, program.schema.encoding
+    most = max_steps if n_shown is None else n_shown
     if isinstance(encoding, LibraryEncoding):
-        return encoding.show(program, machine, given, wanted)
-    if encoding is not None:
-        arguments: tuple[Any, ...] = tuple(each for each in (machine, given) if each is not None)
-        options: dict[str, Any] = {}
-        if machine is None:
-            arguments, options = encoding.sample(np.random.default_rng(0), machine, given)
-        task = encoding.task(*arguments, **options)
-        watched = watch(program, replace(task, limit=min(task.limit, max_steps)), margins)
-        try:
-            answer = task.read(watched.decoded)
-        except BrokenTrace as error:
-            return noted(broken(watched, wanted, str(error)), machine is None, given is None)
-        found = watched.by_tokens(wanted.n_shown, [f"What was read from it: {answer}."])
-        return noted(replace(found, result=answer), machine is None, given is None)
-    if given is None:
+        plan = encoding.plan_run(machine, given, max_steps)
+    elif encoding is not None:
+        plan = _planned(encoding, machine, given, max_steps)
+    elif given is None:
         return None
-    if machine is not None:
+    elif machine is not None:
         raise InvalidInput(
             "machine must be left out for a program whose schema has no encoding of machines; "
             "inputs is its prompt, a list of tokens."
         )
-    task = Task(list(given), max_steps, lambda decoded: decoded)
-    return watch(program, task, margins).by_tokens(wanted.n_shown)
-
-
-def watch(
-    program: Runnable, task: Task, margins: bool, named: NamedMachine | None = None
-) -> WatchedRun:
-    """Decode a task by a program, and keep the margins if they are wanted."""
-    schema, kept = program.schema, None
-    if not margins:
-        decoded = program.decode(task.prompt, task.limit)
     else:
+        task = Task(list(given), max_steps, lambda decoded: decoded)
+        plan = PlannedRun(task, lambda watched, _, most: watched.by_tokens(most))
+    prompt, limit, kept = plan.task.prompt, plan.task.limit, None
+    if margins:
         keeper = MarginKeeper(schema, program.predictor())
-        decoded, kept = decode(schema, keeper, task.prompt, task.limit), keeper.margins
-    return WatchedRun(schema, task.prompt, decoded, kept, named)
+        decoded, kept = decode(schema, keeper, prompt, limit), keeper.margins
+    else:
+        decoded = program.decode(prompt, limit)
+    watched = WatchedRun(schema, prompt, decoded, kept, plan.named)
+    try:
+        found = plan.show(watched, plan.task.read(decoded), most)
+    except BrokenTrace as error:
+        said = f"The tokens that the layer wrote are no run of this machine: {error}"
+        found = watched.by_tokens(most, [said], agrees=False)
+    drawn = [what for what, random in zip(("machine", "input"), plan.drawn, strict=True) if random]
+    if drawn:
+        said = f"The {' and the '.join(drawn)} of this run {'was' if len(drawn) == 1 else 'were'}"
+        found = replace(found, findings=[f"{said} drawn at random.", *found.findings])
+    return found
 
 
-def broken(watched: WatchedRun, wanted: RunOptions, reason: str) -> ShownRun:
-    """What was written, where it is no run of a machine."""
-    said = f"The tokens that the layer wrote are no run of this machine: {reason}"
-    return watched.by_tokens(wanted.n_shown, [said], agrees=False)
+def _planned(encoding: Encoding, machine: Any, given: Any, max_steps: int) -> PlannedRun:
+    """The run of a program whose encoding is not of the library: token by token."""
+    arguments: tuple[Any, ...] = tuple(each for each in (machine, given) if each is not None)
+    options: dict[str, Any] = {}
+    if machine is None:
+        arguments, options = encoding.sample(np.random.default_rng(0), machine, given)
+    task = encoding.task(*arguments, **options)
+
+    def show(watched: WatchedRun, answer: Any, n_shown: int) -> ShownRun:
+        found = watched.by_tokens(n_shown, [f"What was read from it: {answer}."])
+        return replace(found, result=answer)
+
+    task = replace(task, limit=min(task.limit, max_steps))
+    return PlannedRun(task, show, drawn=(machine is None, given is None))
 
 
-def noted(found: ShownRun, machine: bool, given: bool) -> ShownRun:
-    """The run with a sentence about what was drawn at random."""
-    drawn = [name for name, random in (("machine", machine), ("input", given)) if random]
-    if not drawn:
-        return found
-    said = f"The {' and the '.join(drawn)} of this run {'was' if len(drawn) == 1 else 'were'}"
-    return replace(found, findings=[f"{said} drawn at random.", *found.findings])
+def require_kind(machine: object, kind: type, example: str) -> None:
+    """A machine of the right kind; an error that says what ``run`` takes."""
+    if not isinstance(machine, kind):
+        raise InvalidType(
+            f"this program runs a {kind.__name__}, as in {example}; got {type(machine).__name__}."
+        )
+
+
+def require_fit(machine: Any, n_states: int, n_letters: int) -> None:
+    """A machine that is not larger than the program."""
+    if machine.n_states > n_states or machine.n_letters > n_letters:
+        raise InvalidInput(
+            f"the machine has {machine.n_states} states and {machine.n_letters} letters; this "
+            f"program was made for up to {n_states} and {n_letters}."
+        )
+
+
+def require_range(name: str, given: Any, least: int, most: int | None = None) -> tuple[int, int]:
+    """Two integers, the smaller first, that do not leave what is possible."""
+    said = f"from {least} to {most}" if most is not None else f"of at least {least}"
+    try:
+        low, high = (index(each) for each in given)
+    except (TypeError, ValueError):
+        raise InvalidType(
+            f"{name} must be two integers {said}, as in {name}=({least}, {most or 25}); got "
+            f"{given!r}."
+        ) from None
+    if not least <= low <= high or (most is not None and high > most):
+        raise InvalidInput(f"{name} must be two integers {said}, the smaller first; got {given!r}.")
+    return low, high
 
 
 def named_machine(machine: Any, kind: type[Machine]) -> tuple[NamedMachine, Machine]:
     """The machine with names and alone, if it is of the kind that the program runs."""
-    found = machine.machine if isinstance(machine, NamedMachine) else machine
+    found: Any = machine.machine if isinstance(machine, NamedMachine) else machine
     require_kind(found, kind, f"machine={kind.__name__}(...), or a NamedMachine of one")
-    assert isinstance(found, kind)  # noqa: S101 - it has just been required
     return machine if isinstance(machine, NamedMachine) else NamedMachine.plain(found), found
 
 
@@ -148,3 +203,14 @@ def letters_of(named: NamedMachine, given: Any) -> list[int]:
     if isinstance(given, str) or any(isinstance(each, str) for each in listed):
         return named.read(given if isinstance(given, str) else listed, "inputs")
     return check_letters(listed, len(named.letters), "inputs")
+
+
+def held(token: Token, attribute: str, number: int) -> Value:
+    """The value of a one-hot attribute in token ``number`` of what came out."""
+    for name, value in token:
+        if name == attribute:
+            return value
+    raise BrokenTrace(
+        f"token {number} holds no {attribute}, but {[*token] or 'nothing'}: the layer does not "
+        "compute the program here."
+    )

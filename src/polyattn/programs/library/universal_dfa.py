@@ -1,10 +1,18 @@
-"""The universal automaton: the table of any automaton is part of the prompt."""
+"""The universal automaton: the table of any automaton is part of the prompt, in two styles."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
 from polyattn.errors import require_choice
-from polyattn.programs.language.attributes import variables
-from polyattn.programs.language.instruction import Instruction
+from polyattn.programs.language.attributes import INTEGER, Attribute, variables
 from polyattn.programs.language.instructions import (
     Conjunction,
     Constant,
@@ -13,9 +21,19 @@ from polyattn.programs.language.instructions import (
     Lookup,
     Register,
 )
-from polyattn.programs.language.program import Program
+from polyattn.programs.language.program import Instruction, Program
+from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task, Token
+from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.language.terms import Unequal
-from polyattn.programs.library.automata import OneHotEncoding, RegisterEncoding
+from polyattn.programs.library.fixed_dfa import AutomatonEncoding
+from polyattn.programs.library.runs import (
+    PlannedRun,
+    held,
+    named_machine,
+    require_fit,
+    require_kind,
+)
+from polyattn.programs.machines.automata import DFA
 
 STYLES = ("registers", "one_hot")
 
@@ -86,3 +104,112 @@ def _registers(encoding: RegisterEncoding) -> Program:
         IfThen(flag(), when=pos(t), seen=2, where=later),
     )
     return Program(schema, instructions, "universal DFA, registers")
+
+
+@dataclass(frozen=True)
+class DFAEncoding(AutomatonEncoding):
+    """What both styles share: sizes, checks, random and all automata."""
+
+    n_states: int
+    n_letters: int
+    max_length: int
+
+    def task(self, dfa: DFA, word: Any) -> Task:
+        require_kind(dfa, DFA, "run(dfa, word)")
+        require_fit(dfa, self.n_states, self.n_letters)
+        letters, (lead, each) = self.letters(dfa, word), self.layout
+
+        def read(decoded: Decoded) -> list[int]:
+            # Tokens that hold the states before and after all letters; too few are refused.
+            found = decoded.tokens[lead::each]
+            padded = [*found, *([{}] * (len(letters) + 1 - len(found)))]
+            states = [held(token, "state", number) for number, token in enumerate(padded)]
+            return [int(value[0]) for value in states[1:]]
+
+        return Task(self._prompt(dfa, letters), lead + each * len(letters) + 1, read)
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        machine: Any = None,
+        given: Any = None,
+        lengths: tuple[int, int] | None = None,
+    ) -> Arguments:
+        """A random table and word, of any of these lengths (1 to the longest unless given)."""
+        if machine is None:
+            machine = DFA(rng.integers(self.n_states, size=(self.n_states, self.n_letters)))
+        require_kind(machine, DFA, "traces(program, machines=[dfa])")
+        return (machine, self.random_word(rng, machine, given, lengths)), {}
+
+    def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
+        """Every table with every word of these lengths (all lengths unless given)."""
+        shape = (self.n_states, self.n_letters)
+        tables = product(range(self.n_states), repeat=self.n_states * self.n_letters)
+        words = list(self.all_words(self.n_letters, lengths))
+        machines = (DFA(np.array(table).reshape(shape)) for table in tables)
+        return ((dfa, list(word)) for dfa in machines for word in words)
+
+    def plan_run(self, machine: Any, given: Any, _max_steps: int) -> PlannedRun:
+        drawn, rng = machine is None, np.random.default_rng(0)
+        if machine is None:
+            (machine, word), _ = self.sample(rng)
+        named, dfa = named_machine(machine, DFA)
+        if not drawn:
+            (_, word), _ = self.sample(rng, dfa)
+        return self.plan_word((dfa,), named, given, word, drawn)
+
+    @abstractmethod
+    def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]: ...
+
+
+class OneHotEncoding(DFAEncoding):
+    """Two tokens per letter: what is read, and what is looked up."""
+
+    name, layout = "one_hot_dfa", (0, 2)
+
+    @cached_property
+    def schema(self) -> Schema:
+        state = symbols("state", self.n_states, landmarks=1)
+        letter = symbols("letter", self.n_letters)
+        attributes = (
+            Attribute("px", (line("time", self.max_length, landmarks=1), letter)),
+            Attribute("cpos", (line("time", self.max_length + 1, landmarks=1),)),
+            Attribute("state", (state,)),
+            Attribute("key", (state, letter)),
+        )
+        return Schema(attributes, stop_without=("px", "key"), encoding=self)
+
+    def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
+        token = self.schema.token
+        table = [
+            token(key=pair, state=int(after)) for pair, after in np.ndenumerate(dfa.transitions)
+        ]
+        return [*table, *(token(px=(t, x)) for t, x in enumerate(word)), token(cpos=0)]
+
+
+class RegisterEncoding(DFAEncoding):
+    """One token per letter: the table of the current letter is in a register."""
+
+    name, layout = "register_dfa", (1, 1)
+
+    @cached_property
+    def schema(self) -> Schema:
+        state = symbols("state", self.n_states, landmarks=1)
+        letter = symbols("letter", self.n_letters)
+        attributes = (
+            Attribute("flag"),
+            Attribute("pos", (line("time", self.max_length + 3, landmarks=2),)),
+            Attribute("letter", (letter,)),
+            Attribute("dx", (letter,), rounding=INTEGER),
+            Attribute("T", (state, state), rounding=INTEGER),
+            Attribute("state", (state,)),
+        )
+        return Schema(attributes, encoding=self)
+
+    def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
+        token = self.schema.token
+        table = [
+            token(letter=x, T=(q, int(after))) for (q, x), after in np.ndenumerate(dfa.transitions)
+        ]
+        letters = [token(pos=t + 3, letter=x) for t, x in enumerate(word)]
+        return [*table, *letters, token(flag=(), pos=0)]

@@ -5,49 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 
 from polyattn.errors import InvalidInput, require_choice, require_integer
-from polyattn.files.fields import Check
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
-from polyattn.programs.language.encoding import Arguments, Decoded, Task
-from polyattn.programs.language.instruction import Instruction
 from polyattn.programs.language.instructions import Lookup, Register
-from polyattn.programs.language.program import Program
-from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.language.program import Instruction, Program
+from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task, Token
 from polyattn.programs.language.sorts import circle, names, symbols
 from polyattn.programs.language.terms import Unequal
-from polyattn.programs.library.arguments import (
+from polyattn.programs.library.runs import (
     BrokenTrace,
+    LibraryEncoding,
+    PlannedRun,
     held,
+    letters_of,
+    named_machine,
     require_fit,
     require_kind,
     require_range,
 )
-from polyattn.programs.library.runs import (
-    SIZE,
-    LibraryEncoding,
-    RunOptions,
-    broken,
-    letters_of,
-    named_machine,
-    noted,
-    watch,
-)
 from polyattn.programs.library.turing_runs import show_turing
-from polyattn.programs.machines.dfa import check_letters
-from polyattn.programs.machines.turing import (
-    HALT,
-    TuringMachine,
-    TuringRun,
-    TuringStep,
-    finished,
-    require_place,
-)
-from polyattn.programs.running.runnable import Runnable
-from polyattn.programs.running.shown import ShownRun
+from polyattn.programs.machines import TuringMachine, TuringRun, TuringStep
+from polyattn.programs.machines.automata import HALT, check_letters, finished, require_place
+from polyattn.programs.running.shown import ShownRun, WatchedRun
 
 
 def universal_turing_machine(n_states: int, n_letters: int, n_cells: int) -> Program:
@@ -101,21 +85,12 @@ class TuringEncoding(LibraryEncoding):
     """Rules and cells as tokens; the run is read back from what was looked at and done."""
 
     name = "turing_machine"
-    fields: ClassVar[Mapping[str, Check]] = {"n_states": SIZE, "n_letters": SIZE, "n_cells": SIZE}
+    # On a single cell, left of the head would be the head itself.
+    least: ClassVar[Mapping[str, int]] = {"n_cells": 2}
 
     n_states: int
     n_letters: int
     n_cells: int
-
-    def __post_init__(self) -> None:
-        require_integer("n_states", self.n_states)
-        require_integer("n_letters", self.n_letters)
-        # On a single cell, left of the head would be the head itself.
-        require_integer("n_cells", self.n_cells, least=2)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {"n_states": self.n_states, "n_letters": self.n_letters, "n_cells": self.n_cells}
 
     @cached_property
     def schema(self) -> Schema:
@@ -151,7 +126,14 @@ class TuringEncoding(LibraryEncoding):
         cells = self._cells(machine, tape)
         require_place("position", position, self.n_cells)
         require_place("state", state, machine.n_states)
-        prompt = self._prompt(machine, cells, position, state)
+        token = self.schema.token
+        prompt = [token(key="START", mq=(_NAMES[0], state))]
+        for (before, letter), (after, write, move) in machine.rules.items():
+            target = "HALT" if after == HALT else after
+            change = {} if write == letter else {write: 1, letter: -1}
+            prompt.append(token(key=(before, letter), mq=(_NAMES[move], target), letter=change))
+        prompt += [token(cell=p, letter=x) for p, x in enumerate(cells)]
+        prompt.append(token(flag=(), key="START", dp=position))
 
         def read(decoded: Decoded) -> TuringRun:
             run = _read(decoded.tokens, cells, position, state)
@@ -174,7 +156,16 @@ class TuringEncoding(LibraryEncoding):
         """Random rules, halting rarely to often, on a random tape, for so many steps at most."""
         least, most = require_range("steps", steps, 0)
         if machine is None:
-            machine = _random_machine(rng, self.n_states, self.n_letters)
+            halting = rng.choice([0.02, 0.1, 0.4])
+            rules = {
+                pair: (
+                    HALT if rng.random() < halting else int(rng.integers(self.n_states)),
+                    int(rng.integers(self.n_letters)),
+                    int(rng.integers(-1, 2)),
+                )
+                for pair in product(range(self.n_states), range(self.n_letters))
+            }
+            machine = TuringMachine(rules, self.n_states, self.n_letters)
         require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
         if given is None:
             given = rng.integers(machine.n_letters, size=self.n_cells).tolist()
@@ -185,7 +176,7 @@ class TuringEncoding(LibraryEncoding):
         }
         return (machine, given), options
 
-    def show(self, program: Runnable, machine: Any, given: Any, wanted: RunOptions) -> ShownRun:
+    def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
         drawn = machine is None, machine is None and given is None
         if machine is None:
             (machine, tape), _ = self.sample(np.random.default_rng(0))
@@ -199,17 +190,14 @@ class TuringEncoding(LibraryEncoding):
                 f"inputs with {len(tape)} letters and the head at {start} need {needed} cells; "
                 f"this program has {self.n_cells} (n_cells)."
             )
-        most = wanted.max_steps
-        limit = most if named.max_steps is None else min(most, named.max_steps)
+        limit = max_steps if named.max_steps is None else min(max_steps, named.max_steps)
         options: dict[str, Any] = {"max_steps": limit, "position": start % self.n_cells}
-        task = self.task(rules, tape, **options)
-        watched = watch(program, task, wanted.margins, named)
-        try:
-            run = task.read(watched.decoded)
-        except BrokenTrace as error:
-            return noted(broken(watched, wanted, str(error)), *drawn)
-        by_rules = rules.run(self._cells(rules, tape), **options)
-        return noted(show_turing(watched, run, tape, start, by_rules, limit, wanted), *drawn)
+
+        def show(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
+            by_rules = rules.run(self._cells(rules, tape), **options)
+            return show_turing(watched, named, run, tape, start, by_rules, limit, n_shown)
+
+        return PlannedRun(self.task(rules, tape, **options), show, named, drawn)
 
     def _cells(self, machine: TuringMachine, tape: Iterable[int]) -> list[int]:
         letters = check_letters(tape, machine.n_letters, "tape")
@@ -219,40 +207,6 @@ class TuringEncoding(LibraryEncoding):
                 "(n_cells)."
             )
         return letters + [0] * (self.n_cells - len(letters))
-
-    def _prompt(
-        self, machine: TuringMachine, cells: list[int], position: int, state: int
-    ) -> list[Token]:
-        token = self.schema.token
-        start = token(key="START", mq=(_NAMES[0], state))
-        rules = [
-            token(
-                key=pair,
-                mq=(_NAMES[move], "HALT" if after == HALT else after),
-                letter=_difference(write, pair[1]),
-            )
-            for pair, (after, write, move) in machine.rules.items()
-        ]
-        tape = [token(cell=p, letter=x) for p, x in enumerate(cells)]
-        return [start, *rules, *tape, token(flag=(), key="START", dp=position)]
-
-
-def _random_machine(rng: np.random.Generator, n_states: int, n_letters: int) -> TuringMachine:
-    halting = rng.choice([0.02, 0.1, 0.4])
-    rules = {
-        (state, letter): (
-            HALT if rng.random() < halting else int(rng.integers(n_states)),
-            int(rng.integers(n_letters)),
-            int(rng.integers(-1, 2)),
-        )
-        for state in range(n_states)
-        for letter in range(n_letters)
-    }
-    return TuringMachine(rules, n_states, n_letters)
-
-
-def _difference(new: int, old: int) -> dict[int, int]:
-    return {} if new == old else {new: 1, old: -1}
 
 
 def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> TuringRun:

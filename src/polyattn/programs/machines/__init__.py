@@ -1,6 +1,6 @@
 """Machines: automata and Turing machines as plain data, and a few that are ready to run."""
 
-from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.automata import DFA, TuringMachine, TuringRun, TuringStep
 from polyattn.programs.machines.files import load_machine, save_machine
 from polyattn.programs.machines.named import NamedMachine
 from polyattn.programs.machines.ready import (
@@ -11,7 +11,6 @@ from polyattn.programs.machines.ready import (
     parity,
     unary_addition,
 )
-from polyattn.programs.machines.turing import TuringMachine, TuringRun, TuringStep
 
 __all__ = [
     "DFA",

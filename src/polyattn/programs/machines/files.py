@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.files.atomic import write_atomically
 from polyattn.files.strict_json import parse_json, read_text
-from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.machines.format.content import content_of, machine_from
-from polyattn.programs.machines.named import NamedMachine
-from polyattn.programs.machines.turing import TuringMachine
+from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
+from polyattn.programs.machines.format import tables
+from polyattn.programs.machines.format.turing import TURING_KEYS, read_turing
+from polyattn.programs.machines.named import FIRST, NamedMachine, read_letters, runs_together
+from polyattn.quoting import shown
 
 JSON, YAML = (".json",), (".yaml", ".yml")
 
 # Far more than any machine that can be run.
 MOST_BYTES = 1_000_000
+
+DFA_KEYS = ("kind", "name", "states", "letters", "start", "accepting", "transitions", "word")
+
+# What other programs call these keys.
+_OTHER_WORDS = {
+    "accept": "accepting", "final": "accepting", "initial": "start", "alphabet": "letters",
+    "symbols": "letters", "delta": "transitions", "type": "kind", "head": "position",
+    "steps": "max_steps", "table": "transitions' or 'rules", "input": "word' or 'tape",
+}  # fmt: skip
+_MOVE_NAMES = {-1: "L", 0: "S", 1: "R"}
 
 
 def load_machine(path: str | os.PathLike[str]) -> NamedMachine:
@@ -28,60 +40,171 @@ def load_machine(path: str | os.PathLike[str]) -> NamedMachine:
     Raises FileFormatError, with the file and the place in it, for whatever is wrong there, and
     MissingExtra for YAML without pyyaml.
     """
-    source = Path(path)
-    suffix = _suffix(source)
+    source, suffix = Path(path), _suffix(path)
     text = read_text(source, MOST_BYTES)
     try:
-        return machine_from(_parsed(text, suffix))
+        if not text.strip():
+            raise InvalidInput("it is empty; a machine needs at least its transitions or rules.")
+        if suffix in JSON:
+            return machine_from(parse_json(text))
+        # Loaded when needed, since it is an extra.
+        from polyattn.programs.machines.format.yaml_syntax import parse_yaml
+
+        return machine_from(parse_yaml(text))
     except (InvalidInput, InvalidType) as error:
         raise FileFormatError(f"{str(source)!r}: {error}") from None
 
 
 def save_machine(machine: NamedMachine | DFA | TuringMachine, path: str | os.PathLike[str]) -> None:
     """Write a machine to a ``.json``, ``.yaml`` or ``.yml`` file, complete or not at all."""
-    target = Path(path)
-    suffix = _suffix(target)
+    suffix = _suffix(path)
     named = machine if isinstance(machine, NamedMachine) else NamedMachine.plain(machine)
     content = content_of(named)
     if suffix in JSON:
-        text = _json(content)
+        # One line for each key, and one for each state of the table.
+        lines = []
+        for key, value in content.items():
+            said = json.dumps(value)
+            if isinstance(value, dict):
+                rows = (f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in value.items())
+                said = "{\n" + ",\n".join(rows) + "\n  }"
+            lines.append(f"  {json.dumps(key)}: {said}")
+        text = "{\n" + ",\n".join(lines) + "\n}\n"
     else:
         from polyattn.programs.machines.format.yaml_syntax import write_yaml
 
         text = write_yaml(content)
-    write_atomically(target, lambda file: file.write(text.encode()))
+    write_atomically(Path(path), lambda file: file.write(text.encode()))
 
 
-def _parsed(text: str, suffix: str) -> Any:
-    """What a text holds, in plain types; InvalidInput says where it is no JSON or YAML."""
-    if not text.strip():
-        raise InvalidInput("it is empty; a machine needs at least its transitions or rules.")
-    if suffix in JSON:
-        return parse_json(text)
-    # Loaded when needed, since it is an extra.
-    from polyattn.programs.machines.format.yaml_syntax import parse_yaml
-
-    return parse_yaml(text)
-
-
-def _suffix(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in (*JSON, *YAML):
-        raise FileFormatError(
-            f"machine files end in {', '.join((*JSON, *YAML))}; got {str(path)!r}."
+def machine_from(content: Any) -> NamedMachine:
+    """The machine that plain data describe: a table, a short form, or a mapping with keys."""
+    if isinstance(content, list):
+        content = {"transitions": content}
+    elif isinstance(content, str):
+        content = {"rules": content}
+    if not isinstance(content, dict):
+        raise InvalidType(
+            "a machine is a mapping with transitions or rules, a table of transitions, or a text "
+            f"such as 1RB1LB_1LA1RH; got {shown(content)}."
         )
+    turing = _kind(content) == "turing"
+    keys = TURING_KEYS if turing else DFA_KEYS
+    for key in content:
+        if key not in keys:
+            word = str(key).lower()
+            meant = _OTHER_WORDS.get(word) or next(iter(get_close_matches(word, keys, 1)), "")
+            hint = f"is it {meant!r}?" if meant else f"the keys are {', '.join(keys)}."
+            raise InvalidInput(f"the key {shown(key)} is unknown; {hint}")
+    name = content.get("name", "")
+    if not isinstance(name, str):
+        raise InvalidType(f"name must be text; got {shown(name)}.")
+    return read_turing(content, name) if turing else _read_dfa(content, name)
+
+
+def _read_dfa(content: dict[str, Any], name: str) -> NamedMachine:
+    """The automaton that a file describes, its start state renumbered to 0."""
+    tables.require_table(content, "transitions")
+    states = tables.state_names(content, "transitions")
+    letters = tables.letter_names(content, "transitions")
+    found = tables.entries(content, "transitions", states, letters)
+    absent = tables.missing(found, states, letters)
+    if absent:
+        raise InvalidInput(
+            f"there is no transition for {absent}. Every state needs one for every "
+            "letter; where a word is lost, lead to a state that all letters lead back to."
+        )
+    targets = {
+        (q, x): states.find(
+            target, f"transition of {states.names[q]!r} at letter {letters.names[x]!r}"
+        )
+        for (q, x), target in found.items()
+    }
+    start = states.find(content["start"], "start") if "start" in content else 0
+    accepting = {
+        states.find(each, "accepting") for each in tables.several(content.get("accepting", []))
+    }
+    order = [start, *(q for q in range(len(states)) if q != start)]
+    place = {q: new for new, q in enumerate(order)}
+    table = [[place[targets[q, x]] for x in range(len(letters))] for q in order]
+    word = read_letters(content["word"], letters.names, "word") if "word" in content else None
+    return NamedMachine(
+        machine=DFA(table, accepting=[place[q] for q in accepting]),
+        states=tuple(states.names[q] for q in order),
+        letters=letters.names,
+        name=name,
+        decides="accepting" in content,
+        input=None if word is None else tuple(word),
+    )
+
+
+def content_of(named: NamedMachine) -> dict[str, Any]:
+    """A machine as plain data: ``machine_from`` gives it back."""
+    machine, states, letters = named.machine, named.states, named.letters
+    given: Any = None if named.input is None else [letters[x] for x in named.input]
+    if given is not None and runs_together(letters):
+        given = "".join(given)
+    content: dict[str, Any] = {"kind": named.kind}
+    if named.name:
+        content["name"] = named.name
+    content |= {"states": list(states), "letters": list(letters)}
+    if isinstance(machine, DFA):
+        content["start"] = states[0]
+        if named.decides:
+            content["accepting"] = [states[q] for q in sorted(machine.accepting)]
+        content["transitions"] = {
+            state: {x: states[int(r)] for x, r in zip(letters, row, strict=True)}
+            for state, row in zip(states, machine.transitions, strict=True)
+        }
+        return content | ({} if given is None else {"word": given})
+    content |= {"blank": letters[0], "start": states[0]}
+    content["halt"] = list(dict.fromkeys(named.halts.values()))
+    content["rules"] = {state: {} for state in states}
+    for (q, x), (after, write, move) in machine.rules.items():
+        target = named.halts.get((q, x), "HALT") if after == HALT else states[after]
+        rule = [target, letters[write], _MOVE_NAMES[move]]
+        content["rules"][states[q]][letters[x]] = rule
+    if given is not None:
+        content["tape"] = given
+    if named.position != FIRST:
+        content["position"] = named.position
+    if named.max_steps is not None:
+        content["max_steps"] = named.max_steps
+    return content
+
+
+def table_of(named: NamedMachine) -> list[tuple[str, list[str], list[str]]]:
+    """The table for people: each state, what is special about it, and a rule for each letter."""
+    content = content_of(named)
+    accepting = named.machine.accepting if isinstance(named.machine, DFA) else ()
+    found = []
+    for number, (state, row) in enumerate((content.get("transitions") or content["rules"]).items()):
+        special = {"start": number == 0, "accepting": number in accepting}
+        # A rule of a Turing machine is a list: the next state, what is written, the move.
+        rules = [each if isinstance(each, str) else " ".join(each[1:] + each[:1])
+                 for each in row.values()]  # fmt: skip
+        found.append((state, [name for name, holds in special.items() if holds], rules))
+    return found
+
+
+def _kind(content: dict[str, Any]) -> str:
+    kind = content.get("kind")
+    if kind is None:
+        turing = "rules" in content
+        if turing != ("transitions" in content):
+            return "turing" if turing else "dfa"
+        problem = "both transitions and rules" if turing else "neither transitions nor rules"
+        raise InvalidInput(
+            f"it has {problem}: a finite automaton has transitions, a Turing machine rules."
+        )
+    if not isinstance(kind, str) or kind.lower() not in ("dfa", "turing"):
+        raise InvalidInput(f"kind must be dfa or turing; got {shown(kind)}.")
+    return kind.lower()
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (*JSON, *YAML):
+        endings = ", ".join((*JSON, *YAML))
+        raise FileFormatError(f"machine files end in {endings}; got {str(Path(path))!r}.")
     return suffix
-
-
-def _json(content: dict[str, Any]) -> str:
-    """JSON with one line for each key, and one for each state of the table."""
-    lines = []
-    for key, value in content.items():
-        if isinstance(value, dict):
-            rows = ",\n".join(
-                f"    {json.dumps(state)}: {json.dumps(row)}" for state, row in value.items()
-            )
-            lines.append(f"  {json.dumps(key)}: {{\n{rows}\n  }}")
-        else:
-            lines.append(f"  {json.dumps(key)}: {json.dumps(value)}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"

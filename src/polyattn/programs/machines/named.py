@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.programs.machines.dfa import DFA
-from polyattn.programs.machines.turing import HALT, TuringMachine
+from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
 
 FIRST, LAST = "first", "last"
 
@@ -70,8 +70,9 @@ class NamedMachine:
     def title(self) -> str:
         """What the machine is, in a few words."""
         kind = "DFA" if self.kind == "dfa" else "Turing machine"
-        sizes = f"{_count(len(self.states), 'state')}, {_count(len(self.letters), 'letter')}"
-        return f"{self.name + ', ' if self.name else ''}{kind} with {sizes}"
+        sizes = (("state", len(self.states)), ("letter", len(self.letters)))
+        said = ", ".join(f"{size} {what}{'' if size == 1 else 's'}" for what, size in sizes)
+        return f"{self.name + ', ' if self.name else ''}{kind} with {said}"
 
     def read(self, given: Any, what: str = "input") -> list[int]:
         """The numbers of letters: of names in a list, or in a text.
@@ -88,14 +89,9 @@ class NamedMachine:
 
     def start(self, tape: Iterable[int]) -> int:
         """The cell to start at, on this tape."""
-        return start_cell(self.position, len(list(tape)))
-
-
-def start_cell(position: int | str, length: int) -> int:
-    """The cell that a position means on a tape with so many letters."""
-    if isinstance(position, int):
-        return position
-    return max(0, length - 1) if position == LAST else 0
+        if isinstance(self.position, int):
+            return self.position
+        return max(0, len(list(tape)) - 1) if self.position == LAST else 0
 
 
 def short_names(n_states: int) -> tuple[str, ...]:
@@ -138,14 +134,8 @@ def read_letters(given: Any, letters: tuple[str, ...], what: str) -> list[int]:
     return found
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _split(text: str, letters: tuple[str, ...]) -> list[str]:
     between = [sign for sign in _SEPARATORS if sign not in letters]
     if any(sign in text for sign in between):
-        for sign in between:
-            text = text.replace(sign, "\n")
-        return [part for part in text.split("\n") if part]
+        return [part for part in re.split(f"[{''.join(between)}]", text) if part]
     return list(text) if all(len(name) == 1 for name in letters) else [text] if text else []

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.programs.machines.dfa import DFA
+from polyattn.programs.machines.automata import DFA, TuringMachine
 from polyattn.programs.machines.files import JSON, YAML, load_machine
 from polyattn.programs.machines.named import LAST, NamedMachine
-from polyattn.programs.machines.turing import TuringMachine
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TRIPLES = r"(?:[0-9][LRS][A-Z]|---)+"
@@ -91,12 +90,11 @@ def _turing(machine: TuringMachine, name: str, position: int | str = 0) -> Named
     return replace(NamedMachine.plain(machine, name), position=position)
 
 
-def _parity() -> NamedMachine:
-    return NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True)
-
-
 READY = {
-    "parity": ReadyMachine("is the number of ones even?", "1101", _parity),
+    "parity": ReadyMachine(
+        "is the number of ones even?", "1101",
+        lambda: NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True),
+    ),
     **{
         f"bb{n}": ReadyMachine(
             f"busy beaver of {n} states, on a blank tape", "",

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.programs.language.attributes import ONE_HOT
-from polyattn.programs.language.encoding import (
+from polyattn.programs.language.schema import (
     Decoded,
     Predictor,
+    Schema,
+    Token,
     decode,
     run_encoded,
     tasks_of,
 )
-from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.traces import Trace
 
 
@@ -56,12 +57,10 @@ class MarginKeeper:
         self.margins: list[float] = []
 
     def start(self, prompt: list[Token]) -> None:
-        """Begin with the tokens of a prompt."""
         self.margins = []
         self._predictor.start(prompt)
 
     def next_token(self) -> Token:
-        """The token that comes next."""
         output = self._predictor.output()
         if isinstance(output, Mapping):
             numbers = np.zeros(self._schema.n_dims)

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyattn.programs.language.attributes import INTEGER, Attribute, Value
-from polyattn.programs.language.encoding import Decoded
-from polyattn.programs.language.schema import Schema, Token
-from polyattn.programs.language.sorts import Part
+from polyattn.programs.language.schema import Decoded, Schema, Token
 from polyattn.programs.machines.named import NamedMachine
 
 # Cells on a line; longer tapes are cut around the head.
@@ -178,7 +176,17 @@ class WatchedRun:
         )  # fmt: skip
 
     def _words(self, token: Token) -> list[tuple[str, str]]:
-        return token_words(self.schema, token, self.named)
+        """A token attribute by attribute: what each that it has holds, in words."""
+        found: dict[str, list[str]] = {}
+        for (name, value), times in token.items():
+            attribute: Attribute = getattr(self.schema, name)
+            inside = value_words(attribute, value, self.named)
+            if attribute.rounding == INTEGER:
+                sign = {1: "+", -1: "\N{MINUS SIGN}"}
+                count = sign.get(times, f"{times:+d} \N{MULTIPLICATION SIGN} ")
+                inside = f"{count}({inside})" if "," in inside else f"{count}{inside}"
+            found.setdefault(name, []).append(inside or "yes")
+        return [(name, ", ".join(held)) for name, held in found.items()]
 
     def _written(self, start: int, stop: int | None) -> list[WrittenToken]:
         """The tokens of these numbers, as far as there are so many."""
@@ -198,17 +206,6 @@ def cells_line(cells: Sequence[str], head: int | None) -> str:
     return f"{'..' if start else ''}{''.join(shown)}{'..' if end < len(cells) else ''}"
 
 
-def token_words(
-    schema: Schema, token: Token, named: NamedMachine | None = None
-) -> list[tuple[str, str]]:
-    """A token attribute by attribute: what each that it has holds, in words."""
-    found: dict[str, list[str]] = {}
-    for (name, value), times in token.items():
-        attribute: Attribute = getattr(schema, name)
-        found.setdefault(name, []).append(_held(attribute, value, times, named))
-    return [(name, ", ".join(held)) for name, held in found.items()]
-
-
 def token_line(schema: Schema, token: Token, named: NamedMachine | None = None) -> str:
     """A token on one line, as ``schema.show``, with states and letters by their names."""
     found = []
@@ -223,19 +220,10 @@ def value_words(attribute: Attribute, value: Value, named: NamedMachine | None =
     """A value part by part: ``odd, 1`` for the state 1 and the letter 1 of an automaton."""
     if isinstance(value, str):
         return value
-    names = {"state": named.states, "letter": named.letters} if named else {}
-    parts = zip(attribute.sorts, value, strict=True)
-    return ", ".join(_part(part, names.get(sort.name, ())) for sort, part in parts)
-
-
-def _held(attribute: Attribute, value: Value, times: int, named: NamedMachine | None) -> str:
-    inside = value_words(attribute, value, named)
-    if attribute.rounding != INTEGER:
-        return inside or "yes"
-    sign = {1: "+", -1: "\N{MINUS SIGN}"}.get(times, f"{times:+d} \N{MULTIPLICATION SIGN} ")
-    return f"{sign}({inside})" if "," in inside else f"{sign}{inside}"
-
-
-def _part(part: Part, names: Sequence[str]) -> str:
-    # A layer that is wrong may write states that the machine does not have.
-    return names[part] if isinstance(part, int) and part < len(names) else str(part)
+    known = {"state": named.states, "letter": named.letters} if named else {}
+    said = []
+    for sort, part in zip(attribute.sorts, value, strict=True):
+        names = known.get(sort.name, ())
+        # A layer that is wrong may write states that the machine does not have.
+        said.append(names[part] if isinstance(part, int) and part < len(names) else str(part))
+    return ", ".join(said)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from importlib.resources import files
 from itertools import islice
 from typing import Any
@@ -15,8 +14,7 @@ from polyattn.programs import compile as compile_program
 from polyattn.programs.certificates import ProgramCertificate
 from polyattn.programs.learning import LearnedCoefficients, LearnedRules
 from polyattn.programs.library import show_run
-from polyattn.programs.machines import NamedMachine
-from polyattn.programs.machines.format.content import table_of
+from polyattn.programs.machines.files import table_of
 from polyattn.programs.running.shown import ShownRun
 from polyattn.report.page import Section, fill
 
@@ -73,12 +71,24 @@ def program_sections(
             f"{type(program).__name__}."
         )
     run = show_run(program, machine, inputs, max_steps)
-    sections = [_about(program, certificate), _printed(program, instructions)]
+    sections = [_about(program, certificate)]
+    terms = fill(
+        "terms", _HERE, instructions=[str(each) for each in instructions],
+        terms=[str(term) for term in program.terms[:MOST_TERMS]], n_terms=len(program.terms),
+        short=SHORT_PROGRAM,
+    )  # fmt: skip
+    sections.append(Section("The program, term by term", terms))
     if run is None:
         return sections, ""
     if run.named is not None:
-        sections.append(_machine(run.named))
-    return [*sections, _run(run), _listed(run)], player_script(run)
+        machine_body = fill("machine", _HERE, named=run.named, table=table_of(run.named))
+        sections.append(Section("The machine", machine_body))
+    sections.append(Section("A run, step by step", fill("run", _HERE, run=run)))
+    lines = list(islice(run.listed(), LISTED))
+    *_, end = run.listed()
+    title = "All steps" if len(run.steps) <= LISTED else "The first steps"
+    sections.append(Section(title, fill("listed", _HERE, run=run, lines=lines, end=end)))
+    return sections, player_script(run)
 
 
 def program_certificate_page(certificate: ProgramCertificate, _: object = None) -> list[Section]:
@@ -101,64 +111,26 @@ def player_script(run: ShownRun) -> str:
 
 
 def _about(program: Compiled | Learned, certificate: ProgramCertificate | None) -> Section:
+    """What a program is: its figures, what its tokens can hold, and what was certified."""
     learned = program if isinstance(program, Learned) else None
-    if learned is not None and certificate is None:
-        certificate = _certificate_of(learned)
-    body = fill(
-        "about", _HERE, name=getattr(program, "name", "learned program"), learned=learned,
-        certificate=certificate,
-        facts=_facts(program), attributes=_attributes(program),
-    )  # fmt: skip
-    return Section("What the program is", body)
-
-
-def _printed(program: Compiled | Learned, instructions: Sequence[Any]) -> Section:
-    terms = program.terms
-    shown = [str(term) for term in terms[:MOST_TERMS]]
-    body = fill(
-        "terms", _HERE, instructions=[str(each) for each in instructions], terms=shown,
-        n_terms=len(terms), short=SHORT_PROGRAM,
-    )  # fmt: skip
-    return Section("The program, term by term", body)
-
-
-def _machine(named: NamedMachine) -> Section:
-    return Section("The machine", fill("machine", _HERE, named=named, table=table_of(named)))
-
-
-def _run(run: ShownRun) -> Section:
-    return Section("A run, step by step", fill("run", _HERE, run=run))
-
-
-def _listed(run: ShownRun) -> Section:
-    lines = list(islice(run.listed(), LISTED))
-    *_, end = run.listed()
-    title = "All steps" if len(run.steps) <= LISTED else "The first steps"
-    return Section(title, fill("listed", _HERE, run=run, lines=lines, end=end))
-
-
-def _facts(program: Compiled | Learned) -> dict[str, Any]:
-    """The figures of a program, by the words that a page shows."""
     compiled = program.compiled if isinstance(program, LearnedRules) else program
-    encoding = program.schema.encoding
-    sizes = encoding.sizes if encoding else {}
-    found: dict[str, Any] = {
+    sizes = program.schema.encoding.sizes if program.schema.encoding else {}
+    facts: dict[str, Any] = {
         name.replace("_", " ").replace("n ", "", 1): size
         for name, size in sizes.items()
         if isinstance(size, int)
     }
-    found["coordinates of a token, d"] = program.n_dims
+    facts["coordinates of a token, d"] = program.n_dims
     if isinstance(compiled, Compiled):
-        found["heads, H"] = compiled.n_heads
-    if isinstance(program, Learned):
-        found["learned from"] = f"{program.n_traces:,} traces, {program.n_rows:,} tokens to predict"
-        found["what was learned"] = program.about
-    return found
-
-
-def _attributes(program: Compiled | Learned) -> list[dict[str, Any]]:
-    """The attributes of tokens: name, values, coordinates, rounding."""
-    return [
+        facts["heads, H"] = compiled.n_heads
+    if learned is not None:
+        facts["learned from"] = f"{learned.n_traces:,} traces, {learned.n_rows:,} tokens to predict"
+        facts["what was learned"] = learned.about
+        # What the training traces say by themselves, unless that takes minutes to find out.
+        quick = isinstance(learned, LearnedCoefficients) or "certificate" in vars(learned)
+        if certificate is None and quick:
+            certificate = learned.certificate
+    attributes = [
         {
             "name": str(each),
             "values": "; ".join([*map(str, each.sorts), *each.whole]) or "holds or not",
@@ -167,9 +139,8 @@ def _attributes(program: Compiled | Learned) -> list[dict[str, Any]]:
         }
         for each in program.schema.attributes
     ]
-
-
-def _certificate_of(program: Learned) -> ProgramCertificate | None:
-    """What the training traces say by themselves, unless that takes minutes to find out."""
-    quick = isinstance(program, LearnedCoefficients) or "certificate" in vars(program)
-    return program.certificate if quick else None
+    body = fill(
+        "about", _HERE, name=getattr(program, "name", "learned program"), learned=learned,
+        certificate=certificate, facts=facts, attributes=attributes,
+    )  # fmt: skip
+    return Section("What the program is", body)

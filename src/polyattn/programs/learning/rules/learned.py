@@ -24,8 +24,7 @@ from polyattn.programs.learning.rules.layout import Layout
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
 from polyattn.programs.learning.rules.span import RelationSpan, SizedSpan
 from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
-from polyattn.programs.running.batch import BatchEngine
-from polyattn.programs.running.engine import Engine
+from polyattn.programs.running.engine import BatchEngine, Engine
 from polyattn.programs.traces import Trace
 
 # Outputs that differ less from a token are that token: weights are halves, or fitted to 1e-9.

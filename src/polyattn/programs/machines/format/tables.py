@@ -150,18 +150,14 @@ def entries(content: dict[str, Any], key: str, states: Names, letters: Names) ->
     return found
 
 
-def missing(found: Entries, states: Names, letters: Names) -> list[str]:
-    """The pairs of state and letter without an entry, in words."""
-    return [
+def missing(found: Entries, states: Names, letters: Names) -> str:
+    """A few of the pairs of state and letter without an entry, and how many more; or nothing."""
+    pairs = [
         f"state {state!r} and letter {letter!r}"
         for q, state in enumerate(states.names)
         for x, letter in enumerate(letters.names)
         if (q, x) not in found
     ]
-
-
-def listed(pairs: list[str]) -> str:
-    """A few of the pairs, and how many more."""
     more = f" and {len(pairs) - 4} more" if len(pairs) > 4 else ""
     return "; ".join(pairs[:4]) + more
 

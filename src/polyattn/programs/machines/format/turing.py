@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from polyattn.errors import InvalidInput, require_choice
-from polyattn.programs.machines.format.tables import (
-    LONGEST,
-    Names,
-    entries,
-    letter_names,
-    listed,
-    missing,
-    name_of,
-    names_from,
-    require_table,
-    several,
-    state_names,
-)
+from polyattn.programs.machines.automata import HALT, TuringMachine
+from polyattn.programs.machines.format import tables
+from polyattn.programs.machines.format.tables import Names, name_of
 from polyattn.programs.machines.named import (
     ENDS,
     FIRST,
@@ -29,7 +19,6 @@ from polyattn.programs.machines.named import (
     read_letters,
     short_names,
 )
-from polyattn.programs.machines.turing import HALT, TuringMachine
 from polyattn.quoting import shown
 
 MOVES = {
@@ -39,14 +28,9 @@ MOVES = {
 _HELP = 'a rule is like "1RB" (write, move, next), ["B", "1", "R"] or {next: B, write: 1, move: R}'
 
 
-@dataclass(frozen=True)
-class Action:
-    """What a machine does, in the numbers of the file; ``end`` names the halting state."""
-
-    next_state: int
-    write: int
-    move: int
-    end: str = ""
+# What a machine does, in the numbers of the file: next state, write, move, and the name of the
+# halting state if it halts.
+Action: TypeAlias = tuple[int, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -90,9 +74,9 @@ class RuleReader:
         name = name_of(after, f"{here} leads on")
         if name in self.halting or (name == "-1" and name not in self.states.numbers):
             end = name if name in self.halting else end_name(self.states.names)
-            return Action(HALT, letter, steps, end)
+            return HALT, letter, steps, end
         try:
-            return Action(self.states.find(after, f"{here} leads on"), letter, steps)
+            return self.states.find(after, f"{here} leads on"), letter, steps, ""
         except InvalidInput as error:
             ends = ", ".join(map(repr, self.halting)) or "none"
             raise InvalidInput(f"{str(error).rstrip('.')}; halting states: {ends}.") from None
@@ -101,9 +85,9 @@ class RuleReader:
         """``1RB``: the letter to write, the move, the next state; a halting state alone halts."""
         if text in ("---", *self.halting):
             ends = (*self.halting, end_name(self.states.names))
-            return Action(HALT, letter, 0, ends[0] if text == "---" else text)
+            return HALT, letter, 0, ends[0] if text == "---" else text
         # A letter, a move and a state, with some spaces: what is longer is not split at all.
-        if len(text) > 4 * LONGEST:
+        if len(text) > 4 * tables.LONGEST:
             raise InvalidInput(f"{here}: {shown(text)} is no rule; {_HELP}.")
         after = {*self.states.names, *self.halting}
         splits = [
@@ -142,36 +126,55 @@ def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
     if isinstance(content.get("rules"), str):
         states, letters, actions = _short_form(content)
     else:
-        require_table(content, "rules")
+        tables.require_table(content, "rules")
         states, letters, actions = _rules(content)
     start = states.find(content["start"], "start") if "start" in content else 0
-    blank = _blank(content, letters)
+    blank = letters.numbers.get("_", 0)
+    if "blank" in content:
+        blank = letters.find(content["blank"], "blank")
     order = [start, *(q for q in range(len(states)) if q != start)]
     signs = [blank, *(x for x in range(len(letters)) if x != blank)]
     place = {q: new for new, q in enumerate(order)} | {HALT: HALT}
     sign = {x: new for new, x in enumerate(signs)}
     rules = {
-        (place[q], sign[x]): (place[each.next_state], sign[each.write], each.move)
-        for (q, x), each in actions.items()
+        (place[q], sign[x]): (place[after], sign[write], move)
+        for (q, x), (after, write, move, _) in actions.items()
     }
     named = tuple(letters.names[x] for x in signs)
-    tape = read_letters(content["tape"], named, "tape") if "tape" in content else None
+    tape = tuple(read_letters(content["tape"], named, "tape")) if "tape" in content else None
+    position, max_steps = content.get("position", FIRST), content.get("max_steps")
+    whole = isinstance(position, int) and not isinstance(position, bool)
+    if not whole and position not in (FIRST, LAST):
+        raise InvalidInput(
+            f"position must be a whole number, first or last; got {shown(position)}."
+        )
+    whole = isinstance(max_steps, int) and not isinstance(max_steps, bool)
+    if max_steps is not None and (not whole or max_steps < 0):
+        raise InvalidInput(
+            f"max_steps must be a whole number of at least 0; got {shown(max_steps)}."
+        )
     return NamedMachine(
         machine=TuringMachine(rules, len(order), len(signs)),
         states=tuple(states.names[q] for q in order),
         letters=named,
         name=name,
-        halts={(place[q], sign[x]): each.end for (q, x), each in actions.items() if each.end},
-        input=None if tape is None else tuple(tape),
-        position=_position(content),
-        max_steps=_max_steps(content),
+        halts={(place[q], sign[x]): end for (q, x), (*_, end) in actions.items() if end},
+        input=tape,
+        position=position,
+        max_steps=max_steps,
     )
 
 
 def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
     """States, letters and what is done, from a table of rules."""
     states, halting = _states(content)
-    letters = _letters(content)
+    letters = tables.letter_names(content, "rules")
+    blank = content.get("blank")
+    if isinstance(blank, str | int) and not isinstance(blank, bool):
+        # People list the letters of the input; the blank is a letter of the tape.
+        name = name_of(blank, "blank")
+        if name not in letters.numbers:
+            letters = Names("letter", [name, *letters.names])
     reader = RuleReader(states, letters, halting)
     table = content["rules"]
     if isinstance(table, dict):
@@ -180,8 +183,8 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
         for state in table:
             if str(state) in halting:
                 raise InvalidInput(f"state {str(state)!r} halts, and yet has rules.")
-    found = entries({"rules": table}, "rules", states, letters)
-    absent = missing(found, states, letters)
+    found = tables.entries({"rules": table}, "rules", states, letters)
+    absent = tables.missing(found, states, letters)
     rest = require_choice("missing", content.get("missing", "error"), ("error", "halt"))
     if absent and rest == "error":
         busy = {q for q, _ in found}
@@ -192,12 +195,12 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
                 f"halt: {idle[0]}."
             )
         raise InvalidInput(
-            f"there is no rule for {listed(absent)}. Write them, or let the machine halt there "
+            f"there is no rule for {absent}. Write them, or let the machine halt there "
             "with missing: halt."
         )
     pairs = [(q, x) for q in range(len(states)) for x in range(len(letters))]
     end = halting[0] if "halt" in content and halting else end_name(states.names)
-    stop = {pair: Action(HALT, pair[1], 0, end) for pair in pairs if pair not in found}
+    stop = {pair: (HALT, pair[1], 0, end) for pair in pairs if pair not in found}
     return states, letters, stop | {pair: reader.action(found[pair], *pair) for pair in found}
 
 
@@ -208,14 +211,14 @@ def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
         {str(state) for state, row in table.items() if row} if isinstance(table, dict) else ()
     )
     if "halt" in content:
-        halting = tuple(name_of(each, "halt") for each in several(content["halt"]))
+        halting = tuple(name_of(each, "halt") for each in tables.several(content["halt"]))
     else:
         halting = tuple(name for name in ENDS if name not in with_rules)
     if len(halting) > MOST_HALTING:
         raise InvalidInput(f"halt names {len(halting)} states; {MOST_HALTING} are the most.")
     if isinstance(table, list) and "states" not in content:
         return Names("state", short_names(len(table))), halting
-    listed_states = state_names(content, "rules")
+    listed_states = tables.state_names(content, "rules")
     states = [name for name in listed_states.names if name not in halting]
     if not states:
         raise InvalidInput("all states halt; a machine needs one that does something.")
@@ -223,16 +226,6 @@ def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
     if start is not None and str(start) in halting:
         raise InvalidInput(f"start: the machine would halt in {str(start)!r} at once.")
     return Names("state", states), halting
-
-
-def _letters(content: dict[str, Any]) -> Names:
-    letters = letter_names(content, "rules")
-    blank = content.get("blank")
-    if blank is None or not isinstance(blank, str | int) or isinstance(blank, bool):
-        return letters
-    # People list the letters of the input; the blank is a letter of the tape.
-    name = name_of(blank, "blank")
-    return letters if name in letters.numbers else Names("letter", [name, *letters.names])
 
 
 def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
@@ -249,7 +242,7 @@ def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, 
     letters = _given_names(content, "letter", tuple(map(str, range(machine.n_letters))))
     end = end_name(states.names)
     actions = {
-        pair: Action(after, write, move, end if after == HALT else "")
+        pair: (after, write, move, end if after == HALT else "")
         for pair, (after, write, move) in machine.rules.items()
     }
     return states, letters, actions
@@ -258,29 +251,7 @@ def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, 
 def _given_names(content: dict[str, Any], kind: str, usual: tuple[str, ...]) -> Names:
     if f"{kind}s" not in content:
         return Names(kind, usual)
-    given = names_from(content[f"{kind}s"], kind)
+    given = tables.names_from(content[f"{kind}s"], kind)
     if len(given) != len(usual):
         raise InvalidInput(f"{kind}s has {len(given)} names; rules have {len(usual)} {kind}s.")
     return given
-
-
-def _blank(content: dict[str, Any], letters: Names) -> int:
-    if "blank" in content:
-        return letters.find(content["blank"], "blank")
-    return letters.numbers.get("_", 0)
-
-
-def _position(content: dict[str, Any]) -> int | str:
-    value = content.get("position", FIRST)
-    if value in (FIRST, LAST) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise InvalidInput(f"position must be a whole number, first or last; got {shown(value)}.")
-
-
-def _max_steps(content: dict[str, Any]) -> int | None:
-    value = content.get("max_steps")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidInput(f"max_steps must be a whole number of at least 0; got {shown(value)}.")
-    return value

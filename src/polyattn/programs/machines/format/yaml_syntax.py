@@ -35,7 +35,7 @@ _FLOAT = re.compile(r"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?")
 def parse_yaml(text: str) -> Any:
     """What a text holds, in plain types."""
     try:
-        return _Reader(yaml.parse(text, Loader=_PARSER)).document()
+        return _document(yaml.parse(text, Loader=_PARSER))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark and mark.line > text.rstrip().count("\n"):
@@ -50,55 +50,46 @@ def parse_yaml(text: str) -> Any:
         raise InvalidInput(f"it is no YAML that can be read ({problem}).") from None
 
 
-class _Reader:
+def _document(events: Iterator[Any]) -> Any:
+    """The content of the only document, or None if there is none."""
+    content, found = None, 0
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent):
+            found += 1
+            if found > 1:
+                _refuse(event, "a file holds a single document")
+            content = _value(events, next(events), 0)
+    return content
+
+
+def _value(events: Iterator[Any], event: Any, depth: int) -> Any:
     """Plain data from the events of a parser; never deeper than MOST_DEPTH."""
+    if isinstance(event, yaml.AliasEvent):
+        _refuse(event, f"the alias {shown(event.anchor)}: write out what it stands for")
+    if event.tag not in (None, "!"):
+        _refuse(event, f"the tag {shown(event.tag)}: machines are written without tags")
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event.value) if event.implicit[0] else event.value
+    if depth == MOST_DEPTH:
+        _refuse(event, f"nested too deeply: {MOST_DEPTH} levels are enough for anything")
+    if isinstance(event, yaml.SequenceStartEvent):
+        listed = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            listed.append(_value(events, event, depth + 1))
+        return listed
+    found: dict[Any, Any] = {}
+    while not isinstance(event := next(events), yaml.MappingEndEvent):
+        key = _value(events, event, depth + 1)
+        if isinstance(key, dict | list):
+            _refuse(event, f"the key {shown(key)} is no text and no number")
+        if key in found:
+            _refuse(event, f"the key {shown(key)} stands twice")
+        found[key] = _value(events, next(events), depth + 1)
+    return found
 
-    def __init__(self, events: Iterator[Any]) -> None:
-        self.events = events
 
-    def document(self) -> Any:
-        """The content of the only document, or None if there is none."""
-        content, found = None, 0
-        for event in self.events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                found += 1
-                if found > 1:
-                    self._refuse(event, "a file holds a single document")
-                content = self._value(next(self.events), 0)
-        return content
-
-    def _value(self, event: Any, depth: int) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            self._refuse(event, f"the alias {shown(event.anchor)}: write out what it stands for")
-        if event.tag not in (None, "!"):
-            self._refuse(event, f"the tag {shown(event.tag)}: machines are written without tags")
-        if isinstance(event, yaml.ScalarEvent):
-            return _scalar(event.value) if event.implicit[0] else event.value
-        if depth == MOST_DEPTH:
-            self._refuse(event, f"nested too deeply: {MOST_DEPTH} levels are enough for anything")
-        if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(depth)
-        return self._mapping(depth)
-
-    def _sequence(self, depth: int) -> list[Any]:
-        found = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            found.append(self._value(event, depth + 1))
-        return found
-
-    def _mapping(self, depth: int) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key = self._value(event, depth + 1)
-            if isinstance(key, dict | list):
-                self._refuse(event, f"the key {shown(key)} is no text and no number")
-            if key in found:
-                self._refuse(event, f"the key {shown(key)} stands twice")
-            found[key] = self._value(next(self.events), depth + 1)
-        return found
-
-    def _refuse(self, event: Any, problem: str) -> None:
-        raise InvalidInput(f"{_place(event.start_mark)}it is no YAML that can be read ({problem}).")
+def _refuse(event: Any, problem: str) -> None:
+    raise InvalidInput(f"{_place(event.start_mark)}it is no YAML that can be read ({problem}).")
 
 
 def _scalar(word: str) -> Any:
