@@ -14,7 +14,7 @@ from polyattn.programs.language.attributes import Field
 from polyattn.programs.language.encoding import decode
 from polyattn.programs.language.program import Interpreter
 from polyattn.programs.language.validate import ProgramRefused
-from polyattn.programs.learning.checking import require_traces
+from polyattn.programs.learning.training_traces import require_traces
 from polyattn.programs.running.batch import decode_batch
 from polyattn.programs.traces import Trace
 
