@@ -13,7 +13,7 @@ from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.programs.language.attributes import Field
 from polyattn.programs.language.program import Interpreter, ProgramRefused
 from polyattn.programs.language.schema import decode
-from polyattn.programs.learning.checking import require_traces
+from polyattn.programs.learning.training_traces import require_traces
 from polyattn.programs.running.engine import decode_batch
 from polyattn.programs.traces import Trace
 

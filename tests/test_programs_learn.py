@@ -487,7 +487,7 @@ def test_fifteen_traces_saturate_and_run_at_ten_states(seed):
     ],
 )
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
-def test_tied_learning_sees_through_wrong_labels(n_traces, wrong, outcomes, seed):
+def test_rules_see_through_wrong_labels(n_traces, wrong, outcomes, seed):
     program = P.universal_dfa(3, 3, 4, style=ONE_HOT)
     clean = P.traces(program, n_traces, random_state=seed)
     found = P.learn(

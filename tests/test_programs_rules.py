@@ -10,15 +10,13 @@ from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import circle, line, names, symbols
 from polyattn.programs.learning.rules.dictionary import dictionaries
-from polyattn.programs.learning.rules.facts import facts_of
+from polyattn.programs.learning.rules.facts import Layout, facts_of
 from polyattn.programs.learning.rules.grounding import admitted
-from polyattn.programs.learning.rules.layout import Layout
 from polyattn.programs.learning.rules.learn_rules import learn_rules
 from polyattn.programs.learning.rules.learned import terms_at
-from polyattn.programs.learning.rules.links import all_links
 from polyattn.programs.learning.rules.pursuit import Choice, ColumnMoments, pursue, snapped
 from polyattn.programs.learning.rules.relations import Relations
-from polyattn.programs.learning.rules.rules import term_of
+from polyattn.programs.learning.rules.rules import all_links, term_of
 from polyattn.programs.learning.rules.span import RelationSpan, features_of
 from polyattn.programs.library.associative_memory import associative_memory
 from polyattn.programs.library.universal_dfa import universal_dfa
@@ -229,7 +227,7 @@ def test_a_term_has_exactly_the_coefficients_of_its_rule(small, large):
             written = np.zeros(facts.targets[kind].shape)
             np.add.at(written, (products.rows, places), products.values)
             own = np.flatnonzero(coordinates.kinds == kind)
-            steps = np.array(facts.strides(kind), dtype=int)
+            steps = np.array(layout.strides(kind), dtype=int)
             by_rule = written[:, coordinates.parts[own, : len(steps)] @ steps]
             formula = Formula(large.schema, [term_of(rule, 1.0, layout, large.schema)])
             by_term = [formula.step(g, x) for g, x in zip(rows.grams, rows.queries, strict=True)]
@@ -446,7 +444,7 @@ def statuses_of(span, found):
 
 def test_rows_inside_the_span_are_predicted_by_any_fit_and_few_traces_saturate():
     found, fresh = dfa_traces(40, sizes=(3, 2, 4)), dfa_traces(10, 7, sizes=(3, 2, 4))
-    few, many = (RelationSpan.of(found[0].schema, found[:n]) for n in (3, 40))
+    few, many = (RelationSpan(found[0].schema, found[:n]) for n in (3, 40))
     assert few.rank < many.rank < many.n_relations
     assert (statuses_of(few, fresh) == "outside").any()
     assert (statuses_of(many, fresh) == "inside").all()
@@ -464,7 +462,7 @@ def test_rows_inside_the_span_are_predicted_by_any_fit_and_few_traces_saturate()
 
 def test_training_rows_are_inside_and_a_row_of_another_kind_is_outside():
     found = dfa_traces(10)
-    span = RelationSpan.of(found[0].schema, found)
+    span = RelationSpan(found[0].schema, found)
     assert (statuses_of(span, found) == "inside").all()
     rows, schema = TraceRows.of(found[0]), found[0].schema
     strange = schema.encode([schema.token(px=(1, 0), cpos=0, state=1)]).astype(float)

@@ -26,13 +26,13 @@ def accuracy(machines, count):
 
 
 def test_the_search_finds_what_a_scan_finds(monkeypatch):
-    monkeypatch.setattr(universal_automaton, "FEWEST_UNTIED", 1)
+    monkeypatch.setattr(universal_automaton, "FEWEST_TRACES", 1)
     monkeypatch.setattr(universal_automaton, "RESOLUTION", 0.0)
     machines = Machines(TINY, 3)
     scan = [accuracy(machines, count) for count in range(1, 41)]
     first = next(count for count, share in enumerate(scan, start=1) if share >= 0.99)
     assert all(share >= 0.99 for share in scan[first - 1 :])  # so that halving gaps is allowed
-    row = universal_automaton.untied(TINY, 3)
+    row = universal_automaton.by_coefficients(TINY, 3)
     assert row["traces"] == first > 2
     assert row["rows"] == sum(trace.n_rows for trace in machines.first(first)) == 5 * first
     assert row["accuracy"] == scan[first - 1]
@@ -78,11 +78,11 @@ def test_fewer_traces_are_the_beginning_of_more():
     assert not seen & {t.tokens.tobytes() for t in Machines((4, 4, 4), 0).fresh}
 
 
-# --- Tied learning at larger sizes ---
+# --- Rules at larger sizes ---
 
 
-def test_tied_learning_needs_few_traces_and_counts_only_claims():
-    row = universal_automaton.tied((5, 4, 6), 0)
+def test_rules_need_few_traces_and_counts_only_claims():
+    row = universal_automaton.by_rules((5, 4, 6), 0)
     assert row["traces"] <= 15
     assert row["accuracy"] == 1.0
     assert row["wrong_claims"] == 0
@@ -109,11 +109,12 @@ def test_the_share_of_right_tokens_is_that_of_free_runs():
 def automaton_rows():
     empty = dict.fromkeys(universal_automaton.COLUMNS)
     sizes = {"n_states": 4, "n_letters": 4, "length": 4, "seed": 0}
-    untied = {"learner": "untied"} | sizes | empty | {"traces": 421, "rows": 3789, "tokens": 12630}
-    tied = {"learner": "tied"} | sizes | empty
-    tied |= {"traces": 5, "rows": 31, "tokens": 90, "wrong_claims": 0}
+    by_coefficients = {"learner": "untied"} | sizes | empty
+    by_coefficients |= {"traces": 421, "rows": 3789, "tokens": 12630}
+    by_rules = {"learner": "tied"} | sizes | empty
+    by_rules |= {"traces": 5, "rows": 31, "tokens": 90, "wrong_claims": 0}
     other = {"learner": "transformer"} | sizes | empty | {"accuracy": 0.8}
-    return [untied, tied, other]
+    return [by_coefficients, by_rules, other]
 
 
 def failing(experiment, rows):
@@ -235,7 +236,7 @@ def test_the_judge_sees_a_head_in_the_wrong_place():
     assert not any(row[name] for name in turing_trials.TRIALS)
 
 
-def test_an_untied_program_is_tried_on_what_fits():
+def test_a_program_of_coefficients_is_tried_on_what_fits():
     row = turing_trials.judge(Compiled(programs.universal_turing_machine(3, 2, 8)), False, 0)
     open_ = {name for name in turing_trials.TRIALS if row[name] is None}
     assert open_ == {"beaver_4", "beaver_5", "palindrome"}

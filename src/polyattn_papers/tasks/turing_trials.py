@@ -89,21 +89,21 @@ LARGER = (
 )
 
 
-def judge(learned: Learned, tied: bool, seed: int) -> Row:
-    """All trials: tied programs at larger sizes, others at their own as far as machines fit."""
+def judge(learned: Learned, by_rules: bool, seed: int) -> Row:
+    """All trials: programs of rules at larger sizes, others at their own as far as machines fit."""
     encoding: Any = learned.schema.encoding
     own: dict[str, int] = encoding.sizes
     row: Row = {"fresh_machines": 0, "fresh_right": 0}
-    for number, (sizes, count) in enumerate(LARGER if tied else ((own, N_FRESH),)):
-        program = learned.resize(**sizes) if tied else learned
+    for number, (sizes, count) in enumerate(LARGER if by_rules else ((own, N_FRESH),)):
+        program = learned.resize(**sizes) if by_rules else learned
         rng = np.random.default_rng([seed, number, 1])
         row["fresh_machines"] += count
         row["fresh_right"] += sum(_fresh_is_right(program, rng) for _ in range(count))
     runs: dict[str, TuringRun | None] = {}
     for name, (start, n_cells) in TRIALS.items():
-        trial = start(n_cells if tied else own["n_cells"])
-        fits = tied or all(trial.sizes[size] <= own[size] for size in own)
-        program = learned.resize(**trial.sizes) if tied else learned
+        trial = start(n_cells if by_rules else own["n_cells"])
+        fits = by_rules or all(trial.sizes[size] <= own[size] for size in own)
+        program = learned.resize(**trial.sizes) if by_rules else learned
         runs[name] = _right_run(program, trial) if fits else None
         row[name] = runs[name] is not None if fits else None
     four = runs["beaver_4"]

@@ -7,17 +7,9 @@ from polyattn.programs.certificates.certify_traces import (
     certify_fresh,
     certify_training,
 )
-from polyattn.programs.certificates.outcomes import (
-    NOT_SATURATED,
-    SATURATED,
-    UNDECIDED,
-)
 from polyattn.programs.certificates.prove_domain import prove_domain
 
 __all__ = [
-    "NOT_SATURATED",
-    "SATURATED",
-    "UNDECIDED",
     "Leaving",
     "ProgramCertificate",
     "RowSpan",

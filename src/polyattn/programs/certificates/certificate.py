@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 from polyattn.display import Description, Result
 from polyattn.files.fields import entries, flag, integer, nullable, number, one_of, require, text
 from polyattn.files.records import Record
 from polyattn.outcome import Outcome
 from polyattn.programs.certificates.outcomes import (
-    EXHAUSTIVE,
-    FRESH,
-    NOT_SATURATED,
     PROGRAM_CERTIFICATE_OUTCOMES,
-    SATURATED,
-    TRAINING,
-    UNDECIDED,
+    Method,
     Verdict,
     outcome_of,
 )
@@ -26,7 +21,7 @@ from polyattn.quoting import counted
 
 FIELDS = entries({
     "verdict": one_of(PROGRAM_CERTIFICATE_OUTCOMES.names),
-    "method": one_of((TRAINING, FRESH, EXHAUSTIVE)), "arithmetic": text(100), "proved": flag,
+    "method": one_of(get_args(Method)), "arithmetic": text(100), "proved": flag,
     "rank": integer(0), "n_rows": integer(0), "n_traces": integer(1),
     "n_checked_traces": integer(0), "n_checked_rows": integer(0),
     "outside_mass": nullable(number(0, 1)), "confidence": nullable(number(0, 1)),
@@ -80,7 +75,7 @@ class ProgramCertificate(Result):
     """
 
     verdict: Verdict
-    method: str
+    method: Method
     arithmetic: str
     proved: bool
     rank: int
@@ -105,7 +100,7 @@ class ProgramCertificate(Result):
         return str(self.outcome)
 
     def describe(self) -> Description:
-        figures = self._figures() | {"leaving": self.leaving and str(self.leaving)}
+        figures = asdict(self) | {"leaving": self.leaving and str(self.leaving)}
         facts = {name: figure for name, figure in figures.items() if figure is not None}
         about = f"{counted(self.n_traces, 'training trace')}, {self.n_rows} tokens to predict"
         return self._described("A certificate of a learned program", about, facts)
@@ -113,7 +108,7 @@ class ProgramCertificate(Result):
     def to_dict(self) -> dict[str, Any]:
         """The outcome and all figures as plain JSON types."""
         outcome = self.outcome
-        plain = {"kind": type(self).__name__, "outcome": outcome.to_dict(), **self._plain()}
+        plain = {"kind": type(self).__name__, "outcome": outcome.to_dict(), **asdict(self)}
         return plain | {"sentence": str(outcome)}
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -122,37 +117,27 @@ class ProgramCertificate(Result):
 
     def to_record(self) -> Record:
         """The figures as plain metadata; there are no arrays."""
-        return Record("program_certificate", {}, self._plain())
+        return Record("program_certificate", {}, asdict(self))
 
     @classmethod
     def from_record(cls, record: Record) -> ProgramCertificate:
         """The inverse of ``to_record``; figures that contradict each other are refused."""
         entries({})(record.arrays, "arrays")
-        FIELDS(record.metadata, "metadata")
-        _require_agreement(record.metadata)
-        leaving = record.metadata["leaving"]
-        return cls(**(record.metadata | {"leaving": leaving and Leaving(**leaving)}))
-
-    def _figures(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def _plain(self) -> dict[str, Any]:
-        leaving = self.leaving and {"trace": self.leaving.trace, "row": self.leaving.row}
-        return self._figures() | {"leaving": leaving}
-
-
-def _require_agreement(given: dict[str, Any]) -> None:
-    """Refuse figures of a file that no certificate has together."""
-    verdict, method = given["verdict"], given["method"]
-    if method == TRAINING:
-        require(verdict == UNDECIDED, "metadata.verdict", "undecided by this method", verdict)
-    outside = given["leaving"] is not None
-    require(outside == (verdict == NOT_SATURATED), "metadata.leaving",
-            "a row exactly if the verdict is not_saturated", given["leaving"])  # fmt: skip
-    if verdict == SATURATED:
-        require(not given["n_undecided"], "metadata.n_undecided", "0", given["n_undecided"])
-    bounded = method == TRAINING or (method == FRESH and not outside and not given["n_undecided"])
-    for name in ("outside_mass", "confidence")[: 1 if method == TRAINING else 2]:
-        require(not bounded or given[name] is not None, f"metadata.{name}", "a number", None)
-    theorem = method == EXHAUSTIVE and verdict != UNDECIDED and given["arithmetic"] == "integers"
-    require(theorem or not given["proved"], "metadata.proved", "false", given["proved"])
+        given = record.metadata
+        FIELDS(given, "metadata")
+        verdict, method = given["verdict"], given["method"]
+        if method == "training":
+            require(verdict == "undecided", "metadata.verdict", "undecided by this method", verdict)
+        outside = given["leaving"] is not None
+        require(outside == (verdict == "not_saturated"), "metadata.leaving",
+                "a row exactly if the verdict is not_saturated", given["leaving"])  # fmt: skip
+        if verdict == "saturated":
+            require(not given["n_undecided"], "metadata.n_undecided", "0", given["n_undecided"])
+        decided = not outside and not given["n_undecided"]
+        bounded = method == "training" or (method == "fresh" and decided)
+        for name in ("outside_mass", "confidence")[: 1 if method == "training" else 2]:
+            require(not bounded or given[name] is not None, f"metadata.{name}", "a number", None)
+        in_integers = method == "exhaustive" and given["arithmetic"] == "integers"
+        theorem = in_integers and verdict != "undecided"
+        require(theorem or not given["proved"], "metadata.proved", "false", given["proved"])
+        return cls(**(given | {"leaving": given["leaving"] and Leaving(**given["leaving"])}))

@@ -7,7 +7,8 @@ output on it: the prediction is determined.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from math import log
 from numbers import Real
 from typing import Protocol
@@ -17,22 +18,12 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.certificates.certificate import Leaving, ProgramCertificate
-from polyattn.programs.certificates.outcomes import (
-    EXHAUSTIVE,
-    FRESH,
-    NOT_SATURATED,
-    SATURATED,
-    TRAINING,
-    UNDECIDED,
-    Verdict,
-)
+from polyattn.programs.certificates.outcomes import Verdict
 from polyattn.programs.traces import Trace, TraceRows
 from polyattn.progress import report
 
-# What is said of a row, or else UNDECIDED.
+# What is said of a row, or else "undecided".
 INSIDE, OUTSIDE = "inside", "outside"
-
-FLOATING_POINT = "floating point"
 
 # Squared distance from the span, relative to the row itself: below, above; undecided between.
 INSIDE_BELOW, OUTSIDE_ABOVE = 1e-10, 1e-6
@@ -60,12 +51,12 @@ class RowSpan(Protocol):
 
 def arithmetic_of(span: RowSpan) -> str:
     """How membership is decided, such as "floating point" or "modulo 4194287"."""
-    return str(getattr(span, "arithmetic", FLOATING_POINT))
+    return str(getattr(span, "arithmetic", "floating point"))
 
 
 def statuses(distances: NDArray) -> NDArray[np.str_]:
     """The statuses that belong to relative squared distances from the span."""
-    result = np.full(distances.shape, UNDECIDED)
+    result = np.full(distances.shape, "undecided")
     result[distances < INSIDE_BELOW] = INSIDE
     result[distances > OUTSIDE_ABOVE] = OUTSIDE
     return result
@@ -85,7 +76,7 @@ def certify_training(
     """
     bound = min(1.0, span.rank / n_traces)
     return ProgramCertificate(
-        UNDECIDED, TRAINING, arithmetic_of(span), False, span.rank, n_rows, n_traces,
+        "undecided", "training", arithmetic_of(span), False, span.rank, n_rows, n_traces,
         outside_mass=bound, n_innovative=n_innovative,
     )  # fmt: skip
 
@@ -102,15 +93,13 @@ def certify_fresh(
     """
     if not isinstance(delta, Real) or not 0 < delta < 1:
         raise InvalidInput(f"delta must be between 0 and 1; got {delta!r}.")
-    found = _look(span, fresh)
-    mass = min(1.0, log(1 / delta) / found.n_traces)
-    verdict = SATURATED if found.n_traces >= FEWEST_FRESH else UNDECIDED
-    certain = found.leaving is None and not found.n_undecided
-    return ProgramCertificate(
-        found.verdict(verdict), FRESH, arithmetic_of(span), False, span.rank, n_rows, n_traces,
-        found.n_traces, found.n_rows, mass if certain else None, 1 - delta if certain else None,
-        leaving=found.leaving, n_undecided=found.n_undecided,
-    )  # fmt: skip
+    found = replace(certify_domain(span, n_rows, n_traces, fresh), method="fresh")
+    if found.verdict != "saturated":
+        return found
+    n_fresh = found.n_checked_traces
+    verdict = "saturated" if n_fresh >= FEWEST_FRESH else "undecided"
+    mass = min(1.0, log(1 / delta) / n_fresh)
+    return replace(found, verdict=verdict, outside_mass=mass, confidence=1 - delta)
 
 
 def certify_domain(
@@ -122,58 +111,41 @@ def certify_domain(
     arithmetic; for a proof see ``prove_domain``.
     Cost: that of ``span.inside``; stops at the first row outside.
     """
-    found = _look(span, domain)
+    leaving, n_checked, n_checked_rows, n_undecided = None, 0, 0, 0
+    for first, some in blocks(domain, lambda trace: trace.n_rows, BLOCK_ROWS):
+        status = span.inside(TraceRows.joined([TraceRows.of(trace) for trace in some]))
+        n_checked += len(some)
+        n_checked_rows += len(status)
+        n_undecided += int(np.count_nonzero((status != INSIDE) & (status != OUTSIDE)))
+        outside = np.flatnonzero(status == OUTSIDE)
+        if len(outside):
+            ends = np.cumsum([trace.n_rows for trace in some])
+            trace = int(np.searchsorted(ends, outside[0], side="right"))
+            row = int(outside[0] - ends[trace] + some[trace].n_rows)
+            leaving = Leaving(first + trace, row)
+            break
+        # How many are to come is not known.
+        report(n_checked, n_checked)
+    if not n_checked:
+        raise InvalidInput("a certificate needs at least one trace to look at; got none.")
+    verdict: Verdict = "undecided" if n_undecided else "saturated"
     return ProgramCertificate(
-        found.verdict(SATURATED), EXHAUSTIVE, arithmetic_of(span), False, span.rank, n_rows,
-        n_traces, found.n_traces, found.n_rows, leaving=found.leaving,
-        n_undecided=found.n_undecided,
+        verdict if leaving is None else "not_saturated", "exhaustive", arithmetic_of(span), False,
+        span.rank, n_rows, n_traces, n_checked, n_checked_rows, leaving=leaving,
+        n_undecided=n_undecided,
     )  # fmt: skip
 
 
-class _Look:
-    """What was seen of traces: how many there are, and the first that leaves."""
-
-    def __init__(self) -> None:
-        self.n_traces = self.n_rows = self.n_undecided = 0
-        self.leaving: Leaving | None = None
-
-    def verdict(self, if_inside: Verdict) -> Verdict:
-        if self.leaving is not None:
-            return NOT_SATURATED
-        return UNDECIDED if self.n_undecided else if_inside
-
-
-def _look(span: RowSpan, traces: Iterable[Trace]) -> _Look:
-    """Look at traces until one leaves the span."""
-    found = _Look()
-    for first, parts in _blocks(traces):
-        sizes = [len(part.queries) for part in parts]
-        status = span.inside(TraceRows.joined(parts))
-        found.n_traces += len(parts)
-        found.n_rows += len(status)
-        found.n_undecided += int(np.count_nonzero((status != INSIDE) & (status != OUTSIDE)))
-        outside = np.flatnonzero(status == OUTSIDE)
-        if len(outside):
-            borders = np.cumsum(sizes)
-            trace = int(np.searchsorted(borders, outside[0], side="right"))
-            row = int(outside[0] - borders[trace] + sizes[trace])
-            found.leaving = Leaving(first + trace, row)
-            break
-        # How many are to come is not known.
-        report(found.n_traces, found.n_traces)
-    if not found.n_traces:
-        raise InvalidInput("a certificate needs at least one trace to look at; got none.")
-    return found
-
-
-def _blocks(traces: Iterable[Trace]) -> Iterator[tuple[int, list[TraceRows]]]:
-    """The rows of traces in blocks, each with the number of its first trace."""
-    first, waiting, n_rows = 0, list[TraceRows](), 0
+def blocks(
+    traces: Iterable[Trace], weight: Callable[[Trace], int], most: int
+) -> Iterator[tuple[int, list[Trace]]]:
+    """Traces in blocks, each with the number of its first; full when they weigh ``most``."""
+    first, waiting, total = 0, list[Trace](), 0
     for trace in traces:
-        waiting.append(TraceRows.of(trace))
-        n_rows += trace.n_rows
-        if n_rows >= BLOCK_ROWS:
+        waiting.append(trace)
+        total += weight(trace)
+        if total >= most:
             yield first, waiting
-            first, waiting, n_rows = first + len(waiting), [], 0
+            first, waiting, total = first + len(waiting), [], 0
     if waiting:
         yield first, waiting

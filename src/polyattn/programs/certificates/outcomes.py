@@ -10,12 +10,9 @@ if TYPE_CHECKING:
     from polyattn.programs.certificates.certificate import ProgramCertificate
 
 Verdict = Literal["saturated", "not_saturated", "undecided"]
-SATURATED: Verdict = "saturated"
-NOT_SATURATED: Verdict = "not_saturated"
-UNDECIDED: Verdict = "undecided"
 
 # Ways to a verdict, from guessing least to knowing all.
-TRAINING, FRESH, EXHAUSTIVE = "training", "fresh", "exhaustive"
+Method = Literal["training", "fresh", "exhaustive"]
 
 PROGRAM_CERTIFICATE_OUTCOMES = OutcomeSet[Verdict](
     "ProgramCertificate",
@@ -34,69 +31,55 @@ PROGRAM_CERTIFICATE_OUTCOMES = OutcomeSet[Verdict](
     },
 )
 
-_GUESSES = "There predictions are guesses; more training traces are needed."
-_EXACT = "Of programs learned by coefficients exact arithmetic decides: certify(..., exact=True)."
-
 
 def outcome_of(found: ProgramCertificate) -> Outcome[Verdict]:
     """What the figures of a certificate say, in words."""
-    if found.method == TRAINING:
-        words = _training(found)
-    elif found.verdict == NOT_SATURATED:
-        whose = "the fresh ones" if found.method == FRESH else "the domain"
-        words = f"{_trained(found)}, and {found.leaving} of {whose} leaves it.", _GUESSES
+    trained = f"{found.n_traces} traces with {found.n_rows} rows span {found.rank} dimensions"
+    if found.method == "training":
+        sentence = (
+            f"{trained}. A fresh trace leaves their span with probability at most "
+            f"{found.outside_mass:.2g} in expectation"
+        )
+        if found.n_innovative is not None:
+            share = found.n_innovative / found.n_traces
+            sentence += (
+                f"; left out one at a time, {found.n_innovative} of {found.n_traces} traces leave "
+                f"the span of the others ({share:.2g})"
+            )
+        sentence += "."
+        next_step = "Fresh traces or all traces of the domain would decide."
+    elif found.verdict == "not_saturated":
+        whose = "the fresh ones" if found.method == "fresh" else "the domain"
+        sentence = f"{trained}, and {found.leaving} of {whose} leaves it."
+        next_step = "There predictions are guesses; more training traces are needed."
     elif found.n_undecided:
         rows = f"{found.n_undecided} rows of the domain"
-        if found.method == FRESH:
+        if found.method == "fresh":
             rows = f"of {found.n_checked_traces} fresh traces {found.n_undecided} rows"
-        near = "are too near to its border for floating point."
-        words = f"{_trained(found)}; {rows} {near}", _EXACT
+        sentence = f"{trained}; {rows} are too near to its border for floating point."
+        exact = "exact arithmetic decides: certify(..., exact=True)."
+        next_step = f"Of programs learned by coefficients {exact}"
     else:
-        words = _fresh(found) if found.method == FRESH else _exhaustive(found)
-    return PROGRAM_CERTIFICATE_OUTCOMES(found.verdict, *words)
+        sentence, next_step = _all_inside(found, trained)
+    return PROGRAM_CERTIFICATE_OUTCOMES(found.verdict, sentence, next_step)
 
 
-def _training(found: ProgramCertificate) -> tuple[str, str]:
-    text = (
-        f"{_trained(found)}. A fresh trace leaves their span with probability at most "
-        f"{found.outside_mass:.2g} in expectation"
-    )
-    if found.n_innovative is not None:
-        share = found.n_innovative / found.n_traces
-        text += (
-            f"; left out one at a time, {found.n_innovative} of {found.n_traces} traces leave the "
-            f"span of the others ({share:.2g})"
-        )
-    return f"{text}.", "Fresh traces or all traces of the domain would decide."
-
-
-def _fresh(found: ProgramCertificate) -> tuple[str, str]:
-    start = (
-        f"{_trained(found)}, and {_checked(found, 'all fresh ones')} lie in it ({found.arithmetic})"
-    )
-    bound = (
-        f"with confidence {found.confidence:.0%} at most {found.outside_mass:.2%} of traces do not"
-    )
-    if found.verdict == SATURATED:
-        return f"{start}: {bound}.", ""
-    return f"{start}, but they are few: {bound}.", "More fresh traces would decide."
-
-
-def _exhaustive(found: ProgramCertificate) -> tuple[str, str]:
-    if found.verdict == UNDECIDED:
-        text = f"{_trained(found)}; whether all of the domain lies in it was not found out in time."
+def _all_inside(found: ProgramCertificate, trained: str) -> tuple[str, str]:
+    """The words for rows that are inside, as far as they were looked at."""
+    checked = f"({found.n_checked_traces} traces, {found.n_checked_rows} rows)"
+    if found.method == "fresh":
+        start = f"{trained}, and all fresh ones {checked} lie in it ({found.arithmetic})"
+        share = f"at most {found.outside_mass:.2%} of traces do not"
+        bound = f"with confidence {found.confidence:.0%} {share}"
+        if found.verdict == "saturated":
+            return f"{start}: {bound}.", ""
+        return f"{start}, but they are few: {bound}.", "More fresh traces would decide."
+    if found.verdict == "undecided":
+        text = f"{trained}; whether all of the domain lies in it was not found out in time."
         return text, "Fresh traces would bound how often others leave it: certify(fresh=...)."
     how = "proved in integers" if found.proved else f"computed {found.arithmetic}, not proved"
     text = (
-        f"{_trained(found)}, and {_checked(found, 'all of the domain')} lie in it, {how}: every "
-        "layer that is right on the training rows agrees with every other on the whole domain."
+        f"{trained}, and all of the domain {checked} lie in it, {how}: every layer that is right "
+        "on the training rows agrees with every other on the whole domain."
     )
     return text, ""
-
-
-def _trained(found: ProgramCertificate) -> str:
-    return f"{found.n_traces} traces with {found.n_rows} rows span {found.rank} dimensions"
-
-
-def _checked(found: ProgramCertificate, kind: str) -> str:
-    return f"{kind} ({found.n_checked_traces} traces, {found.n_checked_rows} rows)"

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, overload
 
-from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.errors import InvalidType, require_choice
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.learning.checking import (
-    require_ridge,
-    require_rule_options,
-    require_traces,
-)
 from polyattn.programs.learning.coefficients import LearnedCoefficients, learn_coefficients
 from polyattn.programs.learning.rules.learn_rules import learn_rules
 from polyattn.programs.learning.rules.learned import LearnedRules
+from polyattn.programs.learning.training_traces import require_traces
 from polyattn.programs.traces import Trace
 
 RULES, COEFFICIENTS = METHODS = ("rules", "coefficients")
@@ -110,23 +106,6 @@ def learn(
         "max_offset": max_offset, "max_terms": max_terms, "n_folds": n_folds, "step": step,
         "ridge": ridge,
     }  # fmt: skip
-    _refuse_others(method, given)
-    if method == COEFFICIENTS:
-        require_ridge(ridge)
-    else:
-        require_rule_options(max_offset, max_terms, n_folds, step)
-    listed = list(require_traces("traces", traces, schema, any_size=method == RULES))
-    if not listed:
-        raise InvalidInput("learning needs at least one trace; got none.")
-    if method == COEFFICIENTS:
-        return learn_coefficients(schema, listed, ridge=ridge)
-    return learn_rules(
-        schema, listed, max_offset=max_offset, max_terms=max_terms, n_folds=n_folds, step=step
-    )
-
-
-def _refuse_others(method: str, given: dict[str, Any]) -> None:
-    """Refuse keywords of the other method, unless they are left as they are."""
     for name, value in given.items():
         if name in DEFAULTS[method]:
             continue
@@ -135,3 +114,9 @@ def _refuse_others(method: str, given: dict[str, Any]) -> None:
             raise InvalidType(
                 f"method={method!r} has the keywords {', '.join(DEFAULTS[method])}; got {name}."
             )
+    listed = list(require_traces("traces", traces, schema, any_size=method == RULES))
+    if method == COEFFICIENTS:
+        return learn_coefficients(schema, listed, ridge=ridge)
+    return learn_rules(
+        schema, listed, max_offset=max_offset, max_terms=max_terms, n_folds=n_folds, step=step
+    )

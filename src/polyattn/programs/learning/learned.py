@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.display import Description, ReportedProgram, Result
 from polyattn.errors import InvalidInput, require_flag
 from polyattn.model import LinearAttention
+from polyattn.numerics.arrays import require_float64
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.outcome import Outcome
-from polyattn.programs.certificates import (
-    ProgramCertificate,
-    RowSpan,
+from polyattn.programs.certificates import ProgramCertificate, RowSpan
+from polyattn.programs.certificates.certify_traces import (
+    INSIDE,
+    OUTSIDE,
     certify_domain,
     certify_fresh,
     certify_training,
 )
-from polyattn.programs.language.schema import Schema, run_encoded
+from polyattn.programs.language.schema import Predictor, Schema, Token, run_encoded
 from polyattn.programs.language.terms import Term
-from polyattn.programs.learning.cautious import CautiousPredictor, Undetermined
-from polyattn.programs.learning.checking import require_traces
+from polyattn.programs.learning.training_traces import require_traces
 from polyattn.programs.running.runnable import Runnable
-from polyattn.programs.traces import Trace
+from polyattn.programs.traces import Trace, TraceRows
 
 
 class Learned(Result, ReportedProgram, Runnable):
@@ -140,7 +145,8 @@ class Learned(Result, ReportedProgram, Runnable):
         try:
             return run_encoded(self.schema, cautious, given, options)
         except Undetermined as stopped:
-            return stopped.abstained
+            abstained: Abstained = stopped.args[0]
+            return abstained
 
     def describe(self) -> Description:
         facts = {
@@ -180,3 +186,76 @@ class Learned(Result, ReportedProgram, Runnable):
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"{name}({self.outcome.name}, {self.n_traces} traces, {self.n_rows} rows)"
+
+
+@dataclass(frozen=True)
+class Abstained:
+    """A run that stopped before a token that the traces do not determine.
+
+    reason : what is missing, as a sentence
+    number : the number of the token that was not written
+    tokens : those before it, which are determined
+    """
+
+    reason: str
+    number: int
+    tokens: list[Token]
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Undetermined(Exception):
+    """Raised with ``Abstained`` by a cautious predictor, and caught by the run that it stops."""
+
+
+class CautiousPredictor:
+    """A predictor that looks at the span of the training rows before each token.
+
+    ``doubt`` says why the predictor is not right on those rows themselves, if it is not: then
+    their span says nothing about it, and no token is written.
+    Cost: that of the span's test, beside the predictor's own.
+    """
+
+    def __init__(self, schema: Schema, predictor: Predictor, span: RowSpan, doubt: str) -> None:
+        self._schema, self._predictor, self._span, self._doubt = schema, predictor, span, doubt
+        self._written = list[Token]()
+        self._gram, self._last = np.zeros((schema.n_dims,) * 2), np.zeros(schema.n_dims)
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt."""
+        tokens = float_tokens(self._schema, prompt)
+        self._written, self._gram, self._last = [], tokens.T @ tokens, tokens[-1]
+        self._predictor.start(prompt)
+
+    def next_token(self) -> Token:
+        """The token that comes next, if the training rows determine it."""
+        if self._doubt:
+            raise Undetermined(Abstained(f"Stopped before token 0: {self._doubt}", 0, []))
+        # What is seen before the next token; there is no target.
+        row = TraceRows(self._gram[None], self._last[None], np.zeros((1, self._schema.n_dims)))
+        status = str(self._span.inside(row)[0])
+        if status != INSIDE:
+            why = (
+                "no combination of training rows gives it"
+                if status == OUTSIDE
+                else "whether training rows determine it is too close to call"
+            )
+            number, last = len(self._written), self._schema.decode(self._last)
+            reason = (
+                f"Stopped before token {number}, after '{self._schema.show(last)}': what comes "
+                f"next was not learned, since {why}. More traces that lead there would help."
+            )
+            raise Undetermined(Abstained(reason, number, list(self._written)))
+        token = self._predictor.next_token()
+        self._last = self._schema.encode([token])[0].astype(np.float64)
+        self._gram += np.outer(self._last, self._last)
+        self._written.append(token)
+        return token
+
+
+def float_tokens(schema: Schema, prompt: list[Token]) -> NDArray[np.float64]:
+    """A prompt as rows (n, d) of float64; counts that it cannot hold are refused."""
+    tokens = schema.encode(prompt)
+    require_float64(tokens, "the prompt of a learned layer")
+    return tokens.astype(np.float64)

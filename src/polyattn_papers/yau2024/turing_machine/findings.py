@@ -9,16 +9,16 @@ from polyattn_papers.tasks.turing_trials import TRIALS
 
 def findings(rows: list[Row]) -> list[str]:
     """How often it was learned, what it runs, and what one coefficient each takes."""
-    tied = where(rows, learner="tied")
+    by_rules = where(rows, learner="tied")
     said = []
-    for n_traces in sorted({row["traces"] for row in tied}):
-        some = [row for row in tied if row["traces"] == n_traces]
+    for n_traces in sorted({row["traces"] for row in by_rules}):
+        some = [row for row in by_rules if row["traces"] == n_traces]
         said.append(
             f"From {n_traces} traces ({_span(some, 'rows')} predicted tokens) tied "
             f"learning is exact in {sum(row['exact'] for row in some)} of {len(some)} tries, and "
             f"says so in {sum(row['claimed'] for row in some)}."
         )
-    best = [row for row in tied if row["exact"]]
+    best = [row for row in by_rules if row["exact"]]
     if best:
         said.append(
             f"An exact program has {_span(best, 'terms')} terms and runs "
@@ -26,7 +26,7 @@ def findings(rows: list[Row]) -> list[str]:
             "of 2 to 4 states to their halt, 3000 steps of that of 5 states on 128 cells, "
             "increment, addition and palindromes."
         )
-    said += [_untied_sentence(row) for row in where(rows, learner="untied")]
+    said += [_coefficients_sentence(row) for row in where(rows, learner="untied")]
     return said
 
 
@@ -39,7 +39,7 @@ def known_machines(row: Row) -> str:
     )
 
 
-def _untied_sentence(row: Row) -> str:
+def _coefficients_sentence(row: Row) -> str:
     return (
         f"One coefficient each, {row['traces']} traces ({row['rows']:,} predicted tokens) of "
         f"machines with 3 states, 2 letters and 8 cells: {row['fresh_right']} of "

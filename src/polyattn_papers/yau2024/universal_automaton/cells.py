@@ -34,17 +34,17 @@ COLUMNS = ("traces", "rows", "tokens", "accuracy", "rows_for_histories", "wrong_
 # What counts as learned.
 ENOUGH = 0.99
 
-# The search for untied learning begins and gives up at so many traces, and stops at a gap of this
+# The search by coefficients begins and gives up at so many traces, and stops at a gap of this
 # share of them.
-FEWEST_UNTIED, MOST_UNTIED, RESOLUTION = 10, 5000, 0.03
+FEWEST_TRACES, MOST_TRACES, RESOLUTION = 10, 5000, 0.03
 
 # Whole histories are sought where next tokens took no more rows than this; others take minutes.
 MOST_ROWS_FOR_HISTORIES = 5500
 
-# Tied learning sees machines of these states, letters and longest words, whatever the size.
-TIED_SIZES: Sizes = (3, 3, 4)
+# Learning by rules sees machines of these states, letters and longest words, whatever the size.
+RULES_SIZES: Sizes = (3, 3, 4)
 
-MOST_TIED = 40
+MOST_BY_RULES = 40
 
 #: How the Transformer is built and trained.
 TRANSFORMER: dict[str, Any] = {
@@ -85,7 +85,7 @@ def swept(largest: int) -> Sequence[Sizes]:
     return sorted(found | {(BASE, BASE, n) for n in values})
 
 
-def untied(sizes: Sizes, seed: int) -> Row:
+def by_coefficients(sizes: Sizes, seed: int) -> Row:
     """The traces that least squares needs for next tokens, and for whole histories if few."""
     machines = Machines(sizes, seed)
 
@@ -101,22 +101,22 @@ def untied(sizes: Sizes, seed: int) -> Row:
     def histories_right(count: int) -> float:
         return float(right(count).all(axis=1).mean())
 
-    needed = fewest(tokens_right, ENOUGH, FEWEST_UNTIED, MOST_UNTIED, RESOLUTION)
+    needed = fewest(tokens_right, ENOUGH, FEWEST_TRACES, MOST_TRACES, RESOLUTION)
     if needed is None:
-        return {"accuracy": tokens_right(MOST_UNTIED)}
+        return {"accuracy": tokens_right(MOST_TRACES)}
     row = _needed(machines.first(needed)) | {"accuracy": tokens_right(needed)}
     if row["rows"] > MOST_ROWS_FOR_HISTORIES:
         return row
-    whole = fewest(histories_right, 1.0, needed, MOST_UNTIED, RESOLUTION)
+    whole = fewest(histories_right, 1.0, needed, MOST_TRACES, RESOLUTION)
     return row | ({"rows_for_histories": _needed(machines.first(whole))["rows"]} if whole else {})
 
 
-def tied(sizes: Sizes, seed: int) -> Row:
+def by_rules(sizes: Sizes, seed: int) -> Row:
     """The traces of small machines from which a program is learned that is right at ``sizes``.
 
     It must also say that it is learned: a guess that happens to be right does not count.
     """
-    small, machines = Machines(TIED_SIZES, seed, *sizes, mixed=True), Machines(sizes, seed)
+    small, machines = Machines(RULES_SIZES, seed, *sizes, mixed=True), Machines(sizes, seed)
     n_states, n_letters, max_length = sizes
     tried: list[tuple[bool, float]] = []
 
@@ -126,7 +126,7 @@ def tied(sizes: Sizes, seed: int) -> Row:
         tried.append((found.succeeded, share_right(larger, machines.fresh)))
         return tried[-1][1] if found.succeeded else 0.0
 
-    needed = first_of(score, ENOUGH, MOST_TIED)
+    needed = first_of(score, ENOUGH, MOST_BY_RULES)
     row = _needed(small.first(needed)) if needed else {}
     wrong = sum(claimed and share < 1.0 for claimed, share in tried)
     return row | {"accuracy": tried[-1][1], "wrong_claims": wrong}
@@ -155,7 +155,7 @@ def _cell(learner: str, sizes: Sizes, seed: int) -> Settings:
 
 
 def _work(sizes: Sizes) -> int:
-    """What the time of untied learning grows with."""
+    """What the time of learning by coefficients grows with."""
     n_states, n_letters, length = sizes
     return n_states * n_states * n_letters * n_letters * length
 
@@ -169,4 +169,4 @@ def _needed(used: list[Trace]) -> Row:
     }
 
 
-LEARNERS = {"untied": untied, "tied": tied, "transformer": transformer}
+LEARNERS = {"untied": by_coefficients, "tied": by_rules, "transformer": transformer}

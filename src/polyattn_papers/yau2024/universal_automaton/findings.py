@@ -12,7 +12,7 @@ from polyattn_papers.yau2024.universal_automaton.cells import LEARNERS, TRANSFOR
 
 def findings(rows: list[Row]) -> list[str]:
     """What each learner needed, and what that can be compared with."""
-    untied, tied, others = (needed_by(rows, learner) for learner in LEARNERS)
+    by_coefficients, by_rules, others = (needed_by(rows, learner) for learner in LEARNERS)
     prompts, runs = _span(rows, "untied", "tokens"), _span(rows, "tied", "traces")
     n_sizes = len({sizes_of(row) for row in where(rows, learner="tied")})
     first = (
@@ -21,7 +21,8 @@ def findings(rows: list[Row]) -> list[str]:
         "and seeds; the picture shows medians over seeds."
     )
     second = (
-        f"Tied by relation, {_span(rows, 'tied')} predicted tokens are enough at {len(tied)} of "
+        f"Tied by relation, {_span(rows, 'tied')} predicted tokens are enough at "
+        f"{len(by_rules)} of "
         f"{n_sizes} sizes: {runs} runs of machines with 3 states and 3 letters, after which the "
         "learner says itself that it is done."
     )
@@ -40,7 +41,7 @@ def findings(rows: list[Row]) -> list[str]:
             f"A small Transformer, chosen by its best look at the judged machines, reaches 99 % at "
             f"{reached}{needs} (four steps to a decade)."
         )
-        parts = (third, _compared(untied, others), _transformer())
+        parts = (third, _compared(by_coefficients, others), _transformer())
         said.append(" ".join(filter(None, parts)))
     said.append(
         "The paper's tokens are counted in its own encoding, so orders of magnitude can be "

@@ -82,19 +82,17 @@ class ExactSpan:
             some = numbers[first : first + BLOCK_ROWS]
             pairs = _residues(self.span.active.of_grams(rows.grams[some]), self.prime)
             queries = _residues(rows.queries[some], self.prime)
-            result[some[self._inside(pairs, queries)]] = INSIDE
+            # The parts must lie in the spans of their types, and add up to the rows.
+            inside, rest = np.ones(len(some), dtype=bool), queries.copy()
+            for kind in self.kinds:
+                part = multiply(queries, kind.projector, self.prime)
+                rest -= part
+                held = np.flatnonzero(part.any(axis=1))
+                inside[held] &= kind.inside(pairs[held], part[held])
+            centre(rest, self.prime)
+            inside &= ~rest.any(axis=1) | ~pairs.any(axis=1)
+            result[some[inside]] = INSIDE
         return result
-
-    def _inside(self, pairs: Residues, queries: Residues) -> NDArray[np.bool_]:
-        """Whether the parts of rows lie in the spans of their types, and add up to the rows."""
-        result, rest = np.ones(len(queries), dtype=bool), queries.copy()
-        for kind in self.kinds:
-            part = multiply(queries, kind.projector, self.prime)
-            rest -= part
-            held = np.flatnonzero(part.any(axis=1))
-            result[held] &= kind.inside(pairs[held], part[held])
-        centre(rest, self.prime)
-        return result & (~rest.any(axis=1) | ~pairs.any(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +123,11 @@ class _Kind:
             pairs, queries = _residues(some.pairs, prime), _residues(some.queries, prime)
             weighted = pairs * active.multiplicity
             centre(weighted, prime)
-            kind = cls(prime, projector, weighted, queries, forms, np.empty((0, TESTS)))
-            solved = _solve(kind.kernel(pairs, queries), kind.tests(pairs, queries), prime)
+            kernel = _products(pairs, queries, weighted.T, queries.T, prime)
+            solved = _solve(kernel, _products(pairs, queries, *forms, prime), prime)
             if solved is None:
-                independent = Echelon(len(chosen), prime).absorb(kind.kernel(pairs, queries))
                 # Independent rows of a symmetric matrix: the minor on them is not zero.
-                chosen = chosen[independent]
+                chosen = chosen[Echelon(len(chosen), prime).absorb(kernel)]
                 continue
             kind = cls(prime, projector, weighted, queries, forms, solved)
             missed = kind.first_outside(span, np.setdiff1d(rows, chosen))
@@ -138,24 +135,11 @@ class _Kind:
                 return kind
             chosen = np.append(chosen, missed)
 
-    def kernel(self, pairs: Residues, queries: Residues) -> Residues:
-        """The kernel (m, r) of rows with the chosen ones."""
-        result = multiply(pairs, self.weighted.T, self.prime)
-        result *= multiply(queries, self.queries.T, self.prime)
-        centre(result, self.prime)
-        return result
-
-    def tests(self, pairs: Residues, queries: Residues) -> Residues:
-        """The random tests (m, TESTS) of rows."""
-        result = multiply(pairs, self.forms[0], self.prime)
-        result *= multiply(queries, self.forms[1], self.prime)
-        centre(result, self.prime)
-        return result
-
     def inside(self, pairs: Residues, queries: Residues) -> NDArray[np.bool_]:
         """Whether rows pass all tests."""
-        rest = self.tests(pairs, queries)
-        rest -= multiply(self.kernel(pairs, queries), self.solved, self.prime)
+        kernel = _products(pairs, queries, self.weighted.T, self.queries.T, self.prime)
+        rest = _products(pairs, queries, *self.forms, self.prime)
+        rest -= multiply(kernel, self.solved, self.prime)
         centre(rest, self.prime)
         return np.all(rest == 0, axis=1)
 
@@ -169,6 +153,16 @@ class _Kind:
             if len(outside):
                 return int(some[outside[0]])
         return None
+
+
+def _products(
+    pairs: Residues, queries: Residues, of_pairs: Residues, of_queries: Residues, prime: int
+) -> Residues:
+    """Forms (m, n) of m rows: those of their pairs times those of their last tokens."""
+    result = multiply(pairs, of_pairs, prime)
+    result *= multiply(queries, of_queries, prime)
+    centre(result, prime)
+    return result
 
 
 def _solve(matrix: Residues, right: Residues, prime: int) -> Residues | None:

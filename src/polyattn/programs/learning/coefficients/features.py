@@ -7,13 +7,15 @@ in every trace (two values of a one-hot block never meet in a token): they are d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
+from polyattn.programs.language.schema import Schema, Token
+from polyattn.programs.learning.learned import float_tokens
 from polyattn.programs.traces import Trace, TraceRows
 
 
@@ -21,12 +23,8 @@ from polyattn.programs.traces import Trace, TraceRows
 class ActivePairs:
     """The pairs j <= k of coordinates that some token of the training data holds together.
 
-    Parameters
-    ----------
-    n_dims : int
-        d, the coordinates of a token.
-    first, second : integer arrays (u,)
-        j and k of each pair, in the order of ``features.pairs.pair_index``.
+    n_dims : d, the coordinates of a token
+    first, second : integer arrays (u,), j and k of each pair, in the order of ``pair_index``
     """
 
     n_dims: int
@@ -47,8 +45,7 @@ class ActivePairs:
                     f"all traces must have tokens of the same width; got {n_dims} and {width}."
                 )
             seen |= TraceRows.of(trace).grams.any(axis=0)
-        first, second = np.nonzero(np.triu(seen))
-        return cls(n_dims, first, second)
+        return cls(n_dims, *np.nonzero(np.triu(seen)))
 
     def __len__(self) -> int:
         return len(self.first)
@@ -78,18 +75,54 @@ class ActivePairs:
 
 
 @dataclass(frozen=True, eq=False)
-class RowFeatures:
-    """TraceRows of training data, reduced to what their features are products of.
+class PairRows:
+    """Rows reduced to what their features are products of.
 
-    pairs : array (N, u), the active entries of G, not weighted
-    queries : array (N, d), the last tokens
-    targets : array (N, e), the tokens to follow
-    owners : integer array (N,), the number of each row's trace
+    pairs : array (m, u), the active entries of G, not weighted
+    queries : array (m, d), the last tokens
     """
 
     active: ActivePairs
     pairs: NDArray[np.float64]
     queries: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @cached_property
+    def weighted(self) -> NDArray[np.float64]:
+        """The pairs, each weighted by how often it stands in G."""
+        return self.pairs * self.active.multiplicity
+
+    def kernel(self, other: PairRows) -> NDArray[np.float64]:
+        """<G, G'>_F <x, x'> between these rows and others, shape (rows, other rows).
+
+        Guarantee: exact for integers while the products stay below 2^53.
+        Cost: 2 u flops per entry, memory of two results.
+        """
+        result = self.weighted @ other.pairs.T
+        result *= self.queries @ other.queries.T
+        return result
+
+    def unit(self) -> PairRows:
+        """The rows scaled to features of norm one; rows without features stay zero."""
+        of_pairs = np.sqrt((self.pairs**2) @ self.active.multiplicity)
+        of_queries = np.linalg.norm(self.queries, axis=1)
+        return PairRows(
+            self.active,
+            self.pairs / np.where(of_pairs > 0, of_pairs, 1.0)[:, None],
+            self.queries / np.where(of_queries > 0, of_queries, 1.0)[:, None],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RowFeatures(PairRows):
+    """The rows of training data.
+
+    targets : array (N, e), the tokens to follow
+    owners : integer array (N,), the number of each row's trace
+    """
+
     targets: NDArray[np.float64]
     owners: NDArray[np.int64]
 
@@ -101,20 +134,17 @@ class RowFeatures:
         """
         listed = list(traces)
         active = active or ActivePairs.of(listed)
-        pairs, queries, targets, owners = [], [], [], []
-        for number, trace in enumerate(listed):
+        pairs, queries, targets = [], [], []
+        for trace in listed:
             part = TraceRows.of(trace)
             pairs.append(active.of_grams(part.grams))
             queries.append(part.queries)
             targets.append(part.targets)
-            owners.append(np.full(len(part.queries), number))
+        owners = np.repeat(np.arange(len(listed)), [len(part) for part in queries])
         return cls(
             active, np.concatenate(pairs), np.concatenate(queries).astype(np.float64),
-            np.concatenate(targets).astype(np.float64), np.concatenate(owners),
+            np.concatenate(targets).astype(np.float64), owners,
         )  # fmt: skip
-
-    def __len__(self) -> int:
-        return len(self.queries)
 
     @property
     def n_traces(self) -> int:
@@ -125,8 +155,7 @@ class RowFeatures:
         """These rows and those of further traces, which may hold further pairs."""
         fresh = ActivePairs.of(traces)
         flat = np.union1d(self.active.flat, fresh.flat)
-        first, second = np.divmod(flat, fresh.n_dims)
-        new = RowFeatures.of(traces, ActivePairs(fresh.n_dims, first, second))
+        new = RowFeatures.of(traces, ActivePairs(fresh.n_dims, *np.divmod(flat, fresh.n_dims)))
         old = np.zeros((len(self), len(flat)))
         old[:, np.searchsorted(flat, self.active.flat)] = self.pairs
         return RowFeatures(
@@ -136,10 +165,6 @@ class RowFeatures:
             np.concatenate([self.owners, self.n_traces + new.owners]),
         )  # fmt: skip
 
-    def labelled(self, targets: NDArray) -> RowFeatures:
-        """The same rows with other targets (N, e)."""
-        return replace(self, targets=targets)
-
     def take(self, which: NDArray) -> RowFeatures:
         """Some of the rows."""
         return RowFeatures(
@@ -148,15 +173,84 @@ class RowFeatures:
         )  # fmt: skip
 
 
-def kernel(
-    active: ActivePairs,
-    pairs: NDArray, queries: NDArray, other_pairs: NDArray, other_queries: NDArray,
-) -> NDArray[np.float64]:  # fmt: skip
-    """<G, G'>_F <x, x'> between two sets of rows, shape (rows, other rows).
+@dataclass(frozen=True, eq=False)
+class ActiveLayer:
+    """y_a = sum over l, (jk) of matrices[l, a, (jk)] G[j,k] x[l], over active pairs alone.
 
-    Guarantee: exact for integers while the products stay below 2^53.
-    Cost: 2 u flops per entry, memory of two results.
+    matrices : array (d, e, u), the coefficients P[a, (jk), l]; pairs that never occurred have
+        coefficient zero, which is what the minimum of ||T|| gives them
     """
-    result = (pairs * active.multiplicity) @ other_pairs.T
-    result *= queries @ other_queries.T
-    return result
+
+    active: ActivePairs
+    matrices: NDArray[np.float64]
+
+    def step(self, entries: NDArray, query: NDArray) -> NDArray[np.float64]:
+        """One output (e,) from the active entries (u,) of G and the last token (d,).
+
+        Cost: 2 e u flops per coordinate that the last token holds.
+        """
+        result = np.zeros(self.matrices.shape[1])
+        for held in np.flatnonzero(query):
+            result += query[held] * (self.matrices[held] @ entries)
+        return result
+
+    def outputs(self, rows: PairRows) -> NDArray[np.float64]:
+        """Outputs (m, e) for rows.
+
+        Cost: 2 e u flops for each coordinate that a last token holds.
+        """
+        pairs, queries = rows.pairs, rows.queries
+        result = np.zeros((len(queries), self.matrices.shape[1]))
+        for coordinate in np.flatnonzero(queries.any(axis=0)):
+            held = np.flatnonzero(queries[:, coordinate])
+            scaled = pairs[held] * queries[held, coordinate, None]
+            result[held] += scaled @ self.matrices[coordinate].T
+        return result
+
+
+def combine(rows: PairRows, alpha: NDArray) -> NDArray[np.float64]:
+    """The matrices (d, e, u) of T = sum_i alpha_i phi_i, features in the norm of T.
+
+    Cost: 2 e u flops for each coordinate that a last token holds.
+    """
+    queries = rows.queries
+    matrices = np.zeros((queries.shape[1], alpha.shape[1], len(rows.active)))
+    for coordinate in np.flatnonzero(queries.any(axis=0)):
+        held = np.flatnonzero(queries[:, coordinate])
+        weights = alpha[held] * queries[held, coordinate, None]
+        matrices[coordinate] = weights.T @ rows.pairs[held]
+    # <phi_i, phi> = sum over pairs of multiplicity G_i G: the weight goes to the coefficient.
+    matrices *= rows.active.multiplicity
+    return matrices
+
+
+class DensePredictor:
+    """Predicts the next token of one history by a layer with any coefficients.
+
+    Cost: u numbers to update and 2 d u flops for each coordinate that the last token holds, with
+    u active pairs.
+    """
+
+    def __init__(self, schema: Schema, layer: ActiveLayer) -> None:
+        self._schema, self._layer = schema, layer
+        self._entries = np.zeros(len(layer.active))
+        self._last = np.zeros(schema.n_dims)
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt."""
+        tokens = float_tokens(self._schema, prompt)
+        active = self._layer.active
+        self._entries = np.sum(tokens[:, active.first] * tokens[:, active.second], axis=0)
+        self._last = tokens[-1]
+
+    def output(self) -> NDArray[np.float64]:
+        """The layer's output (d,) after the last token, before rounding."""
+        return self._layer.step(self._entries, self._last)
+
+    def next_token(self) -> Token:
+        """The token that comes next, rounded; it is appended."""
+        rounded = self._schema.round(self.output())
+        self._last = rounded.astype(np.float64)
+        active = self._layer.active
+        self._entries += self._last[active.first] * self._last[active.second]
+        return self._schema.decode(rounded)

@@ -10,29 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
+from polyattn.features.pairs import n_pairs, pair_position
 from polyattn.files.fields import any_object, array, entries, number, require
 from polyattn.files.records import Record
 from polyattn.heads.compress import factor
 from polyattn.model import LinearAttention
 from polyattn.outcome import Outcome
 from polyattn.programs.certificates import ProgramCertificate, prove_domain
+from polyattn.programs.certificates.certify_traces import blocks
 from polyattn.programs.language.attributes import Pattern
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.coefficients.exact_span import ExactSpan
-from polyattn.programs.learning.coefficients.features import ActivePairs, RowFeatures
-from polyattn.programs.learning.coefficients.layer import ActiveLayer, DensePredictor
-from polyattn.programs.learning.coefficients.outcomes import (
-    COEFFICIENTS_OUTCOMES,
-    FITTED,
-    PENALISED,
-    REPAIRED,
-    UNCHECKED,
-    CoefficientsName,
+from polyattn.programs.learning.coefficients.features import (
+    ActiveLayer,
+    ActivePairs,
+    DensePredictor,
+    PairRows,
+    RowFeatures,
 )
+from polyattn.programs.learning.coefficients.outcomes import COEFFICIENTS_OUTCOMES, CoefficientsName
 from polyattn.programs.learning.coefficients.span import CoefficientSpan, innovative
 from polyattn.programs.learning.learned import Learned
-from polyattn.programs.learning.records import (
+from polyattn.programs.learning.training_traces import (
     integers,
     plain_traces,
     traces_from,
@@ -107,7 +107,11 @@ class LearnedCoefficients(Learned):
     @cached_property
     def coef(self) -> NDArray[np.float64]:
         """The folded coefficients (e, q, d), as ``LinearAttention.coef``."""
-        return self.active_layer.coef
+        matrices, active = self.active_layer.matrices, self.active_layer.active
+        n_dims, n_outputs, _ = matrices.shape
+        coef = np.zeros((n_outputs, n_pairs(n_dims), n_dims))
+        coef[:, pair_position(n_dims)[active.first, active.second]] = matrices.transpose(1, 2, 0)
+        return coef
 
     @cached_property
     def layer(self) -> LinearAttention:
@@ -123,7 +127,11 @@ class LearnedCoefficients(Learned):
         places = np.stack([write, active.first[pair], active.second[pair], query])
         values = matrices[query, write, pair]
         order = np.argsort(-np.abs(values), kind="stable")
-        patterns = [_pattern(self.schema, at) for at in range(self.n_dims)]
+        atoms = [(getattr(self.schema, name), value) for name, value in self.schema.atoms]
+        patterns = [
+            Pattern(attribute, whole=value) if isinstance(value, str) else attribute(*value)
+            for attribute, value in atoms
+        ]
         return [
             Term(patterns[a], patterns[j], patterns[k], patterns[last], value)
             for (a, j, k, last), value in zip(
@@ -136,7 +144,8 @@ class LearnedCoefficients(Learned):
 
     def predict(self, grams: NDArray, queries: NDArray) -> NDArray[np.float64]:
         """Outputs (m, d) for Gram matrices (m, d, d) and last tokens (m, d)."""
-        return self.active_layer.predict(grams, queries)
+        active = self.active_layer.active
+        return self.active_layer.outputs(PairRows(active, active.of_grams(grams), queries))
 
     def step(self, gram: NDArray, query: NDArray) -> NDArray[np.float64]:
         """One output (d,) for a Gram matrix (d, d) and the last token (d,).
@@ -151,21 +160,12 @@ class LearnedCoefficients(Learned):
         A history is reproduced when the program runs freely iff all its tokens are right here.
         """
         result: list[NDArray[np.bool_]] = []
-        waiting: list[Trace] = []
-        for trace in traces:
-            waiting.append(trace)
-            if sum(each.n_rows for each in waiting) >= BLOCK_ROWS:
-                result += self._right(waiting)
-                waiting = []
-        return result + self._right(waiting)
-
-    def _right(self, traces: list[Trace]) -> list[NDArray[np.bool_]]:
-        if not traces:
-            return []
-        rows = TraceRows.joined([TraceRows.of(trace) for trace in traces])
-        rounded = self.schema.round(self.predict(rows.grams, rows.queries))
-        right = np.all(rounded == rows.targets, axis=1)
-        return np.split(right, np.cumsum([trace.n_rows for trace in traces])[:-1])
+        for _, some in blocks(traces, lambda trace: trace.n_rows, BLOCK_ROWS):
+            rows = TraceRows.joined([TraceRows.of(trace) for trace in some])
+            rounded = self.schema.round(self.predict(rows.grams, rows.queries))
+            right = np.all(rounded == rows.targets, axis=1)
+            result += np.split(right, np.cumsum([trace.n_rows for trace in some])[:-1])
+        return result
 
     def resize(self, **sizes: int) -> Learned:
         raise InvalidInput(
@@ -179,7 +179,7 @@ class LearnedCoefficients(Learned):
     def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
         if not exact:
             return super()._certify_domain(domain, exact)
-        if self.outcome.name not in (FITTED, UNCHECKED):
+        if self.outcome.name not in ("fitted", "unchecked"):
             raise InvalidInput(
                 "a proof needs a layer that gives every token of its traces; this one does not: "
                 f"{self.outcome.sentence}"
@@ -188,7 +188,7 @@ class LearnedCoefficients(Learned):
 
     @property
     def _doubt(self) -> str:
-        return self.outcome.sentence if self.outcome.name == PENALISED else ""
+        return self.outcome.sentence if self.outcome.name == "penalised" else ""
 
     def _n_innovative(self) -> int:
         return len(innovative(self.span))
@@ -234,14 +234,8 @@ class LearnedCoefficients(Learned):
         rows = rows and bool(np.all(np.diff(fitted) > 0))
         require(rows, "arrays.fitted", f"increasing numbers of rows below {n_rows}", fitted)
         outcome = COEFFICIENTS_OUTCOMES.from_dict(content["outcome"])
-        whole = len(fitted) == n_rows or outcome.name == REPAIRED
+        whole = len(fitted) == n_rows or outcome.name == "repaired"
         require(whole, "arrays.fitted", f"all {n_rows} rows, unless some are not believed", fitted)
         layer = ActiveLayer(active, arrays["matrices"])
         return cls(schema, traces, outcome, layer, content["ridge"], content["largest_error"],
                    fitted)  # fmt: skip
-
-
-def _pattern(schema: Schema, coordinate: int) -> Pattern:
-    name, value = schema.atoms[coordinate]
-    attribute = getattr(schema, name)
-    return Pattern(attribute, whole=value) if isinstance(value, str) else attribute(*value)

@@ -7,10 +7,6 @@ from typing import Literal
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 
 CoefficientsName = Literal["fitted", "unchecked", "repaired", "penalised"]
-FITTED: CoefficientsName = "fitted"
-UNCHECKED: CoefficientsName = "unchecked"
-REPAIRED: CoefficientsName = "repaired"
-PENALISED: CoefficientsName = "penalised"
 
 COEFFICIENTS_OUTCOMES = OutcomeSet[CoefficientsName](
     "LearnedCoefficients",
@@ -30,7 +26,12 @@ COEFFICIENTS_OUTCOMES = OutcomeSet[CoefficientsName](
 
 
 def exact_outcome(
-    n_rows: int, n_traces: int, rank: int, miss: float, n_given: int | None, repaired: bool
+    n_rows: int,
+    n_traces: int,
+    rank: int,
+    miss: float,
+    n_given: int | None = None,
+    repaired: bool = False,
 ) -> Outcome[CoefficientsName]:
     """The words for rows that are fitted exactly.
 

@@ -8,15 +8,112 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack, solve_triangular
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.certificates.certify_traces import FLOATING_POINT, statuses
-from polyattn.programs.learning.coefficients.basis import Basis, unit_rows
-from polyattn.programs.learning.coefficients.features import ActivePairs, RowFeatures
+from polyattn.programs.certificates.certify_traces import statuses
+from polyattn.programs.learning.coefficients.features import ActivePairs, PairRows, RowFeatures
 from polyattn.programs.learning.coefficients.types import TokenTypes
 from polyattn.programs.traces import Trace, TraceRows
 from polyattn.progress import report
+
+# Independent rows: chosen by Cholesky with pivots, kept as a triangle that can grow.
+#
+# For unit rows phi_i the residual of Cholesky at row j is the squared distance of phi_j from the
+# span of the rows chosen so far.  The farthest comes next, until all that are left lie in the span.
+
+# Squared distance from the span, relative to the row: below, a row counts as inside.
+CHOSEN = 1e-9
+
+# Rows whose kernel is made at once: an array of this many squared.
+MOST_ROWS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Independent rows of one token type, and the Cholesky factor of their kernel.
+
+    rows : the r chosen rows, scaled to unit features
+    numbers : integer array (r,), their numbers among all training rows
+    triangle : array (r, r), Fortran order, lower; its product with its transpose is the kernel
+    least, most : the smallest squared distance of a row that was chosen from those before, the
+        largest of one that was not: far apart if the rank is beyond doubt
+    """
+
+    rows: PairRows
+    numbers: NDArray[np.int64]
+    triangle: NDArray[np.float64]
+    least: float = 1.0
+    most: float = 0.0
+
+    @classmethod
+    def choose(cls, features: RowFeatures, numbers: NDArray[np.int64]) -> Basis:
+        """A basis of the span of some of the rows.
+
+        Cost: r^2 N flops and N^2 numbers for N up to MOST_ROWS; beyond that in pieces of as
+        many, with r^2 + r MOST_ROWS numbers.
+        """
+        basis = cls(features.take(numbers[:0]), numbers[:0], np.empty((0, 0), order="F"))
+        for first in range(0, len(numbers), MOST_ROWS):
+            some = numbers[first : first + MOST_ROWS]
+            basis = basis.grown(features.take(some).unit(), some)
+        return basis
+
+    @property
+    def rank(self) -> int:
+        """r, how many rows were chosen."""
+        return len(self.numbers)
+
+    def halfway(self, rows: PairRows) -> NDArray[np.float64]:
+        """What of each unit row lies in the span, in an orthonormal basis (r, m).
+
+        That is triangle^-1 times the kernel (r, m) between the chosen rows and these.
+        """
+        return solve_triangular(
+            self.triangle, self.rows.kernel(rows), lower=True, check_finite=False, overwrite_b=True
+        )
+
+    def residuals(self, rows: PairRows) -> NDArray[np.float64]:
+        """Squared distances (m,) of unit rows from the span."""
+        if not self.rank:
+            return np.ones(len(rows))
+        inside = self.halfway(rows)
+        return 1.0 - np.einsum("rm,rm->m", inside, inside)
+
+    def grown(self, rows: PairRows, numbers: NDArray[np.int64]) -> Basis:
+        """The basis with those of further unit rows that are not in its span."""
+        gram = rows.kernel(rows)
+        inside = self.halfway(rows) if self.rank else np.empty((0, len(rows)))
+        if self.rank:
+            gram -= inside.T @ inside
+        largest = np.maximum(gram.diagonal().copy(), 0.0)
+        corner, order, rank, _ = lapack.dpstrf(
+            np.asfortranarray(gram), tol=CHOSEN, lower=1, overwrite_a=1
+        )
+        del gram
+        # LAPACK counts from one; with the very first pivot below the tolerance it may say 1.
+        rank = 0 if largest.max(initial=0.0) <= CHOSEN else int(rank)
+        order = order - 1
+        chosen = order[:rank]
+        left = largest[order[rank:]] - np.sum(np.tril(corner)[rank:, :rank] ** 2, axis=1)
+        pivots = corner.diagonal()[:rank] ** 2
+        old, size = self.rank, self.rank + rank
+        triangle = np.zeros((size, size), order="F")
+        triangle[:old, :old], triangle[old:, :old] = self.triangle, inside[:, chosen].T
+        triangle[old:, old:] = np.tril(corner[:rank, :rank])
+        chosen_rows = PairRows(
+            rows.active,
+            np.concatenate([self.rows.pairs, rows.pairs[chosen]]),
+            np.concatenate([self.rows.queries, rows.queries[chosen]]),
+        )
+        return Basis(
+            chosen_rows,
+            np.concatenate([self.numbers, numbers[chosen]]),
+            triangle,
+            min(self.least, float(pivots.min(initial=1.0))),
+            max(self.most, float(np.abs(left).max(initial=0.0))),
+        )
+
 
 # Rows that are tested together.
 BLOCK_ROWS = 2048
@@ -34,7 +131,6 @@ class CoefficientSpan:
     features: RowFeatures
     types: TokenTypes
     bases: tuple[Basis, ...]
-    arithmetic = FLOATING_POINT
 
     @classmethod
     def of(cls, training: Iterable[Trace] | RowFeatures) -> CoefficientSpan:
@@ -48,8 +144,7 @@ class CoefficientSpan:
         bases, done = [], 0
         for kind in range(types.n_types):
             numbers = np.flatnonzero(kinds == kind)
-            rows = features.take(numbers)
-            bases.append(Basis.choose(features.active, rows.pairs, rows.queries, numbers))
+            bases.append(Basis.choose(features, numbers))
             done += len(numbers)
             report(done, len(features))
         return cls(features, types, tuple(bases))
@@ -95,17 +190,15 @@ class CoefficientSpan:
         for first in range(0, len(numbers), BLOCK_ROWS):
             some = numbers[first : first + BLOCK_ROWS]
             pairs = self.active.of_grams(rows.grams[some])
-            result[some] = self._distances(pairs, np.asarray(rows.queries[some], np.float64))
-        return result
-
-    def _distances(self, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
-        """The largest distance of the parts of each row; zero for a row without features."""
-        result = np.zeros(len(queries))
-        for kind, basis in enumerate(self.bases):
-            part = self.types.part(queries, kind)
-            held = np.flatnonzero(part.any(axis=1) & pairs.any(axis=1))
-            unit = unit_rows(self.active, pairs[held], part[held])
-            result[held] = np.maximum(result[held], np.abs(basis.residuals(*unit)))
+            queries = np.asarray(rows.queries[some], np.float64)
+            # The largest distance of its parts; zero for a row without features.
+            largest = np.zeros(len(some))
+            for kind, basis in enumerate(self.bases):
+                part = self.types.part(queries, kind)
+                held = np.flatnonzero(part.any(axis=1) & pairs.any(axis=1))
+                unit = PairRows(self.active, pairs[held], part[held]).unit()
+                largest[held] = np.maximum(largest[held], np.abs(basis.residuals(unit)))
+            result[some] = largest
         return result
 
     def add(self, training: Iterable[Trace]) -> CoefficientSpan:
@@ -137,40 +230,35 @@ def innovative(span: CoefficientSpan) -> NDArray[np.int64]:
     them are innovative.
     Cost: 2 r^2 (N - r) flops in each type.
     """
-    found = [_innovative(span, basis) for basis in span.bases]
+    kinds = span.types.assign(span.features.queries)
+    found = [
+        _innovative(span.features, basis, np.flatnonzero(kinds == kind))
+        for kind, basis in enumerate(span.bases)
+    ]
     return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *found]))
 
 
-def _innovative(span: CoefficientSpan, basis: Basis) -> NDArray[np.int64]:
-    """The same for the rows of one type."""
-    owners = span.features.owners
+def _innovative(
+    features: RowFeatures, basis: Basis, numbers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The same for the rows of one type, which have these numbers."""
+    owners = features.owners
     mine = owners[basis.numbers]
     order = np.argsort(mine, kind="stable")
     names, starts = np.unique(mine[order], return_index=True)
     members = np.split(order, starts[1:])
     grams = [np.zeros((len(some), len(some))) for some in members]
-    for others in _others(span, basis):
-        coefficients = _coefficients(span, basis, others)
+    left = np.setdiff1d(numbers, basis.numbers)
+    for first in range(0, len(left), BLOCK_ROWS):
+        others = left[first : first + BLOCK_ROWS]
+        halfway = basis.halfway(features.take(others).unit())
+        # C (r, rows): each row as a combination of the chosen ones.
+        coefficients = solve_triangular(
+            basis.triangle, halfway, lower=True, trans="T", check_finite=False
+        )
         # A row of the same trace goes with it, and can replace nothing.
         coefficients[mine[:, None] == owners[others]] = 0.0
         for gram, some in zip(grams, members, strict=True):
             gram += coefficients[some] @ coefficients[some].T
     lost = [np.linalg.eigvalsh(gram)[0] < REPLACEABLE for gram in grams]
     return names[np.array(lost, dtype=bool)]
-
-
-def _others(span: CoefficientSpan, basis: Basis) -> list[NDArray[np.int64]]:
-    """The training rows of this type that were not chosen, in blocks."""
-    kind = next(i for i, other in enumerate(span.bases) if other is basis)
-    numbers = np.flatnonzero(span.types.assign(span.features.queries) == kind)
-    left = np.setdiff1d(numbers, basis.numbers)
-    return [left[first : first + BLOCK_ROWS] for first in range(0, len(left), BLOCK_ROWS)]
-
-
-def _coefficients(
-    span: CoefficientSpan, basis: Basis, numbers: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """C (r, rows): each row as a combination of the chosen ones."""
-    rows = span.features.take(numbers)
-    halfway = basis.halfway(*unit_rows(span.active, rows.pairs, rows.queries))
-    return solve_triangular(basis.triangle, halfway, lower=True, trans="T", check_finite=False)

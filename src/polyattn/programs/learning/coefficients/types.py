@@ -29,14 +29,9 @@ ZERO = 1e-7
 class TokenTypes:
     """The types of last tokens, found by ``TokenTypes.of``.
 
-    Parameters
-    ----------
-    basis : array (r, d)
-        Last tokens that are linearly independent and span all others.
-    inverse : array (d, r)
-        x @ inverse are the coefficients of x in the basis, for x in its span.
-    kinds : integer array (r,)
-        The type of each vector of the basis.
+    basis : array (r, d), last tokens that are linearly independent and span all others
+    inverse : array (d, r), x @ inverse are the coefficients of x in the basis, for x in its span
+    kinds : integer array (r,), the type of each vector of the basis
     """
 
     basis: NDArray[np.float64]

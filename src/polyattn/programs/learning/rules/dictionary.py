@@ -31,7 +31,6 @@ class Dictionary:
     n_rules : how many different columns there were before the weakest were dropped
     """
 
-    kind: int
     rules: tuple[Rule, ...]
     columns: sparse.csc_array
     wanted: NDArray[np.float64]
@@ -53,17 +52,17 @@ def dictionaries(
     written = [kind for kind, wanted in facts.targets.items() if wanted.any()]
     found: dict[int, dict[bytes, _Candidate]] = {kind: {} for kind in written}
     for products in all_products(facts):
-        for body, chosen in bodies(products, facts, max_offset):
+        for body, chosen in bodies(products, max_offset):
             for kind in written:
-                for rule, place, fits in heads(body, products, chosen, kind, facts, max_offset):
-                    candidate = _candidate(rule, products, chosen, place, fits, facts)
+                for rule, used, place in heads(body, products, chosen, kind, max_offset):
+                    candidate = _candidate(rule, products, used, place)
                     if candidate is None:
                         continue
                     rival = found[kind].get(candidate.key)
                     if rival is None or candidate.rule.cost < rival.rule.cost:
                         found[kind][candidate.key] = candidate
     return {
-        kind: _dictionary(kind, list(each.values()), facts, max_candidates)
+        kind: _dictionary(list(each.values()), facts.targets[kind], max_candidates)
         for kind, each in found.items()
     }
 
@@ -78,44 +77,31 @@ class _Candidate:
 
 
 def _candidate(
-    rule: Rule,
-    products: Products,
-    chosen: NDArray[np.int64],
-    place: NDArray[np.int64],
-    fits: NDArray[np.bool_] | None,
-    facts: Facts,
+    rule: Rule, products: Products, used: NDArray[np.int64], place: NDArray[np.int64]
 ) -> _Candidate | None:
-    wanted = facts.targets[rule.kind]
-    if fits is not None:
-        place, chosen = place[fits], chosen[fits]
-    at = products.rows[chosen] * wanted.shape[1] + place
-    values = products.values[chosen]
-    if not len(at) or not values @ wanted.ravel()[at]:
+    targets, values = products.facts.targets[rule.kind], products.values[used]
+    wanted = targets.ravel()
+    at = products.rows[used] * targets.shape[1] + place
+    if not len(at) or not values @ wanted[at]:
         return None
     column: NDArray = np.bincount(at, weights=values)
     at = np.flatnonzero(column)
     if not len(at):  # what was added was taken away again
         return None
     values = column[at]
-    score = (values @ wanted.ravel()[at]) ** 2 / (values @ values)
+    score = (values @ wanted[at]) ** 2 / (values @ values)
     key = at.astype(np.int32).tobytes() + (values / values[0]).astype(np.float32).tobytes()
     return _Candidate(rule, at, values, float(score), key)
 
 
 def _dictionary(
-    kind: int, candidates: list[_Candidate], facts: Facts, max_candidates: int
+    candidates: list[_Candidate], targets: NDArray[np.float64], most: int
 ) -> Dictionary:
-    kept = sorted(candidates, key=lambda each: -each.score)[:max_candidates]
+    kept = sorted(candidates, key=lambda each: -each.score)[:most]
     kept.sort(key=lambda each: each.rule.cost)
-    wanted = facts.targets[kind]
+    values = np.concatenate([np.zeros(0), *(each.values for each in kept)])
+    places = np.concatenate([np.zeros(0, dtype=np.int64), *(each.at for each in kept)])
     ends = np.cumsum([0, *(len(each.at) for each in kept)])
-    columns = sparse.csc_array(
-        (
-            np.concatenate([each.values for each in kept] or [np.zeros(0)]),
-            np.concatenate([each.at for each in kept] or [np.zeros(0, dtype=np.int64)]),
-            ends,
-        ),
-        shape=(wanted.size, len(kept)),
-    )
+    columns = sparse.csc_array((values, places, ends), shape=(targets.size, len(kept)))
     rules = tuple(each.rule for each in kept)
-    return Dictionary(kind, rules, columns, wanted.ravel(), wanted.shape[1], len(candidates))
+    return Dictionary(rules, columns, targets.ravel(), targets.shape[1], len(candidates))

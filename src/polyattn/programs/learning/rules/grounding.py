@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.programs.language.sorts import CIRCLE
-from polyattn.programs.learning.rules.facts import Facts
-from polyattn.programs.learning.rules.layout import Layout
-from polyattn.programs.learning.rules.links import Links, all_links, body_pins, head_pins, holds
-from polyattn.programs.learning.rules.rules import Bound, HeadPart, Rule, RuleBody
+from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES
+from polyattn.programs.learning.rules.facts import Facts, Layout
+from polyattn.programs.learning.rules.rules import Bound, HeadPart, Links, Rule, RuleBody, all_links
 
 
 @dataclass(frozen=True, eq=False)
 class Products:
     """All products G[j, k] x[l] of three kinds: their rows, parts (slots, n), and values."""
 
+    facts: Facts
     kinds: tuple[int, int, int]
     rows: NDArray[np.int64]
     parts: NDArray[np.int64]
@@ -44,6 +44,7 @@ def products_of(facts: Facts, kinds: tuple[int, int, int]) -> Products:
     within = np.arange(len(right)) - np.repeat(np.cumsum(times) - times, times)
     left = starts[asked.rows[right]] + within
     return Products(
+        facts,
         kinds,
         asked.rows[right],
         np.concatenate([pairs.parts[:, left], asked.parts[:, right]]),
@@ -53,44 +54,44 @@ def products_of(facts: Facts, kinds: tuple[int, int, int]) -> Products:
 
 def admitted(rule: Rule, facts: Facts) -> tuple[Products, NDArray[np.int64]]:
     """The products that a rule uses, and their places in ``facts.targets[rule.kind]``."""
-    if rule.body.kinds[:2] not in facts.pairs or rule.body.kinds[2] not in facts.queries:
-        return Products(rule.body.kinds, *_nothing(rule, facts.layout)), np.zeros(0, dtype=np.int64)
-    products = products_of(facts, rule.body.kinds)
+    kinds, layout = rule.body.kinds, facts.layout
+    if kinds[:2] not in facts.pairs or kinds[2] not in facts.queries:
+        n_slots = sum(len(layout.kinds[kind].sorts) for kind in kinds)
+        none, parts = np.zeros(0, dtype=np.int64), np.zeros((n_slots, 0), dtype=np.int64)
+        return Products(facts, kinds, none, parts, np.zeros(0)), none
+    products = products_of(facts, kinds)
     met = np.ones(len(products.rows), dtype=bool)
     for name, links in rule.body.links:
-        met &= _met(name, links, products, facts)
+        met &= _met(name, links, products)
     chosen = np.flatnonzero(met)
-    place = np.zeros(len(chosen), dtype=np.int64)
-    fits = np.ones(len(chosen), dtype=bool)
-    for at, part in enumerate(rule.parts):
-        step, allowed = _write(part, rule.body, products, chosen, rule.kind, at, facts)
-        place += step
-        fits &= True if allowed is None else allowed
-    used = chosen[fits]
-    return (
-        Products(
-            products.kinds, products.rows[used], products.parts[:, used], products.values[used]
-        ),
-        place[fits],
-    )
+    written = [
+        _write(part, rule.body, products, chosen, rule.kind, at)
+        for at, part in enumerate(rule.parts)
+    ]
+    used, place = _placed(chosen, written)
+    values = products.values[used]
+    return Products(facts, kinds, products.rows[used], products.parts[:, used], values), place
 
 
-def bodies(
-    products: Products, facts: Facts, max_offset: int
-) -> Iterator[tuple[RuleBody, NDArray[np.int64]]]:
+def bodies(products: Products, max_offset: int) -> Iterator[tuple[RuleBody, NDArray[np.int64]]]:
     """All bodies that differ on some product, each with the products that it admits.
 
     Of bodies that admit the same products the plainest is kept.
     """
-    layout = facts.layout
+    layout = products.facts.layout
+    names = [name for kind in products.kinds for name in layout.kinds[kind].sorts]
     per_sort: list[list[tuple[str, Links, NDArray[np.bool_]]]] = []
-    for name, slots in _slots_by_sort(layout, products.kinds).items():
+    for name in dict.fromkeys(names):
         sort = layout.sorts[name]
+        slots = tuple(slot for slot, other in enumerate(names) if other == name)
+        # Names are constants, and so are the landmarks of a line.  Landmarks among symbols are
+        # not: symbols that are given are data, and data are exchangeable.
+        landmarks = range(sort.landmarks if sort.kind == LINE else 0)
         named = range(layout.n_numbered[name], layout.radix(name))
-        steps = max_offset if sort.is_ordered else 0
+        pins = (*((each, False) for each in landmarks), *((each, True) for each in named))
         options, seen = [], set()
-        for links in all_links(slots, body_pins(sort, named), steps):
-            met = _met(name, links, products, facts)
+        for links in all_links(slots, pins, max_offset if sort.is_ordered else 0):
+            met = _met(name, links, products)
             key = np.packbits(met).tobytes()
             if met.any() and key not in seen:
                 seen.add(key)
@@ -112,57 +113,62 @@ def bodies(
 
 
 def heads(
-    body: RuleBody,
-    products: Products,
-    chosen: NDArray[np.int64],
-    kind: int,
-    facts: Facts,
-    max_offset: int,
-) -> Iterator[tuple[Rule, NDArray[np.int64], NDArray[np.bool_] | None]]:
+    body: RuleBody, products: Products, chosen: NDArray[np.int64], kind: int, max_offset: int
+) -> Iterator[tuple[Rule, NDArray[np.int64], NDArray[np.int64]]]:
     """All safe rules of a body that write a kind.
 
-    With each come the places in ``facts.targets[kind]`` of the chosen products, and which of them
-    fit there (None: all).
+    With each come those of the chosen products that fit, and their places in
+    ``facts.targets[kind]``.
     """
+    layout = products.facts.layout
     options = [
         [
-            (part, *_write(part, body, products, chosen, kind, at, facts))
-            for part in _head_parts(facts.layout, body, kind, at, max_offset)
+            (part, _write(part, body, products, chosen, kind, at))
+            for part in _head_parts(layout, body, kind, at, max_offset)
         ]
-        for at in range(len(facts.layout.kinds[kind].sorts))
+        for at in range(len(layout.kinds[kind].sorts))
     ]
     for picked in product(*options):
-        place = np.zeros(len(chosen), dtype=np.int64)
-        fits: NDArray[np.bool_] | None = None
-        for _, step, allowed in picked:
-            place = place + step
-            if allowed is not None:
-                fits = allowed if fits is None else fits & allowed
-        yield Rule(kind, tuple(part for part, _, _ in picked), body), place, fits
+        rule = Rule(kind, tuple(part for part, _ in picked), body)
+        yield rule, *_placed(chosen, [written for _, written in picked])
 
 
-def _met(name: str, links: Links, products: Products, facts: Facts) -> NDArray[np.bool_]:
+def _met(name: str, links: Links, products: Products) -> NDArray[np.bool_]:
+    """Which products meet the constraints on the parts of one sort."""
+    facts, parts = products.facts, products.parts
+    n_numbered = facts.layout.n_numbered[name]
     circle = facts.circles[name][products.rows] if name in facts.circles else None
-    return holds(links, products.parts, facts.layout.n_numbered[name], circle)
-
-
-def _nothing(
-    rule: Rule, layout: Layout
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    n_slots = sum(len(layout.kinds[kind].sorts) for kind in rule.body.kinds)
-    return np.zeros(0, dtype=np.int64), np.zeros((n_slots, 0), dtype=np.int64), np.zeros(0)
+    met = np.ones(parts.shape[1], dtype=bool)
+    for block in links:
+        base = parts[block.slots[0]]
+        if block.pin is not None:
+            met &= base == block.pin
+        for slot, offset in zip(block.slots[1:], block.offsets[1:], strict=True):
+            if not offset:
+                met &= parts[slot] == base
+                continue
+            ahead = parts[slot] - base - offset
+            met &= (ahead if circle is None else ahead % circle) == 0
+            met &= (base < n_numbered) & (parts[slot] < n_numbered)
+    return met
 
 
 def _head_parts(
     layout: Layout, body: RuleBody, kind: int, at: int, max_offset: int
 ) -> Iterator[HeadPart]:
-    """What one part of the head may be."""
+    """What one part of the head may be: near a variable, a landmark of any sort, or a name."""
     sort = layout.slot(kind, at)
     steps = max_offset if sort.is_ordered else 0
     for block in range(len(dict(body.links).get(sort.name, ()))):
         for offset in range(-steps, steps + 1):
             yield Bound(sort.name, block, offset)
-    yield from head_pins(sort, [layout.number(sort.name, each) for each in sort.named])
+    yield from range(0 if sort.kind == NAMES else sort.landmarks)
+    yield from (layout.number(sort.name, each) for each in sort.named)
+
+
+# The step that one part of a head adds to the place of each product, and where it fits (None:
+# everywhere).
+Written: TypeAlias = tuple[NDArray[np.int64] | int, NDArray[np.bool_] | None]
 
 
 def _write(
@@ -172,11 +178,9 @@ def _write(
     chosen: NDArray[np.int64],
     kind: int,
     at: int,
-    facts: Facts,
-) -> tuple[NDArray[np.int64] | int, NDArray[np.bool_] | None]:
-    """The step that one part of the head adds to the place, and where it fits (None: always)."""
-    layout, rows = facts.layout, products.rows[chosen]
-    sort, stride = layout.slot(kind, at), facts.strides(kind)[at]
+) -> Written:
+    facts, layout, rows = products.facts, products.facts.layout, products.rows[chosen]
+    sort, stride = layout.slot(kind, at), layout.strides(kind)[at]
     first, size = layout.n_numbered[sort.name], facts.sizes[kind][at]
     if not isinstance(part, Bound):
         if part >= first or part < size.min():
@@ -196,9 +200,14 @@ def _write(
     return stride * number, None if fits.all() else fits
 
 
-def _slots_by_sort(layout: Layout, kinds: tuple[int, int, int]) -> dict[str, tuple[int, ...]]:
-    names = [name for kind in kinds for name in layout.kinds[kind].sorts]
-    found: dict[str, tuple[int, ...]] = {}
-    for slot, name in enumerate(names):
-        found[name] = (*found.get(name, ()), slot)
-    return found
+def _placed(
+    chosen: NDArray[np.int64], written: Sequence[Written]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The chosen products that fit where all parts of a head send them, and these places."""
+    place = np.zeros(len(chosen), dtype=np.int64)
+    fits: NDArray[np.bool_] | None = None
+    for step, allowed in written:
+        place = place + step
+        if allowed is not None:
+            fits = allowed if fits is None else fits & allowed
+    return (chosen, place) if fits is None else (chosen[fits], place[fits])

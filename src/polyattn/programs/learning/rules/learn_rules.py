@@ -1,34 +1,35 @@
 """learn_rules: from a few traces to a program of a few rules, which holds at all sizes.
 
-One screen: facts of the traces, candidate rules for each kind that is written, the few that
-explain it, and what was checked about them.
+Facts of the traces, candidate rules for each kind that is written, the few that explain it, and
+what was checked about them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
+from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.learning.rules.dictionary import dictionaries
-from polyattn.programs.learning.rules.facts import facts_of
-from polyattn.programs.learning.rules.folds import Selection, deal, mismatches_of, select
-from polyattn.programs.learning.rules.layout import Layout
+from polyattn.programs.learning.rules.dictionary import Dictionary, dictionaries
+from polyattn.programs.learning.rules.facts import Layout, facts_of
 from polyattn.programs.learning.rules.learned import LearnedRules
-from polyattn.programs.learning.rules.left_open import continued, find_rivals, probed, untested
-from polyattn.programs.learning.rules.outcomes import LEARNED, RuleFindings, outcome_of
-from polyattn.programs.learning.rules.rules import Rule, term_of
+from polyattn.programs.learning.rules.left_open import rivals, untested
+from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
+from polyattn.programs.learning.rules.pursuit import (
+    EXACT,
+    Choice,
+    ColumnMoments,
+    pursue,
+    settle,
+    snapped,
+)
+from polyattn.programs.learning.rules.rules import term_of
 from polyattn.programs.traces import Trace
-
-# Tokens that traces are continued by to look for rivals, at least; and how many rivals are named.
-FEWEST_CONTINUED, MOST_RIVALS = 512, 3
-
-# Histories that are written to look for rivals where no trace can be continued.
-N_PROBES = 100
 
 
 def learn_rules(
@@ -40,22 +41,10 @@ def learn_rules(
     n_folds: int = 10,
     step: float | None = 0.5,
 ) -> LearnedRules:
-    """Learn a program of few rules from traces.
+    """Learn a program of few rules from traces, of one size or of several.
 
-    Parameters
-    ----------
-    schema : Schema
-        What the terms are written for: the attributes of the traces, at any sizes.
-    traces : sequence of Trace
-        Of one size or of several; labels are learned instead of completions, where there are any.
-    max_offset : int
-        The most steps that a rule may go on a line or circle.
-    max_terms : int
-        The most rules for one kind of values.
-    n_folds : int
-        How many times the rules are learned without a part of the traces.
-    step : float, optional
-        Weights are multiples of it where the data allow; None leaves them as they are.
+    The terms are written for ``schema``: the attributes of the traces, at any sizes.  Labels are
+    learned instead of completions, where there are any.  Keywords are those of ``learn``.
 
     Guarantee
     ---------
@@ -66,68 +55,168 @@ def learn_rules(
 
     Cost: O(products * candidate rules): seconds for a thousand rows.
     """
+    require_integer("max_offset", max_offset, 0)
+    require_integer("max_terms", max_terms, 1)
+    require_integer("n_folds", n_folds, 2)
+    is_number = isinstance(step, Real) and not isinstance(step, bool)
+    if step is not None and not (is_number and 0 < step < np.inf):
+        raise InvalidInput(f"step must be a number > 0, or None; got {step!r}.")
     if not traces:
-        raise InvalidInput("learning needs at least one trace.")
+        raise InvalidInput("learning needs at least one trace; got none.")
     layout = Layout((schema, *(trace.schema for trace in traces)))
     facts = facts_of(layout, traces)
     candidates = dictionaries(facts, max_offset=max_offset)
-    fold_of = deal([trace.n_rows for trace in traces], min(n_folds, len(traces)))
+    # Traces are dealt out to the folds in turn.
+    fold_of = facts.trace_of % min(n_folds, len(traces))
     selections = {
-        kind: select(dictionary, fold_of, max_terms=max_terms, step=step)
+        kind: _select(dictionary, fold_of, max_terms, step)
         for kind, dictionary in candidates.items()
     }
-    rules = tuple(
-        (selection.dictionary.rules[at], float(weight))
-        for selection in selections.values()
+    rules = [
+        (candidates[kind].rules[at], float(weight))
+        for kind, selection in selections.items()
         for at, weight in zip(selection.choice.support, selection.choice.weights, strict=True)
-    )
-    gaps = tuple(
-        f"in {term_of(rule, weight, layout, schema)}, {gap}"
-        for rule, weight in rules
-        for gap in untested(rule, facts, max_offset)
-    )
-    findings = RuleFindings(
-        n_traces=len(traces),
-        n_folds=len(np.unique(fold_of)),
-        n_agreeing=_n_agreeing(selections),
-        n_tokens=facts.n_rows,
-        mismatches=mismatches_of(traces, layout, selections),
-        gaps=gaps,
-    )
-    if outcome_of(findings).name == LEARNED:
-        findings = replace(findings, rivals=_rivals(schema, layout, traces, rules, max_offset))
-    n_candidates = sum(dictionary.n_rules for dictionary in candidates.values())
+    ]
     terms = [term_of(rule, weight, layout, schema) for rule, weight in rules]
-    return LearnedRules(schema, terms, traces, findings, n_candidates, max_offset)
-
-
-def _rivals(
-    schema: Schema,
-    layout: Layout,
-    traces: Sequence[Trace],
-    rules: Sequence[tuple[Rule, float]],
-    max_offset: int,
-) -> tuple[str, ...]:
-    """Pairs of rules that fit the traces alike and would continue them differently, in words."""
-    n_rows = sum(trace.n_rows for trace in traces)
-    terms = [[term_of(rule, w, layout, trace.schema) for rule, w in rules] for trace in traces]
-    later = continued(traces, terms, max(n_rows, FEWEST_CONTINUED))
-    if not later:
-        later = probed(traces, terms[0], N_PROBES)
-    if not later:
-        return ()
-    facts = facts_of(layout, [*traces, *later])
-    found = find_rivals([rule for rule, _ in rules], facts, n_rows, max_offset)
-    return tuple(
-        f"{term_of(rule, 1.0, layout, schema)} or {term_of(rival, 1.0, layout, schema)}"
-        for rule, rival in islice(found, MOST_RIVALS)
-    )
-
-
-def _n_agreeing(selections: dict[int, Selection]) -> int:
-    """The folds that chose the rules that all traces chose, for every kind."""
     same = [
         [choice.program == selection.choice.program for choice in selection.fold_choices]
         for selection in selections.values()
     ]
-    return int(np.all(same, axis=0).sum()) if same else 0
+    findings = RuleFindings(
+        n_traces=len(traces),
+        n_folds=len(np.unique(fold_of)),
+        n_agreeing=int(np.all(same, axis=0).sum()) if same else 0,
+        n_tokens=facts.n_rows,
+        mismatches=_mismatches(traces, layout, selections),
+        gaps=tuple(
+            f"in {term}, {gap}"
+            for term, (rule, _) in zip(terms, rules, strict=True)
+            for gap in untested(rule, facts, max_offset)
+        ),
+    )
+    if outcome_of(findings).name == "learned":
+        findings = replace(findings, rivals=rivals(schema, layout, traces, rules, max_offset))
+    n_candidates = sum(dictionary.n_rules for dictionary in candidates.values())
+    return LearnedRules(schema, terms, traces, findings, n_candidates, max_offset)
+
+
+# Choosing how many rules on held-out traces, and predicting each trace without having seen it.
+#
+# Traces are dealt to folds.  For each fold rules are pursued on the others, with 0, 1, 2, ... of
+# them; the number that leaves the least held-out error is taken for all, and the fold's own traces
+# are predicted with it.  Rows of one trace are never split: they share a machine.
+#
+# The candidates themselves come from all traces: of rules that admit the same products everywhere
+# one is kept, and those that have least to do with what was written are dropped.
+
+# What one more rule gains on held-out traces must exceed so many standard errors of it.
+STANDARD_ERRORS = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The rules chosen for one kind.
+
+    choice : support, weights and residual on all traces
+    held_out : array (n_rows, D), each row predicted by rules pursued without its fold
+    fold_choices : the choice of each fold
+    """
+
+    choice: Choice
+    held_out: NDArray[np.float64]
+    fold_choices: tuple[Choice, ...]
+
+
+def _select(
+    dictionary: Dictionary, fold_of: NDArray[np.int64], max_terms: int, step: float | None
+) -> Selection:
+    """Pursue rules on all folds but one, for each; then on all with the number that did best.
+
+    fold_of : array (n_rows,), the fold of each row
+    step : weights are rounded to its multiples (None: not)
+
+    Cost: one product X'X per fold, then O(folds * beam * max_terms^2 * n).
+    """
+    folds = np.unique(fold_of)
+    of_equation = np.repeat(fold_of, dictionary.n_places)
+    parts = []
+    for fold in folds:
+        own = np.flatnonzero(of_equation == fold)
+        columns, wanted = dictionary.columns[own], dictionary.wanted[own]
+        gram = (columns.T @ columns).toarray()
+        parts.append(ColumnMoments(gram, columns.T @ wanted, float(wanted @ wanted)))
+    total = ColumnMoments(
+        np.sum([part.gram for part in parts], axis=0),
+        np.sum([part.cross for part in parts], axis=0),
+        sum(part.power for part in parts),
+    )
+    paths = [
+        _path(total - part, dictionary, fold_of != fold, max_terms, step)
+        for fold, part in zip(folds, parts, strict=True)
+    ]
+    full = _path(total, dictionary, np.ones(len(fold_of), dtype=bool), max_terms, step)
+    # A path that ended sooner stays at its last choice.
+    length = max(len(path) for path in (full, *paths))
+    *paths, full = ([*path, *[path[-1]] * (length - len(path))] for path in (*paths, full))
+    errors = np.array(
+        [
+            [part.residual(choice.support, choice.weights) for choice in path]
+            for part, path in zip(parts, paths, strict=True)
+        ]
+    )
+    number = _fewest(errors, total.power)
+    chosen = tuple(path[number] for path in paths)
+    held_out = np.zeros(len(dictionary.wanted))
+    for fold, choice in zip(folds, chosen, strict=True):
+        own = of_equation == fold
+        held_out[own] = (dictionary.columns[:, list(choice.support)] @ choice.weights)[own]
+    return Selection(full[number], held_out.reshape(-1, dictionary.n_places), chosen)
+
+
+def _mismatches(
+    traces: Sequence[Trace], layout: Layout, selections: dict[int, Selection]
+) -> tuple[Mismatch, ...]:
+    """Where rounded held-out predictions differ from the wanted tokens."""
+    found, start = [], 0
+    for number, trace in enumerate(traces):
+        outputs = np.zeros(trace.completion.shape)
+        for kind, selection in selections.items():
+            at, places = layout.places(trace.schema, kind)
+            outputs[:, at] = selection.held_out[start : start + trace.n_rows][:, places]
+        wanted = np.asarray(trace.targets, dtype=float)
+        wrong = trace.schema.round(outputs) != trace.schema.round(wanted)
+        for name, block in trace.schema.blocks.items():
+            tokens = np.flatnonzero(wrong[:, block].any(axis=1)).tolist()
+            found += [Mismatch(number, token, name) for token in tokens]
+        start += trace.n_rows
+    return tuple(sorted(found, key=lambda each: (each.trace, each.token)))
+
+
+def _path(
+    total: ColumnMoments,
+    dictionary: Dictionary,
+    own: NDArray[np.bool_],
+    max_terms: int,
+    step: float | None,
+) -> list[Choice]:
+    """The best choice for 0, 1, 2, ... rules, from the rows that are ``own``."""
+    path = pursue(total, max_terms=max_terms, step=step)
+    if step is None or path[-1][0].residual <= EXACT * total.power:
+        return [snapped(finalists[0], total, step) for finalists in path]
+    settled = [[settle(each, dictionary, own, step) for each in finalists] for finalists in path]
+    return [min(finalists, key=lambda each: each.residual) for finalists in settled]
+
+
+def _fewest(errors: NDArray[np.float64], power: float) -> int:
+    """The smallest number of rules whose held-out error (folds, numbers) is as good as the least.
+
+    With exact data that is the least, up to rounding.  With noise it is within two standard errors
+    of it, fold by fold: what one more rule gains must not be an accident of one fold.
+    """
+    total = errors.sum(axis=0)
+    best = int(np.argmin(total))
+    allowed = np.full(len(total), EXACT * power)
+    if total[best] > EXACT * power and len(errors) > 1:
+        behind = errors - errors[:, best : best + 1]
+        allowed += STANDARD_ERRORS * np.sqrt(len(errors)) * behind.std(axis=0, ddof=1)
+    return int(np.flatnonzero(total - total[best] <= allowed)[0])

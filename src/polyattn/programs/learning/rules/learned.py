@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyattn.display import plain
 from polyattn.files.fields import any_object, entries, integer, listed, require, text
@@ -19,10 +18,10 @@ from polyattn.programs.language.attributes import Pattern
 from polyattn.programs.language.schema import Atom, Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.learned import Learned
-from polyattn.programs.learning.records import plain_traces, traces_from, without_traces
-from polyattn.programs.learning.rules.layout import Layout
+from polyattn.programs.learning.rules.facts import Layout
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
-from polyattn.programs.learning.rules.span import RelationSpan, SizedSpan
+from polyattn.programs.learning.rules.span import RelationSpan
+from polyattn.programs.learning.training_traces import plain_traces, traces_from, without_traces
 from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
 from polyattn.programs.running.engine import BatchEngine, Engine
 from polyattn.programs.traces import Trace
@@ -84,9 +83,11 @@ class LearnedRules(Learned):
         return self.compiled.layer
 
     @cached_property
-    def span(self) -> SizedSpan:
+    def span(self) -> RelationSpan:
         """Where every layer of rules that fits the traces agrees; computed on first use."""
-        return self._origin._relations.at(self.schema)
+        if self._origin is not self:
+            return self._origin.span.at(self.schema)
+        return RelationSpan(self.schema, self.traces, max_offset=self.max_offset)
 
     def predictor(self) -> Engine:
         return self.compiled.predictor()
@@ -99,10 +100,6 @@ class LearnedRules(Learned):
         )  # fmt: skip
         resized._origin = self._origin
         return resized
-
-    @cached_property
-    def _relations(self) -> RelationSpan:
-        return RelationSpan.of(self.schema, self.traces, max_offset=self.max_offset)
 
     @cached_property
     def _doubt(self) -> str:
@@ -118,7 +115,11 @@ class LearnedRules(Learned):
                 heads = Compiled(schema, terms_at(self._terms, schema)).heads
                 engines[schema.atoms] = BatchEngine(schema, heads)
             wanted = trace.completion if trace.labels is None else schema.round(trace.labels)
-            outputs = _outputs(engines[schema.atoms], trace)
+            engine, tokens = engines[schema.atoms], trace.tokens
+            products = tokens[:, engine.match] * tokens[:, engine.read]
+            before = slice(len(trace.prompt) - 1, -1)
+            grams = np.cumsum(products, axis=0, dtype=np.float64)[before]
+            outputs = engine.outputs(grams, tokens[before])
             wrong = np.any(np.abs(outputs - wanted) > NEGLIGIBLE, axis=1)
             if wrong.any():
                 return (
@@ -161,7 +162,13 @@ class LearnedRules(Learned):
         texts = {name: tuple(given[name]) for name in ("gaps", "rivals")}
         findings = RuleFindings(**(given | texts | {"mismatches": mismatches}))
         Layout((schema, *(trace.schema for trace in traces)))  # refuses other attributes
-        _require_agreement(findings, traces)
+        # Findings that are not about these traces are refused.
+        sizes = {"n_traces": len(traces), "n_tokens": sum(trace.n_rows for trace in traces)}
+        for name, size in sizes.items():
+            where = f"metadata.findings.{name}"
+            require(given[name] == size, where, f"that of the traces, {size}", given[name])
+        folds = findings.n_agreeing <= findings.n_folds <= len(traces)
+        require(folds, "metadata.findings.n_folds", f"at most {len(traces)}", findings.n_folds)
         return cls(schema, terms, traces, findings, content["n_candidates"], content["max_offset"])
 
 
@@ -179,21 +186,3 @@ def terms_at(terms: Sequence[Term], schema: Schema) -> tuple[Term, ...]:
         )
         for term in terms
     )  # fmt: skip
-
-
-def _require_agreement(findings: RuleFindings, traces: Sequence[Trace]) -> None:
-    """Refuse findings of a file that are not about its traces."""
-    sizes = {"n_traces": len(traces), "n_tokens": sum(trace.n_rows for trace in traces)}
-    for name, size in sizes.items():
-        given = getattr(findings, name)
-        require(given == size, f"metadata.findings.{name}", f"that of the traces, {size}", given)
-    folds = findings.n_agreeing <= findings.n_folds <= len(traces)
-    require(folds, "metadata.findings.n_folds", f"at most {len(traces)}", findings.n_folds)
-
-
-def _outputs(engine: BatchEngine, trace: Trace) -> NDArray[np.float64]:
-    """The outputs (m, d) for each token of a trace, given all that was before it."""
-    tokens = trace.tokens
-    grams = np.cumsum(tokens[:, engine.match] * tokens[:, engine.read], axis=0, dtype=np.float64)
-    before = slice(len(trace.prompt) - 1, -1)
-    return engine.outputs(grams[before], tokens[before])

@@ -7,25 +7,19 @@ step on a circle so small that another step leads to the same place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence
+from itertools import combinations, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.programs.compile import Compiled
+from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import SYMBOLS
 from polyattn.programs.language.terms import Term
-from polyattn.programs.learning.rules.facts import Facts
-from polyattn.programs.learning.rules.grounding import (
-    Products,
-    admitted,
-    all_products,
-    bodies,
-    heads,
-)
-from polyattn.programs.learning.rules.links import LinkBlock
-from polyattn.programs.learning.rules.rules import Bound, Rule
+from polyattn.programs.learning.rules.facts import Facts, Layout, facts_of
+from polyattn.programs.learning.rules.grounding import admitted, all_products, bodies, heads
+from polyattn.programs.learning.rules.rules import Bound, Links, Rule, term_of
 from polyattn.programs.traces import Trace
 
 
@@ -37,26 +31,21 @@ def untested(rule: Rule, facts: Facts, max_offset: int) -> list[str]:
     products, _ = admitted(rule, facts)
     found = []
     for name, links in rule.body.links:
-        free = [(number, block) for number, block in enumerate(links) if block.pin is None]
-        values = {number: _values(block, products) for number, block in free}
-        for number, _ in free:
-            if len(np.unique(values[number])) < 2:
+        free = {
+            number: products.parts[block.slots[0]]
+            for number, block in enumerate(links)
+            if block.pin is None
+        }
+        for number, values in free.items():
+            if len(np.unique(values)) < 2:
                 found.append(f"one {name} was always the same")
             found += _unwritten(rule, name, number, facts)
         if facts.layout.sorts[name].kind == SYMBOLS:
-            found += _never_equal(name, [values[number] for number, _ in free])
+            pairs = combinations(free.values(), 2)
+            apart = f"two of {name} never were equal"
+            found += [apart for one, other in pairs if not (one == other).any()]
         found += _aliased(rule, name, links, facts, max_offset)
     return list(dict.fromkeys(found))
-
-
-def _values(block: LinkBlock, products: Products) -> NDArray[np.int64]:
-    return products.parts[block.slots[0]]
-
-
-def _never_equal(name: str, values: Iterable[NDArray[np.int64]]) -> Iterator[str]:
-    for one, other in combinations(values, 2):
-        if not (one == other).any():
-            yield f"two of {name} never were equal"
 
 
 def _unwritten(rule: Rule, name: str, number: int, facts: Facts) -> Iterator[str]:
@@ -71,9 +60,7 @@ def _unwritten(rule: Rule, name: str, number: int, facts: Facts) -> Iterator[str
                     yield f"{name} {each} was never written"
 
 
-def _aliased(
-    rule: Rule, name: str, links: tuple[LinkBlock, ...], facts: Facts, max_offset: int
-) -> Iterator[str]:
+def _aliased(rule: Rule, name: str, links: Links, facts: Facts, max_offset: int) -> Iterator[str]:
     """Steps on a circle that no trace could tell from steps the other way round."""
     if name not in facts.circles:
         return
@@ -94,11 +81,34 @@ def _aliased(
 # are wrong, the right rule differs from them where they first err.
 
 
-def continued(traces: Sequence[Trace], terms: Sequence[Sequence[Term]], most: int) -> list[Trace]:
-    """Traces that were cut off, as the rules go on with them: at most so many tokens together.
+# Tokens that traces are continued by, at least; histories that are written where none can be
+# continued; and how many rivals are named.
+FEWEST_CONTINUED, N_PROBES, MOST_RIVALS = 512, 100, 3
 
-    terms : the rules at the sizes of each trace
-    """
+
+def rivals(
+    schema: Schema,
+    layout: Layout,
+    traces: Sequence[Trace],
+    rules: Sequence[tuple[Rule, float]],
+    max_offset: int,
+) -> tuple[str, ...]:
+    """Pairs of rules that fit the traces alike and would continue them differently, in words."""
+    n_rows = sum(trace.n_rows for trace in traces)
+    terms = [[term_of(rule, w, layout, trace.schema) for rule, w in rules] for trace in traces]
+    later = _continued(traces, terms, max(n_rows, FEWEST_CONTINUED)) or _probed(traces, terms[0])
+    if not later:
+        return ()
+    facts = facts_of(layout, [*traces, *later])
+    found = _find_rivals([rule for rule, _ in rules], facts, n_rows, max_offset)
+    return tuple(
+        f"{term_of(rule, 1.0, layout, schema)} or {term_of(rival, 1.0, layout, schema)}"
+        for rule, rival in islice(found, MOST_RIVALS)
+    )
+
+
+def _continued(traces: Sequence[Trace], terms: Sequence[Sequence[Term]], most: int) -> list[Trace]:
+    """Traces that were cut off, as the rules go on with them: at most so many tokens together."""
     cut = [number for number, trace in enumerate(traces) if trace.cut]
     found = []
     for number in cut:
@@ -110,24 +120,22 @@ def continued(traces: Sequence[Trace], terms: Sequence[Sequence[Term]], most: in
     return found
 
 
-def probed(traces: Sequence[Trace], terms: Sequence[Term], n_prompts: int) -> list[Trace]:
+def _probed(traces: Sequence[Trace], terms: Sequence[Term]) -> list[Trace]:
     """Histories that the rules write for random machines and inputs, if the schema knows any.
 
     Only prompts as long as some that were seen: traces of one length teach one length.
-
-    terms : the rules at the sizes of the first trace
     """
     schema = traces[0].schema
     if schema.encoding is None:
         return []
     program, rng = Compiled(schema, tuple(terms)), np.random.default_rng(0)
     lengths = {len(trace.prompt) for trace in traces}
-    drawn = [schema.encoding.sample(rng) for _ in range(n_prompts)]
+    drawn = [schema.encoding.sample(rng) for _ in range(N_PROBES)]
     found = [program.trace(*given, **options) for given, options in drawn]
     return [trace for trace in found if len(trace.prompt) in lengths]
 
 
-def find_rivals(
+def _find_rivals(
     chosen: Sequence[Rule], facts: Facts, n_seen: int, max_offset: int
 ) -> Iterator[tuple[Rule, Rule]]:
     """Each chosen rule with a rule that is the same on the first ``n_seen`` rows, not on all.
@@ -138,36 +146,29 @@ def find_rivals(
     """
     known: dict[int, dict[bytes, tuple[Rule, bytes]]] = {}
     for rule in chosen:
-        seen, everywhere = _keys(*admitted(rule, facts), rule.kind, facts, n_seen)
+        products, place = admitted(rule, facts)
+        n_places = facts.targets[rule.kind].shape[1]
+        at = products.rows * n_places + place
+        seen, everywhere = _keys(at, products.values, n_seen * n_places)
         known.setdefault(rule.kind, {})[seen] = (rule, everywhere)
     for products in all_products(facts):
-        for body, some in bodies(products, facts, max_offset):
+        for body, some in bodies(products, max_offset):
             for kind, rules in known.items():
-                for rival, place, fits in heads(body, products, some, kind, facts, max_offset):
-                    used = some if fits is None else some[fits]
-                    place = place if fits is None else place[fits]
-                    part = Products(
-                        products.kinds, products.rows[used], products.parts, products.values[used]
-                    )
-                    seen, everywhere = _keys(part, place, kind, facts, n_seen)
+                n_places = facts.targets[kind].shape[1]
+                for rival, used, place in heads(body, products, some, kind, max_offset):
+                    at = products.rows[used] * n_places + place
+                    seen, everywhere = _keys(at, products.values[used], n_seen * n_places)
                     rule, own = rules.get(seen, (rival, everywhere))
                     if own != everywhere:
                         yield rule, rival
 
 
-def _keys(
-    products: Products, place: NDArray[np.int64], kind: int, facts: Facts, n_seen: int
-) -> tuple[bytes, bytes]:
-    """What a rule writes in the rows that were seen and in all, up to a factor, as bytes."""
-    n_places = facts.targets[kind].shape[1]
-    at = products.rows * n_places + place
-    column: NDArray = np.bincount(at, weights=products.values)
+def _keys(at: NDArray[np.int64], values: NDArray[np.float64], end: int) -> tuple[bytes, bytes]:
+    """What a rule writes before ``end``, which was seen, and in all, up to a factor, as bytes."""
+    column: NDArray = np.bincount(at, weights=values)
     at = np.flatnonzero(column)
-    seen = int(np.searchsorted(at, n_seen * n_places))
+    seen = int(np.searchsorted(at, end))
     if not seen:
         return b"", b""
-    values = (column[at] / column[at[0]]).astype(np.float32)
-    return (
-        at[:seen].tobytes() + values[:seen].tobytes(),
-        at.tobytes() + values.tobytes(),
-    )
+    shares = (column[at] / column[at[0]]).astype(np.float32)
+    return at[:seen].tobytes() + shares[:seen].tobytes(), at.tobytes() + shares.tobytes()

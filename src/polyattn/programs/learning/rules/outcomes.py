@@ -8,7 +8,6 @@ from typing import Literal
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 
 RulesName = Literal["learned", "untested", "ambiguous", "noisy", "unexplained", "unchecked"]
-LEARNED: RulesName = "learned"
 
 RULES_OUTCOMES = OutcomeSet[RulesName](
     "LearnedRules",
@@ -75,57 +74,55 @@ class RuleFindings:
 
 def outcome_of(found: RuleFindings) -> Outcome[RulesName]:
     """The findings in words; only ``learned`` is a success."""
-    stable = found.n_agreeing == found.n_folds
+    stable, share = found.n_agreeing == found.n_folds, found.n_wrong / max(1, found.n_tokens)
     if found.n_folds < FEWEST_FOLDS:
-        return RULES_OUTCOMES(
+        outcome = RULES_OUTCOMES(
             "unchecked",
             f"Fewer than {FEWEST_FOLDS} traces cannot check what was learned from the others.",
             "Give more traces.",
         )
-    if not found.mismatches:
-        return _without_mismatches(found, stable)
-    share, first = found.n_wrong / found.n_tokens, found.mismatches[0]
-    if stable and share < MOSTLY_WRONG:
-        return RULES_OUTCOMES(
+    elif found.mismatches and stable and share < MOSTLY_WRONG:
+        outcome = RULES_OUTCOMES(
             "noisy",
-            f"All {found.n_folds} folds found the same rules, which disagree with "
-            f"{share:.1%} of the held-out tokens, first {first}: labels are wrong, or rules "
-            "of this schema cannot say all.",
+            f"All {found.n_folds} folds found the same rules, which disagree with {share:.1%} of "
+            f"the held-out tokens, first {found.mismatches[0]}: labels are wrong, or rules of this "
+            "schema cannot say all.",
             "If the labels are clean, add an attribute that the step needs, or more traces.",
         )
-    return RULES_OUTCOMES(
-        "unexplained",
-        f"{found.n_wrong} of {found.n_tokens} held-out tokens were predicted wrongly, "
-        f"first {first}; {found.n_agreeing} of {found.n_folds} folds found the same rules.",
-        "Give more traces, of more machines and of mixed lengths; if that does not help, the "
-        "schema lacks what the step needs.",
-    )
-
-
-def _without_mismatches(found: RuleFindings, stable: bool) -> Outcome[RulesName]:
-    if not stable:
-        return RULES_OUTCOMES(
+    elif found.mismatches:
+        outcome = RULES_OUTCOMES(
+            "unexplained",
+            f"{found.n_wrong} of {found.n_tokens} held-out tokens were predicted wrongly, first "
+            f"{found.mismatches[0]}; {found.n_agreeing} of {found.n_folds} folds found the same "
+            "rules.",
+            "Give more traces, of more machines and of mixed lengths; if that does not help, the "
+            "schema lacks what the step needs.",
+        )
+    elif not stable:
+        outcome = RULES_OUTCOMES(
             "ambiguous",
             "Every held-out token was predicted, but "
             f"{found.n_folds - found.n_agreeing} of {found.n_folds} folds found other rules.",
             "Give more traces: they tell the rules apart.",
         )
-    if found.rivals:
-        return RULES_OUTCOMES(
+    elif found.rivals:
+        outcome = RULES_OUTCOMES(
             "ambiguous",
             "Every held-out token was predicted, but other rules fit as well and would go on "
             f"differently: {'; '.join(found.rivals)}.",
             "Give more traces, or longer ones: they tell the rules apart.",
         )
-    if found.gaps:
-        return RULES_OUTCOMES(
+    elif found.gaps:
+        outcome = RULES_OUTCOMES(
             "untested",
-            "Every held-out token was predicted, but the rules say more than the traces "
-            f"show: {'; '.join(found.gaps)}.",
+            "Every held-out token was predicted, but the rules say more than the traces show: "
+            f"{'; '.join(found.gaps)}.",
             "Give traces in which that happens.",
         )
-    return RULES_OUTCOMES(
-        "learned",
-        f"Every token of all {found.n_traces} traces was predicted exactly by rules learned "
-        f"without that trace, and all {found.n_folds} folds found the same rules.",
-    )
+    else:
+        outcome = RULES_OUTCOMES(
+            "learned",
+            f"Every token of all {found.n_traces} traces was predicted exactly by rules learned "
+            f"without that trace, and all {found.n_folds} folds found the same rules.",
+        )
+    return outcome

@@ -88,34 +88,34 @@ def pursue(
             break
         best = _exchange(moments, _ranked(children.values(), moments.power)[0])
         children[best.support] = best
-        path.append(_finalists(moments, children, beam, step))
-        left = min(_simple(each, moments, step).residual for each in path[-1])
+        simple = {support: snapped(each, moments, step) for support, each in children.items()}
+        path.append(_finalists(children, simple, moments.power, beam))
+        left = min(simple[each.support].residual for each in path[-1])
         stalled = 0 if left < least - EXACT * moments.power else stalled + 1
         least = min(least, left)
     return path
 
 
 def _finalists(
-    moments: ColumnMoments, children: dict[tuple[int, ...], Choice], beam: int, step: float | None
+    fitted: dict[tuple[int, ...], Choice],
+    simple: dict[tuple[int, ...], Choice],
+    power: float,
+    beam: int,
 ) -> list[Choice]:
     """The best by their best weights, then the best by simple weights, each once."""
-    fitted = _ranked(children.values(), moments.power)[:beam]
-    simple = {support: _simple(each, moments, step) for support, each in children.items()}
-    order = _ranked(simple.values(), moments.power)[:beam]
-    good = {id(each) for each in order}
-    also = [children[support] for support, each in simple.items() if id(each) in good]
-    return list({each.support: each for each in (*fitted, *also)}.values())
+    best = [each.support for each in _ranked(fitted.values(), power)[:beam]]
+    good = {id(each) for each in _ranked(simple.values(), power)[:beam]}
+    also = [support for support, each in simple.items() if id(each) in good]
+    return [fitted[support] for support in dict.fromkeys((*best, *also))]
 
 
-def _simple(choice: Choice, moments: ColumnMoments, step: float | None) -> Choice:
-    return choice if step is None else snapped(choice, moments, step)
-
-
-def snapped(choice: Choice, moments: ColumnMoments, step: float) -> Choice:
+def snapped(choice: Choice, moments: ColumnMoments, step: float | None) -> Choice:
     """The choice with weights that are multiples of ``step``; columns of weight 0 are dropped.
 
-    An exact choice stays as it is unless its rounded weights are exact too.
+    An exact choice stays as it is unless its rounded weights are exact too; without a step, all do.
     """
+    if step is None:
+        return choice
     exact = choice.residual <= EXACT * moments.power
     weights = np.round(choice.weights / step) * step
     residual = moments.residual(choice.support, weights)
@@ -142,11 +142,11 @@ def _fit(moments: ColumnMoments, support: tuple[int, ...]) -> Choice:
     return Choice(support, weights, moments.residual(support, weights))
 
 
-def _gains(moments: ColumnMoments, choice: Choice) -> NDArray[np.float64]:
-    """By how much each column would lower the residual, after refitting."""
+def _best_columns(moments: ColumnMoments, choice: Choice, most: int) -> list[int]:
+    """The columns that would lower the residual most, after refitting."""
     at = list(choice.support)
     norms = np.diag(moments.gram).copy()
-    left = moments.cross.copy()
+    left, free = moments.cross.copy(), norms
     if at:
         scale = np.sqrt(norms[at])
         gram = moments.gram[np.ix_(at, at)] / np.outer(scale, scale)
@@ -154,15 +154,10 @@ def _gains(moments: ColumnMoments, choice: Choice) -> NDArray[np.float64]:
         inside = np.linalg.lstsq(gram, rows, rcond=1e-11)[0]
         left -= moments.gram[:, at] @ choice.weights
         free = norms - np.einsum("sn,sn->n", rows, inside)
-    else:
-        free = norms
     usable = free > DEPENDENT * np.maximum(norms, 1.0)
-    return np.where(usable, left**2 / np.where(usable, free, 1.0), 0.0)
-
-
-def _best_columns(moments: ColumnMoments, choice: Choice, beam: int) -> list[int]:
-    gains = np.round(_gains(moments, choice) / (moments.power or 1.0), 9)
-    order = np.argsort(-gains, kind="stable")[:beam]
+    gains = np.where(usable, left**2 / np.where(usable, free, 1.0), 0.0)
+    gains = np.round(gains / (moments.power or 1.0), 9)
+    order = np.argsort(-gains, kind="stable")[:most]
     return [int(column) for column in order if gains[column] > 0]
 
 
@@ -191,8 +186,6 @@ def settle(choice: Choice, dictionary: Dictionary, own: NDArray[np.bool_], step:
     rest, so the rows with a rest are set aside and the weights are fitted to the others, until
     nothing changes.
 
-    Parameters
-    ----------
     own : array (n_rows,), the rows to look at
 
     Cost: O(rounds * equations * k^2) for k columns.
@@ -204,9 +197,12 @@ def settle(choice: Choice, dictionary: Dictionary, own: NDArray[np.bool_], step:
     wanted = dictionary.wanted[of_equation]
     weights, seen = choice.weights, {choice.weights.tobytes()}
     for _ in range(MAX_ROUNDS):
-        agree = np.repeat(
-            _agreeing(wanted, columns @ weights, dictionary.n_places), dictionary.n_places
-        )
+        # The rows that are explained as well as most of those of which something is said.
+        predicted = columns @ weights
+        rests = ((wanted - predicted) ** 2).reshape(-1, dictionary.n_places).sum(axis=1)
+        said = (np.abs(wanted) + np.abs(predicted)).reshape(-1, dictionary.n_places).any(axis=1)
+        usual = float(np.median(rests[said])) if said.any() else 0.0
+        agree = np.repeat(rests <= max(MEDIANS * usual, LEAST), dictionary.n_places)
         kept = columns[agree]
         fitted = np.linalg.lstsq(kept.T @ kept, kept.T @ wanted[agree], rcond=1e-11)[0]
         weights = np.round(fitted / step) * step
@@ -216,13 +212,3 @@ def settle(choice: Choice, dictionary: Dictionary, own: NDArray[np.bool_], step:
     chosen = np.flatnonzero(weights)
     rest = wanted - columns @ weights
     return Choice(tuple(choice.support[at] for at in chosen), weights[chosen], float(rest @ rest))
-
-
-def _agreeing(
-    wanted: NDArray[np.float64], predicted: NDArray[np.float64], n_places: int
-) -> NDArray[np.bool_]:
-    """The rows that are explained as well as most of those of which something is said."""
-    rest = ((wanted - predicted) ** 2).reshape(-1, n_places).sum(axis=1)
-    said = (np.abs(wanted) + np.abs(predicted)).reshape(-1, n_places).any(axis=1)
-    usual = float(np.median(rest[said])) if said.any() else 0.0
-    return rest <= max(MEDIANS * usual, LEAST)

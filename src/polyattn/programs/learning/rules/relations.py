@@ -19,14 +19,15 @@ circles tell the two apart, so relations learned on a small one say nothing abou
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS
-from polyattn.programs.learning.rules.layout import Layout
+from polyattn.programs.language.sorts import CIRCLE, LINE, SYMBOLS, Sort
+from polyattn.programs.learning.rules.facts import Layout
 
 # The largest code must fit a signed 64-bit integer.
 MAX_CODE = 2**63 - 1
@@ -35,12 +36,8 @@ MAX_CODE = 2**63 - 1
 class Relations:
     """Codes of relations; the same relation has the same code at all sizes.
 
-    Parameters
-    ----------
-    schema : Schema
-        Any of the schemas; only its attributes and sorts matter, not its sizes.
-    max_offset : int
-        The largest number of steps that is not "far".
+    schema : any of the schemas; only its attributes and sorts matter, not its sizes
+    max_offset : the largest number of steps that is not "far"
     """
 
     def __init__(self, schema: Schema, max_offset: int = 3) -> None:
@@ -65,6 +62,15 @@ class Relations:
         return SizedRelations(self, schema)
 
 
+class Slot(NamedTuple):
+    """One part of coordinates: sorts by number, values, names as 1, 2, ... or 0."""
+
+    sort: NDArray[np.int64]
+    value: NDArray[np.int64]
+    name: NDArray[np.int64]
+    is_written: bool
+
+
 class SizedRelations:
     """Relations of the coordinates of one schema."""
 
@@ -73,16 +79,17 @@ class SizedRelations:
         if layout.kinds != relations.layout.kinds:
             raise InvalidInput("a schema with other attributes has other relations.")
         self._of, self._layout = relations, layout
-        found = layout.coordinates(schema)
+        found, sorts = layout.coordinates(schema), list(layout.sorts)
         self.kinds, self._parts = found.kinds, found.parts
-        sorts = list(layout.sorts)
-        self._sort_of = np.array(
-            [
-                [sorts.index(name) for name in kind.sorts]
-                + [-1] * (relations.width - len(kind.sorts))
-                for kind in layout.kinds
-            ]
-        ).reshape(len(layout.kinds), relations.width)
+        # For each part (d, w) the number of its sort, and 1, 2, ... if it is a name, else 0.
+        sort_of = np.full((len(layout.kinds), relations.width), -1)
+        for number, kind in enumerate(layout.kinds):
+            sort_of[number, : len(kind.sorts)] = [sorts.index(name) for name in kind.sorts]
+        self._sorts = sort_of[self.kinds]
+        self._names = np.zeros_like(self._parts)
+        for number, name in enumerate(sorts):
+            ahead = 1 + self._parts - layout.n_numbered[name]
+            self._names = np.where((self._sorts == number) & (ahead > 0), ahead, self._names)
 
     @cached_property
     def groups(self) -> NDArray[np.int64]:
@@ -91,14 +98,8 @@ class SizedRelations:
         Relations that write coordinates of different groups are different.
         """
         group = self.kinds.copy()
-        for at in range(self._of.width):
-            sorts = self._sort_of[self.kinds, at]
-            digit = np.zeros_like(group)
-            for number, name in enumerate(self._layout.sorts):
-                first = self._layout.n_numbered[name]
-                named = (sorts == number) & (self._parts[:, at] >= first)
-                digit = np.where(named, 1 + self._parts[:, at] - first, digit)
-            group = group * self._of._slot_digit + digit
+        for names in self._names.T:
+            group = group * self._of._slot_digit + names
         return group
 
     def code(self, a: NDArray, j: NDArray, k: NDArray, last: NDArray) -> NDArray[np.int64]:
@@ -123,68 +124,48 @@ class SizedRelations:
         for role in roles:
             code = code * len(self._layout.kinds) + self.kinds[role]
         slots = [
-            (self._sort_of[self.kinds[role], at], self._parts[role, at], number == 0)
+            Slot(self._sorts[role, at], self._parts[role, at], self._names[role, at], number == 0)
             for number, role in enumerate(roles)
             for at in range(self._of.width)
         ]
-        for number in range(len(slots)):
-            code = code * self._of._radix + self._digit(slots, number)
+        for number, slot in enumerate(slots):
+            digit = slot.name
+            for at, sort in enumerate(self._layout.sorts.values()):
+                numbered = (slot.sort == at) & (slot.name == 0)
+                if numbered.any():
+                    find = self._symbol if sort.kind == SYMBOLS else self._position
+                    digit = np.where(numbered, find(slots, number, at, sort), digit)
+            code = code * self._of._radix + digit
         return code
 
-    def _digit(self, slots: list[tuple[NDArray, NDArray, bool]], number: int) -> NDArray[np.int64]:
-        sort, value, _ = slots[number]
-        digit = np.zeros(sort.shape, dtype=np.int64)
-        for at, (name, own) in enumerate(self._layout.sorts.items()):
-            here = sort == at
-            if not here.any():
-                continue
-            first_name = self._layout.n_numbered[name]
-            is_name = here & (value >= first_name)
-            digit = np.where(is_name, 1 + value - first_name, digit)
-            numbered = here & ~is_name
-            if own.kind == SYMBOLS:
-                found = self._symbol(slots, number, own.landmarks)
-            elif own.kind == NAMES:
-                continue
-            else:
-                found = self._position(slots, number, at, name)
-            digit = np.where(numbered, found, digit)
-        return digit
-
-    def _symbol(
-        self, slots: list[tuple[NDArray, NDArray, bool]], number: int, landmarks: int
-    ) -> NDArray[np.int64]:
+    def _symbol(self, slots: list[Slot], number: int, at: int, sort: Sort) -> NDArray[np.int64]:
         """The first slot with the same symbol, or which landmark was written out of nothing."""
-        sort, value, is_written = slots[number]
-        first = np.full(sort.shape, number)
-        given = np.zeros(sort.shape, dtype=bool)
+        own = slots[number]
+        first = np.full(own.value.shape, number)
+        given = np.zeros(own.value.shape, dtype=bool)
         for other in range(len(slots) - 1, -1, -1):
-            same = (slots[other][0] == sort) & (slots[other][1] == value)
+            same = (slots[other].sort == at) & (slots[other].value == own.value)
             first = np.where(same & (other < number), other, first)
-            given |= same & (not slots[other][2])
-        constant = (value < landmarks) & ~given & is_written
-        return np.where(constant, self._of._landmark_digit + value, self._of._slot_digit + first)
+            given |= same & (not slots[other].is_written)
+        constant = (own.value < sort.landmarks) & ~given & own.is_written
+        landmark = self._of._landmark_digit + own.value
+        return np.where(constant, landmark, self._of._slot_digit + first)
 
-    def _position(
-        self, slots: list[tuple[NDArray, NDArray, bool]], number: int, at: int, name: str
-    ) -> NDArray[np.int64]:
+    def _position(self, slots: list[Slot], number: int, at: int, sort: Sort) -> NDArray[np.int64]:
         """Steps from the first position of this sort; or which landmark the first one is."""
-        value = slots[number][1]
-        n_numbered, reach = self._layout.n_numbered[name], self._of.max_offset
+        value, reach = slots[number].value, self._of.max_offset
         anchor = np.full(value.shape, -1)
-        for sort, other, _ in slots[:number]:
-            found = (sort == at) & (other < n_numbered) & (anchor < 0)
-            anchor = np.where(found, other, anchor)
+        for slot in slots[:number]:
+            found = (slot.sort == at) & (slot.name == 0) & (anchor < 0)
+            anchor = np.where(found, slot.value, anchor)
         ahead = value - anchor
-        own = self._layout.sorts[name]
-        if own.kind == CIRCLE:
-            size = n_numbered
+        if sort.kind == CIRCLE:
+            size = self._layout.n_numbered[sort.name]
             ahead = ahead % size
             ahead = np.where(ahead > size // 2, ahead - size, ahead)
             ahead = np.where(np.abs(ahead) > reach, reach + 1, ahead)
         steps = self._of._middle_digit + np.clip(ahead, -reach - 1, reach + 1)
-        is_landmark = (own.kind == LINE) & (value < own.landmarks)
-        first = np.where(
-            is_landmark, self._of._landmark_digit + value, self._of._slot_digit + number
-        )
+        is_landmark = (sort.kind == LINE) & (value < sort.landmarks)
+        landmark = self._of._landmark_digit + value
+        first = np.where(is_landmark, landmark, self._of._slot_digit + number)
         return np.where(anchor < 0, first, steps)

@@ -9,15 +9,92 @@ coordinates a, and costs nothing but the products that exist.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
-from polyattn.programs.language.attributes import Argument, Pattern, Variable
+from polyattn.programs.language.attributes import Argument, Attribute, Pattern, Variable
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS
 from polyattn.programs.language.terms import Term
-from polyattn.programs.learning.rules.layout import Layout
-from polyattn.programs.learning.rules.links import LinkBlock, Links, plainness
+from polyattn.programs.learning.rules.facts import Layout
+
+# Links: how the parts of one sort depend on each other, the constraints that a rule may state.
+#
+# Slots of one sort are split into blocks.  The slots of a block are one variable: equal, or on a
+# line or circle some fixed steps apart.  A block may be pinned to a constant: a name, or a landmark
+# of a line.  Slots of different blocks may be anything, equal or not.
+
+
+@dataclass(frozen=True)
+class LinkBlock:
+    """Slots that share a variable.
+
+    slots : which slots
+    offsets : steps from the variable to each slot; the first is 0
+    pin : the constant that the variable is, as a number of the layout, or None
+    is_name : whether the constant is a name (not a landmark)
+    """
+
+    slots: tuple[int, ...]
+    offsets: tuple[int, ...]
+    pin: int | None = None
+    is_name: bool = False
+
+
+Links: TypeAlias = tuple[LinkBlock, ...]
+
+# A constant as a number of the layout, and whether it is a name.
+Pin: TypeAlias = tuple[int, bool]
+
+
+def all_links(slots: tuple[int, ...], pins: tuple[Pin, ...], max_offset: int) -> list[Links]:
+    """All ways to link slots of one sort, the plainest first.
+
+    Plain means: few variables, constants and steps.  Few variables put the stricter of two ways
+    first: when both say the same about all data, it says what the data show.
+
+    pins : the constants that a variable may be, each with whether it is a name
+    max_offset : the largest step within a block; 0 for sorts without order
+    """
+    found = [
+        tuple(blocks)
+        for groups in _partitions(slots)
+        for blocks in product(*(_blocks(group, pins, max_offset) for group in groups))
+    ]
+    return sorted(found, key=plainness)
+
+
+def plainness(links: Links) -> tuple[int, int, int]:
+    """Length (variables, constants and steps together), looseness, steps: smaller is plainer.
+
+    Variables and landmarks are loose, names are not: what always was the same name stays it.
+    """
+    steps = sum(abs(offset) for block in links for offset in block.offsets)
+    loose = sum(1 if block.pin is None else 2 * (not block.is_name) for block in links)
+    return len(links) + steps, loose, steps
+
+
+def _partitions(slots: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
+    """All ways to split slots into groups, each group in order."""
+    if not slots:
+        yield []
+        return
+    first, rest = slots[0], slots[1:]
+    for groups in _partitions(rest):
+        yield [(first,), *groups]
+        for at, group in enumerate(groups):
+            yield [(first, *group), *groups[:at], *groups[at + 1 :]]
+
+
+def _blocks(group: tuple[int, ...], pins: tuple[Pin, ...], max_offset: int) -> Iterator[LinkBlock]:
+    steps = range(-max_offset, max_offset + 1)
+    for offsets in product(steps, repeat=len(group) - 1):
+        yield LinkBlock(group, (0, *offsets))
+        for pin, is_name in pins:
+            if not (is_name and any(offsets)):  # there is nothing next to a name
+                yield LinkBlock(group, (0, *offsets), pin, is_name)
 
 
 @dataclass(frozen=True)
@@ -43,8 +120,7 @@ class RuleBody:
     @property
     def cost(self) -> tuple[int, int, int]:
         """Length, variables and steps, as in ``plainness``: smaller is plainer."""
-        each = [plainness(links) for _, links in self.links]
-        return sum(w for w, _, _ in each), sum(v for _, v, _ in each), sum(s for _, _, s in each)
+        return plainness(tuple(block for _, links in self.links for block in links))
 
 
 @dataclass(frozen=True)
@@ -79,19 +155,25 @@ LETTERS_OF_KIND = {SYMBOLS: "abcd", LINE: "tijk", CIRCLE: "pghl", NAMES: "mnov"}
 
 def term_of(rule: Rule, weight: float, layout: Layout, schema: Schema) -> Term:
     """The term of a rule, written for the sizes of ``schema``."""
-    places = _arguments(rule, layout, schema)
-    kinds = (rule.kind, *rule.body.kinds)
+    kinds = [layout.kinds[kind] for kind in (rule.kind, *rule.body.kinds)]
+    attributes = [getattr(schema, kind.attribute) for kind in kinds]
+    places = _arguments(rule, layout, attributes)
     write, left, right, query = (
-        _pattern(kind, arguments, layout, schema)
-        for kind, arguments in zip(kinds, places, strict=True)
+        Pattern(attribute, tuple(arguments), kind.whole)
+        for attribute, arguments, kind in zip(attributes, places, kinds, strict=True)
     )
-    # What is read has most in common with what is written, what is matched with the question.
-    if _shared(right, write) - _shared(right, query) > _shared(left, write) - _shared(left, query):
+
+    def nearness(pattern: Pattern) -> int:
+        """How much more it has in common with what is written than with the question."""
+        own = set(pattern.variables)
+        return len(own & set(write.variables)) - len(own & set(query.variables))
+
+    if nearness(right) > nearness(left):
         left, right = right, left
     return Term(write, left, right, query, float(weight))
 
 
-def _arguments(rule: Rule, layout: Layout, schema: Schema) -> list[list[Argument]]:
+def _arguments(rule: Rule, layout: Layout, attributes: Sequence[Attribute]) -> list[list[Argument]]:
     """The arguments of write, read, match and query, variable by variable."""
     lengths = [len(layout.kinds[kind].sorts) for kind in rule.body.kinds]
     owners = [(role, at) for role, length in enumerate(lengths, 1) for at in range(length)]
@@ -99,14 +181,15 @@ def _arguments(rule: Rule, layout: Layout, schema: Schema) -> list[list[Argument
     letters = _letters(layout)
     for name, links in rule.body.links:
         for number, block in enumerate(links):
-            uses = [(*owners[slot], step) for slot, step in _steps(block)]
+            steps = zip(block.slots, block.offsets, strict=True)
+            uses = [(*owners[slot], step) for slot, step in steps]
             uses += [
                 (0, at, part.offset)
                 for at, part in enumerate(rule.parts)
                 if isinstance(part, Bound) and (part.sort, part.block) == (name, number)
             ]
             # The variable is the value where the fewest fit, so that it can be all of them.
-            sizes = [_size(rule, layout, schema, role, at) for role, at, _ in uses]
+            sizes = [attributes[role].sorts[at].size for role, at, _ in uses]
             base = uses[sizes.index(min(sizes))][2]
             for role, at, step in uses:
                 if block.pin is None:
@@ -118,20 +201,6 @@ def _arguments(rule: Rule, layout: Layout, schema: Schema) -> list[list[Argument
         if not isinstance(own, Bound):
             places[0][at] = layout.part(layout.kinds[rule.kind].sorts[at], own)
     return places
-
-
-def _steps(block: LinkBlock) -> list[tuple[int, int]]:
-    return list(zip(block.slots, block.offsets, strict=True))
-
-
-def _size(rule: Rule, layout: Layout, schema: Schema, role: int, at: int) -> int:
-    kind = (rule.kind, *rule.body.kinds)[role]
-    return int(getattr(schema, layout.kinds[kind].attribute).sorts[at].size)
-
-
-def _pattern(kind: int, arguments: list[Argument], layout: Layout, schema: Schema) -> Pattern:
-    attribute = getattr(schema, layout.kinds[kind].attribute)
-    return Pattern(attribute, tuple(arguments), layout.kinds[kind].whole)
 
 
 def _letters(layout: Layout) -> dict[str, list[str]]:
@@ -146,7 +215,3 @@ def _letters(layout: Layout) -> dict[str, list[str]]:
         taken |= set(family)
         found[name] = [*family, *(f"{family[0]}{number}" for number in range(1, 20))]
     return found
-
-
-def _shared(one: Pattern, other: Pattern) -> int:
-    return len(set(one.variables) & set(other.variables))

@@ -16,7 +16,9 @@ that holds for all its coordinates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,23 +50,11 @@ class RelationFeatures:
     codes: NDArray[np.int64]
     values: NDArray[np.int64]
 
-
-@dataclass
-class EquationGroup:
-    """Different equations of one group, numbered by their signatures."""
-
-    signatures: dict[int, int] = field(default_factory=dict)
-    entries: list[RelationFeatures] = field(default_factory=list)
-
-    def matrix(self) -> tuple[NDArray[np.int64], sparse.csr_array]:
-        """The relations that occur, in order, and the equations (n, relations) over them."""
-        codes, columns = np.unique(
-            np.concatenate([each.codes for each in self.entries]), return_inverse=True
-        )
-        rows = np.concatenate([each.equations for each in self.entries])
-        values = np.concatenate([each.values for each in self.entries]).astype(np.float64)
-        shape = (len(self.signatures), len(codes))
-        return codes, sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
+    def renumbered(self, numbers: NDArray[np.int64]) -> RelationFeatures:
+        """The equations with other numbers; those whose number is negative are left out."""
+        number = numbers[self.equations]
+        kept = np.flatnonzero(number >= 0)
+        return RelationFeatures(number[kept], self.codes[kept], self.values[kept])
 
 
 def features_of(rows: TraceRows, relations: SizedRelations) -> RelationFeatures:
@@ -87,62 +77,136 @@ def features_of(rows: TraceRows, relations: SizedRelations) -> RelationFeatures:
                 at, weights=np.broadcast_to(values, codes.shape).ravel(), minlength=d * len(local)
             )
             kept = np.flatnonzero(total)
-            found.append(
-                (
-                    row * d + kept // len(local),
-                    local[kept % len(local)],
-                    total[kept].astype(np.int64),
-                )
-            )
-    if not found:
-        nothing = np.zeros(0, dtype=np.int64)
-        return RelationFeatures(nothing, nothing, nothing)
-    return RelationFeatures(*(np.concatenate(each) for each in zip(*found, strict=True)))
+            equations = row * d + kept // len(local)
+            found.append((equations, local[kept % len(local)], total[kept].astype(np.int64)))
+    nothing = np.zeros(0, dtype=np.int64)
+    columns = zip((nothing, nothing, nothing), *found, strict=True)
+    return RelationFeatures(*(np.concatenate(each) for each in columns))
 
 
-def collect(relations: Relations, traces: Sequence[Trace]) -> dict[int, EquationGroup]:
-    """The different equations of all traces, group by group."""
-    groups: dict[int, EquationGroup] = {}
-    for trace in traces:
-        rows, sized = TraceRows.of(trace), relations.at(trace.schema)
-        features = features_of(rows, sized)
-        signs = signatures(features, rows.queries.size)
-        for group in np.unique(sized.groups):
-            at = np.flatnonzero(np.tile(sized.groups == group, len(rows.queries)))
-            _add(groups.setdefault(int(group), EquationGroup()), features, signs, at)
-    return groups
+class RelationSpan:
+    """The span of the equations of training traces.
 
+    schema : of the rows that are looked at; training traces may be of other sizes
+    max_offset : the largest number of steps that is not "far"
 
-def signatures(features: RelationFeatures, n_equations: int) -> NDArray[np.uint64]:
-    """One number for each equation; equations with equal features have equal ones.
-
-    The sum over relations of value times a random number of 64 bits, modulo 2^64: two different
-    equations share it with probability 2^-64 or so.
+    Guarantee: with integers as features, floating point is used for the distance alone; a row is
+    called inside below 1e-10 of its own square, outside above 1e-6, and undecided between.
+    Cost: O(n r^2) for n different equations of rank r, in each group.
     """
-    result = np.zeros(n_equations, dtype=np.uint64)
-    mixed = _mix(features.codes.astype(np.uint64))
-    np.add.at(result, features.equations, mixed * features.values.astype(np.uint64))
-    return result
+
+    def __init__(self, schema: Schema, traces: Sequence[Trace], *, max_offset: int = 3) -> None:
+        self.schema, self.relations = schema, Relations(schema, max_offset)
+        self.groups: dict[int, EquationGroup] = {}
+        for trace in traces:
+            rows, sized = TraceRows.of(trace), self.relations.at(trace.schema)
+            features = features_of(rows, sized)
+            # One number for each equation: the sum over relations of value times a random number
+            # of 64 bits, modulo 2^64.  Different equations share it with probability 2^-64 or so.
+            signatures = np.zeros(rows.queries.size, dtype=np.uint64)
+            mixed = _mix(features.codes.astype(np.uint64))
+            np.add.at(signatures, features.equations, mixed * features.values.astype(np.uint64))
+            for group in np.unique(sized.groups):
+                at = np.flatnonzero(np.tile(sized.groups == group, len(rows.queries)))
+                self.groups.setdefault(int(group), EquationGroup()).add(features, signatures, at)
+
+    @property
+    def rank(self) -> int:
+        """The dimension of the span, over all groups."""
+        return sum(group.rank for group in self.groups.values())
+
+    @property
+    def n_relations(self) -> int:
+        """The relations that occur in training equations: the unknowns."""
+        return sum(len(group.solved[0]) for group in self.groups.values())
+
+    def at(self, schema: Schema) -> RelationSpan:
+        """The same span for rows of a schema of other sizes."""
+        sized = copy(self)
+        sized.schema = schema
+        return sized
+
+    def inside(self, rows: TraceRows) -> NDArray[np.str_]:
+        """For each row "inside", "outside" or "undecided"; targets are not looked at."""
+        return statuses(self.distances(rows))
+
+    def distances(self, rows: TraceRows) -> NDArray[np.float64]:
+        """For each row, the largest relative squared distance of a coordinate from the span."""
+        sized = self.relations.at(self.schema)
+        features = features_of(rows, sized)
+        result = np.zeros(rows.queries.shape)
+        group_of = np.tile(sized.groups, len(result))
+        for group in np.unique(sized.groups):
+            own = np.flatnonzero(group_of == group)
+            numbers = np.full(result.size, -1)
+            numbers[own] = np.arange(len(own))
+            part = features.renumbered(numbers)
+            result.ravel()[own] = self.groups[int(group)].distances(part, len(own))
+        return result.max(axis=1)
 
 
-def _add(
-    group: EquationGroup,
-    features: RelationFeatures,
-    signs: NDArray[np.uint64],
-    at: NDArray[np.int64],
-) -> None:
-    fresh: dict[int, int] = {}
-    for equation, sign in zip(at.tolist(), signs[at].tolist(), strict=True):
-        if sign not in group.signatures:
-            group.signatures[sign] = fresh[equation] = len(group.signatures)
-    chosen = np.flatnonzero(np.isin(features.equations, np.fromiter(fresh, dtype=np.int64)))
-    number = np.zeros(len(signs), dtype=np.int64)
-    number[list(fresh)] = list(fresh.values())
-    group.entries.append(
-        RelationFeatures(
-            number[features.equations[chosen]], features.codes[chosen], features.values[chosen]
+class EquationGroup:
+    """Different equations of one group, numbered by their signatures."""
+
+    def __init__(self) -> None:
+        self._signatures = dict[int, int]()
+        self._entries = list[RelationFeatures]()
+
+    def add(
+        self, features: RelationFeatures, signatures: NDArray[np.uint64], at: NDArray[np.int64]
+    ) -> None:
+        """Add those of the equations ``at`` whose signatures are new."""
+        numbers = np.full(len(signatures), -1)
+        for equation, signature in zip(at.tolist(), signatures[at].tolist(), strict=True):
+            if signature not in self._signatures:
+                self._signatures[signature] = numbers[equation] = len(self._signatures)
+        self._entries.append(features.renumbered(numbers))
+
+    @cached_property
+    def solved(self) -> tuple[NDArray[np.int64], sparse.csr_array, NDArray[np.float64]]:
+        """The relations that occur, in order, independent equations over them, and their factor."""
+        codes, columns = np.unique(
+            np.concatenate([each.codes for each in self._entries]), return_inverse=True
         )
-    )
+        rows = np.concatenate([each.equations for each in self._entries])
+        values = np.concatenate([each.values for each in self._entries]).astype(np.float64)
+        shape = (len(self._signatures), len(codes))
+        matrix = sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
+        # X X' (n, n); some columns of X at a time are dense, for which BLAS is made.
+        by_column, gram = matrix.tocsc(), np.zeros((shape[0], shape[0]))
+        step = max(1, DENSE_NUMBERS // max(1, shape[0]))
+        for first in range(0, shape[1], step):
+            some = by_column[:, first : first + step].toarray()
+            gram += some @ some.T
+        scale = np.sqrt(np.maximum(np.diag(gram), 1.0))
+        gram /= np.outer(scale, scale)
+        factor, pivots, rank, _ = lapack.dpstrf(gram, tol=DEPENDENT, lower=1)
+        rank = int(rank) if gram.any() else 0
+        chosen = pivots[:rank] - 1
+        basis = sparse.diags_array(1 / scale[chosen]) @ matrix[chosen]
+        return codes, basis, np.tril(factor[:rank, :rank])
+
+    @property
+    def rank(self) -> int:
+        """How many equations are independent."""
+        return len(self.solved[2])
+
+    def distances(self, features: RelationFeatures, n: int) -> NDArray[np.float64]:
+        """The relative squared distances (n,) of equations from the span."""
+        codes, basis, factor = self.solved
+        column = np.minimum(np.searchsorted(codes, features.codes), len(codes) - 1)
+        is_known = codes[column] == features.codes
+        values, rest = features.values.astype(np.float64), ~is_known
+        known = sparse.coo_array(
+            (values[is_known], (features.equations[is_known], column[is_known])),
+            shape=(n, len(codes)),
+        ).tocsr()
+        norms = np.zeros(n)
+        np.add.at(norms, features.equations[rest], values[rest] ** 2)
+        norms += np.asarray(known.multiply(known).sum(axis=1)).ravel()
+        inner = solve_triangular(factor, (basis @ known.T).toarray(), lower=True)
+        left = norms - np.einsum("rn,rn->n", inner, inner)
+        return np.where(norms > 0, np.maximum(left, 0.0) / np.where(norms > 0, norms, 1.0), 0.0)
 
 
 def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -151,131 +215,3 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
-
-
-class RelationSpan:
-    """The span of the training equations.
-
-    Parameters
-    ----------
-    relations : which coefficients have one value
-    groups : the different training equations, group by group
-
-    Guarantee: with integers as features, floating point is used for the distance alone; a row is
-    called inside below 1e-10 of its own square, outside above 1e-6, and undecided between.
-    Cost: O(n r^2) for n different equations of rank r, in each group.
-    """
-
-    def __init__(self, relations: Relations, groups: dict[int, EquationGroup]) -> None:
-        self.relations, self._groups = relations, groups
-        self._solved: dict[int, _SolvedGroup] = {}
-
-    @classmethod
-    def of(cls, schema: Schema, traces: Sequence[Trace], *, max_offset: int = 3) -> RelationSpan:
-        """The span of the equations of traces."""
-        relations = Relations(schema, max_offset)
-        return cls(relations, collect(relations, traces))
-
-    @property
-    def rank(self) -> int:
-        """The dimension of the span, over all groups."""
-        return sum(self._group(group).rank for group in self._groups)
-
-    @property
-    def n_relations(self) -> int:
-        """The relations that occur in training equations: the unknowns."""
-        return sum(len(self._group(group).codes) for group in self._groups)
-
-    def at(self, schema: Schema) -> SizedSpan:
-        """The span as it looks to rows of a schema of any sizes."""
-        return SizedSpan(self, schema)
-
-    def _group(self, group: int) -> _SolvedGroup:
-        if group not in self._solved:
-            self._solved[group] = _SolvedGroup(self._groups[group])
-        return self._solved[group]
-
-
-@dataclass(frozen=True, eq=False)
-class SizedSpan:
-    """A span for the rows of one schema."""
-
-    span: RelationSpan
-    schema: Schema
-
-    @property
-    def rank(self) -> int:
-        """The dimension of the span."""
-        return self.span.rank
-
-    def inside(self, rows: TraceRows) -> NDArray[np.str_]:
-        """For each row "inside", "outside" or "undecided"; targets are not looked at."""
-        return statuses(self.distances(rows))
-
-    def distances(self, rows: TraceRows) -> NDArray[np.float64]:
-        """For each row, the largest relative squared distance of a coordinate from the span."""
-        sized = self.span.relations.at(self.schema)
-        features = features_of(rows, sized)
-        result = np.zeros(rows.queries.shape)
-        group_of = np.tile(sized.groups, len(result))
-        for group in np.unique(sized.groups):
-            own = np.flatnonzero(group_of == group)
-            number = np.full(result.size, -1)
-            number[own] = np.arange(len(own))
-            chosen = np.flatnonzero(number[features.equations] >= 0)
-            part = RelationFeatures(
-                number[features.equations[chosen]],
-                features.codes[chosen],
-                features.values[chosen],
-            )
-            result.ravel()[own] = self.span._group(int(group)).distances(part, len(own))
-        return result.max(axis=1)
-
-
-class _SolvedGroup:
-    """One group of equations: codes, a well-conditioned choice of rows, their factor."""
-
-    def __init__(self, group: EquationGroup) -> None:
-        self.codes, matrix = group.matrix()
-        gram = _gram(matrix)
-        scale = np.sqrt(np.maximum(np.diag(gram), 1.0))
-        gram /= np.outer(scale, scale)
-        factor, pivots, rank, _ = lapack.dpstrf(gram, tol=DEPENDENT, lower=1)
-        self.rank = int(rank) if gram.any() else 0
-        chosen = pivots[: self.rank] - 1
-        self._factor = np.tril(factor[: self.rank, : self.rank])
-        self._basis = sparse.diags_array(1 / scale[chosen]) @ matrix[chosen]
-
-    def distances(self, features: RelationFeatures, n: int) -> NDArray[np.float64]:
-        known, unknown = self._split(features, n)
-        norms = np.asarray(known.multiply(known).sum(axis=1)).ravel() + unknown
-        inner = solve_triangular(self._factor, (self._basis @ known.T).toarray(), lower=True)
-        left = norms - np.einsum("rn,rn->n", inner, inner)
-        return np.where(norms > 0, np.maximum(left, 0.0) / np.where(norms > 0, norms, 1.0), 0.0)
-
-    def _split(
-        self, features: RelationFeatures, n: int
-    ) -> tuple[sparse.csr_array, NDArray[np.float64]]:
-        """Features over known relations (n, relations), and the power of the unknown ones."""
-        column = np.searchsorted(self.codes, features.codes)
-        column = np.minimum(column, len(self.codes) - 1)
-        is_known = self.codes[column] == features.codes
-        values = features.values.astype(np.float64)
-        shape = (n, len(self.codes))
-        known = sparse.coo_array(
-            (values[is_known], (features.equations[is_known], column[is_known])), shape=shape
-        ).tocsr()
-        rest = ~is_known
-        unknown = np.zeros(n)
-        np.add.at(unknown, features.equations[rest], values[rest] ** 2)
-        return known, unknown
-
-
-def _gram(matrix: sparse.csr_array) -> NDArray[np.float64]:
-    """X X' (n, n); some columns of X at a time are dense, for which BLAS is made."""
-    columns, gram = matrix.tocsc(), np.zeros((matrix.shape[0],) * 2)
-    step = max(1, DENSE_NUMBERS // max(1, matrix.shape[0]))
-    for first in range(0, matrix.shape[1], step):
-        some = columns[:, first : first + step].toarray()
-        gram += some @ some.T
-    return gram
