@@ -14,7 +14,7 @@ from polyattn.softmax.identifiability import identifiable_heads
 from polyattn.softmax.judging.alternatives import share_of_constant
 from polyattn.softmax.judging.uncertainty import open_on_generic_inputs, uncertainty
 from polyattn.softmax.polish import project
-from polyattn.softmax.polish.normal_equations import normal_equations
+from polyattn.softmax.polish.projection import normal_equations
 
 
 def planted(seed=0, n_heads=2, n_dims=4, n_tokens=4, count=300, mode="full"):

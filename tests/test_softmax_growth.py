@@ -6,9 +6,13 @@ import pytest
 from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.growth import grow, random_heads, restarts, search_heads
+from polyattn.softmax.growth.descents import (
+    best_descents,
+    common_products,
+    directions,
+    random_mixtures,
+)
 from polyattn.softmax.growth.grow import adding, splitting
-from polyattn.softmax.growth.halving import best_descents
-from polyattn.softmax.growth.starts import common_products, random_mixtures
 from polyattn.softmax.polish import polish, project
 
 
@@ -59,12 +63,13 @@ def exact(found):
 def test_growth_from_nothing_is_exact(n_heads):
     rng, attn, value, keys = planted(n_heads, n_heads)
     examples = examples_of(attn, value, keys)
-    here, errors = None, []
+    heads, errors = attn[:0], []
     for _ in range(n_heads):
-        here = grow(examples, here, rng)
+        here = grow(examples, heads, rng)
+        heads = here.attn
         errors.append(here.error)
     assert errors == sorted(errors, reverse=True)
-    assert farthest(attn, here.attn) < 1e-10
+    assert farthest(attn, heads) < 1e-10
 
 
 def test_restarts_are_the_control_and_succeed_on_easy_layers():
@@ -177,5 +182,5 @@ def test_common_products_keep_what_heads_ask_for():
     np.testing.assert_allclose(flat @ flat.T, np.eye(2), atol=1e-12)
     inside = (heads.reshape(2, -1) @ flat.T) @ flat
     np.testing.assert_allclose(inside, heads.reshape(2, -1), atol=1e-10)
-    mixture = random_mixtures(rng, heads, 2.0)
+    mixture = random_mixtures(rng, 2, directions(heads), 2.0)
     assert np.linalg.matrix_rank(mixture.reshape(2, -1)) == 2

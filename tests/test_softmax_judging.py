@@ -9,7 +9,7 @@ from polyattn.sequences import as_batch
 from polyattn.softmax.examples import Examples, prepare
 from polyattn.softmax.identifiability.rearranged import rearranged
 from polyattn.softmax.judging import Judge
-from polyattn.softmax.judging.redundancy import smaller_heads, visible
+from polyattn.softmax.judging.alternatives import smaller_heads, visible
 from polyattn.softmax.judging.residuals import (
     ALARM,
     Residuals,

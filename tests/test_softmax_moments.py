@@ -6,8 +6,7 @@ import pytest
 from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.moments import initialise
-from polyattn.softmax.moments.first_order import FirstOrder, correlate, unfold
-from polyattn.softmax.moments.frame import frame_of
+from polyattn.softmax.moments.first_order import FirstOrder, correlate, frame_of, unfold
 from polyattn.softmax.polish import descend
 from polyattn.softmax.recorder import Recorder
 

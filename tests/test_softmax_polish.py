@@ -6,7 +6,7 @@ import pytest
 from polyattn.reference.layer import softmax_forward, softmax_jacobian, softmax_weights
 from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import descend, enough, polish, project
-from polyattn.softmax.polish.normal_equations import normal_equations
+from polyattn.softmax.polish.projection import normal_equations
 
 EPS = np.finfo(float).eps
 
@@ -49,7 +49,7 @@ def dense_rows(examples, projection, mode):
 @pytest.mark.parametrize("mode", ["full", "causal", "last"])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_normal_equations_are_those_of_the_dense_jacobian(mode, n_outputs, monkeypatch):
-    monkeypatch.setattr("polyattn.softmax.polish.normal_equations.BLOCK_NUMBERS", 1 << 9)
+    monkeypatch.setattr("polyattn.softmax.polish.projection.BLOCK_NUMBERS", 1 << 9)
     rng = np.random.default_rng(0)
     attn, value = planted_heads(rng, 2, 3, n_outputs)
     examples = planted_examples(rng, attn, value, [(13, 2), (17, 4)], mode, noise=0.3)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from numbers import Real
 from time import monotonic, perf_counter
@@ -37,12 +37,7 @@ class Phase:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``Phase(**...)`` is the inverse."""
-        return {
-            "name": self.name,
-            "sentence": self.sentence,
-            "figures": self.figures,
-            "seconds": self.seconds,
-        }
+        return asdict(self)
 
 
 PHASE = entries(

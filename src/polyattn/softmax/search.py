@@ -10,10 +10,10 @@ import numpy as np
 from polyattn.quoting import counted
 from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
+from polyattn.softmax.judging.alternatives import Visible, smaller_heads, visible
 from polyattn.softmax.judging.judge import HeldOutFit, Judge
-from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
 from polyattn.softmax.judging.uncertainty import Uncertainty
-from polyattn.softmax.polish import Polished, Projection, enough, polish, project
+from polyattn.softmax.polish import Projection, enough, polish, project
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
 
@@ -68,11 +68,6 @@ class Search:
         """Which part of attention the tokens show."""
         return visible(self.training)
 
-    def quickly(self, n_heads: int) -> Found:
-        """Heads by a single start: of sculpting, or else of moments."""
-        sculpting = self.method == "sculpt"
-        return self.by_sculpting(n_heads) if sculpting else self.by_moments(n_heads)
-
     def determined(self, found: Found) -> bool:
         """Whether the data determine every head that was found."""
         bars = self.error_bars(found)
@@ -112,8 +107,8 @@ class Search:
         with self.recorder.phase("one head more") as note:
             few = enough(self.training, found.n_heads + 1)
             some = self.training.first(max(len(few), RIVAL_EXAMPLES))
-            here = Polished(found.projection, (found.projection.error,))
-            grown = growth.grow(some, here, self.rng, effort=RIVAL_EFFORT, on_step=self.recorder)
+            heads = found.projection.attn
+            grown = growth.grow(some, heads, self.rng, effort=RIVAL_EFFORT, on_step=self.recorder)
             near = polish(self.training, grown.attn, FEW_STEPS, self.recorder)
             rival = self.judged(near.projection, "growth")
             note.say(
@@ -161,29 +156,18 @@ class Search:
         if not self.visible.complete:
             notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
             settled = project(self.training, self.visible.part(settled.attn))
-        return self._without_redundant(Found(settled, self.judge.fit(settled), method, notes))
-
-    def _without_redundant(self, found: Found) -> Found:
-        """The same with fewer heads, where it is exact and its heads are not determined.
-
-        Exact heads that are distinct and not idle are determined, so where they are not, some
-        are equal or idle: one fewer is as exact.
-        """
+        found = Found(settled, self.judge.fit(settled), method, notes)
         if found.fit.kind != "exact" or found.n_heads == 1 or self.determined(found):
             return found
-        for attn, sentence in smaller_heads(found.projection):
+        # Exact heads that are distinct and not idle are determined, so where they are not, some
+        # are equal or idle: one fewer is as exact.
+        for attn, sentence in smaller_heads(settled):
             fewer = polish(self.training, attn, on_step=self.recorder).projection
-            fit = self.judge.fit(fewer)
-            if fit.kind == "exact":
-                return self.settled(fewer, found.method).with_notes(*found.notes, sentence)
+            if self.judge.fit(fewer).kind == "exact":
+                return self.settled(fewer, method).with_notes(*notes, sentence)
         return found
 
     def judged(self, here: Projection, method: str) -> Found:
         """Heads as they are, with the best values on all training examples."""
         projection = project(self.training, self.visible.part(here.attn))
         return Found(projection, self.judge.fit(projection), method)
-
-
-def uniform(examples: Examples) -> Projection:
-    """One head that attends to everything alike: what is known before any search."""
-    return project(examples, np.zeros((1, examples.width, examples.width)))

@@ -13,15 +13,11 @@ eigenvectors are the best D without new values.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.growth.halving import best_descents
-from polyattn.softmax.growth.starts import random_heads
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
+from polyattn.softmax.growth.descents import best_descents, random_heads
 from polyattn.softmax.polish import OnStep, Polished, Projection, enough, polish, project
 from polyattn.softmax.polish.projection import patterns, responses, seen
-
-Matrix = NDArray[np.float64]
 
 # How far the two halves of a head go apart, relative to its norm, and how large a new one is.
 PARTINGS = (0.05, 0.2, 0.6)
@@ -33,70 +29,58 @@ N_DESCENTS = 4
 # Rows for which covariances are in memory together.
 BLOCK_ROWS = 1 << 13
 
-# What a start is made of; of those that differ in a size alone, one is tried.
-Origin = tuple[str, int, int]
-
 
 def grow(
     examples: Examples,
-    here: Polished | None,
+    heads: Matrix,
     rng: np.random.Generator,
     *,
     effort: int = 1,
     on_step: OnStep | None = None,
 ) -> Polished:
-    """The best m + 1 heads reached from the m heads ``here`` (None: from none).
+    """The best m + 1 heads reached from ``heads`` (m, d, d), of which there may be none.
 
     ``effort`` multiplies the number of directions tried and of descents made.
 
     Cost: about 4 ``effort`` descents on enough examples to see the way, and one on all.
     """
-    n_heads = 1 if here is None else len(here.attn) + 1
-    few = enough(examples, n_heads)
-    heads = None if here is None else here.attn
+    few = enough(examples, len(heads) + 1)
     best = best_descents(few, grown_starts(few, heads, rng, effort), on_step=on_step)[0]
     return best if len(few) == len(examples) else polish(examples, best.attn, on_step=on_step)
 
 
 def grown_starts(
-    examples: Examples, heads: Matrix | None, rng: np.random.Generator, effort: int
+    examples: Examples, heads: Matrix, rng: np.random.Generator, effort: int
 ) -> list[Matrix]:
     """The most promising starts with one head more than ``heads`` (m, d, d), best first."""
     width = examples.width
-    here = None if heads is None or not len(heads) else project(examples, heads)
-    old = np.zeros((0, width, width)) if here is None else here.attn
-    starts: list[tuple[Origin, Matrix]] = []
-    if here is None:
-        starts.append((("uniform", 0, 0), np.zeros((1, width, width))))
-    else:
-        for head in range(len(old)):
+    # Each start with what it is made of: of those that differ in a size alone, one is tried.
+    starts: list[tuple[tuple[str, int, int], Matrix]] = []
+    here = None
+    if len(heads):
+        here = project(examples, heads)
+        heads = here.attn
+        for head, A in enumerate(heads):
+            others = np.delete(heads, head, axis=0)
+            size = max(float(np.linalg.norm(A)), 1.0)
             for index, D in enumerate(splitting(examples, here, head, 1 + effort)):
-                starts += _halves(old, head, D, index)
+                for t in PARTINGS:
+                    halves = np.concatenate([others, [A + t * size * D, A - t * size * D]])
+                    starts.append((("split", head, index), halves))
+    else:
+        starts.append((("uniform", 0, 0), np.zeros((1, width, width))))
     for index, D in enumerate(adding(examples, here, 1 + effort)):
-        starts += [
-            (("new", index, int(size > 0)), np.concatenate([old, size * D[None]])) for size in SIZES
-        ]
+        for size in SIZES:
+            start = np.concatenate([heads, size * D[None]])
+            starts.append((("new", index, int(size > 0)), start))
     for index in range(2 * effort):
         extra = random_heads(rng, 1, width, 1.0)
-        starts.append((("random", index, 0), np.concatenate([old, extra])))
+        starts.append((("random", index, 0), np.concatenate([heads, extra])))
     errors = [project(examples, attn).error for _, attn in starts]
-    best_of_origin: dict[Origin, Matrix] = {}
-    for index in np.argsort(errors, kind="stable"):
-        best_of_origin.setdefault(*starts[index])
+    best_of_origin: dict[tuple[str, int, int], Matrix] = {}
+    for at in np.argsort(errors, kind="stable"):
+        best_of_origin.setdefault(*starts[at])
     return list(best_of_origin.values())[: N_DESCENTS * effort]
-
-
-def _halves(heads: Matrix, head: int, D: Matrix, index: int) -> list[tuple[Origin, Matrix]]:
-    """``heads`` with one of them replaced by A + t D and A - t D, for several t."""
-    size = max(float(np.linalg.norm(heads[head])), 1.0)
-    others = np.delete(heads, head, axis=0)
-    return [
-        (
-            ("split", head, index),
-            np.concatenate([others, [heads[head] + t * size * D, heads[head] - t * size * D]]),
-        )
-        for t in PARTINGS
-    ]
 
 
 def splitting(examples: Examples, here: Projection, head: int, count: int) -> list[Matrix]:
@@ -108,7 +92,8 @@ def splitting(examples: Examples, here: Projection, head: int, count: int) -> li
     for block in examples.blocks(BLOCK_ROWS):
         queries, residual = _queries_and_residual(block, here)
         pattern = patterns(block, A)
-        bilinear += _felt(queries, residual, responses(block, [pattern], np.eye(width)[None]))
+        covariances = responses(block, [pattern], np.eye(width)[None])
+        bilinear += _products(queries, residual).T @ covariances.reshape(block.n_rows, -1)
         quadratic += _products(queries, queries).T @ _skewness(block, pattern, residual @ V.T)
     found = _left_directions(bilinear, width, count)
     form = quadratic.reshape((width,) * 4).transpose(0, 2, 1, 3).reshape(width**2, -1)
@@ -129,9 +114,10 @@ def adding(examples: Examples, here: Projection | None, count: int) -> list[Matr
     for block in examples.blocks(BLOCK_ROWS):
         queries, residual = _queries_and_residual(block, here)
         covariances = responses(block, [patterns(block, uniform)], np.eye(width)[None])
-        raw += _felt(queries, residual, covariances)
+        covariances = covariances.reshape(block.n_rows, -1)
+        raw += _products(queries, residual).T @ covariances
         linear += queries.T @ residual
-        total += covariances.reshape(block.n_rows, -1).sum(axis=0)
+        total += covariances.sum(axis=0)
     centred = raw - np.outer(linear.reshape(-1), total / examples.n_rows)
     return [D for part in (raw, centred) for D in _left_directions(part, width, count)]
 
@@ -142,11 +128,6 @@ def _queries_and_residual(block: ExampleBlock, here: Projection | None) -> tuple
     if here is None:
         return queries, targets
     return queries, targets - seen(block, here.attn) @ here.stacked_value
-
-
-def _felt(queries: Matrix, residual: Matrix, covariances: Matrix) -> Matrix:
-    """sum over rows of x[a] R[c] Cov[b, b'], shape (d e, d d)."""
-    return _products(queries, residual).T @ covariances.reshape(len(queries), -1)
 
 
 def _products(left: Matrix, right: Matrix) -> Matrix:
@@ -169,7 +150,5 @@ def _left_directions(felt: Matrix, width: int, count: int) -> list[Matrix]:
     n_outputs = len(felt) // width
     tensor = felt.reshape(width, n_outputs, width, width).transpose(0, 2, 3, 1)
     paired = tensor.reshape(width * width, width * n_outputs)
-    gram = paired @ paired.T
-    vectors = np.linalg.eigh(gram)[1][:, ::-1]
-    count = min(count, *paired.shape)
-    return [vectors[:, q].reshape(width, width) for q in range(count)]
+    vectors = np.linalg.eigh(paired @ paired.T)[1][:, ::-1]
+    return [vectors[:, q].reshape(width, width) for q in range(min(count, *paired.shape))]

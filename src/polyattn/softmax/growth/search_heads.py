@@ -6,23 +6,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from polyattn.softmax.examples import Examples
-from polyattn.softmax.growth.grow import grown_starts
-from polyattn.softmax.growth.halving import ROUNDS, best_descents, different
-from polyattn.softmax.growth.starts import (
-    GENTLE_SCALES,
-    MINOR_SHARES,
+from polyattn.softmax.examples import Examples, Matrix
+from polyattn.softmax.growth.descents import (
+    ROUNDS,
     SCALES,
-    SHARP_SCALES,
+    best_descents,
     common_products,
+    different,
+    directions,
     random_heads,
     random_mixtures,
-    random_products,
 )
+from polyattn.softmax.growth.grow import grown_starts
 from polyattn.softmax.polish import OnStep, Polished, enough, polish, project
 from polyattn.softmax.polish.polish import FEWEST_EXAMPLES
+
+# Standard deviations of the logits of heads of rank one, which often see one thing only and may
+# be sharp, and of heads inside a few products, of which many are tried.
+SHARP_SCALES, GENTLE_SCALES = (3.0, 6.0), (0.3, 1.0)
+
+# Shares of the squared norm of heads that may count as minor, tried in turn.
+MINOR_SHARES = (0.25, 0.1, 0.03)
 
 # Steps in the rounds for numbers of heads that are not the last.
 SHORT_ROUNDS = (10, 25, 40)
@@ -58,7 +63,7 @@ def search_heads(
                 finished = moves.finish(found)
                 if finished is not None and accept(finished):
                     return finished
-    return moves.best
+    return min(moves.finished, key=lambda polished: polished.error)
 
 
 @dataclass
@@ -76,11 +81,6 @@ class _Moves:
     on_step: OnStep | None
     on_few: list[Polished] = field(default_factory=list)
     finished: list[Polished] = field(default_factory=list)
-
-    @property
-    def best(self) -> Polished:
-        """The best heads on all examples."""
-        return min(self.finished, key=lambda polished: polished.error)
 
     def finish(self, found: Polished) -> Polished | None:
         """Heads found on few examples as they become on all; None if others were as good."""
@@ -106,17 +106,14 @@ class _Moves:
         """One head more at a time, following the best ``level`` branches."""
         beam = [np.zeros((0, self.few.width, self.few.width))]
         for n_heads in range(1, self.n_heads + 1):
-            last = n_heads == self.n_heads
+            rounds = ROUNDS if n_heads == self.n_heads else SHORT_ROUNDS
             branches: list[Polished] = []
             for heads in beam:
                 starts = grown_starts(self.few, heads, self.rng, level)
-                rounds = ROUNDS if last else SHORT_ROUNDS
-                branches += best_descents(
-                    self.few, starts, rounds=rounds, count=level, on_step=self.on_step
-                )
-            if last:
-                yield from different(branches)[:1]
-            beam = [branch.attn for branch in different(branches)[:level]]
+                branches += self._best(starts, rounds, level)
+            best = different(branches)[:level]
+            beam = [branch.attn for branch in best]
+        yield best[0]
 
     def exchanged(self, level: int) -> Iterator[Polished]:
         """The best heads less one of them, the least missed first, and grown again."""
@@ -135,7 +132,10 @@ class _Moves:
         """
         scales = SCALES + SHARP_SCALES
         heads = self.on_few[0].attn
-        yield from self._best([random_mixtures(self.rng, heads, s) for s in scales[: 3 * level]])
+        units = directions(heads)
+        yield from self._best(
+            [random_mixtures(self.rng, self.n_heads, units, s) for s in scales[: 3 * level]]
+        )
         for minor in MINOR_SHARES * level:
             products = common_products(self.on_few[0].attn, minor)
             if 2 * len(products) > heads[0].size:
@@ -144,7 +144,7 @@ class _Moves:
             share = (len(products) + n_values) / (heads[0].size + n_values)
             fewer = self.few.first(max(FEWEST_EXAMPLES, round(share * len(self.few))))
             starts = [
-                random_products(self.rng, self.n_heads, products, scale)
+                random_mixtures(self.rng, self.n_heads, products, scale)
                 for scale in GENTLE_SCALES * (2 + level)
             ]
             inside = best_descents(
@@ -152,5 +152,7 @@ class _Moves:
             )
             yield from self._best([descent.attn for descent in inside])
 
-    def _best(self, starts: list[NDArray[np.float64]]) -> list[Polished]:
-        return best_descents(self.few, starts, on_step=self.on_step)
+    def _best(
+        self, starts: list[Matrix], rounds: tuple[int, ...] = ROUNDS, count: int = 1
+    ) -> list[Polished]:
+        return best_descents(self.few, starts, rounds=rounds, count=count, on_step=self.on_step)

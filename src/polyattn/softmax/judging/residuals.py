@@ -27,25 +27,19 @@ z-scores that noise of any distribution passes, up to the central limit theorem.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.examples import Examples
+from polyattn.softmax.examples import Examples, Matrix
 from polyattn.softmax.polish.projection import Projection, patterns, seen
-
-Matrix = NDArray[np.float64]
 
 # Scores beyond this are not chance: five tests raise one false alarm in 500.
 ALARM = 3.8
 
 # Positions whose features are in memory together.
 BLOCK_ROWS = 1 << 14
-
-STRUCTURES = ("linear", "products", "curves", "bends")
 
 # Rows that are looked at, rows for each function at least, and random combinations.
 MOST_ROWS, ROWS_FOR_EACH, N_CURVES = 20_000, 8, 24
@@ -112,12 +106,8 @@ def noise_scores(training: Residuals, held_out: Residuals, n_unknowns: int) -> d
 
 def alarms(scores: dict[str, float]) -> tuple[str, ...]:
     """The tests that noise would not fail."""
-    two_sided = ("tails", "skew")
-    return tuple(
-        name
-        for name, score in scores.items()
-        if (abs(score) if name in two_sided else score) > ALARM
-    )
+    two_sided = {name: abs(scores[name]) for name in ("tails", "skew") if name in scores}
+    return tuple(name for name, score in (scores | two_sided).items() if score > ALARM)
 
 
 def _dispersion(*parts: Residuals) -> float:
@@ -170,13 +160,28 @@ def structure_scores(
     """
     tokens, outputs = _rows(examples, projection)
     residual = left.values[: len(tokens)] / sigma
+    first, second = np.triu_indices(examples.width)
+    # Always the same combinations: a judge draws no lots.
+    rng = np.random.default_rng(0)
+    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(examples.width)
+    families = {
+        "linear": np.concatenate([np.ones((len(tokens), 1)), tokens], axis=1),
+        "products": tokens[:, first] * tokens[:, second],
+        "curves": np.tanh(tokens @ directions + rng.standard_normal(N_CURVES)),
+    }
     scores = {}
-    for name, functions in _families(tokens, examples.width):
+    for name, functions in families.items():
         if functions.shape[1] * ROWS_FOR_EACH <= len(tokens):
             basis = _orthonormal(functions)
             explained = float(np.sum((basis.T @ residual) ** 2))
             scores[name] = chi_square_score(explained, basis.shape[1] * residual.shape[1])
-    scores["bends"] = _bends(outputs, residual)
+    # Each output's residuals against curves of that output alone.
+    explained, freedom = 0.0, 0
+    for fitted, column in zip(outputs.T, residual.T, strict=True):
+        basis = _orthonormal(np.stack([fitted**2, fitted**3, fitted * np.abs(fitted)], axis=1))
+        explained += float(np.sum((basis.T @ column) ** 2))
+        freedom += basis.shape[1]
+    scores["bends"] = chi_square_score(explained, freedom)
     return scores
 
 
@@ -196,33 +201,9 @@ def _rows(examples: Examples, projection: Projection) -> tuple[Matrix, Matrix]:
     return np.concatenate(tokens), np.concatenate(outputs)
 
 
-def _families(tokens: Matrix, width: int) -> Iterator[tuple[str, Matrix]]:
-    yield "linear", np.concatenate([np.ones((len(tokens), 1)), tokens], axis=1)
-    first, second = np.triu_indices(width)
-    yield "products", tokens[:, first] * tokens[:, second]
-    # Always the same combinations: a judge draws no lots.
-    rng = np.random.default_rng(0)
-    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(width)
-    yield "curves", np.tanh(tokens @ directions + rng.standard_normal(N_CURVES))
-
-
-def _bends(outputs: Matrix, residual: Matrix) -> float:
-    """Each output's residuals against curves of that output alone."""
-    explained, freedom = 0.0, 0
-    for fitted, column in zip(outputs.T, residual.T, strict=True):
-        basis = _orthonormal(np.stack([fitted**2, fitted**3, fitted * np.abs(fitted)], axis=1))
-        explained += float(np.sum((basis.T @ column) ** 2))
-        freedom += basis.shape[1]
-    return chi_square_score(explained, freedom)
-
-
 def _orthonormal(functions: Matrix) -> Matrix:
     """Orthonormal columns with the same span."""
     sizes = np.linalg.norm(functions, axis=0)
-    basis, triangle, _ = qr(
-        functions / np.where(sizes > 0, sizes, 1.0),
-        mode="economic",
-        pivoting=True,
-        check_finite=False,
-    )
+    units = functions / np.where(sizes > 0, sizes, 1.0)
+    basis, triangle, _ = qr(units, mode="economic", pivoting=True, check_finite=False)
     return np.asarray(basis[:, np.abs(np.diag(triangle)) > NEW], dtype=np.float64)

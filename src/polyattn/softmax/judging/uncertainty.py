@@ -29,11 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
-from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.polish.normal_equations import NormalEquations, normal_equations
-from polyattn.softmax.polish.projection import Projection, project
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
+from polyattn.softmax.polish.projection import (
+    NormalEquations,
+    Projection,
+    normal_equations,
+    project,
+)
 
-Matrix = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 EPS = float(np.finfo(np.float64).eps)
@@ -74,7 +77,6 @@ class Uncertainty:
     in_determined : the largest relative error of a matrix, open directions left out
     """
 
-    sigma: float
     attn: Matrix
     value: Matrix
     attn_error: Matrix
@@ -108,8 +110,10 @@ def uncertainty(
     Cost: one factorisation of the Hessian, O((m d^2)^3).
     """
     equations = normal_equations(examples, projection)
-    shown = _shown_entries(projection.attn, examples.bias)
-    roots, left_open = _inverse_root(equations, roundings * EPS * _condition(projection), shown)
+    # Columns of the whitening have the inverse singular values of Z.
+    sizes = np.linalg.norm(projection.whitening, axis=0)
+    condition = float(sizes.max() / sizes.min())
+    roots, left_open = _inverse_root(equations, roundings * EPS * condition, examples.bias)
     left = STEPS_LEFT * (roots @ (roots.T @ equations.gradient))[:, None]
     attn = np.hypot(sigma * np.linalg.norm(roots, axis=1), left[:, 0])
     attn = attn.reshape(projection.attn.shape)
@@ -124,7 +128,6 @@ def uncertainty(
     hidden = _hidden_values(projection, examples.bias)
     open_attn, open_value = _open_parameters(projection, equations, left_open, hidden)
     return Uncertainty(
-        sigma,
         np.where(open_attn, np.inf, attn),
         np.where(open_value, np.inf, value),
         np.where(open_attn.any(axis=(1, 2)), np.inf, np.hypot(errors[0], finest)),
@@ -153,12 +156,6 @@ def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
     return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0
 
 
-def _condition(projection: Projection) -> float:
-    """The condition number of Z: columns of the whitening have the inverse singular values."""
-    sizes = np.linalg.norm(projection.whitening, axis=0)
-    return float(sizes.max() / sizes.min())
-
-
 def _column_sizes(equations: NormalEquations) -> Matrix:
     """Lengths (P,) of the columns of J before values are eliminated, none of them zero.
 
@@ -171,33 +168,18 @@ def _column_sizes(equations: NormalEquations) -> Matrix:
     return np.asarray(np.sqrt(squares).ravel())
 
 
-def _shown_entries(attn: Matrix, bias: bool) -> Flags | None:
-    """Which entries (P,) of attn some input shows; None for all."""
-    if not bias:
-        return None
-    shown = np.ones(attn.shape, dtype=bool)
-    shown[:, :, -1] = False
-    return shown.ravel()
-
-
-def _inverse_root(
-    equations: NormalEquations, rounding: float, shown: Flags | None
-) -> tuple[Matrix, Matrix]:
+def _inverse_root(equations: NormalEquations, rounding: float, bias: bool) -> tuple[Matrix, Matrix]:
     """R (P, rank) with R R^T the inverse of the Hessian, and directions (P, .) left open.
 
     Open directions are orthonormal in units of the columns of J.  Both are zero where no input
-    shows anything.
+    shows anything: in the last columns of attn beside the constant of ``bias``.
     """
     hessian, sizes = equations.hessian, _column_sizes(equations)
-    if shown is None:
-        return _factored(hessian, sizes, rounding)
-    parts = _factored(hessian[np.ix_(shown, shown)], sizes[shown], rounding)
-    roots, left_open = (np.zeros((len(hessian), part.shape[1])) for part in parts)
-    roots[shown], left_open[shown] = parts
-    return roots, left_open
-
-
-def _factored(hessian: Matrix, sizes: Matrix, rounding: float) -> tuple[Matrix, Matrix]:
+    if bias:
+        n_heads, size, _ = equations.followed.shape
+        width = round(size**0.5)
+        shown = np.tile(np.arange(width) < width - 1, n_heads * width)
+        hessian, sizes = hessian[np.ix_(shown, shown)], sizes[shown]
     scaled = hessian / sizes / sizes[:, None]
     try:
         lower = cholesky(scaled, lower=True, check_finite=False)
@@ -206,10 +188,16 @@ def _factored(hessian: Matrix, sizes: Matrix, rounding: float) -> tuple[Matrix, 
     # The smallest pivot bounds the smallest eigenvalue from above.
     if lower is not None and np.diag(lower).min() ** 2 > 1e3 * rounding:
         inverse = solve_triangular(lower, np.diag(1 / sizes), lower=True, check_finite=False)
-        return inverse.T, np.zeros((len(scaled), 0))
-    size, vectors = eigh(scaled, check_finite=False)
-    known = size > rounding
-    return vectors[:, known] / np.sqrt(size[known]) / sizes[:, None], vectors[:, ~known]
+        parts = inverse.T, np.zeros((len(scaled), 0))
+    else:
+        values, vectors = eigh(scaled, check_finite=False)
+        known = values > rounding
+        parts = vectors[:, known] / np.sqrt(values[known]) / sizes[:, None], vectors[:, ~known]
+    if not bias:
+        return parts
+    roots, left_open = (np.zeros((len(shown), part.shape[1])) for part in parts)
+    roots[shown], left_open[shown] = parts
+    return roots, left_open
 
 
 def _hidden_values(projection: Projection, bias: bool) -> Matrix:

@@ -1,5 +1,13 @@
 """Heads to first order: correlate targets with query x covariance of the keys, then unfold.
 
+Tokens are made white first: moments of any centred tokens look alike there.  With mean mu and
+covariance Sigma of the tokens, z = (x - mu) W has covariance one, where W = E diag(s)^-1/2 for
+Sigma = E diag(s) E^T on its range.  In these coordinates a head is
+
+    logits  [1, z] B z_j^T + (the same for all j),      B = [mu A U^T; U A U^T]  (1 + r, r),
+
+with U = diag(s)^1/2 E^T, the inverse of W on the range.
+
 With the covariance C of the white keys that a query q = [1, z] sees, to first order in A
 
     y = mean(z) S + sum_i (q B_i) C V_i + ...,
@@ -24,10 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.moments.frame import BLOCK_ROWS, WhiteFrame
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
+from polyattn.softmax.polish.projection import patterns
 
-Matrix = NDArray[np.float64]
+# Variances below this, relative to the largest, are those of a constant coordinate.
+CONSTANT = 1e-10
+
+# Predicted positions whose covariances are in memory together.
+BLOCK_ROWS = 1 << 12
 
 # Features whose variance is below this, relative to the largest, are left out.
 INVISIBLE = 0.02
@@ -40,6 +52,61 @@ NEGLIGIBLE = 1e-8
 
 # How many singular values beyond m are reported.
 BEYOND = 3
+
+
+@dataclass(frozen=True)
+class WhiteFrame:
+    """The affine map to white tokens.
+
+    mean : (d,);  whitening : W (d, r);  colouring : U (r, d)
+    """
+
+    mean: Matrix
+    whitening: Matrix
+    colouring: Matrix
+
+    @property
+    def n_white(self) -> int:
+        """r, the number of coordinates in which tokens vary."""
+        return self.whitening.shape[1]
+
+    def white(self, block: ExampleBlock) -> tuple[Matrix, Matrix, Matrix]:
+        """Queries [1, z] (B, q, 1 + r), keys z (B, n, r), uniform weights of the seen (B, q, n)."""
+        keys = (block.keys - self.mean) @ self.whitening
+        asking = keys[:, keys.shape[1] - block.targets.shape[1] :]
+        queries = np.concatenate([np.ones((*asking.shape[:2], 1)), asking], axis=2)
+        weights = patterns(block, np.zeros((len(self.mean), len(self.mean))))
+        return queries, keys, weights
+
+    def heads(self, white_heads: Matrix) -> Matrix:
+        """Heads (m, d, d) of the tokens from heads B (m, 1 + r, r) of the white tokens.
+
+        The first row of B says nothing new unless a coordinate is constant: then it is the
+        only trace of that coordinate's row.
+        """
+        inner = white_heads[:, 1:]
+        attn = self.whitening @ inner @ self.whitening.T
+        constant = self.mean - (self.mean @ self.whitening) @ self.colouring
+        size = float(constant @ constant)
+        if size <= CONSTANT * max(1.0, float(self.mean @ self.mean)):
+            return attn
+        missing = (white_heads[:, 0] - (self.mean @ self.whitening) @ inner) @ self.whitening.T
+        return attn + constant[:, None] * missing[:, None, :] / size
+
+
+def frame_of(examples: Examples) -> WhiteFrame:
+    """The frame of all tokens of the examples."""
+    count = sum(group.keys.shape[0] * group.keys.shape[1] for group in examples.groups)
+    mean = sum(group.keys.sum(axis=(0, 1)) for group in examples.groups) / count
+    second: Matrix = np.zeros((examples.width, examples.width))
+    for block in examples.blocks(BLOCK_ROWS):
+        deviations = (block.keys - mean).reshape(-1, examples.width)
+        second += deviations.T @ deviations
+    variances, axes = np.linalg.eigh(second / count)
+    varying = variances > CONSTANT * max(float(variances[-1]), np.finfo(float).tiny)
+    scale = np.sqrt(variances[varying])
+    axes = axes[:, varying]
+    return WhiteFrame(mean, axes / scale, (axes * scale).T)
 
 
 @dataclass(frozen=True)
@@ -81,10 +148,9 @@ def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
     gram: Matrix = np.zeros((n_pairs, n_pairs))
     for block in examples.blocks(BLOCK_ROWS):
         queries, keys, weights = frame.white(block)
-        residual = _targets(block) - _linear_features(queries, keys, weights) @ plane
-        spread, others = (
-            _centred(part[:, :, upper[0], upper[1]]) for part in _spreads(queries, keys, weights)
-        )
+        targets = block.targets.reshape(block.n_rows, -1)
+        residual = targets - _linear_features(queries, keys, weights) @ plane
+        spread, others = _spreads(queries, keys, weights)
         queries = queries.reshape(block.n_rows, -1)
         products = (queries[:, :, None] * residual[:, None, :]).reshape(block.n_rows, -1)
         crossed += products.T @ others
@@ -93,7 +159,10 @@ def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
     seen = variances > INVISIBLE * variances.max(initial=np.finfo(float).tiny)
     coefficients: Matrix = np.zeros_like(crossed)
     if seen.any():
-        trusted = _shrunk(gram[np.ix_(seen, seen)], len(examples))
+        gram = gram[np.ix_(seen, seen)]
+        # Nearer to its diagonal, the more the fewer examples there are for each feature.
+        share = len(gram) / (len(gram) + len(examples))
+        trusted = (1 - share) * gram + share * np.diag(np.diag(gram))
         coefficients[:, seen] = lstsq(trusted, crossed[:, seen].T)[0].T
     table = coefficients.reshape(1 + n_white, n_outputs, n_pairs).transpose(0, 2, 1)
     folded = np.zeros((1 + n_white, n_white, n_white, n_outputs))
@@ -139,14 +208,10 @@ def _linear_part(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, float]:
     for block in examples.blocks(BLOCK_ROWS):
         features = _linear_features(*frame.white(block))
         gram += features.T @ features
-        crossed += features.T @ _targets(block)
+        crossed += features.T @ block.targets.reshape(block.n_rows, -1)
     plane = lstsq(gram, crossed, cond=1e-10)[0]
     power = examples.power
     return plane, float(np.vdot(plane, crossed) / power) if power > 0 else 1.0
-
-
-def _targets(block: ExampleBlock) -> Matrix:
-    return block.targets.reshape(block.n_rows, -1)
 
 
 def _linear_features(queries: Matrix, keys: Matrix, weights: Matrix) -> Matrix:
@@ -154,31 +219,27 @@ def _linear_features(queries: Matrix, keys: Matrix, weights: Matrix) -> Matrix:
     return both.reshape(-1, both.shape[2])
 
 
-def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
-    """Covariance of the keys that each query sees (B, q, r, r); the same, were its own zero."""
+def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> list[Matrix]:
+    """Covariance of the keys that each query sees, and the same, were its own token zero.
+
+    Pairs b <= b' (B q, n_pairs), less their mean at each position.
+    """
     own = queries[..., 1:]
     share = weights.max(axis=2)[..., None]
     means = weights @ keys
     squares = np.matmul(keys.transpose(0, 2, 1)[:, None], weights[..., None] * keys[:, None])
     rest = means - share * own
     own = np.sqrt(share) * own
-    return squares - _square(means), squares - _square(own) - _square(rest)
+    upper = np.triu_indices(keys.shape[2])
+    spreads = []
+    for whole in (squares - _square(means), squares - _square(own) - _square(rest)):
+        pairs = whole[:, :, upper[0], upper[1]]
+        spreads.append((pairs - pairs.mean(axis=0)).reshape(-1, pairs.shape[2]))
+    return spreads
 
 
 def _square(vectors: Matrix) -> Matrix:
     return vectors[..., :, None] * vectors[..., None, :]
-
-
-def _centred(features: Matrix) -> Matrix:
-    """Less their mean at each position, as rows (B q, n_pairs)."""
-    n_examples, n_queries, n_pairs = features.shape
-    return (features - features.mean(axis=0)).reshape(n_examples * n_queries, n_pairs)
-
-
-def _shrunk(gram: Matrix, n_examples: int) -> Matrix:
-    """Nearer to its diagonal, the more the fewer examples there are for each feature."""
-    share = len(gram) / (len(gram) + n_examples)
-    return (1 - share) * gram + share * np.diag(np.diag(gram))
 
 
 def _with_fold(tensor: Matrix, first_order: FirstOrder) -> Matrix:

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyattn.numerics.damping import Damping, Rest, damped_step
-from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish.normal_equations import normal_equations
-from polyattn.softmax.polish.projection import Projection, project
+from polyattn.softmax.examples import Examples, Matrix
+from polyattn.softmax.polish.projection import Projection, normal_equations, project
 from polyattn.softmax.recorder import require_time
 
-Matrix = NDArray[np.float64]
 OnStep = Callable[[Projection], None]
 
 # Relative residuals below this are rounding, and below the second one probably so.
