@@ -5,14 +5,16 @@ import pytest
 
 from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.growth import grow, random_heads, restarts, search_heads
-from polyattn.softmax.growth.descents import (
-    best_descents,
+from polyattn.softmax.growth import grow, restarts, search_heads
+from polyattn.softmax.growth.search_heads import best_descents
+from polyattn.softmax.growth.starts import (
+    adding,
     common_products,
     directions,
+    random_heads,
     random_mixtures,
+    splitting,
 )
-from polyattn.softmax.growth.grow import adding, splitting
 from polyattn.softmax.polish import polish, project
 
 
@@ -147,7 +149,7 @@ def test_directions_of_splitting_point_along_the_difference_of_merged_heads():
     examples = examples_of(attn, value, keys)
     merged = polish(examples, attn[:1])
     difference = (attn[1] - attn[0]) / np.linalg.norm(attn[1] - attn[0])
-    found = splitting(examples, merged.projection, 0, 1)
+    found = splitting(examples, merged, 0, 1)
     assert all(np.linalg.norm(D) == pytest.approx(1.0) for D in found)
     assert max(abs(float(np.vdot(D, difference))) for D in found) > 0.5
 

@@ -78,7 +78,7 @@ def test_descent_from_nearby_is_exact(mode):
     found = polish(examples, attn + 0.1 * rng.standard_normal(attn.shape))
     assert found.error < 1e-14
     assert np.linalg.norm(found.attn - attn) < 1e-11 * np.linalg.norm(attn)
-    assert np.linalg.norm(found.projection.value - value) < 1e-11 * np.linalg.norm(value)
+    assert np.linalg.norm(found.value - value) < 1e-11 * np.linalg.norm(value)
     assert list(found.errors) == sorted(found.errors, reverse=True)
 
 

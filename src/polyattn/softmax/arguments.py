@@ -77,7 +77,17 @@ def check_arguments(
         max_heads = require_integer("max_heads", max_heads)
     batch = as_batch(X)
     rows = as_targets(Y, batch, mode)
-    _require_attention(batch)
+    if batch.lengths.max() < 2:
+        raise InvalidInput(
+            "all sequences have one token: the softmax of a single logit is 1 whatever the "
+            "attention matrix is. Give sequences of at least two tokens; from single tokens "
+            "linear regression finds the sum of the values, which is all that they show."
+        )
+    if len(batch) > 1 and np.all(batch.values == batch.values[0]):
+        raise InvalidInput(
+            "all tokens of X are equal: attention sees differences between tokens, and there "
+            "are none. Give tokens that vary."
+        )
     width, least = batch.n_dims + bias, given or 1
     n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(batch)))
     n_supported = _supported_heads(batch, rows, bias, n_held_out, least)
@@ -116,21 +126,6 @@ def rounding_of(rows: NDArray) -> float:
         whole = np.abs(rows).max() < 2.0**53 and np.all(rows == np.rint(rows))
         return 2.0**-24 if single and not whole else 2.0**-53
     return 2.0**-24 if rows.dtype.kind == "f" else 2.0**-53
-
-
-def _require_attention(batch: SequenceBatch) -> None:
-    if batch.lengths.max() < 2:
-        raise InvalidInput(
-            "all sequences have one token: the softmax of a single logit is 1 whatever the "
-            "attention matrix is. Give sequences of at least two tokens; from single tokens "
-            "linear regression finds the sum of the values, which is all that they show."
-        )
-    values = batch.values
-    if len(batch) > 1 and np.all(values == values[0]):
-        raise InvalidInput(
-            "all tokens of X are equal: attention sees differences between tokens, and there "
-            "are none. Give tokens that vary."
-        )
 
 
 def _supported_heads(

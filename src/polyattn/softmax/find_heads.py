@@ -58,12 +58,12 @@ def with_heads(search: Search, n_heads: int, effort: int) -> Found:
     """The best of the methods for a given number of heads; the first that explains ends it."""
     if search.method == "sculpt":
         return search.by_sculpting(n_heads)
-    best = search.by_moments(n_heads)
-    if not best.fit.explained:
-        best = _better(best, search.by_growth(n_heads, effort))
-    if not best.fit.explained and search.method == "auto" and effort == FULL_EFFORT:
-        best = _better(best, search.by_sculpting(n_heads))
-    return best
+    tried = [search.by_moments(n_heads)]
+    if not tried[-1].fit.explained:
+        tried.append(search.by_growth(n_heads, effort))
+    if not tried[-1].fit.explained and search.method == "auto" and effort == FULL_EFFORT:
+        tried.append(search.by_sculpting(n_heads))
+    return min(tried, key=lambda found: (not found.fit.explained, found.fit.validation_error))
 
 
 def _counted(search: Search, most_heads: int, n_supported: int) -> Found:
@@ -129,20 +129,14 @@ def _as_good_with_fewer(search: Search, found: Found) -> Found | None:
     """One head fewer that explains as much as noisy heads that were found; None if all gain."""
     if not found.fit.noisy or found.n_heads == 1:
         return None
-    if search.error_bars(found).worst <= SURELY_NEEDED:
+    if search.judge.error_bars(found.projection, found.fit).worst <= SURELY_NEEDED:
         return None
     for attn, _ in smaller_heads(found.projection):
-        rest = polish(search.training, attn, on_step=search.recorder).projection
+        rest = polish(search.training, attn, on_step=search.recorder)
         fewer = search.judged(rest, found.method)
         if not _gains(search, fewer, found):
             return fewer
     return None
-
-
-def _better(one: Found, other: Found) -> Found:
-    if one.fit.explained != other.fit.explained:
-        return one if one.fit.explained else other
-    return min(one, other, key=lambda found: found.fit.validation_error)
 
 
 def _gains(search: Search, before: Found, after: Found) -> bool:

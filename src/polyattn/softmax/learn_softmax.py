@@ -19,7 +19,7 @@ from polyattn.softmax.identifiability.token_span import hidden_directions
 from polyattn.softmax.judging.alternatives import rival_layer, share_of_constant
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import open_on_generic_inputs
-from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubts_of_inputs, stopped
+from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubt_of, stopped
 from polyattn.softmax.polish import Projection, project
 from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until
 from polyattn.softmax.result import LearnedSoftmax
@@ -113,12 +113,14 @@ def _result(
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
-    bars = search.error_bars(found)
+    bars = judge.error_bars(projection, fit)
     rival, unexamined = rival_layer(judge, projection, bars) if fit.explained else (None, ())
     layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), data.mode, data.bias)
     gaps = hidden_directions(layer, data.batch) if bars.n_open else []
     notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
-    doubts = doubts_of_inputs(
+    doubt = doubt_of(
+        fit,
+        bars,
         judge.count(found.n_heads, fit.sigma),
         redundant=bars.n_open > 0 and open_on_generic_inputs(projection, data.bias),
         unexamined=unexamined,
@@ -126,7 +128,7 @@ def _result(
     share = 0.0 if fit.explained or data.bias else share_of_constant(judge.training, projection)
     if data.bias and fit.explained:
         notes = (*notes, CONVENTION)
-    outcome = describe(fit, bars, len(judge.held_out), notes, rival, doubts, share)
+    outcome = describe(fit, bars, len(judge.held_out), notes, rival, doubt, share)
     bars = bars if rival is None else rival.opened(bars)
     attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.

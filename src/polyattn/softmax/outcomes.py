@@ -53,11 +53,6 @@ SYMPTOMS = {
     "more_heads": "another head explains a part of them",
 }
 
-BELOW_DECLARED = (
-    "The residuals are smaller than the noise that was declared; they were judged as if none had "
-    "been."
-)
-
 # What "recovered" means for a layer with biases.
 CONVENTION = (
     "The last column of attn, which no input shows, is zero, and the heads have equal shares in "
@@ -71,19 +66,22 @@ def describe(
     n_held_out: int,
     notes: tuple[str, ...],
     rival: Rival | None,
-    doubts: list[str],
+    doubt: str,
     share_of_constant: float = 0.0,
 ) -> Outcome[SoftmaxName]:
     """The outcome of a search that ended by itself.
 
-    ``rival`` is another layer of as many heads that explains the examples, ``doubts`` are reasons
+    ``rival`` is another layer of as many heads that explains the examples, ``doubt`` is the reason
     why these do not determine the heads.  ``share_of_constant`` is what a constant beside each
     token explains of residuals that nothing explains.
     """
     heads = counted(len(bars.attn), "head")
-    if fit.below_declared:
-        notes = (*notes, BELOW_DECLARED)
     extra = "".join(f" {note}" for note in notes)
+    if fit.below_declared:
+        extra += (
+            " The residuals are smaller than the noise that was declared; they were judged as if "
+            "none had been."
+        )
     if not fit.explained:
         return _unexplained(fit, heads, extra, _try_bias(share_of_constant))
     if rival is not None and rival.name == "two_valued":
@@ -94,12 +92,11 @@ def describe(
             f"are so few that other heads have the same logits, in another order.{extra}",
             "On such tokens the function is right; tokens of more values would settle the heads.",
         )
-    doubts = [*_doubts(fit, bars), *doubts]
-    if doubts:
+    if doubt:
         return SOFTMAX_OUTCOMES(
             "ill_determined",
             f"A layer of {heads} explains the held-out examples, but they do not determine it: "
-            f"{doubts[0]}.{extra}",
+            f"{doubt}.{extra}",
             "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
         )
     agreement = _agreement(fit, n_held_out)
@@ -125,41 +122,51 @@ def describe(
     )
 
 
-def doubts_of_inputs(
-    counted: tuple[int, int], redundant: bool, unexamined: tuple[int, ...]
-) -> list[str]:
-    """Why inputs do not determine heads: too few that differ, or heads that none tells apart.
+def doubt_of(
+    fit: HeldOutFit,
+    bars: Uncertainty,
+    equations: tuple[int, int],
+    redundant: bool,
+    unexamined: tuple[int, ...],
+) -> str:
+    """Why examples that heads explain do not determine them; empty where they do.
 
-    ``counted`` are numbers and unknowns; ``unexamined`` heads may be paired otherwise.
+    Heads are uncertain in directions that the examples show, or inputs that differ are too few
+    (``equations``: numbers and unknowns), or no input tells heads apart (``redundant``), or
+    ``unexamined`` heads may be paired otherwise.
     """
-    doubts = []
-    n_equations, n_unknowns = counted
-    if n_equations < n_unknowns * LEAST_EQUATIONS:
-        doubts.append(
+    n_equations, n_unknowns = equations
+    doubt = ""
+    if not fit.converged:
+        doubt = f"descent crept to an error of {fit.validation_error:.1e} and no further"
+    elif not fit.all_needed:
+        doubt = "one head fewer explains as much, up to the noise"
+    elif not fit.well_determined(bars):
+        doubt = f"attn or value of a head is uncertain by {percent(bars.in_determined)}"
+    elif n_equations < n_unknowns * LEAST_EQUATIONS:
+        doubt = (
             f"inputs that differ give {n_equations} numbers for {n_unknowns} unknowns, so other "
             "heads may explain them as well"
         )
-    if redundant:
-        doubts.append("heads are so nearly equal, or so small, that no input tells them apart")
-    if unexamined:
-        doubts.append(
+    elif redundant:
+        doubt = "heads are so nearly equal, or so small, that no input tells them apart"
+    elif unexamined:
+        doubt = (
             f"heads {_numbered(unexamined)} have equal values, and there are too many ways to "
             "give others the same logits at these queries to try all"
         )
-    return doubts
+    return doubt
 
 
 def stopped(
     why: Stop, error: float, n_heads: int, share_of_constant: float = 0.0
 ) -> Outcome[SoftmaxName]:
     """The outcome of a search that was ended from outside."""
-    reasons = {
-        "interrupted": "The search was interrupted",
-        "out_of_time": "The time that max_seconds allows is over",
-    }
+    over = "The time that max_seconds allows is over"
+    reason = "The search was interrupted" if why == "interrupted" else over
     return SOFTMAX_OUTCOMES(
         why,
-        f"{reasons[why]}; the best layer so far has {counted(n_heads, 'head')} and leaves "
+        f"{reason}; the best layer so far has {counted(n_heads, 'head')} and leaves "
         f"{percent(error)} of the held-out outputs unexplained.",
         _try_bias(share_of_constant)
         + "Nothing is lost: go on with more time, or use the layer as it is.",
@@ -216,17 +223,6 @@ def _agreement(fit: HeldOutFit, n_held_out: int) -> str:
         f"On {n_held_out} held-out sequences nothing is left but noise {source}, "
         f"{percent(fit.validation_error)} of the targets"
     )
-
-
-def _doubts(fit: HeldOutFit, bars: Uncertainty) -> list[str]:
-    """Why heads that explain the examples are uncertain in directions that these show."""
-    if fit.well_determined(bars):
-        return []
-    if not fit.converged:
-        return [f"descent crept to an error of {fit.validation_error:.1e} and no further"]
-    if not fit.all_needed:
-        return ["one head fewer explains as much, up to the noise"]
-    return [f"attn or value of a head is uncertain by {percent(bars.in_determined)}"]
 
 
 def _gap(bars: Uncertainty, rival: Rival | None) -> str:

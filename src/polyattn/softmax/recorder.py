@@ -40,14 +40,10 @@ class Phase:
         return asdict(self)
 
 
-PHASE = entries(
-    {"name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0)}
-)
-
-
 def check_phases(value: Any, where: str) -> None:
     """Refuse the phases of a file unless they are what ``Phase.to_dict`` writes."""
-    listed(PHASE)(value, where)
+    fields = {"name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0)}
+    listed(entries(fields))(value, where)
     for at, phase in enumerate(value):
         plain_value(phase["figures"], f"{where}[{at}].figures")
 

@@ -12,7 +12,6 @@ from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
 from polyattn.softmax.judging.alternatives import Visible, smaller_heads, visible
 from polyattn.softmax.judging.judge import HeldOutFit, Judge
-from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.softmax.polish import Projection, enough, polish, project
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
@@ -70,12 +69,8 @@ class Search:
 
     def determined(self, found: Found) -> bool:
         """Whether the data determine every head that was found."""
-        bars = self.error_bars(found)
+        bars = self.judge.error_bars(found.projection, found.fit)
         return bars.n_open == 0 and found.fit.well_determined(bars)
-
-    def error_bars(self, found: Found) -> Uncertainty:
-        """How exactly the training examples determine the heads that were found."""
-        return self.judge.error_bars(found.projection, found.fit)
 
     def by_moments(self, n_heads: int) -> Found:
         """Moments say where heads lie, descent takes them there."""
@@ -89,7 +84,7 @@ class Search:
                 self.training,
                 n_heads,
                 self.rng,
-                accept=lambda one: self.settled(one.projection).fit.explained,
+                accept=lambda one: self.settled(one).fit.explained,
                 effort=effort,
                 on_step=self.recorder,
             )
@@ -100,7 +95,7 @@ class Search:
                 error=polished.error,
                 effort=effort,
             )
-        return self.settled(polished.projection, "growth")
+        return self.settled(polished, "growth")
 
     def with_one_more(self, found: Found) -> Found:
         """One head more than was found, where the residual shows it best; not yet at rest."""
@@ -110,7 +105,7 @@ class Search:
             heads = found.projection.attn
             grown = growth.grow(some, heads, self.rng, effort=RIVAL_EFFORT, on_step=self.recorder)
             near = polish(self.training, grown.attn, FEW_STEPS, self.recorder)
-            rival = self.judged(near.projection, "growth")
+            rival = self.judged(near, "growth")
             note.say(
                 f"With {counted(rival.n_heads, 'head')} the held-out error is "
                 f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
@@ -135,7 +130,7 @@ class Search:
         with self.recorder.phase("polish") as note:
             few = enough(self.training, len(attn))
             polished = polish(few, attn, MOST_STEPS, self.recorder, gain=COARSE_GAIN)
-            found = self.settled(polished.projection, method)
+            found = self.settled(polished, method)
             note.say(
                 f"{len(polished.errors) - 1} steps on {len(few)} examples, held-out error "
                 f"{found.fit.validation_error:.1e}.",
@@ -149,9 +144,9 @@ class Search:
         """Heads brought to rest on all training examples, without redundant ones; judged."""
         settled = project(self.training, self.visible.part(here.attn))
         if settled.error > ROUNDING:
-            settled = polish(self.training, settled.attn, FEW_STEPS, self.recorder).projection
+            settled = polish(self.training, settled.attn, FEW_STEPS, self.recorder)
             if self.judge.fit(settled).explained:
-                settled = polish(self.training, settled.attn, on_step=self.recorder).projection
+                settled = polish(self.training, settled.attn, on_step=self.recorder)
         notes: tuple[str, ...] = ()
         if not self.visible.complete:
             notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
@@ -162,7 +157,7 @@ class Search:
         # Exact heads that are distinct and not idle are determined, so where they are not, some
         # are equal or idle: one fewer is as exact.
         for attn, sentence in smaller_heads(settled):
-            fewer = polish(self.training, attn, on_step=self.recorder).projection
+            fewer = polish(self.training, attn, on_step=self.recorder)
             if self.judge.fit(fewer).kind == "exact":
                 return self.settled(fewer, method).with_notes(*notes, sentence)
         return found

@@ -50,23 +50,12 @@ LEAST_SHARE, REAL_FALL = 0.1, 5.0
 class Visible:
     """Projectors onto the directions that occur in queries, and between keys; both (d, d).
 
-    bias : whether the last coordinate is the constant of ``bias``, which no two keys differ in
+    complete : whether all of attn can be seen that any inputs show
     """
 
     queries: Matrix
     keys: Matrix
-    bias: bool
-
-    @property
-    def rank(self) -> int:
-        """How many numbers of an attention matrix can be seen."""
-        return round(np.trace(self.queries)) * round(np.trace(self.keys))
-
-    @property
-    def complete(self) -> bool:
-        """Whether all of attn can be seen that any inputs show."""
-        width = len(self.queries)
-        return self.rank == width * (width - self.bias)
+    complete: bool
 
     def part(self, attn: Matrix) -> Matrix:
         """The visible part of heads (m, d, d)."""
@@ -83,7 +72,13 @@ def visible(examples: Examples) -> Visible:
         # Differences to the first key, which every query sees.
         apart = (block.keys - block.keys[:, :1]).reshape(-1, width)
         of_keys += apart.T @ apart
-    return Visible(_projector(of_queries), _projector(of_keys), examples.bias)
+    bases = []
+    for gram in (of_queries, of_keys):
+        sizes, vectors = eigh(gram, check_finite=False)
+        bases.append(vectors[:, sizes > DIRECTION_TOLERANCE * sizes[-1]])
+    # No two keys differ in the constant of ``bias``.
+    complete = [basis.shape[1] for basis in bases] == [width, width - examples.bias]
+    return Visible(bases[0] @ bases[0].T, bases[1] @ bases[1].T, complete)
 
 
 def smaller_heads(here: Projection) -> list[tuple[Matrix, str]]:
@@ -139,7 +134,7 @@ def rival_layer(
     Cost: nothing for heads of different values and attn that is neither zero nor opposite;
     otherwise a few steps of descent for each alternative.
     """
-    tolerance = max(ALIKE, bars.noticeable)
+    tolerance = max(ALIKE, min(3 * bars.in_determined, 0.1))
     # The last rows of value are shares of a sum, which other heads may share as well.
     value = found.value[:, :-1] if judge.training.bias else found.value
     unexamined: tuple[int, ...] = ()
@@ -159,7 +154,7 @@ def rival_layer(
 
 def _rival(judge: Judge, found: Projection, other: Alternative) -> Rival | None:
     """The alternative brought to rest, if it explains the examples and is still another one."""
-    there = polish(judge.training, other.attn, N_STEPS).projection
+    there = polish(judge.training, other.attn, N_STEPS)
     # How far the head that is farthest from all that were found is from them.
     distances = np.linalg.norm(other.attn[:, None] - found.attn[None], axis=(2, 3))
     near = np.linalg.norm(there.attn - other.attn) <= 0.5 * distances.min(axis=1).max()
@@ -201,10 +196,3 @@ def share_of_constant(examples: Examples, found: Projection) -> float:
     chance = REAL_FALL * n_new / (freedom + REAL_FALL * n_new)
     share = 1.0 - max(after, 0.0) / before if before > 0.0 else 0.0
     return share if share > max(LEAST_SHARE, chance) else 0.0
-
-
-def _projector(gram: Matrix) -> Matrix:
-    """Onto the range of a positive semidefinite matrix."""
-    sizes, vectors = eigh(gram, check_finite=False)
-    kept = vectors[:, sizes > DIRECTION_TOLERANCE * sizes[-1]]
-    return np.asarray(kept @ kept.T, dtype=np.float64)

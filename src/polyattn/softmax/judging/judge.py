@@ -47,9 +47,6 @@ LEAST_OF_DECLARED = 0.9
 # which is also made in descent, does not average out over examples at all.
 COMPUTED_ROUNDINGS, TARGET_ROUNDINGS = 16.0, 4.0
 
-# Rows of targets whose rank is computed.
-MOST_TARGETS = 20_000
-
 # Above this share of the targets a residual is not called noise unless the caller said so.
 MOST_NOISE = 0.5
 
@@ -116,10 +113,9 @@ class Judge:
         outputs and a matrix (r, e), which any r outputs determine.
         """
         training = self.training
-        rows = np.concatenate(
-            [group.targets.reshape(-1, training.n_outputs) for group in training.groups]
-        )[:MOST_TARGETS]
-        # The rank of the targets, of outputs that are brought to one size.
+        parts = [group.targets.reshape(-1, training.n_outputs) for group in training.groups]
+        # The rank of the first targets, of outputs that are brought to one size.
+        rows = np.concatenate(parts)[:20_000]
         sizes = np.linalg.norm(rows, axis=0)
         shown = sizes > 0
         singular = np.linalg.svd(rows[:, shown] / sizes[shown], compute_uv=False)

@@ -58,11 +58,9 @@ STEPS_LEFT = 4.0
 # No matrix is claimed to be more exact than this: rounding does not average out over examples.
 FINEST = 64 * EPS
 
-# Generic inputs: tokens of a sequence, and numbers of output for each unknown.
-N_TOKENS, EQUATIONS = 4, 4
-
-# Generic inputs must show a direction clearly, not just above rounding.
-CLEARLY = 1e4
+# Generic inputs: tokens of a sequence, and numbers of output for each unknown.  They must show a
+# direction clearly, not just above rounding.
+N_TOKENS, EQUATIONS, CLEARLY = 4, 4, 1e4
 
 
 @dataclass(frozen=True)
@@ -86,11 +84,6 @@ class Uncertainty:
     in_determined: float
 
     @property
-    def noticeable(self) -> float:
-        """Relative differences between heads that are within three standard deviations."""
-        return min(3 * self.in_determined, 0.1)
-
-    @property
     def worst(self) -> float:
         """The largest expected relative error of an attention or a value matrix."""
         return float(max(self.attn_error.max(), self.value_error.max()))
@@ -110,23 +103,31 @@ def uncertainty(
     Cost: one factorisation of the Hessian, O((m d^2)^3).
     """
     equations = normal_equations(examples, projection)
+    whitening, followed = projection.whitening, equations.followed
     # Columns of the whitening have the inverse singular values of Z.
-    sizes = np.linalg.norm(projection.whitening, axis=0)
-    condition = float(sizes.max() / sizes.min())
-    roots, left_open = _inverse_root(equations, roundings * EPS * condition, examples.bias)
+    inverses = np.linalg.norm(whitening, axis=0)
+    rounding = roundings * EPS * float(inverses.max() / inverses.min())
+    sizes = _column_sizes(equations)
+    roots, left_open = _inverse_root(equations, sizes, rounding, examples.bias)
     left = STEPS_LEFT * (roots @ (roots.T @ equations.gradient))[:, None]
     attn = np.hypot(sigma * np.linalg.norm(roots, axis=1), left[:, 0])
     attn = attn.reshape(projection.attn.shape)
-    own = np.sum(projection.whitening**2, axis=1)[:, None]
-    moved = _value_squares(projection, equations.followed, roots)
-    squares = sigma**2 * (own + moved) + _value_squares(projection, equations.followed, left)
+    own = np.sum(whitening**2, axis=1)[:, None]
+    moved = _value_squares(projection, followed, roots)
+    squares = sigma**2 * (own + moved) + _value_squares(projection, followed, left)
     value = np.sqrt(squares).reshape(projection.value.shape)
     errors = (
         _relative(attn, projection.attn, SMALL_ATTENTION),
         _relative(value, projection.value, np.finfo(float).tiny),
     )
+    # Which entries take part in open directions: of attn, of the values alone, and of values that
+    # follow attn, in units of the columns of Z.
+    open_attn = np.linalg.norm(left_open, axis=1).reshape(attn.shape) > TOUCHED
     hidden = _hidden_values(projection, examples.bias)
-    open_attn, open_value = _open_parameters(projection, equations, left_open, hidden)
+    touched = np.linalg.norm(hidden, axis=1)[:, None] > TOUCHED
+    following = np.sqrt(_value_squares(projection, followed, left_open / sizes[:, None]))
+    lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
+    open_value = (touched | (following * lengths[:, None] > TOUCHED)).reshape(value.shape)
     return Uncertainty(
         np.where(open_attn, np.inf, attn),
         np.where(open_value, np.inf, value),
@@ -168,13 +169,15 @@ def _column_sizes(equations: NormalEquations) -> Matrix:
     return np.asarray(np.sqrt(squares).ravel())
 
 
-def _inverse_root(equations: NormalEquations, rounding: float, bias: bool) -> tuple[Matrix, Matrix]:
+def _inverse_root(
+    equations: NormalEquations, sizes: Matrix, rounding: float, bias: bool
+) -> tuple[Matrix, Matrix]:
     """R (P, rank) with R R^T the inverse of the Hessian, and directions (P, .) left open.
 
-    Open directions are orthonormal in units of the columns of J.  Both are zero where no input
-    shows anything: in the last columns of attn beside the constant of ``bias``.
+    Open directions are orthonormal in units of the ``sizes`` of the columns of J.  Both are zero
+    where no input shows anything: in the last columns of attn beside the constant of ``bias``.
     """
-    hessian, sizes = equations.hessian, _column_sizes(equations)
+    hessian = equations.hessian
     if bias:
         n_heads, size, _ = equations.followed.shape
         width = round(size**0.5)
@@ -211,21 +214,6 @@ def _hidden_values(projection: Projection, bias: bool) -> Matrix:
         seen = np.concatenate([seen, shares.reshape(n_heads * width, -1)], axis=1)
     n_features, rank = seen.shape
     return null_space(seen.T) if rank < n_features else np.zeros((n_features, 0))
-
-
-def _open_parameters(
-    projection: Projection, equations: NormalEquations, left_open: Matrix, hidden: Matrix
-) -> tuple[Flags, Flags]:
-    """Which entries of attn and of value take part in open directions."""
-    open_attn = np.linalg.norm(left_open, axis=1).reshape(projection.attn.shape) > TOUCHED
-    whitening = projection.whitening
-    touched = np.linalg.norm(hidden, axis=1)[:, None] > TOUCHED
-    # Values that follow an open direction of attn, in units of the columns of Z.
-    moves = left_open / _column_sizes(equations)[:, None]
-    squares = _value_squares(projection, equations.followed, moves)
-    lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
-    followed = np.sqrt(squares) * lengths[:, None] > TOUCHED
-    return open_attn, (touched | followed).reshape(projection.value.shape)
 
 
 def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> Matrix:

@@ -35,23 +35,16 @@ from scipy.linalg import lstsq
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.polish.projection import patterns
 
-# Variances below this, relative to the largest, are those of a constant coordinate.
-CONSTANT = 1e-10
+# Relative to the largest, variances of tokens below this are those of a constant coordinate,
+# features of a variance below the second are left out, and singular values below the third are
+# no direction at all.
+CONSTANT, INVISIBLE, NEGLIGIBLE = 1e-10, 0.02, 1e-8
 
 # Predicted positions whose covariances are in memory together.
 BLOCK_ROWS = 1 << 12
 
-# Features whose variance is below this, relative to the largest, are left out.
-INVISIBLE = 0.02
-
 # Rounds of alternation, and the change at which they end.
 ROUNDS, SETTLED = 30, 1e-4
-
-# Singular values below this, relative to the first, are no direction at all.
-NEGLIGIBLE = 1e-8
-
-# How many singular values beyond m are reported.
-BEYOND = 3
 
 
 @dataclass(frozen=True)
@@ -196,7 +189,7 @@ def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> S
     return Spans(
         left[:, :kept].T.reshape(kept, n_queries, n_white),
         right[:kept].reshape(kept, n_white, n_outputs),
-        sigma[: n_heads + BEYOND],
+        sigma[: n_heads + 3],
     )
 
 

@@ -31,11 +31,9 @@ GAINS = (1.0, 1.6, 2.5)
 # Random combinations of the span that compete with the separated heads, and their sizes.
 N_MIXTURES, SIZES = 4, (0.5, 2.0)
 
-# Steps of the descent inside the span.
-N_STEPS = 12
-
-# Scalar targets for each unknown when starts are compared and descend inside the span.
-EQUATIONS = 8.0
+# Steps of the descent inside the span, and scalar targets for each unknown there and when starts
+# are compared.
+N_STEPS, EQUATIONS = 12, 8.0
 
 # Fourth cumulants take part up to this many heads; beyond the second number, not even third.
 FOURTH_ORDER, THIRD_ORDER = 4, 10

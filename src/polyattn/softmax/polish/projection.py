@@ -41,12 +41,14 @@ class Projection:
     attn : (m, d, d);  value : (m, d, e)
     error : ||Y - Z V|| / ||Y||
     whitening : (m d, rank) with Z @ whitening orthonormal
+    errors : of the descent that led here, before it and after each step; empty without one
     """
 
     attn: Matrix
     value: Matrix
     error: float
     whitening: Matrix
+    errors: tuple[float, ...] = ()
 
     @property
     def n_heads(self) -> int:

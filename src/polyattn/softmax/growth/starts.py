@@ -1,4 +1,4 @@
-"""From m heads to m + 1: split one, add one, or add one at random; the best that descent finds.
+"""Where descent starts: at random, near heads that were found, and with one head more.
 
 Where would a new head explain the residual R?  A head with pattern p that is replaced by the two
 heads A + t D, A - t D with values V/2 + W, V/2 - W changes the output of a query x by
@@ -15,9 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
-from polyattn.softmax.growth.descents import best_descents, random_heads
-from polyattn.softmax.polish import OnStep, Polished, Projection, enough, polish, project
-from polyattn.softmax.polish.projection import patterns, responses, seen
+from polyattn.softmax.polish.projection import Projection, patterns, project, responses, seen
 
 # How far the two halves of a head go apart, relative to its norm, and how large a new one is.
 PARTINGS = (0.05, 0.2, 0.6)
@@ -28,25 +26,6 @@ N_DESCENTS = 4
 
 # Rows for which covariances are in memory together.
 BLOCK_ROWS = 1 << 13
-
-
-def grow(
-    examples: Examples,
-    heads: Matrix,
-    rng: np.random.Generator,
-    *,
-    effort: int = 1,
-    on_step: OnStep | None = None,
-) -> Polished:
-    """The best m + 1 heads reached from ``heads`` (m, d, d), of which there may be none.
-
-    ``effort`` multiplies the number of directions tried and of descents made.
-
-    Cost: about 4 ``effort`` descents on enough examples to see the way, and one on all.
-    """
-    few = enough(examples, len(heads) + 1)
-    best = best_descents(few, grown_starts(few, heads, rng, effort), on_step=on_step)[0]
-    return best if len(few) == len(examples) else polish(examples, best.attn, on_step=on_step)
 
 
 def grown_starts(
@@ -81,6 +60,47 @@ def grown_starts(
     for at in np.argsort(errors, kind="stable"):
         best_of_origin.setdefault(*starts[at])
     return list(best_of_origin.values())[: N_DESCENTS * effort]
+
+
+def random_heads(
+    rng: np.random.Generator, n_heads: int, width: int, scale: float, rank: int | None = None
+) -> Matrix:
+    """Gaussian heads (m, d, d) whose logits on tokens of order one have this scale."""
+    if rank is None:
+        return rng.standard_normal((n_heads, width, width)) * (scale / width)
+    queries = rng.standard_normal((n_heads, width, rank))
+    keys = rng.standard_normal((n_heads, rank, width))
+    return queries @ keys * (scale / (width * np.sqrt(rank)))
+
+
+def random_mixtures(
+    rng: np.random.Generator, n_heads: int, matrices: Matrix, scale: float
+) -> Matrix:
+    """Random combinations (m, d, d) of matrices of norm one, of norm about ``scale``."""
+    weights = rng.standard_normal((n_heads, len(matrices))) * (scale / np.sqrt(len(matrices)))
+    return np.tensordot(weights, matrices, axes=1)
+
+
+def directions(heads: Matrix) -> Matrix:
+    """Heads (m, d, d) divided by their norms; zero stays zero."""
+    norms = np.linalg.norm(heads, axis=(1, 2), keepdims=True)
+    return heads / np.where(norms > 0, norms, 1.0)
+
+
+def common_products(heads: Matrix, minor: float) -> Matrix:
+    """Orthonormal matrices u v^T (r, d, d) of what the heads ask for and what they look at.
+
+    u are the main left singular vectors of all heads side by side, v the right ones of all
+    heads one upon another, but for the share ``minor`` of their squared norm: at a local
+    minimum these are often right when the heads are not.
+    """
+    units = directions(heads)
+    main = []
+    for matrices in (units, units.transpose(0, 2, 1)):
+        left, sigma, _ = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)
+        left_out = 1.0 - np.cumsum(sigma**2) / max(float(np.sum(sigma**2)), np.finfo(float).tiny)
+        main.append(left[:, : 1 + int(np.count_nonzero(left_out > minor))])
+    return np.einsum("au,bv->uvab", *main).reshape(-1, *heads.shape[1:])
 
 
 def splitting(examples: Examples, here: Projection, head: int, count: int) -> list[Matrix]:
