@@ -100,18 +100,11 @@ def check_arguments(
         )
     if not np.any(rows):
         raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
+    noise = None if noise is None else require_number("noise", noise)
+    most_heads = min(max_heads or MOST_HEADS, MOST_UNKNOWNS // width**2)
+    rounding = rounding_of(rows)
     return Arguments(
-        batch,
-        rows,
-        mode,
-        bias,
-        method,
-        given,
-        n_supported,
-        min(max_heads or MOST_HEADS, MOST_UNKNOWNS // width**2),
-        n_held_out,
-        rounding_of(rows),
-        None if noise is None else require_number("noise", noise),
+        batch, rows, mode, bias, method, given, n_supported, most_heads, n_held_out, rounding, noise
     )
 
 

@@ -152,10 +152,6 @@ class Examples:
         """How many positions are predicted."""
         return sum(group.n_rows for group in self.groups)
 
-    def queries(self) -> Matrix:
-        """The tokens at all predicted positions, shape (n_rows, d)."""
-        return np.concatenate([group.queries.reshape(-1, self.width) for group in self.groups])
-
     @property
     def power(self) -> float:
         """The sum of the squared targets."""
@@ -194,7 +190,7 @@ class Examples:
                     (of_sum if uniform else found).add(content)
         return min(most, len(found) + min(len(of_sum), self.width))
 
-    def blocks(self, n_rows: int) -> Iterator[ExampleBlock]:
+    def blocks(self, n_rows: int = 1 << 14) -> Iterator[ExampleBlock]:
         """All examples in pieces of about ``n_rows`` predicted positions."""
         for group in self.groups:
             step = max(1, n_rows // group.targets.shape[1])

@@ -19,11 +19,9 @@ from polyattn.softmax.sculpting import sculpt
 # Effort of the attempt to explain a residual that looks like noise, and its examples.
 RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
 
-# Descent happens on few examples, until four steps gain less than this, relatively.
-MOST_STEPS, COARSE_GAIN = 120, 1e-3
-
-# Steps on all examples before heads are judged: those that were right on few are right by then.
-FEW_STEPS = 8
+# Descent happens on few examples, until four steps gain less than this, relatively; then there are
+# few steps on all before heads are judged: those that were right on few are right by then.
+MOST_STEPS, COARSE_GAIN, FEW_STEPS = 120, 1e-3, 8
 
 # Relative residuals up to this are as exact as float64 allows.
 ROUNDING = 1e-13
@@ -41,7 +39,7 @@ class Found:
     @property
     def n_heads(self) -> int:
         """The number of heads."""
-        return len(self.projection.attn)
+        return self.projection.n_heads
 
     def with_notes(self, *notes: str) -> Found:
         """The same, with more to say; what was said already is not said again."""
@@ -88,10 +86,10 @@ class Search:
                 effort=effort,
                 on_step=self.recorder,
             )
-            n_found = len(polished.attn)
+            heads = counted(polished.n_heads, "head")
             note.say(
-                f"Grew to {counted(n_found, 'head')}, relative residual {polished.error:.1e}.",
-                n_heads=n_found,
+                f"Grew to {heads}, relative residual {polished.error:.1e}.",
+                n_heads=polished.n_heads,
                 error=polished.error,
                 effort=effort,
             )

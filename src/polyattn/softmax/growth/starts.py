@@ -114,7 +114,12 @@ def splitting(examples: Examples, here: Projection, head: int, count: int) -> li
         pattern = patterns(block, A)
         covariances = responses(block, [pattern], np.eye(width)[None])
         bilinear += _products(queries, residual).T @ covariances.reshape(block.n_rows, -1)
-        quadratic += _products(queries, queries).T @ _skewness(block, pattern, residual @ V.T)
+        # sum_j p_j (z_j . R V^T) z_j z_j^T of every row, z_j = x_j - p X, shape (B r, d d).
+        apart = block.keys[:, None] - (pattern @ block.keys)[:, :, None]
+        pulled = (residual @ V.T).reshape(*pattern.shape[:2], width, 1)
+        weighted = apart * (np.matmul(apart, pulled) * pattern[..., None])
+        skewness = np.matmul(weighted.swapaxes(2, 3), apart).reshape(block.n_rows, -1)
+        quadratic += _products(queries, queries).T @ skewness
     found = _left_directions(bilinear, width, count)
     form = quadratic.reshape((width,) * 4).transpose(0, 2, 1, 3).reshape(width**2, -1)
     vectors = np.linalg.eigh((form + form.T) / 2)[1][:, ::-1]
@@ -152,17 +157,6 @@ def _queries_and_residual(block: ExampleBlock, here: Projection | None) -> tuple
 
 def _products(left: Matrix, right: Matrix) -> Matrix:
     return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
-
-
-def _skewness(block: ExampleBlock, pattern: Matrix, pulled: Matrix) -> Matrix:
-    """sum_j p_j (z_j . pulled) z_j z_j^T of every row, z_j = x_j - p X, shape (B r, d d)."""
-    n_queries, n_keys = pattern.shape[1:]
-    width = block.keys.shape[2]
-    deviations = block.keys[:, None] - (pattern @ block.keys)[:, :, None]
-    weights = np.matmul(deviations, pulled.reshape(-1, n_queries, width, 1)) * pattern[..., None]
-    weighted = (deviations * weights).reshape(-1, n_keys, width)
-    deviations = deviations.reshape(-1, n_keys, width)
-    return np.matmul(weighted.transpose(0, 2, 1), deviations).reshape(block.n_rows, -1)
 
 
 def _left_directions(felt: Matrix, width: int, count: int) -> list[Matrix]:

@@ -32,9 +32,6 @@ from polyattn.softmax.polish.projection import normal_equations
 # Directions with less than this share of the largest variance are rounding.
 DIRECTION_TOLERANCE = 1e-13
 
-# Positions that are read together.
-BLOCK_ROWS = 1 << 14
-
 # Values are equal, and attn is zero or opposite, up to this or three error bars.
 ALIKE = 1e-5
 
@@ -66,7 +63,7 @@ def visible(examples: Examples) -> Visible:
     """The directions that the tokens of the examples span."""
     width = examples.width
     of_queries, of_keys = np.zeros((width, width)), np.zeros((width, width))
-    for block in examples.blocks(BLOCK_ROWS):
+    for block in examples.blocks():
         queries = block.queries.reshape(-1, width)
         of_queries += queries.T @ queries
         # Differences to the first key, which every query sees.
@@ -137,10 +134,12 @@ def rival_layer(
     tolerance = max(ALIKE, min(3 * bars.in_determined, 0.1))
     # The last rows of value are shares of a sum, which other heads may share as well.
     value = found.value[:, :-1] if judge.training.bias else found.value
+    groups = judge.training.groups
+    queries = np.concatenate([group.queries.reshape(group.n_rows, -1) for group in groups])
     unexamined: tuple[int, ...] = ()
     others = chain(
         mirrored(found.attn, value, tolerance),
-        rearranged(found.attn, value, judge.training.queries(), tolerance),
+        rearranged(found.attn, value, queries, tolerance),
     )
     for count, other in enumerate(others):
         if isinstance(other, Unexamined):

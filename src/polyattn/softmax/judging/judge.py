@@ -39,16 +39,14 @@ ROUNDINGS = 8.0
 # The expected relative error of attn and of value that still counts as recovered.
 MOST_EXACT_ERROR, MOST_NOISY_ERROR = 1e-4, 0.5
 
-# A declared noise fits residuals down to this part of it: nobody knows noise more exactly.
-LEAST_OF_DECLARED = 0.9
-
 # Error bars rest on errors of at least this many roundings of float64 and, of exact heads, of the
 # targets: rounding is no independent noise.  It repeats where sequences do, and that of float64,
 # which is also made in descent, does not average out over examples at all.
 COMPUTED_ROUNDINGS, TARGET_ROUNDINGS = 16.0, 4.0
 
-# Above this share of the targets a residual is not called noise unless the caller said so.
-MOST_NOISE = 0.5
+# A declared noise fits residuals down to this part of it: nobody knows noise more exactly.  Above
+# this share of the targets a residual is not called noise unless the caller said so.
+LEAST_OF_DECLARED, MOST_NOISE = 0.9, 0.5
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,6 @@ from polyattn.softmax.polish.projection import Projection, patterns, seen
 # Scores beyond this are not chance: five tests raise one false alarm in 500.
 ALARM = 3.8
 
-# Positions whose features are in memory together.
-BLOCK_ROWS = 1 << 14
-
 # Rows that are looked at, rows for each function at least, and random combinations.
 MOST_ROWS, ROWS_FOR_EACH, N_CURVES = 20_000, 8, 24
 
@@ -78,7 +75,7 @@ class Residuals:
 def residuals(examples: Examples, projection: Projection) -> Residuals:
     """Targets minus outputs of the heads of ``projection``."""
     sequences: list[Matrix] = []
-    for block in examples.blocks(BLOCK_ROWS):
+    for block in examples.blocks():
         outputs = seen(block, projection.attn) @ projection.stacked_value
         sequences.extend(block.targets - outputs.reshape(block.targets.shape))
     return Residuals(tuple(sequences), float(np.sqrt(examples.power)))
@@ -158,12 +155,23 @@ def structure_scores(
 
     Cost: O(rows k^2) for k functions of a family.
     """
-    tokens, outputs = _rows(examples, projection)
+    # Query beside mean token (rows, 2 d), and fitted outputs (rows, e), in the order of left.
+    width, n_rows = examples.width, 0
+    parts = []
+    for block in examples.blocks(MOST_ROWS):
+        # The mean of the tokens that each query attends to: a head of zero attention.
+        means = patterns(block, np.zeros((width, width))) @ block.keys
+        both = np.concatenate([block.queries, means], axis=2).reshape(-1, 2 * width)
+        parts.append((both, seen(block, projection.attn) @ projection.stacked_value))
+        n_rows += block.n_rows
+        if n_rows >= MOST_ROWS:
+            break
+    tokens, outputs = (np.concatenate(column) for column in zip(*parts, strict=True))
     residual = left.values[: len(tokens)] / sigma
-    first, second = np.triu_indices(examples.width)
+    first, second = np.triu_indices(width)
     # Always the same combinations: a judge draws no lots.
     rng = np.random.default_rng(0)
-    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(examples.width)
+    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(width)
     families = {
         "linear": np.concatenate([np.ones((len(tokens), 1)), tokens], axis=1),
         "products": tokens[:, first] * tokens[:, second],
@@ -183,22 +191,6 @@ def structure_scores(
         freedom += basis.shape[1]
     scores["bends"] = chi_square_score(explained, freedom)
     return scores
-
-
-def _rows(examples: Examples, projection: Projection) -> tuple[Matrix, Matrix]:
-    """Query beside mean token (rows, 2 d), and fitted outputs (rows, e), in the order of left."""
-    tokens: list[Matrix] = []
-    outputs: list[Matrix] = []
-    width, n_rows = examples.width, 0
-    for block in examples.blocks(MOST_ROWS):
-        # The mean of the tokens that each query attends to: a head of zero attention.
-        means = patterns(block, np.zeros((width, width))) @ block.keys
-        tokens.append(np.concatenate([block.queries, means], axis=2).reshape(-1, 2 * width))
-        outputs.append(seen(block, projection.attn) @ projection.stacked_value)
-        n_rows += block.n_rows
-        if n_rows >= MOST_ROWS:
-            break
-    return np.concatenate(tokens), np.concatenate(outputs)
 
 
 def _orthonormal(functions: Matrix) -> Matrix:

@@ -30,12 +30,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
-from polyattn.softmax.polish.projection import (
-    NormalEquations,
-    Projection,
-    normal_equations,
-    project,
-)
+from polyattn.softmax.polish import Projection, project
+from polyattn.softmax.polish.projection import NormalEquations, normal_equations
 
 Flags = NDArray[np.bool_]
 

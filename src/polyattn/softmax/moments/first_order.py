@@ -51,17 +51,12 @@ ROUNDS, SETTLED = 30, 1e-4
 class WhiteFrame:
     """The affine map to white tokens.
 
-    mean : (d,);  whitening : W (d, r);  colouring : U (r, d)
+    mean : (d,);  whitening : W (d, r), where r coordinates vary;  colouring : U (r, d)
     """
 
     mean: Matrix
     whitening: Matrix
     colouring: Matrix
-
-    @property
-    def n_white(self) -> int:
-        """r, the number of coordinates in which tokens vary."""
-        return self.whitening.shape[1]
 
     def white(self, block: ExampleBlock) -> tuple[Matrix, Matrix, Matrix]:
         """Queries [1, z] (B, q, 1 + r), keys z (B, n, r), uniform weights of the seen (B, q, n)."""
@@ -103,20 +98,6 @@ def frame_of(examples: Examples) -> WhiteFrame:
 
 
 @dataclass(frozen=True)
-class FirstOrder:
-    """What a correlation shows of the tensor M.
-
-    folded : (1 + r, r, r, e), M + M with b, b' exchanged; M itself where b = b'
-    visible : (r, r), symmetric: which pairs b, b' vary enough to be seen
-    explained : the share of the targets' power that linear functions already explain
-    """
-
-    folded: Matrix
-    visible: NDArray[np.bool_]
-    explained: float
-
-
-@dataclass(frozen=True)
 class Spans:
     """Bases of the heads' spans: attn (s, 1 + r, r), value (s, r, e), s <= m; all of norm one.
 
@@ -128,13 +109,16 @@ class Spans:
     singular_values: Matrix
 
 
-def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
-    """The folded tensor of the examples.
+def correlate(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, NDArray[np.bool_], float]:
+    """The folded tensor (1 + r, r, r, e): M + M with b, b' exchanged; M itself where b = b'.
+
+    Then which pairs b, b' vary enough to be seen (r, r), symmetric, and the share of the targets'
+    power that linear functions already explain.
 
     Cost: O(rows d^3 e), O(d^6) for the features' covariance; memory of one block.
     """
     plane, explained = _linear_part(examples, frame)
-    n_white, n_outputs = frame.n_white, examples.n_outputs
+    n_white, n_outputs = frame.whitening.shape[1], examples.n_outputs
     upper = np.triu_indices(n_white)
     n_pairs = len(upper[0])
     crossed: Matrix = np.zeros(((1 + n_white) * n_outputs, n_pairs))
@@ -163,23 +147,24 @@ def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
     folded[:, upper[1], upper[0]] = table
     visible = np.zeros((n_white, n_white), dtype=bool)
     visible[upper] = seen
-    return FirstOrder(folded, visible | visible.T, explained)
+    return folded, visible | visible.T, explained
 
 
-def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> Spans:
+def unfold(
+    folded: Matrix, visible: NDArray[np.bool_], n_heads: int, rng: np.random.Generator
+) -> Spans:
     """The spans of ``n_heads`` heads that fit the folded tensor best, to a local optimum."""
-    folded = first_order.folded
     n_queries, n_white, _, n_outputs = folded.shape
     shape = (n_queries * n_white, n_white * n_outputs)
     rank = min(n_heads, *shape)
-    tensor = _with_fold(np.zeros_like(folded), first_order)
+    tensor = _with_fold(np.zeros_like(folded), folded, visible)
     basis = rng.standard_normal((shape[0], rank))
     for _ in range(ROUNDS):
         matrix = tensor.reshape(shape)
         for _ in range(2):
             basis = np.linalg.qr(matrix @ (matrix.T @ basis))[0]
         low = (basis @ (basis.T @ matrix)).reshape(folded.shape)
-        unfolded = _with_fold(low, first_order)
+        unfolded = _with_fold(low, folded, visible)
         change = np.linalg.norm(unfolded - tensor)
         tensor = unfolded
         if change <= SETTLED * np.linalg.norm(tensor):
@@ -195,7 +180,7 @@ def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> S
 
 def _linear_part(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, float]:
     """Coefficients of the targets on [1, z, mean z], and the share of power they explain."""
-    size = 1 + 2 * frame.n_white
+    size = 1 + 2 * frame.whitening.shape[1]
     gram: Matrix = np.zeros((size, size))
     crossed: Matrix = np.zeros((size, examples.n_outputs))
     for block in examples.blocks(BLOCK_ROWS):
@@ -235,11 +220,11 @@ def _square(vectors: Matrix) -> Matrix:
     return vectors[..., :, None] * vectors[..., None, :]
 
 
-def _with_fold(tensor: Matrix, first_order: FirstOrder) -> Matrix:
+def _with_fold(tensor: Matrix, folded: Matrix, visible: NDArray[np.bool_]) -> Matrix:
     """The nearest tensor whose fold is the given one, where that is visible."""
     diagonal = np.arange(tensor.shape[1])
-    missing = (first_order.folded - tensor - tensor.transpose(0, 2, 1, 3)) / 2
+    missing = (folded - tensor - tensor.transpose(0, 2, 1, 3)) / 2
     missing[:, diagonal, diagonal] *= 2
     missing[:, diagonal, diagonal] += tensor[:, diagonal, diagonal]
-    missing[:, ~first_order.visible] = 0.0
+    missing[:, ~visible] = 0.0
     return tensor + missing

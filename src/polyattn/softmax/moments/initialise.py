@@ -79,9 +79,9 @@ def initialise(
     recorder = recorder or Recorder()
     with recorder.phase("moments") as note:
         frame = frame_of(examples)
-        first_order = correlate(examples, frame)
-        spans = unfold(first_order, n_heads, rng)
-        explained, sigma, drop = first_order.explained, spans.singular_values, None
+        folded, visible, explained = correlate(examples, frame)
+        spans = unfold(folded, visible, n_heads, rng)
+        sigma, drop = spans.singular_values, None
         sentence = f"linear functions explain {explained:.0%} of the targets' power"
         if len(sigma) > n_heads and sigma[n_heads] > 0.0:
             drop = float(sigma[n_heads - 1] / sigma[n_heads])
