@@ -44,7 +44,7 @@ def find_heads(search: Search, n_heads: int | None, n_supported: int, most_heads
     ``n_supported`` is the number of heads for which there are examples enough.
     """
     if n_heads is None:
-        return _counted(search, min(n_supported, most_heads), n_supported)
+        return _counted(search, n_supported, most_heads)
     found = with_heads(search, n_heads, FULL_EFFORT)
     if not found.fit.noisy:
         return found
@@ -66,8 +66,9 @@ def with_heads(search: Search, n_heads: int, effort: int) -> Found:
     return min(tried, key=lambda found: (not found.fit.explained, found.fit.validation_error))
 
 
-def _counted(search: Search, most_heads: int, n_supported: int) -> Found:
+def _counted(search: Search, n_supported: int, most_heads: int) -> Found:
     """The number that the quickest method shows; where it shows none, every method for each."""
+    most_heads = min(n_supported, most_heads)
     quickest = search.by_sculpting if search.method == "sculpt" else search.by_moments
     found = _fewest(search, most_heads, quickest, at_once=True)
     if not (found.fit.explained and search.determined(found)):
@@ -79,7 +80,7 @@ def _counted(search: Search, most_heads: int, n_supported: int) -> Found:
             if not fewer.fit.explained or _gains(search, fewer, found):
                 break
             found = fewer
-    while found.fit.noisy and found.n_heads < min(most_heads, n_supported):
+    while found.fit.noisy and found.n_heads < most_heads:
         rival = search.with_one_more(found)
         if not _gains(search, found, rival):
             return _thinned(search, found)

@@ -118,13 +118,9 @@ def _result(
     layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), data.mode, data.bias)
     gaps = hidden_directions(layer, data.batch) if bars.n_open else []
     notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
-    doubt = doubt_of(
-        fit,
-        bars,
-        judge.count(found.n_heads, fit.sigma),
-        redundant=bars.n_open > 0 and open_on_generic_inputs(projection, data.bias),
-        unexamined=unexamined,
-    )
+    equations = judge.count(found.n_heads, fit.sigma)
+    redundant = bars.n_open > 0 and open_on_generic_inputs(projection, data.bias)
+    doubt = doubt_of(fit, bars, equations, redundant, unexamined)
     share = 0.0 if fit.explained or data.bias else share_of_constant(judge.training, projection)
     if data.bias and fit.explained:
         notes = (*notes, CONVENTION)

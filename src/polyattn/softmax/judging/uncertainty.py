@@ -26,14 +26,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.polish import Projection, project
 from polyattn.softmax.polish.projection import NormalEquations, normal_equations
-
-Flags = NDArray[np.bool_]
 
 EPS = float(np.finfo(np.float64).eps)
 

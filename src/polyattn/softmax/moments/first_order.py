@@ -202,7 +202,7 @@ def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> list[Matrix]:
 
     Pairs b <= b' (B q, n_pairs), less their mean at each position.
     """
-    own = queries[..., 1:]
+    n_rows, own = queries.shape[0] * queries.shape[1], queries[..., 1:]
     share = weights.max(axis=2)[..., None]
     means = weights @ keys
     squares = np.matmul(keys.transpose(0, 2, 1)[:, None], weights[..., None] * keys[:, None])
@@ -212,7 +212,7 @@ def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> list[Matrix]:
     spreads = []
     for whole in (squares - _square(means), squares - _square(own) - _square(rest)):
         pairs = whole[:, :, upper[0], upper[1]]
-        spreads.append((pairs - pairs.mean(axis=0)).reshape(-1, pairs.shape[2]))
+        spreads.append((pairs - pairs.mean(axis=0)).reshape(n_rows, -1))
     return spreads
 
 
