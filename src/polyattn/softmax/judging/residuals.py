@@ -92,11 +92,18 @@ def noise_scores(training: Residuals, held_out: Residuals, n_unknowns: int) -> d
     both = np.concatenate(
         [part.values / np.sqrt(part.power / part.values.size) for part in (held_out, training)]
     )
+    # Mean squares of sequences: each term has mean 1 and variance 2 + 12 / count.
+    total, variance = 0.0, 0.0
+    for part in (held_out, training):
+        counts = np.array([one.size for one in part.sequences], dtype=float)
+        powers = part.powers() * (counts.sum() / part.power)
+        total += float(np.sum((powers - counts) ** 2 / (2 * counts) - 1))
+        variance += float(np.sum(2 + 12 / counts))
     return {
         "generalises": float((growth - 1) / np.sqrt(2 / n_held_out + 2 / freedom)),
         "tails": float((np.mean(both**4) - 3) / np.sqrt(24 / both.size)),
         "skew": float(np.mean(both**3) / np.sqrt(15 / both.size)),
-        "sizes": _dispersion(held_out, training),
+        "sizes": total / float(np.sqrt(variance)),
         "outputs": _correlation(both, (n_held_out + freedom) / both.size),
     }
 
@@ -105,18 +112,6 @@ def alarms(scores: dict[str, float]) -> tuple[str, ...]:
     """The tests that noise would not fail."""
     two_sided = {name: abs(scores[name]) for name in ("tails", "skew") if name in scores}
     return tuple(name for name, score in (scores | two_sided).items() if score > ALARM)
-
-
-def _dispersion(*parts: Residuals) -> float:
-    """z-score of how much mean squares vary between sequences, against normal numbers."""
-    total, variance = 0.0, 0.0
-    for part in parts:
-        counts = np.array([one.size for one in part.sequences], dtype=float)
-        powers = part.powers() * (counts.sum() / part.power)
-        # Each term has mean 1 and variance 2 + 12 / count.
-        total += float(np.sum((powers - counts) ** 2 / (2 * counts) - 1))
-        variance += float(np.sum(2 + 12 / counts))
-    return total / float(np.sqrt(variance))
 
 
 def _correlation(rows: Matrix, share: float) -> float:

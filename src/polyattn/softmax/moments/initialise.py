@@ -109,6 +109,7 @@ def initialise(
         sizes = np.abs(np.diag(triangle))
         kept = sizes > 1e-10 * sizes.max()
         within = factor[:, kept].T.reshape(-1, *basis.shape[1:])
+    if len(within):
         with recorder.phase("span descent") as note:
             inside = polish(few, attn, N_STEPS, within=within)
             attn = inside.attn
@@ -165,10 +166,9 @@ def separate(
     if np.linalg.cond(first) > WORST_CONDITION:
         return None
     second = np.empty((size, size, size))
-    for key, row in zip(keys, solution, strict=True):
-        if len(key) == 2:
-            a, b = key
-            second[a, b] = second[b, a] = row * (2.0 if a == b else 1.0)
+    a, b = np.triu_indices(size)
+    rows = solution[1 + size : 1 + size + len(a)]
+    second[a, b] = second[b, a] = rows * np.where(a == b, 2.0, 1.0)[:, None]
     return _diagonalised(second @ np.linalg.inv(first), rng)
 
 
