@@ -5,10 +5,16 @@ import pytest
 
 from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.growth import grow, random_heads, restarts, search_heads
-from polyattn.softmax.growth.grow import adding, splitting
-from polyattn.softmax.growth.halving import best_descents
-from polyattn.softmax.growth.starts import common_products, random_mixtures
+from polyattn.softmax.growth import grow, restarts, search_heads
+from polyattn.softmax.growth.search_heads import best_descents
+from polyattn.softmax.growth.starts import (
+    adding,
+    common_products,
+    directions,
+    random_heads,
+    random_mixtures,
+    splitting,
+)
 from polyattn.softmax.polish import polish, project
 
 
@@ -59,12 +65,13 @@ def exact(found):
 def test_growth_from_nothing_is_exact(n_heads):
     rng, attn, value, keys = planted(n_heads, n_heads)
     examples = examples_of(attn, value, keys)
-    here, errors = None, []
+    heads, errors = attn[:0], []
     for _ in range(n_heads):
-        here = grow(examples, here, rng)
+        here = grow(examples, heads, rng)
+        heads = here.attn
         errors.append(here.error)
     assert errors == sorted(errors, reverse=True)
-    assert farthest(attn, here.attn) < 1e-10
+    assert farthest(attn, heads) < 1e-10
 
 
 def test_restarts_are_the_control_and_succeed_on_easy_layers():
@@ -142,7 +149,7 @@ def test_directions_of_splitting_point_along_the_difference_of_merged_heads():
     examples = examples_of(attn, value, keys)
     merged = polish(examples, attn[:1])
     difference = (attn[1] - attn[0]) / np.linalg.norm(attn[1] - attn[0])
-    found = splitting(examples, merged.projection, 0, 1)
+    found = splitting(examples, merged, 0, 1)
     assert all(np.linalg.norm(D) == pytest.approx(1.0) for D in found)
     assert max(abs(float(np.vdot(D, difference))) for D in found) > 0.5
 
@@ -177,5 +184,5 @@ def test_common_products_keep_what_heads_ask_for():
     np.testing.assert_allclose(flat @ flat.T, np.eye(2), atol=1e-12)
     inside = (heads.reshape(2, -1) @ flat.T) @ flat
     np.testing.assert_allclose(inside, heads.reshape(2, -1), atol=1e-10)
-    mixture = random_mixtures(rng, heads, 2.0)
+    mixture = random_mixtures(rng, 2, directions(heads), 2.0)
     assert np.linalg.matrix_rank(mixture.reshape(2, -1)) == 2

@@ -6,7 +6,7 @@ import pytest
 from polyattn.reference.layer import softmax_forward, softmax_jacobian, softmax_weights
 from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import descend, enough, polish, project
-from polyattn.softmax.polish.normal_equations import normal_equations
+from polyattn.softmax.polish.projection import normal_equations
 
 EPS = np.finfo(float).eps
 
@@ -49,7 +49,7 @@ def dense_rows(examples, projection, mode):
 @pytest.mark.parametrize("mode", ["full", "causal", "last"])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_normal_equations_are_those_of_the_dense_jacobian(mode, n_outputs, monkeypatch):
-    monkeypatch.setattr("polyattn.softmax.polish.normal_equations.BLOCK_NUMBERS", 1 << 9)
+    monkeypatch.setattr("polyattn.softmax.polish.projection.BLOCK_NUMBERS", 1 << 9)
     rng = np.random.default_rng(0)
     attn, value = planted_heads(rng, 2, 3, n_outputs)
     examples = planted_examples(rng, attn, value, [(13, 2), (17, 4)], mode, noise=0.3)
@@ -78,7 +78,7 @@ def test_descent_from_nearby_is_exact(mode):
     found = polish(examples, attn + 0.1 * rng.standard_normal(attn.shape))
     assert found.error < 1e-14
     assert np.linalg.norm(found.attn - attn) < 1e-11 * np.linalg.norm(attn)
-    assert np.linalg.norm(found.projection.value - value) < 1e-11 * np.linalg.norm(value)
+    assert np.linalg.norm(found.value - value) < 1e-11 * np.linalg.norm(value)
     assert list(found.errors) == sorted(found.errors, reverse=True)
 
 

@@ -77,27 +77,34 @@ def check_arguments(
         max_heads = require_integer("max_heads", max_heads)
     batch = as_batch(X)
     rows = as_targets(Y, batch, mode)
-    _require_attention(batch)
+    if batch.lengths.max() < 2:
+        raise InvalidInput(
+            "all sequences have one token: the softmax of a single logit is 1 whatever the "
+            "attention matrix is. Give sequences of at least two tokens; from single tokens "
+            "linear regression finds the sum of the values, which is all that they show."
+        )
+    if len(batch) > 1 and np.all(batch.values == batch.values[0]):
+        raise InvalidInput(
+            "all tokens of X are equal: attention sees differences between tokens, and there "
+            "are none. Give tokens that vary."
+        )
     width, least = batch.n_dims + bias, given or 1
     n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(batch)))
-    n_supported = _supported_heads(batch, rows, bias, n_held_out)
-    if n_supported < least:
-        raise InvalidInput(_too_few(batch, rows, bias, least))
-    _require_memory(width, least)
+    n_supported = _supported_heads(batch, rows, bias, n_held_out, least)
+    unknowns = least * width**2
+    if unknowns > MOST_UNKNOWNS:
+        raise InvalidInput(
+            f"attn would have {unknowns} unknown entries, and descent over them needs some "
+            f"{24e-9 * unknowns**2:.0f} GB; up to {MOST_UNKNOWNS} are possible. Reduce the "
+            "coordinates or the heads, or use learn_from_queries, which needs no descent over all."
+        )
     if not np.any(rows):
         raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
+    noise = None if noise is None else require_number("noise", noise)
+    most_heads = min(max_heads or MOST_HEADS, MOST_UNKNOWNS // width**2)
+    rounding = rounding_of(rows)
     return Arguments(
-        batch,
-        rows,
-        mode,
-        bias,
-        method,
-        given,
-        n_supported,
-        min(max_heads or MOST_HEADS, MOST_UNKNOWNS // width**2),
-        n_held_out,
-        rounding_of(rows),
-        None if noise is None else require_number("noise", noise),
+        batch, rows, mode, bias, method, given, n_supported, most_heads, n_held_out, rounding, noise
     )
 
 
@@ -114,49 +121,24 @@ def rounding_of(rows: NDArray) -> float:
     return 2.0**-24 if rows.dtype.kind == "f" else 2.0**-53
 
 
-def _require_attention(batch: SequenceBatch) -> None:
-    if batch.lengths.max() < 2:
-        raise InvalidInput(
-            "all sequences have one token: the softmax of a single logit is 1 whatever the "
-            "attention matrix is. Give sequences of at least two tokens; from single tokens "
-            "linear regression finds the sum of the values, which is all that they show."
-        )
-    values = batch.values
-    if len(batch) > 1 and np.all(values == values[0]):
-        raise InvalidInput(
-            "all tokens of X are equal: attention sees differences between tokens, and there "
-            "are none. Give tokens that vary."
-        )
-
-
-def _require_memory(width: int, n_heads: int) -> None:
-    unknowns = n_heads * width**2
-    if unknowns > MOST_UNKNOWNS:
-        raise InvalidInput(
-            f"attn would have {unknowns} unknown entries, and descent over them needs some "
-            f"{24e-9 * unknowns**2:.0f} GB; up to {MOST_UNKNOWNS} are possible. Reduce the "
-            "coordinates or the heads, or use learn_from_queries, which needs no descent over all."
-        )
-
-
-def _supported_heads(batch: SequenceBatch, rows: NDArray, bias: bool, n_held_out: int) -> int:
-    """For how many heads the training examples have equations enough."""
-    width, n_outputs = batch.n_dims + bias, rows.shape[1]
+def _supported_heads(
+    batch: SequenceBatch, rows: NDArray, bias: bool, n_held_out: int, least: int
+) -> int:
+    """For how many heads the training examples have equations enough; refused below ``least``."""
+    sizes = batch.n_dims + bias, rows.shape[1], bias
     share = max(0.0, 1.0 - n_held_out / len(batch))
-    shared = count_unknowns(0, width, n_outputs, bias)
-    per_head = count_unknowns(1, width, n_outputs, bias) - shared
-    return max(
-        0, int((share * rows.size - LEAST_EQUATIONS * shared) / (LEAST_EQUATIONS * per_head))
-    )
-
-
-def _too_few(batch: SequenceBatch, rows: NDArray, bias: bool, n_heads: int) -> str:
-    unknowns = count_unknowns(n_heads, batch.n_dims + bias, rows.shape[1], bias)
+    shared = count_unknowns(0, *sizes)
+    per_head = count_unknowns(1, *sizes) - shared
+    equations = share * rows.size - LEAST_EQUATIONS * shared
+    supported = int(equations / (LEAST_EQUATIONS * per_head))
+    if supported >= least:
+        return supported
+    unknowns = count_unknowns(least, *sizes)
     per_sequence = rows.size / len(batch)
     training = int(np.ceil(LEAST_EQUATIONS * unknowns / per_sequence))
     needed = max(training + LEAST_HELD_OUT, int(np.ceil(training / (1 - HELD_OUT))) + 1)
-    heads = "1 head has" if n_heads == 1 else f"{n_heads} heads have"
-    return (
+    heads = "1 head has" if least == 1 else f"{least} heads have"
+    raise InvalidInput(
         f"{len(batch)} sequences are too few: {heads} {unknowns} unknowns, and with "
         f"{per_sequence:g} target numbers for each sequence and {HELD_OUT:.0%} of them held out "
         f"(at least {LEAST_HELD_OUT}) at least {needed} sequences are needed; about three times "

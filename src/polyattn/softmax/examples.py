@@ -30,9 +30,6 @@ Matrix = NDArray[np.float64]
 # power each, which leaves logits of its square, and of these no digits may underflow.
 COMPARABLE_EXPONENT = 450
 
-# Entries that count alike beside one another.
-ONE = np.ones(1)
-
 # What to do about heads that do not fit.
 IN_RANGE = (
     "multiply the coordinates of X, or Y, by constants so that they are of order one, and learn "
@@ -72,11 +69,6 @@ class ExampleBlock:
         """Sequences first..stop, a view."""
         return replace(self, keys=self.keys[first:stop], targets=self.targets[first:stop])
 
-    def with_constant(self) -> ExampleBlock:
-        """The same sequences with a last coordinate 1 beside each token, that of ``bias``."""
-        constant = np.ones((*self.keys.shape[:2], 1))
-        return replace(self, keys=np.concatenate([self.keys, constant], axis=2), bias=True)
-
 
 @dataclass(frozen=True)
 class ExampleUnits:
@@ -90,16 +82,20 @@ class ExampleUnits:
 
         In scaled units entries of attn count alike in a head, those of value in one of its outputs.
         """
-        columns = value.transpose(0, 2, 1).reshape(-1, value.shape[1])
-        restored_columns = restored(columns, self._of_value[:, 0], "value", ONE, IN_RANGE)
+        alike, of_attn, of_value = np.ones(1), *self._of_heads()
+        # The outputs of a head as rows (m e, d).
+        columns = value.transpose(0, 2, 1)
+        rows = columns.reshape(-1, value.shape[1])
+        rows = restored(rows, of_value[:, 0], "value", alike, IN_RANGE)
         return (
-            restored(attn, self._of_attn, "attn", ONE, IN_RANGE),
-            restored_columns.reshape(len(value), -1, value.shape[1]).transpose(0, 2, 1),
+            restored(attn, of_attn, "attn", alike, IN_RANGE),
+            rows.reshape(columns.shape).transpose(0, 2, 1),
         )
 
     def deviations(self, attn: Matrix, value: Matrix) -> tuple[Matrix, Matrix]:
         """Standard deviations of heads in the units of the data: never rounded down."""
-        return rounded_up(attn, self._of_attn), rounded_up(value, self._of_value)
+        of_attn, of_value = self._of_heads()
+        return rounded_up(attn, of_attn), rounded_up(value, of_value)
 
     def noise(self, scaled_noise: float) -> float:
         """A standard deviation of targets in the units of the data: never rounded down."""
@@ -116,13 +112,10 @@ class ExampleUnits:
         with np.errstate(over="ignore", under="ignore"):
             return float(np.ldexp(noise, -self.of_targets))
 
-    @property
-    def _of_attn(self) -> NDArray[np.int64]:
-        return -self.of_tokens[:, None] - self.of_tokens[None, :]
-
-    @property
-    def _of_value(self) -> NDArray[np.int64]:
-        return self.of_targets - self.of_tokens[:, None]
+    def _of_heads(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of attn (d, d) and of value (d, 1)."""
+        of_tokens = self.of_tokens[:, None]
+        return -of_tokens - self.of_tokens, self.of_targets - of_tokens
 
 
 @dataclass(frozen=True)
@@ -159,10 +152,6 @@ class Examples:
         """How many positions are predicted."""
         return sum(group.n_rows for group in self.groups)
 
-    def queries(self) -> Matrix:
-        """The tokens at all predicted positions, shape (n_rows, d)."""
-        return np.concatenate([group.queries.reshape(-1, self.width) for group in self.groups])
-
     @property
     def power(self) -> float:
         """The sum of the squared targets."""
@@ -173,8 +162,12 @@ class Examples:
         return count_unknowns(n_heads, self.width, self.n_outputs, self.bias)
 
     def with_constant(self) -> Examples:
-        """The same examples with the constant of ``bias`` beside each token."""
-        return Examples(tuple(group.with_constant() for group in self.groups))
+        """The same examples with a last coordinate 1 beside each token, that of ``bias``."""
+        wider = []
+        for group in self.groups:
+            keys = np.pad(group.keys, ((0, 0), (0, 0), (0, 1)), constant_values=1.0)
+            wider.append(replace(group, keys=keys, bias=True))
+        return Examples(tuple(wider))
 
     def n_distinct_rows(self, most: int) -> int:
         """How many predicted positions differ in the query or in what it attends to, up to most.
@@ -197,7 +190,7 @@ class Examples:
                     (of_sum if uniform else found).add(content)
         return min(most, len(found) + min(len(of_sum), self.width))
 
-    def blocks(self, n_rows: int) -> Iterator[ExampleBlock]:
+    def blocks(self, n_rows: int = 1 << 14) -> Iterator[ExampleBlock]:
         """All examples in pieces of about ``n_rows`` predicted positions."""
         for group in self.groups:
             step = max(1, n_rows // group.targets.shape[1])
@@ -233,7 +226,15 @@ def prepare(
 ) -> tuple[Examples, ExampleUnits]:
     """Sequences and targets (n_rows, e) as shuffled, scaled examples, with their units."""
     of_tokens = _exponents(batch.values)
-    _require_comparable(of_tokens, batch.values, bias)
+    known = of_tokens[np.any(batch.values, axis=0)]
+    if bias:
+        known = np.append(known, 0)
+    if len(known) and known.max() - known.min() > COMPARABLE_EXPONENT:
+        raise OutOfRange(
+            f"the coordinates of X are of sizes from 2**{known.min()} to 2**{known.max()}; logits "
+            "of tokens like these do not fit float64. Multiply the coordinates by constants so "
+            "that they are of similar size."
+        )
     of_targets = int(_exponents(rows.reshape(-1, 1))[0])
     order = rng.permutation(len(batch))
     lengths = batch.lengths[order]
@@ -250,19 +251,6 @@ def prepare(
     if bias:
         return examples.with_constant(), ExampleUnits(np.append(of_tokens, 0), of_targets)
     return examples, ExampleUnits(of_tokens, of_targets)
-
-
-def _require_comparable(exponents: NDArray[np.int64], tokens: NDArray, bias: bool) -> None:
-    """Refuse coordinates so different in size that the logits of a layer underflow."""
-    known = exponents[np.any(tokens, axis=0)]
-    if bias:
-        known = np.append(known, 0)
-    if len(known) and known.max() - known.min() > COMPARABLE_EXPONENT:
-        raise OutOfRange(
-            f"the coordinates of X are of sizes from 2**{known.min()} to 2**{known.max()}; logits "
-            "of tokens like these do not fit float64. Multiply the coordinates by constants so "
-            "that they are of similar size."
-        )
 
 
 def _content(query: Matrix, keys: Matrix) -> bytes:

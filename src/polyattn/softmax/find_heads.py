@@ -9,12 +9,13 @@ and a head without which as much is explained is not known.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from polyattn.softmax.judging.judge import Judge
-from polyattn.softmax.judging.redundancy import smaller_heads
+from polyattn.softmax.judging.alternatives import smaller_heads
 from polyattn.softmax.judging.residuals import gain_score, residuals
 from polyattn.softmax.polish import polish
 from polyattn.softmax.search import Found, Search
@@ -43,34 +44,43 @@ def find_heads(search: Search, n_heads: int | None, n_supported: int, most_heads
     ``n_supported`` is the number of heads for which there are examples enough.
     """
     if n_heads is None:
-        return _counted(search, min(n_supported, most_heads), n_supported)
+        return _counted(search, n_supported, most_heads)
     found = with_heads(search, n_heads, FULL_EFFORT)
     if not found.fit.noisy:
         return found
     found = _contested(search, found, n_supported)
-    return found if _as_good_with_fewer(search, found) is None else _not_all_needed(found)
+    if _as_good_with_fewer(search, found) is not None:
+        found = replace(found, fit=replace(found.fit, all_needed=False))
+    return found
 
 
 def with_heads(search: Search, n_heads: int, effort: int) -> Found:
     """The best of the methods for a given number of heads; the first that explains ends it."""
     if search.method == "sculpt":
         return search.by_sculpting(n_heads)
-    best = search.by_moments(n_heads)
-    if not best.fit.explained:
-        best = _better(best, search.by_growth(n_heads, effort))
-    if not best.fit.explained and search.method == "auto" and effort == FULL_EFFORT:
-        best = _better(best, search.by_sculpting(n_heads))
-    return best
+    tried = [search.by_moments(n_heads)]
+    if not tried[-1].fit.explained:
+        tried.append(search.by_growth(n_heads, effort))
+    if not tried[-1].fit.explained and search.method == "auto" and effort == FULL_EFFORT:
+        tried.append(search.by_sculpting(n_heads))
+    return min(tried, key=lambda found: (not found.fit.explained, found.fit.validation_error))
 
 
-def _counted(search: Search, most_heads: int, n_supported: int) -> Found:
+def _counted(search: Search, n_supported: int, most_heads: int) -> Found:
     """The number that the quickest method shows; where it shows none, every method for each."""
-    found = _by_quickest_method(search, most_heads)
-    if found is None:
-        found = _by_every_method(search, most_heads)
+    most_heads = min(n_supported, most_heads)
+    quickest = search.by_sculpting if search.method == "sculpt" else search.by_moments
+    found = _fewest(search, most_heads, quickest, at_once=True)
+    if not (found.fit.explained and search.determined(found)):
+        found = _fewest(search, most_heads, partial(with_heads, search, effort=COUNTING_EFFORT))
     elif found.fit.kind != "exact":
-        found = _with_fewer(search, found)
-    while found.fit.noisy and found.n_heads < min(most_heads, n_supported):
+        # Fewer heads, if they explain as much: one start may have missed them.
+        while found.n_heads > 1:
+            fewer = with_heads(search, found.n_heads - 1, COUNTING_EFFORT)
+            if not fewer.fit.explained or _gains(search, fewer, found):
+                break
+            found = fewer
+    while found.fit.noisy and found.n_heads < most_heads:
         rival = search.with_one_more(found)
         if not _gains(search, found, rival):
             return _thinned(search, found)
@@ -78,63 +88,40 @@ def _counted(search: Search, most_heads: int, n_supported: int) -> Found:
     return _thinned(search, _contested(search, found, n_supported)) if found.fit.noisy else found
 
 
-def _by_quickest_method(search: Search, most_heads: int) -> Found | None:
-    """The first number for which a single start explains what was held out, if one does."""
-    best: Found | None = None
-    idle = 0
-    for number in range(1, most_heads + 1):
-        found = search.quickly(number)
-        if found.fit.explained:
-            return found if search.determined(found) else None
-        if best is not None and not _gains(search, best, found):
-            idle += 1
-            if idle >= PATIENCE:
-                return None
-        else:
-            best, idle = found, 0
-    return None
+def _fewest(
+    search: Search, most_heads: int, find: Callable[[int], Found], at_once: bool = False
+) -> Found:
+    """One head more as long as that gains something and nothing explains what was held out.
 
-
-def _by_every_method(search: Search, most_heads: int) -> Found:
-    """One head more as long as that gains something, each number by all methods."""
-    best = with_heads(search, 1, COUNTING_EFFORT)
-    idle = 0
+    ``at_once``: heads that explain it end the count, gain or not.
+    """
+    best, idle = find(1), 0
     for number in range(2, most_heads + 1):
-        if best.fit.explained:
+        if best.fit.explained or idle >= PATIENCE:
             break
-        found = with_heads(search, number, COUNTING_EFFORT)
-        if _gains(search, best, found):
+        found = find(number)
+        if (at_once and found.fit.explained) or _gains(search, best, found):
             best, idle = found, 0
-            continue
-        idle += 1
-        if idle >= PATIENCE:
-            break
+        else:
+            idle += 1
     return best
-
-
-def _with_fewer(search: Search, found: Found) -> Found:
-    """Fewer heads, if they explain as much: one start may have missed them."""
-    while found.n_heads > 1:
-        fewer = with_heads(search, found.n_heads - 1, COUNTING_EFFORT)
-        if not fewer.fit.explained or _gains(search, fewer, found):
-            break
-        found = fewer
-    return found
 
 
 def _contested(search: Search, found: Found, n_supported: int) -> Found:
     """Heads whose residuals look like noise, unless one head more explains a part of them."""
     if found.n_heads + 1 > n_supported:
-        return _refused(found, "few_examples") if found.fit.kind == "noise" else found
-    rival = search.with_one_more(found)
-    return _refused(found, "more_heads") if _gains(search, found, rival) else found
+        refused = "few_examples" if found.fit.kind == "noise" else None
+    else:
+        gains = _gains(search, found, search.with_one_more(found))
+        refused = "more_heads" if gains else None
+    return replace(found, fit=replace(found.fit, kind="", failed=(refused,))) if refused else found
 
 
 def _thinned(search: Search, found: Found) -> Found:
     """Fewer heads where these explain as much; the number was not given."""
     while (fewer := _as_good_with_fewer(search, found)) is not None:
         if not fewer.fit.explained:
-            return _not_all_needed(found)
+            return replace(found, fit=replace(found.fit, all_needed=False))
         found = fewer
     return found
 
@@ -143,46 +130,29 @@ def _as_good_with_fewer(search: Search, found: Found) -> Found | None:
     """One head fewer that explains as much as noisy heads that were found; None if all gain."""
     if not found.fit.noisy or found.n_heads == 1:
         return None
-    if search.error_bars(found).worst <= SURELY_NEEDED:
+    if search.judge.error_bars(found.projection, found.fit).worst <= SURELY_NEEDED:
         return None
     for attn, _ in smaller_heads(found.projection):
-        rest = polish(search.training, attn, on_step=search.recorder).projection
+        rest = polish(search.training, attn, on_step=search.recorder)
         fewer = search.judged(rest, found.method)
         if not _gains(search, fewer, found):
             return fewer
     return None
 
 
-def _not_all_needed(found: Found) -> Found:
-    return replace(found, fit=replace(found.fit, all_needed=False))
-
-
-def _refused(found: Found, reason: str) -> Found:
-    return replace(found, fit=replace(found.fit, kind="", failed=(reason,)))
-
-
-def _better(one: Found, other: Found) -> Found:
-    if one.fit.explained != other.fit.explained:
-        return one if one.fit.explained else other
-    return min(one, other, key=lambda found: found.fit.validation_error)
-
-
 def _gains(search: Search, before: Found, after: Found) -> bool:
     """Whether more heads do better on what was held out, beyond chance."""
     if after.fit.kind == "exact":
         return True
-    judge = search.judge
+    training, held_out = search.judge.training, search.judge.held_out
     score = gain_score(
-        residuals(judge.held_out, before.projection), residuals(judge.held_out, after.projection)
+        residuals(held_out, before.projection), residuals(held_out, after.projection)
     )
-    return score > REAL_GAIN or (score > 0 and _fall(judge, before, after) > REAL_FALL)
-
-
-def _fall(judge: Judge, before: Found, after: Found) -> float:
-    """The F statistic of the fall in training residuals."""
-    training = judge.training
+    if not 0 < score <= REAL_GAIN:
+        return score > REAL_GAIN
+    # The F statistic of the fall in training residuals.
     unknowns = training.n_unknowns(after.n_heads)
     freedom = max(training.n_rows * training.n_outputs - unknowns, 1)
     more = max(unknowns - training.n_unknowns(before.n_heads), 1)
     left = max(after.projection.error**2, np.finfo(np.float64).tiny)
-    return (before.projection.error**2 - left) / more / (left / freedom)
+    return bool((before.projection.error**2 - left) / more / (left / freedom) > REAL_FALL)

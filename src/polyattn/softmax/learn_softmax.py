@@ -6,6 +6,8 @@ what is redundant or invisible goes → judge on what was held out → say what 
 
 from __future__ import annotations
 
+import numpy as np
+
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
@@ -14,14 +16,14 @@ from polyattn.softmax.arguments import Arguments, check_arguments
 from polyattn.softmax.examples import ExampleUnits, prepare
 from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.token_span import hidden_directions
-from polyattn.softmax.judging.alternatives import Rivals, rival_layers, share_of_constant
+from polyattn.softmax.judging.alternatives import rival_layer, share_of_constant
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import open_on_generic_inputs
-from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubts_of_inputs, stopped
-from polyattn.softmax.polish import Projection
+from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubt_of, stopped
+from polyattn.softmax.polish import Projection, project
 from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until
 from polyattn.softmax.result import LearnedSoftmax
-from polyattn.softmax.search import Found, Search, uniform
+from polyattn.softmax.search import Found, Search
 from polyattn.targets import Targets
 
 
@@ -92,7 +94,8 @@ def learn_softmax(
     scaled_noise = None if data.noise is None else units.scaled_noise(data.noise)
     judge = Judge(training, held_out, data.rounding, scaled_noise)
     search = Search(judge, recorder, rng, data.method)
-    best = uniform(training)
+    # One head that attends to everything alike: what is known before any search.
+    best = project(training, np.zeros((1, training.width, training.width)))
     why: Stop | None = None
     with single_threaded_blas():
         try:
@@ -110,21 +113,19 @@ def _result(
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
-    bars = search.error_bars(found)
-    rivals = rival_layers(judge, projection, bars) if fit.explained else Rivals()
+    bars = judge.error_bars(projection, fit)
+    rival, unexamined = rival_layer(judge, projection, bars) if fit.explained else (None, ())
     layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), data.mode, data.bias)
     gaps = hidden_directions(layer, data.batch) if bars.n_open else []
     notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
-    doubts = doubts_of_inputs(
-        judge.count(found.n_heads, fit.sigma),
-        redundant=bars.n_open > 0 and open_on_generic_inputs(projection, data.bias),
-        unexamined=rivals.unexamined,
-    )
+    equations = judge.count(found.n_heads, fit.sigma)
+    redundant = bars.n_open > 0 and open_on_generic_inputs(projection, data.bias)
+    doubt = doubt_of(fit, bars, equations, redundant, unexamined)
     share = 0.0 if fit.explained or data.bias else share_of_constant(judge.training, projection)
     if data.bias and fit.explained:
         notes = (*notes, CONVENTION)
-    outcome = describe(fit, bars, len(judge.held_out), notes, rivals.layer, doubts, share)
-    bars = rivals.opened(bars)
+    outcome = describe(fit, bars, len(judge.held_out), notes, rival, doubt, share)
+    bars = bars if rival is None else rival.opened(bars)
     attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):

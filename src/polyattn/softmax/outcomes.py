@@ -53,18 +53,6 @@ SYMPTOMS = {
     "more_heads": "another head explains a part of them",
 }
 
-TRY_MORE = (
-    "Try more examples, more heads (n_heads), method='sculpt' or another random_state; where "
-    "inputs can be chosen, learn_from_queries needs no luck."
-)
-
-
-BELOW_DECLARED = (
-    "The residuals are smaller than the noise that was declared; they were judged as if none had "
-    "been."
-)
-
-
 # What "recovered" means for a layer with biases.
 CONVENTION = (
     "The last column of attn, which no input shows, is zero, and the heads have equal shares in "
@@ -78,47 +66,53 @@ def describe(
     n_held_out: int,
     notes: tuple[str, ...],
     rival: Rival | None,
-    doubts: list[str],
+    doubt: str,
     share_of_constant: float = 0.0,
 ) -> Outcome[SoftmaxName]:
     """The outcome of a search that ended by itself.
 
-    ``rival`` is another layer of as many heads that explains the examples, ``doubts`` are reasons
+    ``rival`` is another layer of as many heads that explains the examples, ``doubt`` is the reason
     why these do not determine the heads.  ``share_of_constant`` is what a constant beside each
     token explains of residuals that nothing explains.
     """
     heads = counted(len(bars.attn), "head")
-    if fit.below_declared:
-        notes = (*notes, BELOW_DECLARED)
     extra = "".join(f" {note}" for note in notes)
+    if fit.below_declared:
+        extra += (
+            " The residuals are smaller than the noise that was declared; they were judged as if "
+            "none had been."
+        )
     if not fit.explained:
-        return _unexplained(fit, heads, extra, share_of_constant)
+        return _unexplained(fit, heads, extra, _try_bias(share_of_constant))
     if rival is not None and rival.name == "two_valued":
-        return _ambiguous(rival, heads, extra)
-    doubts = [*_doubts(fit, bars), *doubts]
-    if doubts:
+        return SOFTMAX_OUTCOMES(
+            "ambiguous",
+            f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
+            f"heads {_numbered(rival.heads)} from others: they have equal values, and the queries "
+            f"are so few that other heads have the same logits, in another order.{extra}",
+            "On such tokens the function is right; tokens of more values would settle the heads.",
+        )
+    if doubt:
         return SOFTMAX_OUTCOMES(
             "ill_determined",
             f"A layer of {heads} explains the held-out examples, but they do not determine it: "
-            f"{doubts[0]}.{extra}",
+            f"{doubt}.{extra}",
             "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
         )
+    agreement = _agreement(fit, n_held_out)
     if rival is not None or bars.n_open:
-        gap = f"the examples leave {_open(bars)} open" if rival is None else _other_signs(rival)
         return SOFTMAX_OUTCOMES(
             "recovered_on_these_inputs",
-            f"Recovered on these inputs only: {heads}. {_agreement(fit, n_held_out)}, but {gap}. "
+            f"Recovered on these inputs only: {heads}. {agreement}, but {_gap(bars, rival)}. "
             f"Other inputs would show them, and there this layer may be wrong.{extra}",
             "On inputs like these the outputs are right. To determine the rest, add examples with "
             "tokens that vary independently in every coordinate, in sequences of three or more.",
         )
     if fit.kind == "exact":
-        return SOFTMAX_OUTCOMES(
-            "recovered", f"Recovered: {heads}. {_agreement(fit, n_held_out)}.{extra}", ""
-        )
+        return SOFTMAX_OUTCOMES("recovered", f"Recovered: {heads}. {agreement}.{extra}", "")
     return SOFTMAX_OUTCOMES(
         "recovered",
-        f"Recovered up to noise: {heads}. {_agreement(fit, n_held_out)}; attn and value of every "
+        f"Recovered up to noise: {heads}. {agreement}; attn and value of every "
         f"head are expected to be right to {percent(bars.worst)}. Heads that differ by less "
         f"than the noise shows count as one.{extra}",
         "More examples shrink the error bars (attn_std, value_std)."
@@ -128,22 +122,92 @@ def describe(
     )
 
 
-def _ambiguous(rival: Rival, heads: str, extra: str) -> Outcome[SoftmaxName]:
+def doubt_of(
+    fit: HeldOutFit,
+    bars: Uncertainty,
+    equations: tuple[int, int],
+    redundant: bool,
+    unexamined: tuple[int, ...],
+) -> str:
+    """Why examples that heads explain do not determine them; empty where they do.
+
+    Heads are uncertain in directions that the examples show, or inputs that differ are too few
+    (``equations``: numbers and unknowns), or no input tells heads apart (``redundant``), or
+    ``unexamined`` heads may be paired otherwise.
+    """
+    n_equations, n_unknowns = equations
+    doubt = ""
+    if not fit.converged:
+        doubt = f"descent crept to an error of {fit.validation_error:.1e} and no further"
+    elif not fit.all_needed:
+        doubt = "one head fewer explains as much, up to the noise"
+    elif not fit.well_determined(bars):
+        doubt = f"attn or value of a head is uncertain by {percent(bars.in_determined)}"
+    elif n_equations < n_unknowns * LEAST_EQUATIONS:
+        doubt = (
+            f"inputs that differ give {n_equations} numbers for {n_unknowns} unknowns, so other "
+            "heads may explain them as well"
+        )
+    elif redundant:
+        doubt = "heads are so nearly equal, or so small, that no input tells them apart"
+    elif unexamined:
+        doubt = (
+            f"heads {_numbered(unexamined)} have equal values, and there are too many ways to "
+            "give others the same logits at these queries to try all"
+        )
+    return doubt
+
+
+def stopped(
+    why: Stop, error: float, n_heads: int, share_of_constant: float = 0.0
+) -> Outcome[SoftmaxName]:
+    """The outcome of a search that was ended from outside."""
+    over = "The time that max_seconds allows is over"
+    reason = "The search was interrupted" if why == "interrupted" else over
     return SOFTMAX_OUTCOMES(
-        "ambiguous",
-        f"A layer of {heads} explains the held-out examples, but tokens like these cannot tell "
-        f"heads {_numbered(rival.heads)} from others: they have equal values, and the queries "
-        f"are so few that other heads have the same logits, in another order.{extra}",
-        "On such tokens the function is right; tokens of more values would settle the heads.",
+        why,
+        f"{reason}; the best layer so far has {counted(n_heads, 'head')} and leaves "
+        f"{percent(error)} of the held-out outputs unexplained.",
+        _try_bias(share_of_constant)
+        + "Nothing is lost: go on with more time, or use the layer as it is.",
     )
 
 
-def _other_signs(rival: Rival) -> str:
-    """What two tokens cannot show."""
+def percent(share: float, digits: int = 2) -> str:
+    """A share as a percentage of so many digits; up to a million without an exponent."""
+    number = 100 * share
+    short = f"{number:.{digits}g}"
+    return f"{number:.0f} %" if "e+" in short and number < 1e6 else f"{short} %"
+
+
+def _unexplained(fit: HeldOutFit, heads: str, extra: str, try_bias: str) -> Outcome[SoftmaxName]:
+    if fit.failed == ("generalises",):
+        return SOFTMAX_OUTCOMES(
+            "overfitted",
+            f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
+            f"of the held-out outputs, more than of the training ones.{extra}",
+            f"{try_bias}There are too few examples for so many heads: give more examples, or fewer "
+            "heads.",
+        )
+    symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
+    return SOFTMAX_OUTCOMES(
+        "not_recovered",
+        f"Not recovered: the best layer of {heads} that was found leaves "
+        f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
+        f"residuals are not plain noise ({symptoms}).{extra}",
+        f"{try_bias}Try more examples, more heads (n_heads), method='sculpt' or another "
+        "random_state; where inputs can be chosen, learn_from_queries needs no luck. "
+        "If the targets are noisy in such a way, say so with noise=... .",
+    )
+
+
+def _try_bias(share_of_constant: float) -> str:
+    """The advice to learn a layer with biases, where a constant explains a part of what is left."""
+    if not share_of_constant:
+        return ""
     return (
-        f"the signs of heads {_numbered(rival.heads)} are open: the weights of two tokens are p "
-        "and 1 - p, so attn A with value V and -A with -V differ by a mean of the tokens alone, "
-        "which other heads make up for"
+        "Try bias=True: a constant coordinate beside each token explains "
+        f"{percent(share_of_constant)} of the squared residuals at once. "
     )
 
 
@@ -161,110 +225,25 @@ def _agreement(fit: HeldOutFit, n_held_out: int) -> str:
     )
 
 
-def doubts_of_inputs(
-    counted: tuple[int, int], redundant: bool, unexamined: tuple[int, ...]
-) -> list[str]:
-    """Why inputs do not determine heads: too few that differ, or heads that none tells apart.
-
-    ``counted`` are numbers and unknowns; ``unexamined`` heads may be paired otherwise.
-    """
-    doubts = []
-    n_equations, n_unknowns = counted
-    if n_equations < n_unknowns * LEAST_EQUATIONS:
-        doubts.append(
-            f"inputs that differ give {n_equations} numbers for {n_unknowns} unknowns, so other "
-            "heads may explain them as well"
+def _gap(bars: Uncertainty, rival: Rival | None) -> str:
+    """What the examples leave open: signs that two tokens do not show, or directions."""
+    if rival is not None:
+        return (
+            f"the signs of heads {_numbered(rival.heads)} are open: the weights of two tokens are "
+            "p and 1 - p, so attn A with value V and -A with -V differ by a mean of the tokens "
+            "alone, which other heads make up for"
         )
-    if redundant:
-        doubts.append("heads are so nearly equal, or so small, that no input tells them apart")
-    if unexamined:
-        doubts.append(
-            f"heads {_numbered(unexamined)} have equal values, and there are too many ways to "
-            "give others the same logits at these queries to try all"
-        )
-    return doubts
-
-
-def _numbered(heads: tuple[int, ...]) -> str:
-    """Heads as they are counted in sentences, from 1."""
-    *most, last = [str(head + 1) for head in heads]
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def _doubts(fit: HeldOutFit, bars: Uncertainty) -> list[str]:
-    """Why heads that explain the examples are uncertain in directions that these show."""
-    if fit.well_determined(bars):
-        return []
-    if not fit.converged:
-        return [f"descent crept to an error of {fit.validation_error:.1e} and no further"]
-    if not fit.all_needed:
-        return ["one head fewer explains as much, up to the noise"]
-    return [f"attn or value of a head is uncertain by {percent(bars.in_determined)}"]
-
-
-def _open(bars: Uncertainty) -> str:
-    """How many directions of the parameters are open, and of which matrices."""
     parts = []
     for name, errors in (("attn", bars.attn_error), ("value", bars.value_error)):
         heads = [str(h + 1) for h in np.flatnonzero(np.isinf(errors))]
         if heads:
             plural = "s" if len(heads) > 1 else ""
             parts.append(f"{name} of head{plural} {', '.join(heads)}")
-    return f"{bars.n_open} of {bars.n_parameters} directions ({'; '.join(parts)})"
+    of_which = "; ".join(parts)
+    return f"the examples leave {bars.n_open} of {bars.n_parameters} directions ({of_which}) open"
 
 
-def stopped(
-    why: Stop, error: float, n_heads: int, share_of_constant: float = 0.0
-) -> Outcome[SoftmaxName]:
-    """The outcome of a search that was ended from outside."""
-    reasons = {
-        "interrupted": "The search was interrupted",
-        "out_of_time": "The time that max_seconds allows is over",
-    }
-    return SOFTMAX_OUTCOMES(
-        why,
-        f"{reasons[why]}; the best layer so far has {counted(n_heads, 'head')} and leaves "
-        f"{percent(error)} of the held-out outputs unexplained.",
-        _try_bias(share_of_constant)
-        + "Nothing is lost: go on with more time, or use the layer as it is.",
-    )
-
-
-def _try_bias(share_of_constant: float) -> str:
-    """The advice to learn a layer with biases, where a constant explains a part of what is left."""
-    if not share_of_constant:
-        return ""
-    return (
-        "Try bias=True: a constant coordinate beside each token explains "
-        f"{percent(share_of_constant)} of the squared residuals at once. "
-    )
-
-
-def _unexplained(
-    fit: HeldOutFit, heads: str, extra: str, share_of_constant: float
-) -> Outcome[SoftmaxName]:
-    if fit.failed == ("generalises",):
-        return SOFTMAX_OUTCOMES(
-            "overfitted",
-            f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
-            f"of the held-out outputs, more than of the training ones.{extra}",
-            _try_bias(share_of_constant)
-            + "There are too few examples for so many heads: give more examples, or fewer heads.",
-        )
-    symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
-    return SOFTMAX_OUTCOMES(
-        "not_recovered",
-        f"Not recovered: the best layer of {heads} that was found leaves "
-        f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
-        f"residuals are not plain noise ({symptoms}).{extra}",
-        _try_bias(share_of_constant)
-        + TRY_MORE
-        + " If the targets are noisy in such a way, say so with noise=... .",
-    )
-
-
-def percent(share: float, digits: int = 2) -> str:
-    """A share as a percentage of so many digits; up to a million without an exponent."""
-    number = 100 * share
-    short = f"{number:.{digits}g}"
-    return f"{number:.0f} %" if "e+" in short and number < 1e6 else f"{short} %"
+def _numbered(heads: tuple[int, ...]) -> str:
+    """Heads as they are counted in sentences, from 1."""
+    *most, last = [str(head + 1) for head in heads]
+    return f"{', '.join(most)} and {last}" if most else last

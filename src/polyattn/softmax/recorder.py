@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from numbers import Real
 from time import monotonic, perf_counter
@@ -37,22 +37,13 @@ class Phase:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``Phase(**...)`` is the inverse."""
-        return {
-            "name": self.name,
-            "sentence": self.sentence,
-            "figures": self.figures,
-            "seconds": self.seconds,
-        }
-
-
-PHASE = entries(
-    {"name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0)}
-)
+        return asdict(self)
 
 
 def check_phases(value: Any, where: str) -> None:
     """Refuse the phases of a file unless they are what ``Phase.to_dict`` writes."""
-    listed(PHASE)(value, where)
+    fields = {"name": text(1000), "sentence": text(), "figures": any_object, "seconds": number(0)}
+    listed(entries(fields))(value, where)
     for at, phase in enumerate(value):
         plain_value(phase["figures"], f"{where}[{at}].figures")
 

@@ -94,7 +94,6 @@ class LearnedSoftmax(Reported, Result):
 
     def describe(self) -> Description:
         """What was found, on how many sequences, and how well it does."""
-        figures = {name: getattr(self, name) for name in PLAIN}
         sequences = counted(self.n_training + self.n_held_out, "sequence")
         return self._described(
             "A softmax attention layer learned from examples",
@@ -104,7 +103,7 @@ class LearnedSoftmax(Reported, Result):
                 "n_heads": self.n_heads,
                 "mode": self.layer.mode,
                 "bias": self.layer.bias,
-                **figures,
+                **{name: getattr(self, name) for name in PLAIN},
             },
         )
 
@@ -119,10 +118,12 @@ class LearnedSoftmax(Reported, Result):
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata |= {"mode": self.layer.mode, "bias": self.layer.bias}
-        metadata["outcome"] = self.outcome.to_dict()
-        metadata["phases"] = [phase.to_dict() for phase in self.phases]
+        metadata = {name: getattr(self, name) for name in PLAIN} | {
+            "mode": self.layer.mode,
+            "bias": self.layer.bias,
+            "outcome": self.outcome.to_dict(),
+            "phases": [phase.to_dict() for phase in self.phases],
+        }
         return Record(self.kind, self.arrays(), metadata)
 
     @classmethod
@@ -130,28 +131,20 @@ class LearnedSoftmax(Reported, Result):
         """The inverse of ``to_record``."""
         arrays, metadata = record.arrays, record.metadata
         FIELDS(metadata, "metadata")
-        _check_arrays(arrays)
+        # Arrays must belong together; an error bar may be infinite.
+        checks = {"attn": array((None, None, None)), "value": array((None, None, None))}
+        for name in ("attn", "value"):
+            shape = arrays[name].shape if name in arrays else ()
+            checks[f"{name}_std"] = array(shape, least=0.0, finite=False)
+            checks[f"{name}_error"] = array(shape[:1], least=0.0, finite=False)
+        entries(checks)(arrays, "arrays")
         fields: dict[str, Any] = {name: arrays[name] for name in ERRORS}
         fields |= {name: metadata[name] for name in PLAIN}
+        # Files from before layers with biases were learned do not say.
+        bias = metadata.get("bias", False)
         return cls(
-            layer=SoftmaxAttention(
-                # Files from before layers with biases were learned do not say.
-                arrays["attn"],
-                arrays["value"],
-                metadata["mode"],
-                metadata.get("bias", False),
-            ),
+            layer=SoftmaxAttention(arrays["attn"], arrays["value"], metadata["mode"], bias),
             outcome=SOFTMAX_OUTCOMES.from_dict(metadata["outcome"]),
             phases=tuple(Phase(**phase) for phase in metadata["phases"]),
             **fields,
         )
-
-
-def _check_arrays(arrays: dict[str, NDArray]) -> None:
-    """Refuse arrays of a file that do not belong together; an error bar may be infinite."""
-    checks = {"attn": array((None, None, None)), "value": array((None, None, None))}
-    for name in ("attn", "value"):
-        shape = arrays[name].shape if name in arrays else ()
-        checks[f"{name}_std"] = array(shape, least=0.0, finite=False)
-        checks[f"{name}_error"] = array(shape[:1], least=0.0, finite=False)
-    entries(checks)(arrays, "arrays")

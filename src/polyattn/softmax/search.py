@@ -10,21 +10,18 @@ import numpy as np
 from polyattn.quoting import counted
 from polyattn.softmax import growth, moments
 from polyattn.softmax.examples import Examples
+from polyattn.softmax.judging.alternatives import Visible, smaller_heads, visible
 from polyattn.softmax.judging.judge import HeldOutFit, Judge
-from polyattn.softmax.judging.redundancy import Visible, smaller_heads, visible
-from polyattn.softmax.judging.uncertainty import Uncertainty
-from polyattn.softmax.polish import Polished, Projection, enough, polish, project
+from polyattn.softmax.polish import Projection, enough, polish, project
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
 
 # Effort of the attempt to explain a residual that looks like noise, and its examples.
 RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
 
-# Descent happens on few examples, until four steps gain less than this, relatively.
-MOST_STEPS, COARSE_GAIN = 120, 1e-3
-
-# Steps on all examples before heads are judged: those that were right on few are right by then.
-FEW_STEPS = 8
+# Descent happens on few examples, until four steps gain less than this, relatively; then there are
+# few steps on all before heads are judged: those that were right on few are right by then.
+MOST_STEPS, COARSE_GAIN, FEW_STEPS = 120, 1e-3, 8
 
 # Relative residuals up to this are as exact as float64 allows.
 ROUNDING = 1e-13
@@ -42,7 +39,7 @@ class Found:
     @property
     def n_heads(self) -> int:
         """The number of heads."""
-        return len(self.projection.attn)
+        return self.projection.n_heads
 
     def with_notes(self, *notes: str) -> Found:
         """The same, with more to say; what was said already is not said again."""
@@ -68,19 +65,10 @@ class Search:
         """Which part of attention the tokens show."""
         return visible(self.training)
 
-    def quickly(self, n_heads: int) -> Found:
-        """Heads by a single start: of sculpting, or else of moments."""
-        sculpting = self.method == "sculpt"
-        return self.by_sculpting(n_heads) if sculpting else self.by_moments(n_heads)
-
     def determined(self, found: Found) -> bool:
         """Whether the data determine every head that was found."""
-        bars = self.error_bars(found)
+        bars = self.judge.error_bars(found.projection, found.fit)
         return bars.n_open == 0 and found.fit.well_determined(bars)
-
-    def error_bars(self, found: Found) -> Uncertainty:
-        """How exactly the training examples determine the heads that were found."""
-        return self.judge.error_bars(found.projection, found.fit)
 
     def by_moments(self, n_heads: int) -> Found:
         """Moments say where heads lie, descent takes them there."""
@@ -94,28 +82,28 @@ class Search:
                 self.training,
                 n_heads,
                 self.rng,
-                accept=lambda one: self.settled(one.projection).fit.explained,
+                accept=lambda one: self.settled(one).fit.explained,
                 effort=effort,
                 on_step=self.recorder,
             )
-            n_found = len(polished.attn)
+            heads = counted(polished.n_heads, "head")
             note.say(
-                f"Grew to {counted(n_found, 'head')}, relative residual {polished.error:.1e}.",
-                n_heads=n_found,
+                f"Grew to {heads}, relative residual {polished.error:.1e}.",
+                n_heads=polished.n_heads,
                 error=polished.error,
                 effort=effort,
             )
-        return self.settled(polished.projection, "growth")
+        return self.settled(polished, "growth")
 
     def with_one_more(self, found: Found) -> Found:
         """One head more than was found, where the residual shows it best; not yet at rest."""
         with self.recorder.phase("one head more") as note:
             few = enough(self.training, found.n_heads + 1)
             some = self.training.first(max(len(few), RIVAL_EXAMPLES))
-            here = Polished(found.projection, (found.projection.error,))
-            grown = growth.grow(some, here, self.rng, effort=RIVAL_EFFORT, on_step=self.recorder)
+            heads = found.projection.attn
+            grown = growth.grow(some, heads, self.rng, effort=RIVAL_EFFORT, on_step=self.recorder)
             near = polish(self.training, grown.attn, FEW_STEPS, self.recorder)
-            rival = self.judged(near.projection, "growth")
+            rival = self.judged(near, "growth")
             note.say(
                 f"With {counted(rival.n_heads, 'head')} the held-out error is "
                 f"{rival.fit.validation_error:.1e}, with {found.n_heads} it was "
@@ -140,7 +128,7 @@ class Search:
         with self.recorder.phase("polish") as note:
             few = enough(self.training, len(attn))
             polished = polish(few, attn, MOST_STEPS, self.recorder, gain=COARSE_GAIN)
-            found = self.settled(polished.projection, method)
+            found = self.settled(polished, method)
             note.say(
                 f"{len(polished.errors) - 1} steps on {len(few)} examples, held-out error "
                 f"{found.fit.validation_error:.1e}.",
@@ -154,36 +142,25 @@ class Search:
         """Heads brought to rest on all training examples, without redundant ones; judged."""
         settled = project(self.training, self.visible.part(here.attn))
         if settled.error > ROUNDING:
-            settled = polish(self.training, settled.attn, FEW_STEPS, self.recorder).projection
+            settled = polish(self.training, settled.attn, FEW_STEPS, self.recorder)
             if self.judge.fit(settled).explained:
-                settled = polish(self.training, settled.attn, on_step=self.recorder).projection
+                settled = polish(self.training, settled.attn, on_step=self.recorder)
         notes: tuple[str, ...] = ()
         if not self.visible.complete:
             notes = ("Some directions of attn cannot be seen in these tokens; set to 0.",)
             settled = project(self.training, self.visible.part(settled.attn))
-        return self._without_redundant(Found(settled, self.judge.fit(settled), method, notes))
-
-    def _without_redundant(self, found: Found) -> Found:
-        """The same with fewer heads, where it is exact and its heads are not determined.
-
-        Exact heads that are distinct and not idle are determined, so where they are not, some
-        are equal or idle: one fewer is as exact.
-        """
+        found = Found(settled, self.judge.fit(settled), method, notes)
         if found.fit.kind != "exact" or found.n_heads == 1 or self.determined(found):
             return found
-        for attn, sentence in smaller_heads(found.projection):
-            fewer = polish(self.training, attn, on_step=self.recorder).projection
-            fit = self.judge.fit(fewer)
-            if fit.kind == "exact":
-                return self.settled(fewer, found.method).with_notes(*found.notes, sentence)
+        # Exact heads that are distinct and not idle are determined, so where they are not, some
+        # are equal or idle: one fewer is as exact.
+        for attn, sentence in smaller_heads(settled):
+            fewer = polish(self.training, attn, on_step=self.recorder)
+            if self.judge.fit(fewer).kind == "exact":
+                return self.settled(fewer, method).with_notes(*notes, sentence)
         return found
 
     def judged(self, here: Projection, method: str) -> Found:
         """Heads as they are, with the best values on all training examples."""
         projection = project(self.training, self.visible.part(here.attn))
         return Found(projection, self.judge.fit(projection), method)
-
-
-def uniform(examples: Examples) -> Projection:
-    """One head that attends to everything alike: what is known before any search."""
-    return project(examples, np.zeros((1, examples.width, examples.width)))

@@ -102,12 +102,11 @@ def by_random_starts(
     examples, units = prepare(batch, as_targets(task.Y, batch, "full"), "full", rng)
     best, least, n_starts, n_solved = None, np.inf, 0, 0
     start = time.perf_counter()
-    for polished in restarts(examples, n_heads, rng):
-        projection = polished.projection
+    for projection in restarts(examples, n_heads, rng):
         layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), "full")
         n_starts, n_solved = n_starts + 1, n_solved + solved(layer)
-        if best is None or polished.error < least:
-            best, least = layer, polished.error
+        if best is None or projection.error < least:
+            best, least = layer, projection.error
         if time.perf_counter() - start > seconds:
             break
     spent = time.perf_counter() - start

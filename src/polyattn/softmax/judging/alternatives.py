@@ -1,4 +1,9 @@
-"""What else explains the examples: other heads of the same number, or a constant beside tokens.
+"""What else explains the examples: fewer heads, other ones, or a constant beside tokens.
+
+Two heads with equal attn act through the sum of their values alone; a head of zero value does
+not act at all.  Tokens that leave out a direction leave out a part of attn: with P the
+projector onto the span of the queries and Q onto the span of the differences between keys, A
+and P A Q give the same weights.  What is invisible is set to zero.
 
 Error bars see changes that are small.  Other heads may be far away: the opposite ones where
 queries see two tokens alike, or heads of equal value that few queries let pair otherwise.  Each
@@ -10,21 +15,22 @@ Where heads explain little, a constant beside each token may: the hint to try ``
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq
+from scipy.linalg import eigh, lstsq
 
-from polyattn.softmax.examples import Examples
+from polyattn.softmax.examples import Examples, Matrix
 from polyattn.softmax.identifiability.mirrored import Alternative, mirrored
 from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.softmax.polish import Projection, enough, polish, project
-from polyattn.softmax.polish.normal_equations import normal_equations
+from polyattn.softmax.polish.projection import normal_equations
 
-Matrix = NDArray[np.float64]
+# Directions with less than this share of the largest variance are rounding.
+DIRECTION_TOLERANCE = 1e-13
 
 # Values are equal, and attn is zero or opposite, up to this or three error bars.
 ALIKE = 1e-5
@@ -32,11 +38,63 @@ ALIKE = 1e-5
 # Alternatives that are tried, and steps of descent for each.
 MOST_TRIED, N_STEPS = 16, 12
 
-# A constant that explains less than this of the squared residuals is no reason to try it.
-LEAST_SHARE = 0.1
+# A constant that explains less than this of the squared residuals is no reason to try it, nor is
+# one whose every unknown explains less than so many times what it would of noise.
+LEAST_SHARE, REAL_FALL = 0.1, 5.0
 
-# Nor is one whose every unknown explains less than so many times what it would of noise.
-REAL_FALL = 5.0
+
+@dataclass(frozen=True)
+class Visible:
+    """Projectors onto the directions that occur in queries, and between keys; both (d, d).
+
+    complete : whether all of attn can be seen that any inputs show
+    """
+
+    queries: Matrix
+    keys: Matrix
+    complete: bool
+
+    def part(self, attn: Matrix) -> Matrix:
+        """The visible part of heads (m, d, d)."""
+        return attn if self.complete else self.queries @ attn @ self.keys
+
+
+def visible(examples: Examples) -> Visible:
+    """The directions that the tokens of the examples span."""
+    width = examples.width
+    of_queries, of_keys = np.zeros((width, width)), np.zeros((width, width))
+    for block in examples.blocks():
+        queries = block.queries.reshape(-1, width)
+        of_queries += queries.T @ queries
+        # Differences to the first key, which every query sees.
+        apart = (block.keys - block.keys[:, :1]).reshape(-1, width)
+        of_keys += apart.T @ apart
+    bases = []
+    for gram in (of_queries, of_keys):
+        sizes, vectors = eigh(gram, check_finite=False)
+        bases.append(vectors[:, sizes > DIRECTION_TOLERANCE * sizes[-1]])
+    # No two keys differ in the constant of ``bias``.
+    complete = [basis.shape[1] for basis in bases] == [width, width - examples.bias]
+    return Visible(bases[0] @ bases[0].T, bases[1] @ bases[1].T, complete)
+
+
+def smaller_heads(here: Projection) -> list[tuple[Matrix, str]]:
+    """One head fewer in the ways that may lose nothing: the closest two as one, or one dropped.
+
+    Heads (m - 1, d, d) to descend from, each with the sentence that is true if nothing is lost.
+    """
+    attn, sizes = here.attn, np.linalg.norm(here.value, axis=(1, 2))
+    if len(attn) < 2:
+        return []
+    pairs = combinations(range(len(attn)), 2)
+    i, j = min(pairs, key=lambda pair: float(np.linalg.norm(attn[pair[0]] - attn[pair[1]])))
+    share = sizes[i] / max(sizes[i] + sizes[j], np.finfo(np.float64).tiny)
+    joined = np.delete(attn, j, axis=0)
+    joined[i] = share * attn[i] + (1 - share) * attn[j]
+    merged = "Two heads had equal attn and were merged: only the sum of their values counts."
+    dropped = "A head that added nothing was dropped."
+    without = [(np.delete(attn, head, axis=0), dropped) for head in np.argsort(sizes)]
+    return [(joined, merged), *without]
 
 
 @dataclass(frozen=True)
@@ -44,61 +102,72 @@ class Rival:
     """Another layer that explains the examples: its name as a finding, and what differs.
 
     heads : those that are replaced
-    attn, value : those whose matrix is another one there
+    attn, value : (m,) whether the matrix of a head is another one there
     """
 
     name: str
     heads: tuple[int, ...]
-    attn: tuple[int, ...]
-    value: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Rivals:
-    """A layer that explains the examples as well, if one is known, and what was not tried.
-
-    unexamined : heads of equal value that can be paired in too many ways to try all
-    """
-
-    layer: Rival | None = None
-    unexamined: tuple[int, ...] = ()
+    attn: NDArray[np.bool_]
+    value: NDArray[np.bool_]
 
     def opened(self, bars: Uncertainty) -> Uncertainty:
-        """Error bars that are infinite for matrices that are other ones in the other layer."""
-        if self.layer is None:
-            return bars
-        attn, value = list(self.layer.attn), list(self.layer.value)
-        arrays = [bars.attn, bars.value, bars.attn_error, bars.value_error]
-        attn_std, value_std, attn_error, value_error = (array.copy() for array in arrays)
-        attn_std[attn], attn_error[attn] = np.inf, np.inf
-        value_std[value], value_error[value] = np.inf, np.inf
+        """Error bars that are infinite for matrices that are other ones in this layer."""
         return replace(
-            bars, attn=attn_std, value=value_std, attn_error=attn_error, value_error=value_error
+            bars,
+            attn=np.where(self.attn[:, None, None], np.inf, bars.attn),
+            value=np.where(self.value[:, None, None], np.inf, bars.value),
+            attn_error=np.where(self.attn, np.inf, bars.attn_error),
+            value_error=np.where(self.value, np.inf, bars.value_error),
         )
 
 
-def rival_layers(judge: Judge, found: Projection, bars: Uncertainty) -> Rivals:
+def rival_layer(
+    judge: Judge, found: Projection, bars: Uncertainty
+) -> tuple[Rival | None, tuple[int, ...]]:
     """Another layer of as many heads that explains the examples, if one is known.
+
+    Beside it, heads of equal value that can be paired in too many ways to try all.
 
     Cost: nothing for heads of different values and attn that is neither zero nor opposite;
     otherwise a few steps of descent for each alternative.
     """
-    tolerance = max(ALIKE, bars.noticeable)
+    tolerance = max(ALIKE, min(3 * bars.in_determined, 0.1))
     # The last rows of value are shares of a sum, which other heads may share as well.
     value = found.value[:, :-1] if judge.training.bias else found.value
+    groups = judge.training.groups
+    queries = np.concatenate([group.queries.reshape(group.n_rows, -1) for group in groups])
     unexamined: tuple[int, ...] = ()
     others = chain(
         mirrored(found.attn, value, tolerance),
-        rearranged(found.attn, value, judge.training.queries(), tolerance),
+        rearranged(found.attn, value, queries, tolerance),
     )
     for count, other in enumerate(others):
         if isinstance(other, Unexamined):
             unexamined = other.heads
         elif count >= MOST_TRIED:
-            return Rivals(None, other.heads)
-        elif (there := _explains(judge, found, other)) is not None:
-            return Rivals(_differences(found, there, other))
-    return Rivals(None, unexamined)
+            return None, other.heads
+        elif (rival := _rival(judge, found, other)) is not None:
+            return rival, ()
+    return None, unexamined
+
+
+def _rival(judge: Judge, found: Projection, other: Alternative) -> Rival | None:
+    """The alternative brought to rest, if it explains the examples and is still another one."""
+    there = polish(judge.training, other.attn, N_STEPS)
+    # How far the head that is farthest from all that were found is from them.
+    distances = np.linalg.norm(other.attn[:, None] - found.attn[None], axis=(2, 3))
+    near = np.linalg.norm(there.attn - other.attn) <= 0.5 * distances.min(axis=1).max()
+    if not (near and judge.fit(there).explained):
+        return None
+    replaced = np.isin(np.arange(found.n_heads), other.heads)
+
+    def changed(before: Matrix, after: Matrix) -> NDArray[np.bool_]:
+        sizes = np.linalg.norm(before, axis=(1, 2)).max()
+        return replaced & (np.linalg.norm(after - before, axis=(1, 2)) > 1e-3 * sizes)
+
+    return Rival(
+        other.name, other.heads, changed(found.attn, there.attn), changed(found.value, there.value)
+    )
 
 
 def share_of_constant(examples: Examples, found: Projection) -> float:
@@ -126,32 +195,3 @@ def share_of_constant(examples: Examples, found: Projection) -> float:
     chance = REAL_FALL * n_new / (freedom + REAL_FALL * n_new)
     share = 1.0 - max(after, 0.0) / before if before > 0.0 else 0.0
     return share if share > max(LEAST_SHARE, chance) else 0.0
-
-
-def _explains(judge: Judge, found: Projection, other: Alternative) -> Projection | None:
-    """The alternative brought to rest, if it explains the examples and is still another one."""
-    there = polish(judge.training, other.attn, N_STEPS).projection
-    away = np.linalg.norm(there.attn - other.attn) <= 0.5 * _apart(other.attn, found.attn)
-    return there if away and judge.fit(there).explained else None
-
-
-def _apart(one: Matrix, other: Matrix) -> float:
-    """How far the head of ``one`` that is farthest from all of ``other`` is from them."""
-    distances = np.linalg.norm(one[:, None] - other[None], axis=(2, 3))
-    return float(distances.min(axis=1).max())
-
-
-def _differences(found: Projection, there: Projection, other: Alternative) -> Rival:
-    """Which matrices of the heads that change are other ones."""
-
-    def changed(before: Matrix, after: Matrix) -> tuple[int, ...]:
-        sizes = np.linalg.norm(before, axis=(1, 2)).max()
-        moved = np.linalg.norm(after - before, axis=(1, 2)) > 1e-3 * sizes
-        return tuple(head for head in other.heads if moved[head])
-
-    return Rival(
-        other.name,
-        other.heads,
-        changed(found.attn, there.attn),
-        changed(found.value, there.value),
-    )

@@ -13,7 +13,7 @@ are judged as if nothing had been declared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from polyattn.softmax.arguments import LEAST_EQUATIONS
 from polyattn.softmax.examples import Examples, count_unknowns
 from polyattn.softmax.judging.residuals import (
     ALARM,
-    STRUCTURES,
-    Residuals,
     alarms,
     noise_scores,
     residuals,
@@ -41,19 +39,14 @@ ROUNDINGS = 8.0
 # The expected relative error of attn and of value that still counts as recovered.
 MOST_EXACT_ERROR, MOST_NOISY_ERROR = 1e-4, 0.5
 
-# A declared noise fits residuals down to this part of it: nobody knows noise more exactly.
-LEAST_OF_DECLARED = 0.9
-
 # Error bars rest on errors of at least this many roundings of float64 and, of exact heads, of the
 # targets: rounding is no independent noise.  It repeats where sequences do, and that of float64,
 # which is also made in descent, does not average out over examples at all.
 COMPUTED_ROUNDINGS, TARGET_ROUNDINGS = 16.0, 4.0
 
-# Rows of targets whose rank is computed.
-MOST_TARGETS = 20_000
-
-# Above this share of the targets a residual is not called noise unless the caller said so.
-MOST_NOISE = 0.5
+# A declared noise fits residuals down to this part of it: nobody knows noise more exactly.  Above
+# this share of the targets a residual is not called noise unless the caller said so.
+LEAST_OF_DECLARED, MOST_NOISE = 0.9, 0.5
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class HeldOutFit:
 
     sigma : standard deviation of the targets' errors, in scaled units
     converged : whether the error is rounding, or noise, and not what descent has left over
-    scores, failed : of the tests for noise, see ``residuals.py`` and ``structure.py``
+    failed : the tests for noise that failed, see ``residuals.py``
     below_declared : whether residuals are smaller than the noise that was declared
     all_needed : whether one head fewer was seen to explain less, where that was in doubt
     """
@@ -70,7 +63,6 @@ class HeldOutFit:
     kind: str
     validation_error: float
     sigma: float
-    scores: dict[str, float] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
     converged: bool = True
     below_declared: bool = False
@@ -118,48 +110,48 @@ class Judge:
         errors of standard deviation ``sigma``: with e outputs of rank r the layer is one of r
         outputs and a matrix (r, e), which any r outputs determine.
         """
-        n_outputs = self._independent_outputs(sigma)
         training = self.training
-        n_unknowns = count_unknowns(n_heads, training.width, n_outputs, training.bias)
-        needed = int(np.ceil(LEAST_EQUATIONS * n_unknowns / n_outputs))
-        return n_outputs * training.n_distinct_rows(needed), n_unknowns
-
-    def _independent_outputs(self, sigma: float) -> int:
-        """The rank of the targets, of outputs that were brought to one size; 1 at least."""
-        rows = np.concatenate(
-            [group.targets.reshape(-1, self.training.n_outputs) for group in self.training.groups]
-        )[:MOST_TARGETS]
+        parts = [group.targets.reshape(-1, training.n_outputs) for group in training.groups]
+        # The rank of the first targets, of outputs that are brought to one size.
+        rows = np.concatenate(parts)[:20_000]
         sizes = np.linalg.norm(rows, axis=0)
         shown = sizes > 0
         singular = np.linalg.svd(rows[:, shown] / sizes[shown], compute_uv=False)
         limit = max(self.tolerance, ALARM * sigma * float(np.sqrt(len(rows)) / sizes.max()))
-        return max(1, int(np.count_nonzero(singular > limit)))
+        n_outputs = max(1, int(np.count_nonzero(singular > limit)))
+        n_unknowns = count_unknowns(n_heads, training.width, n_outputs, training.bias)
+        needed = int(np.ceil(LEAST_EQUATIONS * n_unknowns / n_outputs))
+        return n_outputs * training.n_distinct_rows(needed), n_unknowns
 
     def fit(self, projection: Projection) -> HeldOutFit:
         """Whether held-out residuals are explained; without error bars, so it is cheap."""
         held_out = residuals(self.held_out, projection)
         training = residuals(self.training, projection)
+        error, count, n_equations = held_out.error, held_out.values.size, training.values.size
         n_unknowns = self.training.n_unknowns(projection.n_heads)
-        sigma = self._sigma(training, n_unknowns)
-        below = self._below_declared(training, sigma)
-        if held_out.error <= self.tolerance:
-            converged = held_out.error <= max(CONVERGED, ROUNDINGS * self.rounding)
-            return HeldOutFit(
-                "exact", held_out.error, sigma, converged=converged, below_declared=below
-            )
+        rounding = np.finfo(np.float64).eps * training.size_of_targets / np.sqrt(n_equations)
+        sigma = float(max(np.sqrt(training.power / max(n_equations - n_unknowns, 1)), rounding))
+        # Whether residuals are smaller than the declared noise, beyond chance and doubt.
+        least = LEAST_OF_DECLARED * (self.noise or 0.0)
+        chance = ALARM * np.sqrt(2 / n_equations)
+        below = bool(sigma < least and (sigma / least) ** 2 - 1 < -chance)
+        if error <= self.tolerance:
+            converged = error <= max(CONVERGED, ROUNDINGS * self.rounding)
+            return HeldOutFit("exact", error, sigma, converged=converged, below_declared=below)
         scores = noise_scores(training, held_out, n_unknowns)
         if self.noise is None or below:
             kind = "noise"
-            failed = alarms(scores) + (("share",) if held_out.error > MOST_NOISE else ())
+            failed = alarms(scores) + (("share",) if error > MOST_NOISE else ())
         else:
             kind = "declared"
-            scores["declared"] = self._beyond_declared(held_out, n_unknowns)
+            # Held-out squares against the declared noise and the leverage of unknowns.
+            least_left = (self.tolerance * held_out.size_of_targets) ** 2 / count
+            expected = self.noise**2 * (1 + n_unknowns / n_equations) + least_left
+            scores["declared"] = (held_out.power / count / expected - 1) / np.sqrt(2 / count)
             failed = tuple(name for name in ("generalises", "declared") if scores[name] > ALARM)
         if not failed:
-            scores |= structure_scores(self.training, training, projection, sigma)
-            failed = alarms(scores) if kind == "noise" else _structured(scores)
-        kind = "" if failed else kind
-        return HeldOutFit(kind, held_out.error, sigma, scores, failed, below_declared=below)
+            failed = alarms(structure_scores(self.training, training, projection, sigma))
+        return HeldOutFit("" if failed else kind, error, sigma, failed, below_declared=below)
 
     def error_bars(self, projection: Projection, fit: HeldOutFit) -> Uncertainty:
         """Standard deviations of the parameters, from the size of the residuals."""
@@ -173,32 +165,3 @@ class Judge:
             finest = max(FINEST, self.rounding)
         rounding = share * float(np.sqrt(self.training.power / n_equations))
         return uncertainty(self.training, projection, max(fit.sigma, rounding), finest=finest)
-
-    def _sigma(self, training: Residuals, n_unknowns: int) -> float:
-        n_equations = training.values.size
-        freedom = max(n_equations - n_unknowns, 1)
-        rounding = np.finfo(np.float64).eps * training.size_of_targets / np.sqrt(n_equations)
-        return float(max(np.sqrt(training.power / freedom), rounding))
-
-    def _beyond_declared(self, held_out: Residuals, n_unknowns: int) -> float:
-        """z-score of held-out squares against the declared noise and the leverage of unknowns."""
-        assert self.noise is not None  # noqa: S101 - for the type checker
-        count = held_out.values.size
-        leverage = n_unknowns / (self.training.n_rows * self.training.n_outputs)
-        rounding = (self.tolerance * held_out.size_of_targets) ** 2 / count
-        expected = self.noise**2 * (1 + leverage) + rounding
-        return float((held_out.power / count / expected - 1) / np.sqrt(2 / count))
-
-    def _below_declared(self, training: Residuals, sigma: float) -> bool:
-        """Whether residuals are smaller than the declared noise, beyond chance and doubt."""
-        if not self.noise:
-            return False
-        least = LEAST_OF_DECLARED * self.noise
-        return sigma < least and (sigma / least) ** 2 - 1 < -ALARM * np.sqrt(
-            2 / training.values.size
-        )
-
-
-def _structured(scores: dict[str, float]) -> tuple[str, ...]:
-    """The tests for functions of tokens and outputs that failed."""
-    return tuple(name for name in alarms(scores) if name in STRUCTURES)

@@ -27,25 +27,16 @@ z-scores that noise of any distribution passes, up to the central limit theorem.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.examples import Examples
+from polyattn.softmax.examples import Examples, Matrix
 from polyattn.softmax.polish.projection import Projection, patterns, seen
-
-Matrix = NDArray[np.float64]
 
 # Scores beyond this are not chance: five tests raise one false alarm in 500.
 ALARM = 3.8
-
-# Positions whose features are in memory together.
-BLOCK_ROWS = 1 << 14
-
-STRUCTURES = ("linear", "products", "curves", "bends")
 
 # Rows that are looked at, rows for each function at least, and random combinations.
 MOST_ROWS, ROWS_FOR_EACH, N_CURVES = 20_000, 8, 24
@@ -84,7 +75,7 @@ class Residuals:
 def residuals(examples: Examples, projection: Projection) -> Residuals:
     """Targets minus outputs of the heads of ``projection``."""
     sequences: list[Matrix] = []
-    for block in examples.blocks(BLOCK_ROWS):
+    for block in examples.blocks():
         outputs = seen(block, projection.attn) @ projection.stacked_value
         sequences.extend(block.targets - outputs.reshape(block.targets.shape))
     return Residuals(tuple(sequences), float(np.sqrt(examples.power)))
@@ -101,35 +92,26 @@ def noise_scores(training: Residuals, held_out: Residuals, n_unknowns: int) -> d
     both = np.concatenate(
         [part.values / np.sqrt(part.power / part.values.size) for part in (held_out, training)]
     )
+    # Mean squares of sequences: each term has mean 1 and variance 2 + 12 / count.
+    total, variance = 0.0, 0.0
+    for part in (held_out, training):
+        counts = np.array([one.size for one in part.sequences], dtype=float)
+        powers = part.powers() * (counts.sum() / part.power)
+        total += float(np.sum((powers - counts) ** 2 / (2 * counts) - 1))
+        variance += float(np.sum(2 + 12 / counts))
     return {
         "generalises": float((growth - 1) / np.sqrt(2 / n_held_out + 2 / freedom)),
         "tails": float((np.mean(both**4) - 3) / np.sqrt(24 / both.size)),
         "skew": float(np.mean(both**3) / np.sqrt(15 / both.size)),
-        "sizes": _dispersion(held_out, training),
+        "sizes": total / float(np.sqrt(variance)),
         "outputs": _correlation(both, (n_held_out + freedom) / both.size),
     }
 
 
 def alarms(scores: dict[str, float]) -> tuple[str, ...]:
     """The tests that noise would not fail."""
-    two_sided = ("tails", "skew")
-    return tuple(
-        name
-        for name, score in scores.items()
-        if (abs(score) if name in two_sided else score) > ALARM
-    )
-
-
-def _dispersion(*parts: Residuals) -> float:
-    """z-score of how much mean squares vary between sequences, against normal numbers."""
-    total, variance = 0.0, 0.0
-    for part in parts:
-        counts = np.array([one.size for one in part.sequences], dtype=float)
-        powers = part.powers() * (counts.sum() / part.power)
-        # Each term has mean 1 and variance 2 + 12 / count.
-        total += float(np.sum((powers - counts) ** 2 / (2 * counts) - 1))
-        variance += float(np.sum(2 + 12 / counts))
-    return total / float(np.sqrt(variance))
+    two_sided = {name: abs(scores[name]) for name in ("tails", "skew") if name in scores}
+    return tuple(name for name, score in (scores | two_sided).items() if score > ALARM)
 
 
 def _correlation(rows: Matrix, share: float) -> float:
@@ -168,61 +150,47 @@ def structure_scores(
 
     Cost: O(rows k^2) for k functions of a family.
     """
-    tokens, outputs = _rows(examples, projection)
+    # Query beside mean token (rows, 2 d), and fitted outputs (rows, e), in the order of left.
+    width, n_rows = examples.width, 0
+    parts = []
+    for block in examples.blocks(MOST_ROWS):
+        # The mean of the tokens that each query attends to: a head of zero attention.
+        means = patterns(block, np.zeros((width, width))) @ block.keys
+        both = np.concatenate([block.queries, means], axis=2).reshape(-1, 2 * width)
+        parts.append((both, seen(block, projection.attn) @ projection.stacked_value))
+        n_rows += block.n_rows
+        if n_rows >= MOST_ROWS:
+            break
+    tokens, outputs = (np.concatenate(column) for column in zip(*parts, strict=True))
     residual = left.values[: len(tokens)] / sigma
+    first, second = np.triu_indices(width)
+    # Always the same combinations: a judge draws no lots.
+    rng = np.random.default_rng(0)
+    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(width)
+    families = {
+        "linear": np.concatenate([np.ones((len(tokens), 1)), tokens], axis=1),
+        "products": tokens[:, first] * tokens[:, second],
+        "curves": np.tanh(tokens @ directions + rng.standard_normal(N_CURVES)),
+    }
     scores = {}
-    for name, functions in _families(tokens, examples.width):
+    for name, functions in families.items():
         if functions.shape[1] * ROWS_FOR_EACH <= len(tokens):
             basis = _orthonormal(functions)
             explained = float(np.sum((basis.T @ residual) ** 2))
             scores[name] = chi_square_score(explained, basis.shape[1] * residual.shape[1])
-    scores["bends"] = _bends(outputs, residual)
-    return scores
-
-
-def _rows(examples: Examples, projection: Projection) -> tuple[Matrix, Matrix]:
-    """Query beside mean token (rows, 2 d), and fitted outputs (rows, e), in the order of left."""
-    tokens: list[Matrix] = []
-    outputs: list[Matrix] = []
-    width, n_rows = examples.width, 0
-    for block in examples.blocks(MOST_ROWS):
-        # The mean of the tokens that each query attends to: a head of zero attention.
-        means = patterns(block, np.zeros((width, width))) @ block.keys
-        tokens.append(np.concatenate([block.queries, means], axis=2).reshape(-1, 2 * width))
-        outputs.append(seen(block, projection.attn) @ projection.stacked_value)
-        n_rows += block.n_rows
-        if n_rows >= MOST_ROWS:
-            break
-    return np.concatenate(tokens), np.concatenate(outputs)
-
-
-def _families(tokens: Matrix, width: int) -> Iterator[tuple[str, Matrix]]:
-    yield "linear", np.concatenate([np.ones((len(tokens), 1)), tokens], axis=1)
-    first, second = np.triu_indices(width)
-    yield "products", tokens[:, first] * tokens[:, second]
-    # Always the same combinations: a judge draws no lots.
-    rng = np.random.default_rng(0)
-    directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(width)
-    yield "curves", np.tanh(tokens @ directions + rng.standard_normal(N_CURVES))
-
-
-def _bends(outputs: Matrix, residual: Matrix) -> float:
-    """Each output's residuals against curves of that output alone."""
+    # Each output's residuals against curves of that output alone.
     explained, freedom = 0.0, 0
     for fitted, column in zip(outputs.T, residual.T, strict=True):
         basis = _orthonormal(np.stack([fitted**2, fitted**3, fitted * np.abs(fitted)], axis=1))
         explained += float(np.sum((basis.T @ column) ** 2))
         freedom += basis.shape[1]
-    return chi_square_score(explained, freedom)
+    scores["bends"] = chi_square_score(explained, freedom)
+    return scores
 
 
 def _orthonormal(functions: Matrix) -> Matrix:
     """Orthonormal columns with the same span."""
     sizes = np.linalg.norm(functions, axis=0)
-    basis, triangle, _ = qr(
-        functions / np.where(sizes > 0, sizes, 1.0),
-        mode="economic",
-        pivoting=True,
-        check_finite=False,
-    )
+    units = functions / np.where(sizes > 0, sizes, 1.0)
+    basis, triangle, _ = qr(units, mode="economic", pivoting=True, check_finite=False)
     return np.asarray(basis[:, np.abs(np.diag(triangle)) > NEW], dtype=np.float64)

@@ -26,15 +26,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
-from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.polish.normal_equations import NormalEquations, normal_equations
-from polyattn.softmax.polish.projection import Projection, project
-
-Matrix = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
+from polyattn.softmax.polish import Projection, project
+from polyattn.softmax.polish.projection import NormalEquations, normal_equations
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -55,11 +51,9 @@ STEPS_LEFT = 4.0
 # No matrix is claimed to be more exact than this: rounding does not average out over examples.
 FINEST = 64 * EPS
 
-# Generic inputs: tokens of a sequence, and numbers of output for each unknown.
-N_TOKENS, EQUATIONS = 4, 4
-
-# Generic inputs must show a direction clearly, not just above rounding.
-CLEARLY = 1e4
+# Generic inputs: tokens of a sequence, and numbers of output for each unknown.  They must show a
+# direction clearly, not just above rounding.
+N_TOKENS, EQUATIONS, CLEARLY = 4, 4, 1e4
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,6 @@ class Uncertainty:
     in_determined : the largest relative error of a matrix, open directions left out
     """
 
-    sigma: float
     attn: Matrix
     value: Matrix
     attn_error: Matrix
@@ -82,11 +75,6 @@ class Uncertainty:
     n_open: int
     n_parameters: int
     in_determined: float
-
-    @property
-    def noticeable(self) -> float:
-        """Relative differences between heads that are within three standard deviations."""
-        return min(3 * self.in_determined, 0.1)
 
     @property
     def worst(self) -> float:
@@ -108,23 +96,32 @@ def uncertainty(
     Cost: one factorisation of the Hessian, O((m d^2)^3).
     """
     equations = normal_equations(examples, projection)
-    shown = _shown_entries(projection.attn, examples.bias)
-    roots, left_open = _inverse_root(equations, roundings * EPS * _condition(projection), shown)
+    whitening, followed = projection.whitening, equations.followed
+    # Columns of the whitening have the inverse singular values of Z.
+    inverses = np.linalg.norm(whitening, axis=0)
+    rounding = roundings * EPS * float(inverses.max() / inverses.min())
+    sizes = _column_sizes(equations)
+    roots, left_open = _inverse_root(equations, sizes, rounding, examples.bias)
     left = STEPS_LEFT * (roots @ (roots.T @ equations.gradient))[:, None]
     attn = np.hypot(sigma * np.linalg.norm(roots, axis=1), left[:, 0])
     attn = attn.reshape(projection.attn.shape)
-    own = np.sum(projection.whitening**2, axis=1)[:, None]
-    moved = _value_squares(projection, equations.followed, roots)
-    squares = sigma**2 * (own + moved) + _value_squares(projection, equations.followed, left)
+    own = np.sum(whitening**2, axis=1)[:, None]
+    moved = _value_squares(projection, followed, roots)
+    squares = sigma**2 * (own + moved) + _value_squares(projection, followed, left)
     value = np.sqrt(squares).reshape(projection.value.shape)
     errors = (
         _relative(attn, projection.attn, SMALL_ATTENTION),
         _relative(value, projection.value, np.finfo(float).tiny),
     )
+    # Which entries take part in open directions: of attn, of the values alone, and of values that
+    # follow attn, in units of the columns of Z.
+    open_attn = np.linalg.norm(left_open, axis=1).reshape(attn.shape) > TOUCHED
     hidden = _hidden_values(projection, examples.bias)
-    open_attn, open_value = _open_parameters(projection, equations, left_open, hidden)
+    touched = np.linalg.norm(hidden, axis=1)[:, None] > TOUCHED
+    following = np.sqrt(_value_squares(projection, followed, left_open / sizes[:, None]))
+    lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
+    open_value = (touched | (following * lengths[:, None] > TOUCHED)).reshape(value.shape)
     return Uncertainty(
-        sigma,
         np.where(open_attn, np.inf, attn),
         np.where(open_value, np.inf, value),
         np.where(open_attn.any(axis=(1, 2)), np.inf, np.hypot(errors[0], finest)),
@@ -153,12 +150,6 @@ def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
     return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0
 
 
-def _condition(projection: Projection) -> float:
-    """The condition number of Z: columns of the whitening have the inverse singular values."""
-    sizes = np.linalg.norm(projection.whitening, axis=0)
-    return float(sizes.max() / sizes.min())
-
-
 def _column_sizes(equations: NormalEquations) -> Matrix:
     """Lengths (P,) of the columns of J before values are eliminated, none of them zero.
 
@@ -171,33 +162,20 @@ def _column_sizes(equations: NormalEquations) -> Matrix:
     return np.asarray(np.sqrt(squares).ravel())
 
 
-def _shown_entries(attn: Matrix, bias: bool) -> Flags | None:
-    """Which entries (P,) of attn some input shows; None for all."""
-    if not bias:
-        return None
-    shown = np.ones(attn.shape, dtype=bool)
-    shown[:, :, -1] = False
-    return shown.ravel()
-
-
 def _inverse_root(
-    equations: NormalEquations, rounding: float, shown: Flags | None
+    equations: NormalEquations, sizes: Matrix, rounding: float, bias: bool
 ) -> tuple[Matrix, Matrix]:
     """R (P, rank) with R R^T the inverse of the Hessian, and directions (P, .) left open.
 
-    Open directions are orthonormal in units of the columns of J.  Both are zero where no input
-    shows anything.
+    Open directions are orthonormal in units of the ``sizes`` of the columns of J.  Both are zero
+    where no input shows anything: in the last columns of attn beside the constant of ``bias``.
     """
-    hessian, sizes = equations.hessian, _column_sizes(equations)
-    if shown is None:
-        return _factored(hessian, sizes, rounding)
-    parts = _factored(hessian[np.ix_(shown, shown)], sizes[shown], rounding)
-    roots, left_open = (np.zeros((len(hessian), part.shape[1])) for part in parts)
-    roots[shown], left_open[shown] = parts
-    return roots, left_open
-
-
-def _factored(hessian: Matrix, sizes: Matrix, rounding: float) -> tuple[Matrix, Matrix]:
+    hessian = equations.hessian
+    if bias:
+        n_heads, size, _ = equations.followed.shape
+        width = round(size**0.5)
+        shown = np.tile(np.arange(width) < width - 1, n_heads * width)
+        hessian, sizes = hessian[np.ix_(shown, shown)], sizes[shown]
     scaled = hessian / sizes / sizes[:, None]
     try:
         lower = cholesky(scaled, lower=True, check_finite=False)
@@ -206,10 +184,16 @@ def _factored(hessian: Matrix, sizes: Matrix, rounding: float) -> tuple[Matrix, 
     # The smallest pivot bounds the smallest eigenvalue from above.
     if lower is not None and np.diag(lower).min() ** 2 > 1e3 * rounding:
         inverse = solve_triangular(lower, np.diag(1 / sizes), lower=True, check_finite=False)
-        return inverse.T, np.zeros((len(scaled), 0))
-    size, vectors = eigh(scaled, check_finite=False)
-    known = size > rounding
-    return vectors[:, known] / np.sqrt(size[known]) / sizes[:, None], vectors[:, ~known]
+        parts = inverse.T, np.zeros((len(scaled), 0))
+    else:
+        values, vectors = eigh(scaled, check_finite=False)
+        known = values > rounding
+        parts = vectors[:, known] / np.sqrt(values[known]) / sizes[:, None], vectors[:, ~known]
+    if not bias:
+        return parts
+    roots, left_open = (np.zeros((len(shown), part.shape[1])) for part in parts)
+    roots[shown], left_open[shown] = parts
+    return roots, left_open
 
 
 def _hidden_values(projection: Projection, bias: bool) -> Matrix:
@@ -223,21 +207,6 @@ def _hidden_values(projection: Projection, bias: bool) -> Matrix:
         seen = np.concatenate([seen, shares.reshape(n_heads * width, -1)], axis=1)
     n_features, rank = seen.shape
     return null_space(seen.T) if rank < n_features else np.zeros((n_features, 0))
-
-
-def _open_parameters(
-    projection: Projection, equations: NormalEquations, left_open: Matrix, hidden: Matrix
-) -> tuple[Flags, Flags]:
-    """Which entries of attn and of value take part in open directions."""
-    open_attn = np.linalg.norm(left_open, axis=1).reshape(projection.attn.shape) > TOUCHED
-    whitening = projection.whitening
-    touched = np.linalg.norm(hidden, axis=1)[:, None] > TOUCHED
-    # Values that follow an open direction of attn, in units of the columns of Z.
-    moves = left_open / _column_sizes(equations)[:, None]
-    squares = _value_squares(projection, equations.followed, moves)
-    lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
-    followed = np.sqrt(squares) * lengths[:, None] > TOUCHED
-    return open_attn, (touched | followed).reshape(projection.value.shape)
 
 
 def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> Matrix:

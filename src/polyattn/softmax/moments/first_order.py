@@ -1,5 +1,13 @@
 """Heads to first order: correlate targets with query x covariance of the keys, then unfold.
 
+Tokens are made white first: moments of any centred tokens look alike there.  With mean mu and
+covariance Sigma of the tokens, z = (x - mu) W has covariance one, where W = E diag(s)^-1/2 for
+Sigma = E diag(s) E^T on its range.  In these coordinates a head is
+
+    logits  [1, z] B z_j^T + (the same for all j),      B = [mu A U^T; U A U^T]  (1 + r, r),
+
+with U = diag(s)^1/2 E^T, the inverse of W on the range.
+
 With the covariance C of the white keys that a query q = [1, z] sees, to first order in A
 
     y = mean(z) S + sum_i (q B_i) C V_i + ...,
@@ -24,36 +32,69 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.moments.frame import BLOCK_ROWS, WhiteFrame
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
+from polyattn.softmax.polish.projection import patterns
 
-Matrix = NDArray[np.float64]
+# Relative to the largest, variances of tokens below this are those of a constant coordinate,
+# features of a variance below the second are left out, and singular values below the third are
+# no direction at all.
+CONSTANT, INVISIBLE, NEGLIGIBLE = 1e-10, 0.02, 1e-8
 
-# Features whose variance is below this, relative to the largest, are left out.
-INVISIBLE = 0.02
+# Predicted positions whose covariances are in memory together.
+BLOCK_ROWS = 1 << 12
 
 # Rounds of alternation, and the change at which they end.
 ROUNDS, SETTLED = 30, 1e-4
 
-# Singular values below this, relative to the first, are no direction at all.
-NEGLIGIBLE = 1e-8
-
-# How many singular values beyond m are reported.
-BEYOND = 3
-
 
 @dataclass(frozen=True)
-class FirstOrder:
-    """What a correlation shows of the tensor M.
+class WhiteFrame:
+    """The affine map to white tokens.
 
-    folded : (1 + r, r, r, e), M + M with b, b' exchanged; M itself where b = b'
-    visible : (r, r), symmetric: which pairs b, b' vary enough to be seen
-    explained : the share of the targets' power that linear functions already explain
+    mean : (d,);  whitening : W (d, r), where r coordinates vary;  colouring : U (r, d)
     """
 
-    folded: Matrix
-    visible: NDArray[np.bool_]
-    explained: float
+    mean: Matrix
+    whitening: Matrix
+    colouring: Matrix
+
+    def white(self, block: ExampleBlock) -> tuple[Matrix, Matrix, Matrix]:
+        """Queries [1, z] (B, q, 1 + r), keys z (B, n, r), uniform weights of the seen (B, q, n)."""
+        keys = (block.keys - self.mean) @ self.whitening
+        asking = keys[:, keys.shape[1] - block.targets.shape[1] :]
+        queries = np.concatenate([np.ones((*asking.shape[:2], 1)), asking], axis=2)
+        weights = patterns(block, np.zeros((len(self.mean), len(self.mean))))
+        return queries, keys, weights
+
+    def heads(self, white_heads: Matrix) -> Matrix:
+        """Heads (m, d, d) of the tokens from heads B (m, 1 + r, r) of the white tokens.
+
+        The first row of B says nothing new unless a coordinate is constant: then it is the
+        only trace of that coordinate's row.
+        """
+        inner = white_heads[:, 1:]
+        attn = self.whitening @ inner @ self.whitening.T
+        constant = self.mean - (self.mean @ self.whitening) @ self.colouring
+        size = float(constant @ constant)
+        if size <= CONSTANT * max(1.0, float(self.mean @ self.mean)):
+            return attn
+        missing = (white_heads[:, 0] - (self.mean @ self.whitening) @ inner) @ self.whitening.T
+        return attn + constant[:, None] * missing[:, None, :] / size
+
+
+def frame_of(examples: Examples) -> WhiteFrame:
+    """The frame of all tokens of the examples."""
+    count = sum(group.keys.shape[0] * group.keys.shape[1] for group in examples.groups)
+    mean = sum(group.keys.sum(axis=(0, 1)) for group in examples.groups) / count
+    second: Matrix = np.zeros((examples.width, examples.width))
+    for block in examples.blocks(BLOCK_ROWS):
+        deviations = (block.keys - mean).reshape(-1, examples.width)
+        second += deviations.T @ deviations
+    variances, axes = np.linalg.eigh(second / count)
+    varying = variances > CONSTANT * max(float(variances[-1]), np.finfo(float).tiny)
+    scale = np.sqrt(variances[varying])
+    axes = axes[:, varying]
+    return WhiteFrame(mean, axes / scale, (axes * scale).T)
 
 
 @dataclass(frozen=True)
@@ -68,23 +109,25 @@ class Spans:
     singular_values: Matrix
 
 
-def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
-    """The folded tensor of the examples.
+def correlate(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, NDArray[np.bool_], float]:
+    """The folded tensor (1 + r, r, r, e): M + M with b, b' exchanged; M itself where b = b'.
+
+    Then which pairs b, b' vary enough to be seen (r, r), symmetric, and the share of the targets'
+    power that linear functions already explain.
 
     Cost: O(rows d^3 e), O(d^6) for the features' covariance; memory of one block.
     """
     plane, explained = _linear_part(examples, frame)
-    n_white, n_outputs = frame.n_white, examples.n_outputs
+    n_white, n_outputs = frame.whitening.shape[1], examples.n_outputs
     upper = np.triu_indices(n_white)
     n_pairs = len(upper[0])
     crossed: Matrix = np.zeros(((1 + n_white) * n_outputs, n_pairs))
     gram: Matrix = np.zeros((n_pairs, n_pairs))
     for block in examples.blocks(BLOCK_ROWS):
         queries, keys, weights = frame.white(block)
-        residual = _targets(block) - _linear_features(queries, keys, weights) @ plane
-        spread, others = (
-            _centred(part[:, :, upper[0], upper[1]]) for part in _spreads(queries, keys, weights)
-        )
+        targets = block.targets.reshape(block.n_rows, -1)
+        residual = targets - _linear_features(queries, keys, weights) @ plane
+        spread, others = _spreads(queries, keys, weights)
         queries = queries.reshape(block.n_rows, -1)
         products = (queries[:, :, None] * residual[:, None, :]).reshape(block.n_rows, -1)
         crossed += products.T @ others
@@ -93,7 +136,10 @@ def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
     seen = variances > INVISIBLE * variances.max(initial=np.finfo(float).tiny)
     coefficients: Matrix = np.zeros_like(crossed)
     if seen.any():
-        trusted = _shrunk(gram[np.ix_(seen, seen)], len(examples))
+        gram = gram[np.ix_(seen, seen)]
+        # Nearer to its diagonal, the more the fewer examples there are for each feature.
+        share = len(gram) / (len(gram) + len(examples))
+        trusted = (1 - share) * gram + share * np.diag(np.diag(gram))
         coefficients[:, seen] = lstsq(trusted, crossed[:, seen].T)[0].T
     table = coefficients.reshape(1 + n_white, n_outputs, n_pairs).transpose(0, 2, 1)
     folded = np.zeros((1 + n_white, n_white, n_white, n_outputs))
@@ -101,23 +147,24 @@ def correlate(examples: Examples, frame: WhiteFrame) -> FirstOrder:
     folded[:, upper[1], upper[0]] = table
     visible = np.zeros((n_white, n_white), dtype=bool)
     visible[upper] = seen
-    return FirstOrder(folded, visible | visible.T, explained)
+    return folded, visible | visible.T, explained
 
 
-def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> Spans:
+def unfold(
+    folded: Matrix, visible: NDArray[np.bool_], n_heads: int, rng: np.random.Generator
+) -> Spans:
     """The spans of ``n_heads`` heads that fit the folded tensor best, to a local optimum."""
-    folded = first_order.folded
     n_queries, n_white, _, n_outputs = folded.shape
     shape = (n_queries * n_white, n_white * n_outputs)
     rank = min(n_heads, *shape)
-    tensor = _with_fold(np.zeros_like(folded), first_order)
+    tensor = _with_fold(np.zeros_like(folded), folded, visible)
     basis = rng.standard_normal((shape[0], rank))
     for _ in range(ROUNDS):
         matrix = tensor.reshape(shape)
         for _ in range(2):
             basis = np.linalg.qr(matrix @ (matrix.T @ basis))[0]
         low = (basis @ (basis.T @ matrix)).reshape(folded.shape)
-        unfolded = _with_fold(low, first_order)
+        unfolded = _with_fold(low, folded, visible)
         change = np.linalg.norm(unfolded - tensor)
         tensor = unfolded
         if change <= SETTLED * np.linalg.norm(tensor):
@@ -127,26 +174,22 @@ def unfold(first_order: FirstOrder, n_heads: int, rng: np.random.Generator) -> S
     return Spans(
         left[:, :kept].T.reshape(kept, n_queries, n_white),
         right[:kept].reshape(kept, n_white, n_outputs),
-        sigma[: n_heads + BEYOND],
+        sigma[: n_heads + 3],
     )
 
 
 def _linear_part(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, float]:
     """Coefficients of the targets on [1, z, mean z], and the share of power they explain."""
-    size = 1 + 2 * frame.n_white
+    size = 1 + 2 * frame.whitening.shape[1]
     gram: Matrix = np.zeros((size, size))
     crossed: Matrix = np.zeros((size, examples.n_outputs))
     for block in examples.blocks(BLOCK_ROWS):
         features = _linear_features(*frame.white(block))
         gram += features.T @ features
-        crossed += features.T @ _targets(block)
+        crossed += features.T @ block.targets.reshape(block.n_rows, -1)
     plane = lstsq(gram, crossed, cond=1e-10)[0]
     power = examples.power
     return plane, float(np.vdot(plane, crossed) / power) if power > 0 else 1.0
-
-
-def _targets(block: ExampleBlock) -> Matrix:
-    return block.targets.reshape(block.n_rows, -1)
 
 
 def _linear_features(queries: Matrix, keys: Matrix, weights: Matrix) -> Matrix:
@@ -154,38 +197,34 @@ def _linear_features(queries: Matrix, keys: Matrix, weights: Matrix) -> Matrix:
     return both.reshape(-1, both.shape[2])
 
 
-def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
-    """Covariance of the keys that each query sees (B, q, r, r); the same, were its own zero."""
-    own = queries[..., 1:]
+def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> list[Matrix]:
+    """Covariance of the keys that each query sees, and the same, were its own token zero.
+
+    Pairs b <= b' (B q, n_pairs), less their mean at each position.
+    """
+    n_rows, own = queries.shape[0] * queries.shape[1], queries[..., 1:]
     share = weights.max(axis=2)[..., None]
     means = weights @ keys
     squares = np.matmul(keys.transpose(0, 2, 1)[:, None], weights[..., None] * keys[:, None])
     rest = means - share * own
     own = np.sqrt(share) * own
-    return squares - _square(means), squares - _square(own) - _square(rest)
+    upper = np.triu_indices(keys.shape[2])
+    spreads = []
+    for whole in (squares - _square(means), squares - _square(own) - _square(rest)):
+        pairs = whole[:, :, upper[0], upper[1]]
+        spreads.append((pairs - pairs.mean(axis=0)).reshape(n_rows, -1))
+    return spreads
 
 
 def _square(vectors: Matrix) -> Matrix:
     return vectors[..., :, None] * vectors[..., None, :]
 
 
-def _centred(features: Matrix) -> Matrix:
-    """Less their mean at each position, as rows (B q, n_pairs)."""
-    n_examples, n_queries, n_pairs = features.shape
-    return (features - features.mean(axis=0)).reshape(n_examples * n_queries, n_pairs)
-
-
-def _shrunk(gram: Matrix, n_examples: int) -> Matrix:
-    """Nearer to its diagonal, the more the fewer examples there are for each feature."""
-    share = len(gram) / (len(gram) + n_examples)
-    return (1 - share) * gram + share * np.diag(np.diag(gram))
-
-
-def _with_fold(tensor: Matrix, first_order: FirstOrder) -> Matrix:
+def _with_fold(tensor: Matrix, folded: Matrix, visible: NDArray[np.bool_]) -> Matrix:
     """The nearest tensor whose fold is the given one, where that is visible."""
     diagonal = np.arange(tensor.shape[1])
-    missing = (first_order.folded - tensor - tensor.transpose(0, 2, 1, 3)) / 2
+    missing = (folded - tensor - tensor.transpose(0, 2, 1, 3)) / 2
     missing[:, diagonal, diagonal] *= 2
     missing[:, diagonal, diagonal] += tensor[:, diagonal, diagonal]
-    missing[:, ~first_order.visible] = 0.0
+    missing[:, ~visible] = 0.0
     return tensor + missing

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyattn.numerics.damping import Damping, Rest, damped_step
-from polyattn.softmax.examples import Examples
-from polyattn.softmax.polish.normal_equations import normal_equations
-from polyattn.softmax.polish.projection import Projection, project
+from polyattn.softmax.examples import Examples, Matrix
+from polyattn.softmax.polish.projection import Projection, normal_equations, project
 from polyattn.softmax.recorder import require_time
 
-Matrix = NDArray[np.float64]
 OnStep = Callable[[Projection], None]
 
 # Relative residuals below this are rounding, and below the second one probably so.
@@ -26,42 +23,16 @@ DAMPING, MOST_TRIALS = Damping(), 10
 # Descent has come to rest when this many steps together gain less than this.
 PATIENCE, GAIN = 4, 1e-5
 
-# No head moves farther than this in one step: saturated logits have no slope that leads back.
-LONGEST_STEP = 2.0
-
-# A step that promises to lower the squared error by less than this, relatively, is not made.
-LEAST_PROMISE = 1e-13
+# No head moves farther than this in one step: saturated logits have no slope that leads back.  A
+# step that promises to lower the squared error by less than the second, relatively, is not made.
+LONGEST_STEP, LEAST_PROMISE = 2.0, 1e-13
 
 # Equations for each unknown while far from a solution: with fewer there are more local minima.
-FAR_EQUATIONS = 16.0
+# So many examples cost next to nothing, however few the unknowns.
+FAR_EQUATIONS, FEWEST_EXAMPLES = 16.0, 100
 
 # Descent in two stages ends when steps gain less than this: on few examples, and on all.
 FAR_GAIN, NEAR_GAIN = 1e-3, 1e-4
-
-# So many examples cost next to nothing, however few the unknowns.
-FEWEST_EXAMPLES = 100
-
-
-@dataclass(frozen=True)
-class Polished:
-    """Where descent came to rest.
-
-    projection : the heads there
-    errors : relative residual on the examples after each step
-    """
-
-    projection: Projection
-    errors: tuple[float, ...]
-
-    @property
-    def error(self) -> float:
-        """The relative residual at the end."""
-        return self.projection.error
-
-    @property
-    def attn(self) -> Matrix:
-        """(m, d, d)."""
-        return self.projection.attn
 
 
 def polish(
@@ -72,7 +43,7 @@ def polish(
     *,
     within: Matrix | None = None,
     gain: float = GAIN,
-) -> Polished:
+) -> Projection:
     """Descend from ``attn`` (m, d, d) until four steps gain less than ``gain``, relatively.
 
     ``within`` (r, d, d), orthonormal, restricts every step to combinations of these matrices.
@@ -95,26 +66,18 @@ def polish(
         errors.append(here.error)
         if on_step is not None:
             on_step(here)
-    return Polished(here, tuple(errors))
+    return replace(here, errors=tuple(errors))
 
 
-def descend(
-    examples: Examples,
-    attn: Matrix,
-    n_steps: int = 60,
-    on_step: OnStep | None = None,
-    *,
-    equations: float = FAR_EQUATIONS,
-) -> Polished:
+def descend(examples: Examples, attn: Matrix) -> Projection:
     """``polish`` on enough examples to see the way, then on all.
 
-    Guarantee: the result is at rest on all examples, or ``n_steps`` were made there.
+    Guarantee: the result is at rest on all examples, or as many steps as are allowed were made.
     """
-    few = enough(examples, len(attn), equations)
-    if 2 * len(few) > len(examples):
-        return polish(examples, attn, n_steps, on_step, gain=NEAR_GAIN)
-    near = polish(few, attn, n_steps, on_step, gain=FAR_GAIN)
-    return polish(examples, near.attn, n_steps, on_step, gain=NEAR_GAIN)
+    few = enough(examples, len(attn))
+    if 2 * len(few) <= len(examples):
+        attn = polish(few, attn, gain=FAR_GAIN).attn
+    return polish(examples, attn, gain=NEAR_GAIN)
 
 
 def enough(examples: Examples, n_heads: int, equations: float = FAR_EQUATIONS) -> Examples:

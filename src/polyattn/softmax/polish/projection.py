@@ -1,9 +1,20 @@
-"""The best values for given attention: one least-squares problem, rank-revealing.
+"""Values eliminated: the best ones for given attention, and what a step in attn sees of them.
 
 With Z = [p_1 X, ..., p_m X] the outputs are Z V, V = [V_1; ...; V_m] stacked: for fixed attn
 the values of least squared error are linear regression.  [Z Y] is reduced to a triangle block
 by block; the singular values of the triangle of Z are those of Z, and columns that nothing
 distinguishes (equal heads, a constant coordinate) get the solution of least norm.
+
+The Jacobian of a Gauss–Newton step in attn, values eliminated (Kaufman), is never formed.
+
+    J[(r, c), (i, a, b)] = x_r[a] M_ir[b, c],      M_ir = Cov_p(X) V_i      (d, e)
+
+has a Gram matrix that is a product of two small families,
+
+    (J^T J)[(i,a,b), (j,a',b')] = sum_r (x_a x_a') (M_ir M_jr^T)[b, b'],
+
+of which a <= a' suffices: 4e times cheaper than multiplying J with itself.  The part that the
+values can follow, Z Z^+ J, is taken off through an orthonormal basis of Z.
 """
 
 from __future__ import annotations
@@ -11,19 +22,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import qr, svd
 
 from polyattn.model.softmax import softmax
-from polyattn.softmax.examples import ExampleBlock, Examples
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 
 # Singular values below this, relative to the largest, cannot be told from rounding.
 RANK_TOLERANCE = 1e-13
 
-# Numbers in a block of features.
-BLOCK_NUMBERS = 1 << 20
+# Numbers in a block of features, and in the largest array of a block of normal equations.
+FEATURE_NUMBERS, BLOCK_NUMBERS = 1 << 20, 1 << 22
 
 
 @dataclass(frozen=True)
@@ -33,12 +41,14 @@ class Projection:
     attn : (m, d, d);  value : (m, d, e)
     error : ||Y - Z V|| / ||Y||
     whitening : (m d, rank) with Z @ whitening orthonormal
+    errors : of the descent that led here, before it and after each step; empty without one
     """
 
     attn: Matrix
     value: Matrix
     error: float
     whitening: Matrix
+    errors: tuple[float, ...] = ()
 
     @property
     def n_heads(self) -> int:
@@ -64,7 +74,7 @@ def project(examples: Examples, attn: Matrix) -> Projection:
     n_features = attn.shape[0] * attn.shape[1]
     n_columns = n_features + examples.n_outputs
     triangle = np.zeros((0, n_columns))
-    for block in examples.blocks(max(n_columns, BLOCK_NUMBERS // n_columns)):
+    for block in examples.blocks(max(n_columns, FEATURE_NUMBERS // n_columns)):
         rows = np.concatenate([seen(block, attn), block.targets.reshape(block.n_rows, -1)], axis=1)
         triangle = qr(np.concatenate([triangle, rows]), mode="r", check_finite=False)[0]
         triangle = triangle[:n_columns]
@@ -79,12 +89,68 @@ def project(examples: Examples, attn: Matrix) -> Projection:
     dropped = left[:, rank:].T @ triangle[:n_features, n_features:]
     unexplained = np.hypot(np.linalg.norm(lost), np.linalg.norm(dropped))
     size = np.sqrt(examples.power)
-    return Projection(
-        attn,
-        value,
-        float(unexplained / size) if size > 0 else 0.0,
-        whitening,
+    error = float(unexplained / size) if size > 0 else 0.0
+    return Projection(attn, value, error, whitening)
+
+
+@dataclass(frozen=True)
+class NormalEquations:
+    """hessian (P, P) = J^T (1 - Z Z^+) J and gradient (P,) = J^T (1 - Z Z^+) residual, P = m d^2.
+
+    followed (m, d^2, rank e): the coordinates of Z Z^+ J in the basis of Z.
+    """
+
+    hessian: Matrix
+    gradient: Matrix
+    followed: Matrix
+
+
+def normal_equations(examples: Examples, projection: Projection) -> NormalEquations:
+    """Gram matrix of the projected Jacobian, and the gradient, at a projection.
+
+    Cost: rows m^2 d^4 + 2 rows m d^2 (rank e) + m^2 d^4 rank e flops; memory of one block.
+    """
+    n_heads, width, n_outputs = projection.value.shape
+    size, rank = n_heads * width, projection.whitening.shape[1]
+    upper = np.triu_indices(width)
+    squares: Matrix = np.zeros((len(upper[0]), size * size))
+    gradient: Matrix = np.zeros((width, size))
+    followed: Matrix = np.zeros((rank * width, size * n_outputs))
+    seen_left: Matrix = np.zeros((rank, n_outputs))
+    widest = max(size * size, size * n_outputs, rank * width)
+    for block in examples.blocks(max(16, BLOCK_NUMBERS // widest)):
+        queries = block.queries.reshape(block.n_rows, width)
+        weights = [patterns(block, A) for A in projection.attn]
+        features = np.concatenate([p @ block.keys for p in weights], axis=2)
+        features = features.reshape(block.n_rows, -1)
+        basis = features @ projection.whitening
+        residual = block.targets.reshape(block.n_rows, -1) - features @ projection.stacked_value
+        slopes = responses(block, weights, projection.value)
+        slopes = slopes.reshape(block.n_rows, size, n_outputs)
+        inner = np.matmul(slopes, slopes.transpose(0, 2, 1)).reshape(block.n_rows, -1)
+        squares += (queries[:, upper[0]] * queries[:, upper[1]]).T @ inner
+        gradient += queries.T @ np.matmul(slopes, residual[:, :, None])[:, :, 0]
+        based = (basis[:, :, None] * queries[:, None, :]).reshape(block.n_rows, -1)
+        followed += based.T @ slopes.reshape(block.n_rows, -1)
+        seen_left += basis.T @ residual
+    followed = (
+        followed.reshape(rank, width, n_heads, width, n_outputs)
+        .transpose(2, 1, 3, 0, 4)
+        .reshape(n_heads, width * width, rank * n_outputs)
     )
+    gradient = gradient.reshape(width, n_heads, width).transpose(1, 0, 2).reshape(-1)
+    # The part of the residual that values could follow is rounding, but it is divided by the
+    # squares of small singular values of J: without it, only by these.
+    gradient -= followed.reshape(len(gradient), -1) @ seen_left.reshape(-1)
+    # squares holds a <= a' only, as rows; its columns are (i, b, j, b').
+    pieces = squares.reshape(-1, n_heads, width, n_heads, width)
+    hessian = np.empty((n_heads, width, width, n_heads, width, width))
+    hessian[:, upper[0], :, :, upper[1]] = pieces
+    hessian[:, upper[1], :, :, upper[0]] = pieces
+    flat = hessian.reshape(len(gradient), len(gradient))
+    along = followed.reshape(len(gradient), -1)
+    flat -= along @ along.T
+    return NormalEquations((flat + flat.T) / 2, gradient, followed)
 
 
 def patterns(block: ExampleBlock, A: Matrix) -> Matrix:
