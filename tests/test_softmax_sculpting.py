@@ -14,15 +14,12 @@ from polyattn.softmax.polish import polish, project
 from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import ConvexBody, sculpt
-from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
-from polyattn.softmax.sculpting.crude import crude_sum
 from polyattn.softmax.sculpting.rows import constraints, fit_rows, views
-from polyattn.softmax.sculpting.search import best_of_net
-from polyattn.softmax.sculpting.sharpen import sharp_sum, sharpen
+from polyattn.softmax.sculpting.search import SpanFamily, best_of_net, descend, fit_values
 from polyattn.softmax.sculpting.solvers import linear_program
 from polyattn.softmax.sculpting.span import find_span
-from polyattn.softmax.sculpting.span_descent import SpanFamily, descend, fit_values
+from polyattn.softmax.sculpting.sums import crude_sum, sculpt_again, sharp_sum, sharpen
 
 
 class Planted:

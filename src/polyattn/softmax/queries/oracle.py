@@ -45,8 +45,8 @@ class Oracle:
         How many sequences may be given to it; the query that would exceed that raises Stopped.
     batch_size : int
         Most sequences of one call.
-    callback : callable, optional
-        Called with the number of queries after every call.
+
+    ``on_answers`` is called after every call.
     """
 
     def __init__(
@@ -55,18 +55,17 @@ class Oracle:
         n_dims: int,
         max_queries: int | None,
         batch_size: int,
-        callback: Callable[[int], None] | None = None,
     ) -> None:
         self.n_queries = 0
         self.n_outputs = 0
         self.n_dims = n_dims
+        self.on_answers: Callable[[], None] | None = None
         self.output_dtype = np.dtype(np.float64)
         self.token_exponent = 0
         self.answer_exponent: int | None = None
         self._function = function
         self._max_queries = max_queries
         self._batch_size = batch_size
-        self._callback = callback
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), both in units of their own.
@@ -131,8 +130,8 @@ class Oracle:
                 raise
             raise Stopped("oracle_failed", f"After good answers, {error}") from error
         self.n_outputs = rows.shape[1]
-        if self._callback is not None:
-            self._callback(self.n_queries)
+        if self.on_answers is not None:
+            self.on_answers()
         return rows
 
     def _checked(self, answer: object, shape: tuple[int, ...]) -> NDArray[np.float64]:

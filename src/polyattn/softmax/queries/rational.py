@@ -21,8 +21,11 @@ from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise
 from polyattn.softmax.queries.pairs import Pairs
 
-# Tokens of a sequence of copies, and how many different shares of moved ones are queried.
-N_COPIES, N_SHARES = 48, 20
+# Tokens of a sequence of copies, and how many of them are moved: like Chebyshev points, for high
+# degrees.
+N_COPIES = 48
+ANGLES = np.pi * (np.arange(20) + 0.5) / 20
+SHARES = np.unique(np.rint(N_COPIES * (1 - np.cos(ANGLES)) / 2).clip(1, N_COPIES - 1).astype(int))
 
 # Random starts that are refined together when the rational one does not do.
 N_STARTS = 24
@@ -53,14 +56,16 @@ class Places:
 
         None when ``n_heads`` sigmoids do not explain the effects at half of the places.
         """
-        fits = []
+        enough, fits = FIT * error, []
         for place, effects in zip(self.tokens, self.effects, strict=True):
-            logits, values, residual = poles_at_point(
-                effects, self.total, n_heads, FIT * error, rng
-            )
-            if residual <= FIT * error:
-                heads = HeadsAt(self.delta, logits[:, None], values)
-                fits.append((_clearness(logits, values), place, heads))
+            logits, values, residual = _poles(effects, self.total, n_heads, enough, rng)
+            if residual <= enough:
+                # Clear is a large smallest gap times a large smallest value.
+                gap = float(np.diff(np.sort(logits)).min()) if n_heads > 1 else 1.0
+                sizes = np.linalg.norm(values, axis=1)
+                clear = min(gap, 3.0) * float(sizes.min() / sizes.max())
+                clear /= 1 + float(np.abs(logits).max())
+                fits.append((clear, place, HeadsAt(self.delta, logits[:, None], values)))
         if 2 * len(fits) < len(self.tokens):
             return None
         _, place, heads = max(fits, key=lambda fit: fit[0])
@@ -71,8 +76,8 @@ def measure_places(pairs: Pairs) -> Places:
     """Places for a random difference.  Cost: N_PLACES queries for every share."""
     delta = pairs.random_delta()
     tokens = pairs.random_points(N_PLACES, PLACE_SIZE)
-    effects = effects_at_shares(pairs, tokens, delta, shares())
-    return Places(delta, pairs.sum_of(delta), tokens, effects)
+    effects = effects_at_shares(pairs, tokens, delta, SHARES)
+    return Places(delta, delta @ pairs.sum_value, tokens, effects)
 
 
 def effects_at_shares(
@@ -95,42 +100,28 @@ def effects_of_copies(
     return effects
 
 
-def shares() -> NDArray[np.int64]:
-    """How many of N_COPIES tokens are moved: like Chebyshev points, for high degrees."""
-    angles = np.pi * (np.arange(N_SHARES) + 0.5) / N_SHARES
-    moved = np.rint(N_COPIES * (1 - np.cos(angles)) / 2).astype(np.int64)
-    return np.unique(np.clip(moved, 1, N_COPIES - 1))
-
-
 def shifts(moved: NDArray) -> NDArray[np.float64]:
     """log(r / (n - r)), what copies add to every logit."""
     return np.log(moved / (N_COPIES - moved))
 
 
-def poles_at_point(
-    effects: NDArray[np.float64],
-    total: NDArray[np.float64],
-    n_heads: int,
-    enough: float,
-    rng: np.random.Generator,
+def _poles(
+    effects: NDArray, total: NDArray, n_heads: int, enough: float, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Logits (H,), values (H, e) and the rms residual, from effects (R, e) at ``shares()``.
+    """Logits (H,), values (H, e) and the rms residual, from effects (R, e) at SHARES.
 
     The roots of the common denominator are refined by least squares over the logits, with the
     values eliminated; random starts are tried until a residual is at most ``enough``.
     """
-    tau = shifts(shares())
+    tau = shifts(SHARES)
     size = max(float(np.abs(effects).max()), float(np.abs(total).max()), 1e-300)
     data = np.vstack([effects, total]) / size
-
-    def evaluate(theta: NDArray, _which: NDArray) -> tuple[NDArray, NDArray]:
-        _, residual, jacobian = _eliminated(theta, tau, data)
-        return residual, jacobian
-
     best_norm, best = np.inf, np.zeros(n_heads)
-    roots = _from_denominator(effects / size, total / size, shares(), n_heads)
+    roots = _from_denominator(effects / size, total / size, n_heads)
     for starts in (roots[None], *(2 * rng.standard_normal((4, N_STARTS, n_heads)))):
-        found, norms = minimise(evaluate, starts, n_steps=80)
+        found, norms = minimise(
+            lambda theta, _which: _eliminated(theta, tau, data)[1:], starts, n_steps=80
+        )
         if norms.min() < best_norm:
             best_norm, best = float(norms.min()), found[int(np.argmin(norms))]
         if best_norm * size <= enough * np.sqrt(data.size):
@@ -141,10 +132,7 @@ def poles_at_point(
 
 
 def logits_at_points(
-    effects: NDArray[np.float64],
-    tau: NDArray[np.float64],
-    values: NDArray[np.float64],
-    start: NDArray[np.float64],
+    effects: NDArray, tau: NDArray, values: NDArray, start: NDArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Logits (Q, H) near ``start`` (H,) when the values are known, and rms residuals (Q,).
 
@@ -183,11 +171,9 @@ def _eliminated(logits: NDArray, tau: NDArray, data: NDArray) -> tuple[NDArray, 
     return values, residual.reshape(n_problems, -1), jacobian.reshape(n_problems, -1, n_heads)
 
 
-def _from_denominator(
-    effects: NDArray, total: NDArray, moved: NDArray, n_heads: int
-) -> NDArray[np.float64]:
+def _from_denominator(effects: NDArray, total: NDArray, n_heads: int) -> NDArray[np.float64]:
     """Logits from the roots of the common denominator, by linear algebra alone."""
-    places = np.concatenate([[-1.0], 2 * moved / N_COPIES - 1, [1.0]])
+    places = np.concatenate([[-1.0], 2 * SHARES / N_COPIES - 1, [1.0]])
     known = np.vstack([np.zeros_like(total), effects, total])
     powers = chebyshev.chebvander(places, n_heads)
     beyond = np.linalg.qr(powers, mode="complete")[0][:, n_heads + 1 :].T
@@ -198,10 +184,3 @@ def _from_denominator(
     outside = np.where(np.abs(roots) > 1.001, roots, np.where(roots < 0, -1.001, 1.001))
     found = np.log(np.abs((outside - 1) / (outside + 1)))
     return np.concatenate([found, np.zeros(n_heads - len(found))])
-
-
-def _clearness(logits: NDArray, values: NDArray) -> float:
-    """How well separated the sigmoids are: the smallest gap times the smallest value."""
-    gap = float(np.diff(np.sort(logits)).min()) if len(logits) > 1 else 1.0
-    sizes = np.linalg.norm(values, axis=1)
-    return min(gap, 3.0) * float(sizes.min() / sizes.max()) / (1 + float(np.abs(logits).max()))

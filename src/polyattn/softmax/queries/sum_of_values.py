@@ -60,8 +60,10 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     # Together, so that the units of answers are not those of a small bias.
     origin, *basis = oracle(np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims)])[:, None, :])
     value = np.stack(basis) - origin
-    size = _power_of_two(float(np.linalg.norm(origin)), float(np.linalg.norm(value)) / n_dims**0.5)
-    if size > 1:
+    of_bias, of_value = float(np.linalg.norm(origin)), float(np.linalg.norm(value)) / n_dims**0.5
+    size = 1.0
+    if of_bias > of_value > 0:
+        size = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
         value = (oracle(size * np.eye(n_dims)[:, None, :]) - origin) / size
     tokens = size * rng.standard_normal((N_CHECKS, 1, n_dims))
     first, again = oracle(tokens), oracle(tokens)
@@ -70,17 +72,26 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     several = oracle(size * rng.standard_normal((N_CHECKS, 4, n_dims)))
     size = max(_rms(first), _rms(several), np.finfo(float).tiny)
     repeat_error = _rms(first - again) / size
-    predicted = tokens[:, 0] @ value + origin
-    deviation = _rms(first - predicted) / size
+    deviation = _rms(first - (tokens[:, 0] @ value + origin)) / size
     from_copies = _rms(first - doubled) / size
-    _require_attention(deviation, from_copies, repeat_error)
+    if repeat_error > LARGEST_NOISE:
+        raise Stopped(
+            "not_deterministic",
+            f"The same query has answers that differ by {repeat_error:.1e} of their size.",
+        )
+    if max(deviation, from_copies) > LARGEST_NOISE:
+        raise Stopped(
+            "not_attention",
+            f"One-token sequences deviate from an affine function by {deviation:.1e} of their "
+            f"size, and a token and its copy by {from_copies:.1e}: for attention without "
+            "positions both are zero.",
+        )
     if not bias and float(np.abs(origin).max()) > 100 * max(deviation, 1e-15) * size:
         raise Stopped("bias_needed", "The zero token has a non-zero output: the layer has biases.")
     exactness = np.finfo(oracle.output_dtype).eps if oracle.output_dtype.kind == "f" else 0.0
     noise = max(deviation, from_copies, repeat_error, float(np.finfo(float).eps))
-    return SumOfValues(
-        value, origin * bias, noise, repeat_error, repeat_error <= 8 * float(exactness), size
-    )
+    deterministic = repeat_error <= 8 * float(exactness)
+    return SumOfValues(value, origin * bias, noise, repeat_error, deterministic, size)
 
 
 def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator) -> None:
@@ -110,25 +121,3 @@ def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator)
 
 def _rms(numbers: NDArray) -> float:
     return float(np.sqrt(np.mean(numbers**2)))
-
-
-def _power_of_two(bias: float, value: float) -> float:
-    """A power of two, at least 1, that makes ``value`` some times larger than ``bias``."""
-    if not bias > value > 0:
-        return 1.0
-    return float(2.0 ** np.ceil(np.log2(min(bias / value, 1e12)) + 2))
-
-
-def _require_attention(deviation: float, from_copies: float, repeat_error: float) -> None:
-    if repeat_error > LARGEST_NOISE:
-        raise Stopped(
-            "not_deterministic",
-            f"The same query has answers that differ by {repeat_error:.1e} of their size.",
-        )
-    if max(deviation, from_copies) > LARGEST_NOISE:
-        raise Stopped(
-            "not_attention",
-            f"One-token sequences deviate from an affine function by {deviation:.1e} of their "
-            f"size, and a token and its copy by {from_copies:.1e}: for attention without "
-            "positions both are zero.",
-        )

@@ -70,7 +70,9 @@ def fit_rows(block: ExampleBlock, S: Matrix) -> RowFit:
     length, n_outputs = keys.shape[1], S.shape[1]
     outputs = keys @ S
     mean = outputs.mean(axis=1, keepdims=True)
-    basis = _sum_zero(length)
+    # Orthonormal (n, n - 1), of the vectors of sum zero.
+    columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
+    basis = np.linalg.qr(columns)[0][:, 1:]
     features = basis.T @ outputs
     spread, axes = np.linalg.eigh(features @ features.transpose(0, 2, 1))
     determined = spread[:, 0] > np.maximum(LEAST_SPREAD * spread[:, -1], np.finfo(float).tiny)
@@ -155,12 +157,6 @@ def joined(parts: list[Constraints], n_dims: int) -> Constraints:
         np.concatenate([part.deviation for part in parts]),
         np.concatenate([part.row + start for part, start in zip(parts, offsets, strict=False)]),
     )
-
-
-def _sum_zero(length: int) -> Matrix:
-    """An orthonormal basis (n, n - 1) of the vectors of sum zero."""
-    columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
-    return np.linalg.qr(columns)[0][:, 1:]
 
 
 def _split(block: ExampleBlock) -> list[ExampleBlock]:

@@ -87,21 +87,27 @@ def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> HeadSpa
     n_dims = carved.centre.shape[0]
     count = min(n_heads - 1, max(n_dims * n_dims - 2, 0))
     if len(carved.body) == 0:
-        return _random_span(count, n_dims, rng)
+        drawn = rng.standard_normal((n_dims * n_dims, count + 1))
+        axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
+        nothing, unbounded = (0.0,) * (count + MORE_AXES), (np.inf,) * (count + MORE_AXES)
+        return HeadSpan(0.3 * axes[0], axes[1:], nothing, 1.0, unbounded, np.inf, 0.0)
     axes = carved.axes.T.reshape(-1, n_dims, n_dims)
     n_measured = min(count + MORE_AXES, len(axes))
-    chords = [_chord(carved, axis) for axis in axes[:n_measured]]
-    typical = _chord(carved, axes[len(axes) // 2])
+    measured = [*axes[:n_measured], axes[len(axes) // 2]]
+    chords = [_chord(carved, axis) for axis in measured]
+    *widths, typical_width = (
+        np.inf if chord is None else float(np.vdot(chord, axis))
+        for chord, axis in zip(chords, measured, strict=True)
+    )
     middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
-    eigenvalues = carved.spectrum[:n_measured] / middle
     return HeadSpan(
         carved.centre,
         axes[:count],
-        tuple(float(value) for value in eigenvalues),
+        tuple((carved.spectrum[:n_measured] / middle).tolist()),
         _gap(carved, count),
-        tuple(_length(chord, axis) for chord, axis in zip(chords, axes, strict=False)),
-        _length(typical, axes[len(axes) // 2]),
-        _agreement(chords, axes[:count]),
+        tuple(widths),
+        typical_width,
+        _agreement(chords[:-1], axes[:count]),
     )
 
 
@@ -112,10 +118,6 @@ def _chord(carved: Carved, axis: Matrix) -> Matrix | None:
     if ahead.point is None or behind.point is None:
         return None
     return ahead.point - behind.point
-
-
-def _length(chord: Matrix | None, axis: Matrix) -> float:
-    return float("inf") if chord is None else float(np.vdot(chord, axis))
 
 
 def _gap(carved: Carved, count: int) -> float:
@@ -145,12 +147,3 @@ def _agreement(chords: list[Matrix | None], directions: Matrix) -> float:
         return 0.0
     own = np.linalg.svd(np.array(known), full_matrices=False)[2][:count]
     return float(np.linalg.svd(own @ directions.reshape(count, -1).T, compute_uv=False).min())
-
-
-def _random_span(count: int, n_dims: int, rng: np.random.Generator) -> HeadSpan:
-    drawn = rng.standard_normal((n_dims * n_dims, count + 1))
-    axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
-    nothing = (0.0,) * (count + MORE_AXES)
-    return HeadSpan(
-        0.3 * axes[0], axes[1:], nothing, 1.0, (float("inf"),) * len(nothing), float("inf"), 0.0
-    )

@@ -15,15 +15,14 @@ from scipy.special import expit
 
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.least_squares import minimise, spread
-from polyattn.softmax.queries.mixing import relative_size
+from polyattn.softmax.queries.mixing import DISTANCE, N_HALVINGS, other_directions, relative_size
 from polyattn.softmax.queries.pairs import Pairs
-from polyattn.softmax.queries.points import DISTANCE, N_HALVINGS, other_directions
 from polyattn.softmax.queries.rational import (
     FIT,
+    SHARES,
     effects_at_shares,
     effects_of_copies,
     logits_at_points,
-    shares,
     shifts,
 )
 
@@ -47,11 +46,15 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
     ``heads`` has the logits (H, 1) at the query token ``place`` (d,) instead of columns.
     Cost: about 1.3 H (D + e) / e queries of N_COPIES tokens for every difference.
     """
-    n_heads = len(heads.values)
+    n_heads, n_outputs = len(heads.values), findings.n_independent
     followed = _follow(pairs, place, heads)
-    tokens, moved = _random_queries(pairs, n_heads, findings.n_independent)
+    # Random query tokens, and how many of their copies are moved: 1.3 times what is needed.
+    n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
+    tokens = pairs.random_points(n_tokens)
+    tokens *= pairs.rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
+    moved = pairs.rng.choice(SHARES, size=n_tokens)
     first = _solve(pairs, tokens, moved, heads.delta, followed)
-    findings.record("copies", pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
+    findings.record(pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
     if first is None or first.doubt > HOPELESS:
         return False
     findings.heads.append(first)
@@ -71,7 +74,7 @@ def _follow(pairs: Pairs, place: NDArray, heads: HeadsAt) -> HeadsAt:
     """Columns from the logits (H, 1) at one place, followed to its neighbours in each direction."""
     n_dims, n_heads = len(place), len(heads.values)
     logits = heads.columns[:, 0]
-    some = shares()[:: max(1, len(shares()) // (2 * n_heads + 2))]
+    some = SHARES[:: max(1, len(SHARES) // (2 * n_heads + 2))]
     steps = np.full(n_dims, STEP * pairs.point_size)
     nearby = np.tile(logits, (n_dims, 1))
     open_ones = np.arange(n_dims)
@@ -92,45 +95,24 @@ def _follow(pairs: Pairs, place: NDArray, heads: HeadsAt) -> HeadsAt:
     return replace(heads, columns=np.linalg.lstsq(rows, right, rcond=None)[0].T)
 
 
-def _random_queries(
-    pairs: Pairs, n_heads: int, n_outputs: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Query tokens (Q, d), and how many of N_COPIES copies are moved, (Q,), at random.
-
-    They are 1.3 times what ``n_outputs`` independent outputs need.
-    """
-    n_tokens = int(1.3 * n_heads * (pairs.n_rows + n_outputs) / n_outputs) + 12
-    tokens = pairs.random_points(n_tokens)
-    tokens *= pairs.rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
-    return tokens, pairs.rng.choice(shares(), size=n_tokens)
-
-
 def _solve(
     pairs: Pairs, tokens: NDArray, moved: NDArray, delta: NDArray, start: HeadsAt
 ) -> HeadsAt | None:
     """The heads for delta near ``start``, in its order, if they explain all effects up to noise."""
     effects = effects_of_copies(pairs, tokens, delta, moved)
-    rows, tau, total = pairs.rows(tokens), shifts(moved), pairs.sum_of(delta)
+    rows, tau, total = pairs.rows(tokens), shifts(moved), delta @ pairs.sum_value
     for trial in range(N_TRIALS):
-        near = _shaken(start, delta, trial, pairs.rng)
-        heads, residual = solve_network(rows, tau, effects, total, near)
+        # Later trials begin near the start, at random: that needs no queries.
+        amount = 0.0 if trial == 0 else SHAKE
+        near = [
+            array + amount * np.sqrt(np.mean(array**2)) * pairs.rng.standard_normal(array.shape)
+            for array in (start.columns, start.values)
+        ]
+        heads, residual = _solve_network(rows, tau, effects, total, HeadsAt(delta, *near))
         if residual <= FIT * pairs.error:
-            return _ordered_like(start, heads)
-    return None
-
-
-def _shaken(start: HeadsAt, delta: NDArray, trial: int, rng: np.random.Generator) -> HeadsAt:
-    """The start itself, and in later trials something near it: new starts need no queries."""
-    amount = 0.0 if trial == 0 else SHAKE
-    shaken = [
-        array + amount * np.sqrt(np.mean(array**2)) * rng.standard_normal(array.shape)
-        for array in (start.columns, start.values)
-    ]
-    return HeadsAt(delta, *shaken)
-
-
-def _ordered_like(start: HeadsAt, heads: HeadsAt) -> HeadsAt:
-    """The heads in the order in which they are nearest to those of ``start``."""
+            break
+    else:
+        return None
     apart = sum(
         np.linalg.norm(old[:, None] - new[None], axis=2) / np.linalg.norm(old)
         for old, new in ((start.columns, heads.columns), (start.values, heads.values))
@@ -142,7 +124,7 @@ def _ordered_like(start: HeadsAt, heads: HeadsAt) -> HeadsAt:
     return replace(heads, columns=heads.columns[order], values=heads.values[order])
 
 
-def solve_network(
+def _solve_network(
     rows: NDArray[np.float64],
     tau: NDArray[np.float64],
     effects: NDArray[np.float64],
@@ -159,12 +141,11 @@ def solve_network(
     space = np.linalg.svd(np.vstack([effects, total]), full_matrices=False)[2][:n_heads].T
     beside = float(np.linalg.norm(effects - effects @ space @ space.T))
     effects, total, values = effects @ space, total @ space, start.values @ space
-    n_outputs = len(total)
+    n_outputs, n_slopes = len(total), n_heads * n_rows
     row_size = np.linalg.norm(rows, axis=0)
     row_size = np.where(row_size > 0, row_size, 1.0)
     size = max(float(np.abs(effects).max()), 1e-300)
     scaled, data = rows / row_size, effects / size
-    n_slopes = n_heads * n_rows
     begin = np.concatenate([(start.columns * row_size).ravel(), values.ravel() / size])
 
     def evaluate(theta: NDArray, _which: NDArray) -> tuple[NDArray, NDArray]:
@@ -178,20 +159,18 @@ def solve_network(
         jacobian[0, : data.size, :n_slopes] = by_row.reshape(data.size, -1)
         jacobian[0, : data.size, n_slopes:] = by_value.reshape(data.size, -1)
         jacobian[0, data.size :, n_slopes:] = np.tile(np.eye(n_outputs), n_heads)
-        residual = np.concatenate(
-            [(sigmoids @ values - data).ravel(), values.sum(axis=0) - total / size]
-        )
+        left = sigmoids @ values - data
+        residual = np.concatenate([left.ravel(), values.sum(axis=0) - total / size])
         return residual[None], jacobian
 
     theta, norms = minimise(evaluate, begin[None], n_steps=60)
     deviations = spread(evaluate(theta, np.arange(1))[1], norms)[0]
+    columns, values = theta[0, :n_slopes], theta[0, n_slopes:]
     doubt = max(
         relative_size(part.reshape(n_heads, -1), whole.reshape(n_heads, -1))
-        for part, whole in zip(
-            np.split(deviations, [n_slopes]), np.split(theta[0], [n_slopes]), strict=True
-        )
+        for part, whole in ((deviations[:n_slopes], columns), (deviations[n_slopes:], values))
     )
-    columns = theta[0, :n_slopes].reshape(n_heads, n_rows) / row_size
-    values = theta[0, n_slopes:].reshape(n_heads, n_outputs) * size @ space.T
+    columns = columns.reshape(n_heads, n_rows) / row_size
+    values = values.reshape(n_heads, n_outputs) * size @ space.T
     residual = np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size)
     return HeadsAt(start.delta, columns, values, doubt), float(residual)
