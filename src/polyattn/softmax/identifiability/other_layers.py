@@ -154,7 +154,17 @@ def rearranged(
     groups = _equal_value_groups(value, tolerance)
     if not groups or not np.any(queries):
         return
-    spanning = _spanning(queries)
+    # Queries up to multiples, none of them zero.
+    some = queries[:MOST_READ]
+    largest = np.argmax(np.abs(some), axis=1)[:, None]
+    pivots = np.take_along_axis(some, largest, axis=1)
+    some, pivots = some[pivots[:, 0] != 0], pivots[pivots[:, 0] != 0]
+    different = np.unique(some / pivots + 0.0, axis=0)
+    different = different[:: max(1, len(different) // MOST_DIFFERENT)]
+    triangle, order = qr(different.T, mode="r", pivoting=True)
+    diagonal = np.abs(np.diag(triangle))
+    chosen = order[: int(np.count_nonzero(diagonal > SPANNED * diagonal[0]))]
+    spanning = Spanning(different, chosen, different @ np.linalg.pinv(different[chosen]))
     for group in groups:
         if len(group) ** len(spanning.chosen) > MOST_TRIED:
             if spanning.has_polynomial(len(group)):
@@ -188,20 +198,6 @@ class Spanning:
         monomials = np.stack(columns, axis=1)
         singular = np.linalg.svd(monomials / np.linalg.norm(monomials, axis=0), compute_uv=False)
         return bool(singular[-1] <= SPANNED * singular[0])
-
-
-def _spanning(queries: Matrix) -> Spanning:
-    """Queries up to multiples, none of them zero."""
-    some = queries[:MOST_READ]
-    largest = np.argmax(np.abs(some), axis=1)[:, None]
-    pivots = np.take_along_axis(some, largest, axis=1)
-    some, pivots = some[pivots[:, 0] != 0], pivots[pivots[:, 0] != 0]
-    different = np.unique(some / pivots + 0.0, axis=0)
-    different = different[:: max(1, len(different) // MOST_DIFFERENT)]
-    triangle, order = qr(different.T, mode="r", pivoting=True)
-    diagonal = np.abs(np.diag(triangle))
-    chosen = order[: int(np.count_nonzero(diagonal > SPANNED * diagonal[0]))]
-    return Spanning(different, chosen, different @ np.linalg.pinv(different[chosen]))
 
 
 def _other_heads(attn: Matrix, spanning: Spanning, tolerance: float) -> Iterator[Matrix | None]:

@@ -14,9 +14,9 @@ from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
 from polyattn.softmax.queries.findings import QueryFindings, assemble
-from polyattn.softmax.queries.heads_by_copies import heads_by_copies
+from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
 from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
-from polyattn.softmax.queries.oracle import Oracle, Stopped
+from polyattn.softmax.queries.oracle import Oracle, Stopped, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import (
     ADVICE,
     QUERY_OUTCOMES,
@@ -25,9 +25,7 @@ from polyattn.softmax.queries.outcomes import (
     unfinished,
 )
 from polyattn.softmax.queries.pairs import LIMIT, Pairs, Sizes, calibrate
-from polyattn.softmax.queries.rational import Places, measure_places
 from polyattn.softmax.queries.result import QueryResult
-from polyattn.softmax.queries.sum_of_values import measure_sum, require_linear
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
@@ -167,7 +165,8 @@ def _learn(
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
     pairs, sizes = _begin(box, findings, rng)
     if sizes.extreme and not findings.bias:
-        box.scale_tokens(int(np.log2(sizes.delta)))
+        # Larger tokens from now on; the units of answers are chosen anew.
+        box.token_exponent, box.answer_exponent = int(np.log2(sizes.delta)), None
         pairs, sizes = _begin(box, findings, rng)
     if sizes.extreme and sizes.delta > 2.0**LIMIT:
         raise Stopped(
@@ -175,7 +174,7 @@ def _learn(
             f"Attention has an effect on tokens of size {sizes.delta:.0e} and more only, beside "
             "which the constant coordinate of bias=True is lost.",
         )
-    if not sizes.complete:
+    if sizes.largest_tried is not None:
         raise Stopped(
             "recovered_on_these_inputs",
             f"Attention has no effect on tokens up to size {2.0**sizes.largest_tried:.0e}, where a "
@@ -223,7 +222,7 @@ def _begin(box: Oracle, findings: QueryFindings, rng: np.random.Generator) -> tu
     total = measure_sum(box, findings.bias, rng)
     findings.sum_value, findings.sum_bias = total.value, total.bias
     findings.noise, findings.deterministic = total.noise, total.deterministic
-    findings.noise_std = box.in_units_of_answers(total.noise * total.size)
+    findings.noise_std = float(np.ldexp(total.noise * total.size, box.answer_exponent or 0))
     findings.record(box.n_queries, relative_noise=total.noise, repeat_error=total.repeat_error)
     findings.recorder.present = "sizes"
     require_linear(box, total, rng)

@@ -112,15 +112,14 @@ class Sizes:
     """Norms of query tokens and of differences.
 
     flat : whether attention has no effect on any token that was tried
-    largest_tried : the exponent of the largest size at which attention had no effect
-    complete : whether none larger could have an effect that the answers can hold
+    largest_tried : the exponent of the largest size at which attention had no effect, if larger
+        ones could have an effect and are not answered
     """
 
     point: float
     delta: float
     flat: bool = False
-    largest_tried: int = LIMIT
-    complete: bool = True
+    largest_tried: int | None = None
 
     @property
     def extreme(self) -> bool:
@@ -174,12 +173,12 @@ def _beyond(pairs: Pairs, slope: Callable[[float], tuple[float, bool]]) -> Sizes
         except Stopped as stop:
             if stop.name != "oracle_failed":
                 raise
-            return Sizes(1.0, 1.0, flat=True, largest_tried=tried, complete=False)
+            return Sizes(1.0, 1.0, flat=True, largest_tried=tried)
         if visible:
             pairs.point_size = pairs.delta_size = 2.0**exponent
             return Sizes(2.0**exponent, 2.0**exponent)
         tried = exponent
-    return Sizes(1.0, 1.0, flat=True, largest_tried=tried)
+    return Sizes(1.0, 1.0, flat=True)
 
 
 def _largest_linear(

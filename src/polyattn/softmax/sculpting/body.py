@@ -15,15 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.sculpting.solvers import (
-    Program,
-    Status,
-    cut,
-    depth_program,
-    farthest,
-    linear_program,
-    norm_program,
-)
+from polyattn.softmax.sculpting import solvers
+from polyattn.softmax.sculpting.solvers import Program, Status, cut, farthest
 
 Matrix = NDArray[np.float64]
 
@@ -88,7 +81,7 @@ class ConvexBody:
         if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
             empty = not self.feasible().value <= self._rounding
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
-        status, point = self._cut(partial(linear_program, goal))
+        status, point = self._cut(partial(solvers.linear_program, goal))
         value = -np.inf if point is None else float(goal @ point)
         return self._extreme(status, value, point)
 
@@ -109,7 +102,7 @@ class ConvexBody:
 
         Cost: a few quadratic programs in d^2 unknowns with a few d^2 constraints.
         """
-        status, point = self._cut(norm_program)
+        status, point = self._cut(solvers.norm_program)
         value = np.inf if point is None else float(np.linalg.norm(point))
         return self._extreme(status, value, point)
 
@@ -117,7 +110,7 @@ class ConvexBody:
         """The point whose worst violation is least: K is empty iff ``value`` is positive."""
         if len(self) == 0:
             return Extreme("found", -np.inf, np.zeros(self.normals.shape[1:]))
-        status, found = self._cut(depth_program)
+        status, found = self._cut(solvers.depth_program)
         if found is None:
             return Extreme(status, np.inf, None)
         value = float(self.excess(found[:-1]).max())

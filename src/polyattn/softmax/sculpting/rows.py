@@ -168,7 +168,5 @@ def _split(block: ExampleBlock) -> list[ExampleBlock]:
             "sculpting takes the modes 'full', 'causal' and 'last'; here keys are hidden in "
             "another pattern."
         )
-    return [
-        ExampleBlock(block.keys[:, : r + 1], block.targets[:, r : r + 1], None)
-        for r in range(length)
-    ]
+    ends = range(1, length + 1)
+    return [ExampleBlock(block.keys[:, :n], block.targets[:, n - 1 : n], None) for n in ends]

@@ -6,7 +6,7 @@ with what is needed, so that a failure has a name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from polyattn.errors import InvalidInput, require_integer
 from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import Projection
 from polyattn.softmax.recorder import Recorder
-from polyattn.softmax.sculpting.carve import carve
+from polyattn.softmax.sculpting.carve import carve, plain_number
 from polyattn.softmax.sculpting.rows import views
 from polyattn.softmax.sculpting.search import Searched, search
 from polyattn.softmax.sculpting.span import HeadSpan, find_span
@@ -116,13 +116,7 @@ class Condition:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; what is infinite becomes None."""
-        return {
-            "name": self.name,
-            "holds": self.holds,
-            "measured": self.measured if np.isfinite(self.measured) else None,
-            "needed": self.needed,
-            "sentence": self.sentence,
-        }
+        return asdict(self) | {"measured": plain_number(self.measured)}
 
 
 @dataclass(frozen=True)

@@ -100,14 +100,10 @@ def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> HeadSpa
         for chord, axis in zip(chords, measured, strict=True)
     )
     middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
+    eigenvalues = tuple((carved.spectrum[:n_measured] / middle).tolist())
+    gap, agreement = _gap(carved, count), _agreement(chords[:-1], axes[:count])
     return HeadSpan(
-        carved.centre,
-        axes[:count],
-        tuple((carved.spectrum[:n_measured] / middle).tolist()),
-        _gap(carved, count),
-        tuple(widths),
-        typical_width,
-        _agreement(chords[:-1], axes[:count]),
+        carved.centre, axes[:count], eigenvalues, gap, tuple(widths), typical_width, agreement
     )
 
 

@@ -96,12 +96,8 @@ def crude_sum(blocks: tuple[ExampleBlock, ...]) -> CrudeSum:
     S = lstsq(gram, moment)[0][:n_dims]
     plain = lstsq(gram[:n_dims, :n_dims], moment[:n_dims])[0]
     explained = float(np.einsum("ac,ab,bc->", S, gram[:n_dims, :n_dims], S))
-    size = float(np.linalg.norm(plain))
-    return CrudeSum(
-        S,
-        explained / power if power > 0 else 0.0,
-        float(np.linalg.norm(S - plain)) / size if size > 0 else 0.0,
-    )
+    carried = explained / power if power > 0 else 0.0
+    return CrudeSum(S, carried, _apart(S, plain) if plain.any() else 0.0)
 
 
 @dataclass(frozen=True)
@@ -169,21 +165,15 @@ def sharp_sum(blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved) -> Sh
     ]
     second, top = np.concatenate(tops).T
     margins = np.log(top / np.maximum(second, np.finfo(float).tiny))
-    middle, high, largest = np.quantile(margins, [0.5, 0.9, 1.0])
+    middle, high, largest = np.quantile(margins, [0.5, 0.9, 1.0]).tolist()
     n_one_hot = int(np.count_nonzero(top >= ONE_HOT))
     differs = float("nan")
     if n_one_hot >= TRUSTED_PER_DIM * S.shape[0]:
         alone = sharpen(blocks, S, anchors[best], least_weight=ONE_HOT).S
         differs = _apart(alone, found[best].S)
-    return SharpSum(
-        best,
-        found[best],
-        least.value,
-        _apart(anchors.get("minimum norm", carved.centre), carved.centre),
-        (float(middle), float(high), float(largest)),
-        n_one_hot,
-        differs,
-    )
+    apart = _apart(anchors.get("minimum norm", carved.centre), carved.centre)
+    quantiles = (middle, high, largest)
+    return SharpSum(best, found[best], least.value, apart, quantiles, n_one_hot, differs)
 
 
 def sharpen(
