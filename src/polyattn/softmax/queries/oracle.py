@@ -9,7 +9,7 @@ ones, while rounding has the same relative size for all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class Stopped(PolyattnError):
         self.name = name
 
 
+@dataclass
 class Oracle:
     """Outputs of a black box (B, n, d) -> (B, n, e) at the last token, counted.
 
@@ -67,23 +68,16 @@ class Oracle:
     on_answers : called after every call
     """
 
-    def __init__(
-        self,
-        function: Callable[[NDArray[np.float64]], Any],
-        n_dims: int,
-        max_queries: int | None,
-        batch_size: int,
-    ) -> None:
-        self.n_queries = 0
-        self.n_outputs = 0
-        self.n_dims = n_dims
-        self.on_answers: Callable[[], None] | None = None
-        self.output_dtype = np.dtype(np.float64)
-        self.token_exponent = 0
-        self.answer_exponent: int | None = None
-        self._function = function
-        self._max_queries = max_queries
-        self._batch_size = batch_size
+    function: Callable[[NDArray[np.float64]], Any]
+    n_dims: int
+    max_queries: int | None
+    batch_size: int
+    on_answers: Callable[[], None] | None = None
+    n_queries: int = 0
+    n_outputs: int = 0
+    output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
+    token_exponent: int = 0
+    answer_exponent: int | None = None
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), both in units of their own.
@@ -94,14 +88,14 @@ class Oracle:
         the caller's deadline.  Before the first answer nothing is lost by an exception, so there
         the black box's own passes through.
         """
-        budget = self._max_queries
+        budget = self.max_queries
         if budget is not None and self.n_queries + len(X) > budget:
             raise Stopped(
                 "budget",
                 f"{len(X)} more queries were needed; of max_queries = {budget}, "
                 f"{self.n_queries} had been made.",
             )
-        at_once = max(1, min(self._batch_size, CALL_NUMBERS // X[0].size))
+        at_once = max(1, min(self.batch_size, CALL_NUMBERS // X[0].size))
         given = scaled(X, self.token_exponent)
         answers = [self._answers(given[first:stop]) for first, stop in even_ranges(len(X), at_once)]
         rows = np.concatenate(answers)
@@ -124,7 +118,7 @@ class Oracle:
     def _answers(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         require_time()
         try:
-            answer = self._function(X)
+            answer = self.function(X)
         except Exception as error:
             if not self.n_outputs:
                 raise

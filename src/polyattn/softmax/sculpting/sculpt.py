@@ -16,18 +16,11 @@ from polyattn.errors import InvalidInput, require_integer
 from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import Projection
 from polyattn.softmax.recorder import Recorder
-from polyattn.softmax.sculpting.carve import carve, plain_number
+from polyattn.softmax.sculpting.carve import Carved, carve, plain_number
 from polyattn.softmax.sculpting.rows import views
-from polyattn.softmax.sculpting.search import Searched, search
+from polyattn.softmax.sculpting.search import search
 from polyattn.softmax.sculpting.span import HeadSpan, find_span
-from polyattn.softmax.sculpting.sums import (
-    Alternated,
-    CrudeSum,
-    SharpSum,
-    crude_sum,
-    sculpt_again,
-    sharp_sum,
-)
+from polyattn.softmax.sculpting.sums import crude_sum, sculpt_again, sharp_sum
 
 Matrix = NDArray[np.float64]
 
@@ -161,36 +154,31 @@ def sculpt(
     recorder = recorder or Recorder()
 
     with recorder.phase("crude sum") as note:
-        crude = crude_sum(blocks)
-        crude.record(note)
+        crude = crude_sum(blocks, note)
     with recorder.phase("sculpt") as note:
         wide = carve(blocks, crude.S)
         wide.record(note)
     with recorder.phase("minimum norm") as note:
-        sharp = sharp_sum(blocks, crude.S, wide)
-        sharp.record(note)
+        sharp, n_one_hot = sharp_sum(blocks, crude.S, wide, note)
     with recorder.phase("sculpt again") as note:
-        last = sculpt_again(blocks, sharp.found.S, n_heads)
-        last.record(note)
+        carved, S = sculpt_again(blocks, sharp, n_heads, note)
     with recorder.phase("span") as note:
-        span = find_span(last.carved, n_heads, rng)
-        span.record(note)
+        span = find_span(carved, n_heads, rng, note)
     with recorder.phase("search") as note:
-        found = search(fitting, held_out, span, n_heads, rng, recorder)
-        found.record(note)
-
-    conditions = _conditions(blocks, n_heads, crude, sharp, last, span, found)
+        found, error = search(fitting, held_out, span, n_heads, rng, recorder, note)
+    conditions = _conditions(blocks, n_heads, crude.carried, S, carved, n_one_hot, span, error)
     return Sculpted(found.attn, found.value, conditions)
 
 
 def _conditions(
     blocks: tuple[ExampleBlock, ...],
     n_heads: int,
-    crude: CrudeSum,
-    sharp: SharpSum,
-    last: Alternated,
+    carried: float,
+    S: Matrix,
+    carved: Carved,
+    n_one_hot: int,
     span: HeadSpan,
-    found: Searched,
+    error: float,
 ) -> tuple[Condition, ...]:
     """Every condition, with what the phases measured."""
     n_outputs = blocks[0].targets.shape[2]
@@ -198,28 +186,27 @@ def _conditions(
     length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
     unknowns = n_heads * (length - 1)
     # Whether patterns can be read through S.
-    sigma = np.linalg.svd(last.S, compute_uv=False)
+    sigma = np.linalg.svd(S, compute_uv=False)
     position = min(length, len(sigma)) - 1
     ratio = float(sigma[position] / sigma[0]) if sigma[0] > 0 else 0.0
     regular = ratio if len(sigma) >= length - 1 else 0.0
-    carved = last.carved
     count, n_unknowns = len(carved.body), carved.centre.size
     residual, n_free = carved.residuals[1], len(carved.body.free)
     # The paper's phase 3 rests on one-hot rows.
-    n_one_hot, one_hot_needed = sharp.n_one_hot, ONE_HOT_PER_DIM * len(carved.centre)
+    one_hot_needed = ONE_HOT_PER_DIM * len(carved.centre)
     facts = {"n_weights": length - 1, "n_heads": n_heads, "position": position + 1, "ratio": ratio}
     named = []
     for name, holds, measured, needed in (
         ("residual test", length <= n_outputs, length, n_outputs),
         ("disagreement is seen", unknowns <= n_outputs, unknowns, n_outputs),
-        ("sum of values", crude.carried >= LEAST_CARRIED, crude.carried, LEAST_CARRIED),
+        ("sum of values", carried >= LEAST_CARRIED, carried, LEAST_CARRIED),
         ("sum of values is regular", regular >= LEAST_SINGULAR, regular, LEAST_SINGULAR),
         ("rows on which heads agree", count >= n_unknowns, count, n_unknowns),
         ("heads agree well", residual <= LARGEST_RESIDUAL, residual, LARGEST_RESIDUAL),
         ("K is bounded", n_free == 0, n_free, 0),
         ("one-hot rows", n_one_hot >= one_hot_needed, n_one_hot, one_hot_needed),
         ("spectral gap", span.gap >= LEAST_GAP, span.gap, LEAST_GAP),
-        ("fit in the span", found.validated <= LARGEST_ERROR, found.validated, LARGEST_ERROR),
+        ("fit in the span", error <= LARGEST_ERROR, error, LARGEST_ERROR),
     ):
         fact, good, bad = WORDS[name]
         sentence = (fact + (good if holds else bad)).format(

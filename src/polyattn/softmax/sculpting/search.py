@@ -55,37 +55,6 @@ RIDGE = 1e-9
 DAMPING, REST, MOST_STEPS, MOST_TRIALS = Damping(least=1e-9), Rest(1, 1e-4), 40, 8
 
 
-@dataclass(frozen=True)
-class Searched:
-    """The best heads of the span.
-
-    attn : (m, d, d);  value : (m, d, e), by regression on all examples but the held-out ones
-    n_candidates : points of the net;  n_starts : descents
-    fitted : relative residual on the examples of the search;  validated : on held-out ones
-    best_of_net : relative residual of the best candidate of the net, before descent
-    """
-
-    attn: Matrix
-    value: Matrix
-    n_candidates: int
-    n_starts: int
-    fitted: float
-    validated: float
-    best_of_net: float
-
-    def record(self, note: Note) -> None:
-        """What phase 6 did."""
-        note.say(
-            f"{self.n_candidates} points of the net and {self.n_starts} descents; held-out error "
-            f"{self.validated:.2g} in the span.",
-            candidates=self.n_candidates,
-            starts=self.n_starts,
-            best_of_net=self.best_of_net,
-            fitted=self.fitted,
-            validated=self.validated,
-        )
-
-
 def search(
     fitting: Examples,
     held_out: Examples,
@@ -93,11 +62,12 @@ def search(
     n_heads: int,
     rng: np.random.Generator,
     on_step: Callable[[Projection], None] | None = None,
-) -> Searched:
-    """Search heads A_i = G_i0 base + sum_a G_ia D_a, and choose among minima by held-out error.
+    note: Note | None = None,
+) -> tuple[Projection, float]:
+    """Heads A_i = G_i0 base + sum_a G_ia D_a of least held-out error among minima, and that error.
 
     ``on_step`` is called with every start that is better than those before it; what it raises
-    ends the search.
+    ends the search.  Values are those of regression on all examples but the held-out ones.
     """
     # As many examples as give SEARCH_ROWS rows, or more if there are many values to fit.
     rows = max(SEARCH_ROWS, ROWS_PER_VALUE * n_heads * fitting.n_dims)
@@ -130,7 +100,16 @@ def search(
         if validated < EXACT:
             break
     best = best or project(fitting, family.attn(starts[0]))
-    return Searched(best.attn, best.value, n_candidates, tried, fitted, validated, net_error)
+    (note or Note()).say(
+        f"{n_candidates} points of the net and {tried} descents; held-out error "
+        f"{validated:.2g} in the span.",
+        candidates=n_candidates,
+        starts=tried,
+        best_of_net=net_error,
+        fitted=fitted,
+        validated=validated,
+    )
+    return best, validated
 
 
 def best_of_net(

@@ -52,29 +52,13 @@ MOST_ROUNDS, AT_REST, AT_REST_ALONE = 10, 3e-3, 1e-9
 
 @dataclass(frozen=True)
 class CrudeSum:
-    """S (d, e), and what can be known of its quality without knowing S.
-
-    carried : the share of the squared outputs that mean(X) S explains
-    turned : how far S is from the plain regression on the mean token, relatively; that one errs
-        by the first order in the logits, so this is the size of the terms that were left out
-    """
+    """S (d, e), and the share of the squared outputs that mean(X) S explains."""
 
     S: Matrix
     carried: float
-    turned: float
-
-    def record(self, note: Note) -> None:
-        """What phase 1 found."""
-        note.say(
-            f"the mean token explains {self.carried:.0%} of the squared outputs; terms of "
-            f"first order, taken out, were {self.turned:.0%} of the sum.",
-            S=self.S.tolist(),
-            carried=self.carried,
-            turned=self.turned,
-        )
 
 
-def crude_sum(blocks: tuple[ExampleBlock, ...]) -> CrudeSum:
+def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> CrudeSum:
     """Estimate S by regressing y_r on mean(X) and (1 - 1/n) x_r.
 
     Guarantee: exact for sequences of one token; otherwise right to first order in the logits, and
@@ -94,10 +78,20 @@ def crude_sum(blocks: tuple[ExampleBlock, ...]) -> CrudeSum:
         moment += features.T @ targets
         power += float(np.vdot(targets, targets))
     S = lstsq(gram, moment)[0][:n_dims]
-    plain = lstsq(gram[:n_dims, :n_dims], moment[:n_dims])[0]
     explained = float(np.einsum("ac,ab,bc->", S, gram[:n_dims, :n_dims], S))
     carried = explained / power if power > 0 else 0.0
-    return CrudeSum(S, carried, _apart(S, plain) if plain.any() else 0.0)
+    # The plain regression errs by the first order in the logits, so this is the size of the terms
+    # that it leaves out.
+    plain = lstsq(gram[:n_dims, :n_dims], moment[:n_dims])[0]
+    turned = _apart(S, plain) if plain.any() else 0.0
+    (note or Note()).say(
+        f"the mean token explains {carried:.0%} of the squared outputs; terms of "
+        f"first order, taken out, were {turned:.0%} of the sum.",
+        S=S.tolist(),
+        carried=carried,
+        turned=turned,
+    )
+    return CrudeSum(S, carried)
 
 
 @dataclass(frozen=True)
@@ -109,54 +103,20 @@ class SumFit:
     residual: float
 
 
-@dataclass(frozen=True)
-class SharpSum:
-    """What phase 3 found.
+def sharp_sum(
+    blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved, note: Note | None = None
+) -> tuple[Matrix, int]:
+    """Sharpen S at the minimum-norm point of K and at its centre, and keep the better one.
 
-    anchor : "minimum norm" or "centre", whichever matrix explains its trusted rows better
-    found : the sum with that anchor
-    norm : Frobenius norm of the minimum-norm point; inf if it was not found
-    apart : how far it is from the centre, relative to the norm of the centre
-    margins : quantiles 1/2, 9/10, 1 of the margins log(p_top / p_second) at the anchor
-    n_one_hot : rows with a one-hot pattern at the anchor
-    one_hot_differs : ||S' - S|| / ||S|| for the sum S' from one-hot rows alone, as in the paper;
-        nan if there are too few
+    Beside it: how many rows have a one-hot pattern there.
     """
-
-    anchor: str
-    found: SumFit
-    norm: float
-    apart: float
-    margins: tuple[float, float, float]
-    n_one_hot: int
-    one_hot_differs: float
-
-    def record(self, note: Note) -> None:
-        """What phase 3 found."""
-        note.say(
-            f"the point of least norm {self.norm:.3g} lies {self.apart:.0%} from the centre; "
-            f"S comes from {self.found.n_rows} rows at the {self.anchor}, "
-            f"{self.n_one_hot} rows are one-hot.",
-            S=self.found.S.tolist(),
-            norm=plain_number(self.norm),
-            apart=self.apart,
-            anchor=self.anchor,
-            margins=list(self.margins),
-            rows=self.found.n_rows,
-            residual=self.found.residual,
-            one_hot_rows=self.n_one_hot,
-            one_hot_differs=plain_number(self.one_hot_differs),
-        )
-
-
-def sharp_sum(blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved) -> SharpSum:
-    """Sharpen S at the minimum-norm point of K and at its centre, and keep the better one."""
     least = carved.body.minimum_norm()
     anchors = {"centre": carved.centre}
     if least.point is not None:
         anchors["minimum norm"] = least.point
     found = {name: sharpen(blocks, S, A) for name, A in anchors.items()}
     best = min(found, key=lambda name: found[name].residual)
+    sharp = found[best]
     # The two largest weights of all rows that see two keys or more.
     tops = [
         np.sort(patterns(block, anchors[best]), axis=2)[:, :, -2:].reshape(-1, 2)
@@ -165,15 +125,26 @@ def sharp_sum(blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved) -> Sh
     ]
     second, top = np.concatenate(tops).T
     margins = np.log(top / np.maximum(second, np.finfo(float).tiny))
-    middle, high, largest = np.quantile(margins, [0.5, 0.9, 1.0]).tolist()
     n_one_hot = int(np.count_nonzero(top >= ONE_HOT))
-    differs = float("nan")
+    # How much the sum from one-hot rows alone, as in the paper, differs.
+    differs = None
     if n_one_hot >= TRUSTED_PER_DIM * S.shape[0]:
-        alone = sharpen(blocks, S, anchors[best], least_weight=ONE_HOT).S
-        differs = _apart(alone, found[best].S)
+        differs = _apart(sharpen(blocks, S, anchors[best], least_weight=ONE_HOT).S, sharp.S)
     apart = _apart(anchors.get("minimum norm", carved.centre), carved.centre)
-    quantiles = (middle, high, largest)
-    return SharpSum(best, found[best], least.value, apart, quantiles, n_one_hot, differs)
+    (note or Note()).say(
+        f"the point of least norm {least.value:.3g} lies {apart:.0%} from the centre; "
+        f"S comes from {sharp.n_rows} rows at the {best}, {n_one_hot} rows are one-hot.",
+        S=sharp.S.tolist(),
+        norm=plain_number(least.value),
+        apart=apart,
+        anchor=best,
+        margins=np.quantile(margins, [0.5, 0.9, 1.0]).tolist(),
+        rows=sharp.n_rows,
+        residual=sharp.residual,
+        one_hot_rows=n_one_hot,
+        one_hot_differs=differs,
+    )
+    return sharp.S, n_one_hot
 
 
 def sharpen(
@@ -211,27 +182,10 @@ def _apart(one: Matrix, other: Matrix) -> float:
     return float(np.linalg.norm(one - other) / max(np.linalg.norm(other), np.finfo(float).tiny))
 
 
-@dataclass(frozen=True)
-class Alternated:
-    """K* as carved last, with the sum S (d, e) it was carved with; how much S moved per round."""
-
-    carved: Carved
-    S: Matrix
-    moved: tuple[float, ...]
-
-    def record(self, note: Note) -> None:
-        """What phase 4 did."""
-        note.say(
-            f"{len(self.moved)} rounds, the last moved S by {(self.moved or (0.0,))[-1]:.1e}; "
-            f"{self.carved.n_kept} rows in K*, median slack {self.carved.slack:.2g}.",
-            **self.carved.figures,
-            S=self.S.tolist(),
-            moved=list(self.moved),
-        )
-
-
-def sculpt_again(blocks: tuple[ExampleBlock, ...], S: Matrix, n_heads: int) -> Alternated:
-    """Alternate ``carve`` and ``sharpen`` from a sharp S; the last body is K*.
+def sculpt_again(
+    blocks: tuple[ExampleBlock, ...], S: Matrix, n_heads: int, note: Note | None = None
+) -> tuple[Carved, Matrix]:
+    """Alternate ``carve`` and ``sharpen`` from a sharp S: K* and the sum it was carved with.
 
     One head goes on for as long as anything moves, since then there is no floor.
     Cost: at most MOST_ROUNDS times phases 2 and 3, without programs.
@@ -246,4 +200,11 @@ def sculpt_again(blocks: tuple[ExampleBlock, ...], S: Matrix, n_heads: int) -> A
         carved = carve(blocks, S)
         if moved[-1] <= enough:
             break
-    return Alternated(carved, S, tuple(moved))
+    (note or Note()).say(
+        f"{len(moved)} rounds, the last moved S by {(moved or [0.0])[-1]:.1e}; "
+        f"{carved.n_kept} rows in K*, median slack {carved.slack:.2g}.",
+        **carved.figures,
+        S=S.tolist(),
+        moved=moved,
+    )
+    return carved, S
