@@ -19,14 +19,12 @@ from polyattn.softmax.recorder import (
     seconds_left,
     until,
 )
-from polyattn.softmax.sculpting.alternate import sculpt_again
 from polyattn.softmax.sculpting.carve import carve
-from polyattn.softmax.sculpting.crude import crude_sum
 from polyattn.softmax.sculpting.rows import views
 from polyattn.softmax.sculpting.search import search
-from polyattn.softmax.sculpting.sharpen import sharp_sum
 from polyattn.softmax.sculpting.solvers import depth_program, linear_program, norm_program
 from polyattn.softmax.sculpting.span import find_span
+from polyattn.softmax.sculpting.sums import crude_sum, sculpt_again, sharp_sum
 
 
 class Prepared:

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.softmax.identifiability import rearranged as rearranging
-from polyattn.softmax.identifiability.mirrored import mirrored
-from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
+from polyattn.softmax.identifiability import other_layers
+from polyattn.softmax.identifiability.other_layers import (
+    Alternative,
+    Unexamined,
+    mirrored,
+    rearranged,
+)
 from polyattn.softmax.judging import alternatives
 from test_softmax_degenerate import MOST_BARS, in_bars
 
@@ -184,7 +188,7 @@ def test_rearranged_heads_agree_at_the_queries():
     others = list(rearranged(attn, value, words, 1e-9))
     assert others
     for other in others[:20]:
-        assert isinstance(other, rearranging.Alternative)
+        assert isinstance(other, Alternative)
         there = pa.SoftmaxAttention(other.attn, other.value)
         np.testing.assert_allclose(there(X), layer(X), atol=1e-10)
         assert pa.match_heads(there, layer).worst_attn > 1e-3
@@ -195,7 +199,7 @@ def test_rearranged_heads_agree_at_the_queries():
 
 
 def test_what_is_too_much_to_try_is_no_recovery(monkeypatch):
-    monkeypatch.setattr(rearranging, "MOST_TRIED", 4)
+    monkeypatch.setattr(other_layers, "MOST_TRIED", 4)
     layer, X = of_one_value(0, 3, 2, e=2), boolean(0, 3)
     queries = X.reshape(-1, 3)
     assert list(rearranged(layer.attn, layer.value, queries, 1e-9)) == [Unexamined((0, 1))]
@@ -210,12 +214,12 @@ def test_what_is_too_much_to_try_is_no_recovery(monkeypatch):
 
 
 def test_too_many_pairings_end_the_search(monkeypatch):
-    monkeypatch.setattr(rearranging, "MOST_SETS", 1)
+    monkeypatch.setattr(other_layers, "MOST_SETS", 1)
     layer, X = of_one_value(0, 2, 3, e=2), boolean(0, 2)
     others = list(rearranged(layer.attn, layer.value, X.reshape(-1, 2), 1e-9))
     assert others == [Unexamined((0, 1, 2))]
     monkeypatch.setattr(alternatives, "MOST_TRIED", 0)
-    monkeypatch.setattr(rearranging, "MOST_SETS", 100)
+    monkeypatch.setattr(other_layers, "MOST_SETS", 100)
     assert not pa.learn_softmax(X, layer(X), 3).recovered
 
 

@@ -10,9 +10,9 @@ import polyattn as pa
 from polyattn.errors import InvalidInput
 from polyattn.sequences import MODES, as_batch
 from polyattn.softmax.hardness import parity_error_bound, parity_layer, parity_outputs
-from polyattn.softmax.identifiability import head_jacobian
-from polyattn.softmax.identifiability.head_jacobian import jacobian_blocks, jacobian_rank
+from polyattn.softmax.identifiability import visible
 from polyattn.softmax.identifiability.identifiable_heads import identifiable_heads
+from polyattn.softmax.identifiability.visible import jacobian_blocks, jacobian_rank
 
 # (hidden, marker, n_dims, n_tokens): small enough for all 2^(n_tokens n_dims) inputs.
 CASES = [
@@ -270,8 +270,8 @@ def test_scales_of_tokens_do_not_matter():
 
 
 def test_the_budget_ends_the_search(monkeypatch):
-    monkeypatch.setattr(head_jacobian, "MOST_FLOPS", 1e3)
-    monkeypatch.setattr(head_jacobian, "BLOCK_NUMBERS", 36)
+    monkeypatch.setattr(visible, "MOST_FLOPS", 1e3)
+    monkeypatch.setattr(visible, "BLOCK_NUMBERS", 36)
     layer = pa.data.random_softmax_layer(3, n_heads=2)
     report = identifiable_heads(layer, boolean())
     assert report.verdict == "undecided"

@@ -7,7 +7,7 @@ import polyattn as pa
 from polyattn.reference.layer import softmax_jacobian, softmax_weights
 from polyattn.sequences import as_batch
 from polyattn.softmax.examples import Examples, prepare
-from polyattn.softmax.identifiability.rearranged import rearranged
+from polyattn.softmax.identifiability.other_layers import rearranged
 from polyattn.softmax.judging.alternatives import smaller_heads, visible
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.residuals import (

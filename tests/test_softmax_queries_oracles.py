@@ -217,13 +217,16 @@ def test_attention_of_another_kind_is_not_recovered():
 
 
 def test_progress_can_be_followed():
-    counts = []
+    steps = []
     result = learn_from_queries(
         pa.data.random_softmax_layer(4, n_heads=2, random_state=1), 4, batch_size=50,
-        callback=counts.append,
+        callback=lambda *step: steps.append(step),
     )  # fmt: skip
     assert result.recovered
-    assert counts == sorted(counts)
+    phases, n_heads, counts = zip(*steps, strict=True)
+    assert list(dict.fromkeys(phases)) == [phase.name for phase in result.phases]
+    assert list(dict.fromkeys(n_heads)) == [0, 1, 2]
+    assert list(counts) == sorted(counts)
     assert counts[-1] == result.n_queries
 
 

@@ -15,7 +15,7 @@ from polyattn.sequences import Sequences
 from polyattn.softmax.arguments import Arguments, check_arguments
 from polyattn.softmax.examples import ExampleUnits, prepare
 from polyattn.softmax.find_heads import find_heads
-from polyattn.softmax.identifiability.token_span import hidden_directions
+from polyattn.softmax.identifiability.visible import hidden_directions
 from polyattn.softmax.judging.alternatives import rival_layer, share_of_constant
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import open_on_generic_inputs

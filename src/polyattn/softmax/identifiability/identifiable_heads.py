@@ -15,13 +15,13 @@ from polyattn.model import SoftmaxAttention
 from polyattn.model.compare import TOLERANCE, merged_values, require_softmax, visible_attn
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
-from polyattn.softmax.identifiability.head_jacobian import jacobian_rank, n_visible
-from polyattn.softmax.identifiability.mirrored import mirrored
-from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
-from polyattn.softmax.identifiability.token_span import (
+from polyattn.softmax.identifiability.other_layers import Unexamined, mirrored, rearranged
+from polyattn.softmax.identifiability.visible import (
     HeadFinding,
     attending_queries,
-    token_findings,
+    hidden_directions,
+    jacobian_rank,
+    n_visible,
 )
 
 Matrix = NDArray[np.float64]
@@ -45,6 +45,17 @@ SENTENCES = {
         "same logits there, in another order: they give the same outputs."
     ),
 }
+
+WORDS = {
+    IDENTIFIABLE: "The heads are determined",
+    NOT_IDENTIFIABLE: "The heads are not determined",
+    UNDECIDED: "It is undecided whether the heads are determined",
+}
+
+TOO_MANY = (
+    ": heads {heads} have equal values, and there are too many ways to give others the same "
+    "logits at these queries to try all"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,38 +121,29 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
     findings = list(_of_heads(layer))
     if X is None:
         verdict = NOT_IDENTIFIABLE if findings else IDENTIFIABLE
-        sentence = f"{_WORDS[verdict]} by all real sequences, up to their order."
+        sentence = f"{WORDS[verdict]} by all real sequences, up to their order."
         return HeadReport(verdict, tuple(findings), n_parameters, None, sentence)
     batch = as_batch(X, n_dims=layer.n_dims)
-    findings += token_findings(layer, batch)
+    everyone = tuple(range(layer.n_heads))
     unexamined: tuple[int, ...] = ()
     if batch.lengths.max() > 1:
+        findings += hidden_directions(layer, batch)
         others, unexamined = _other_layers(layer, batch)
         findings += others
+    else:
+        sentence = "All sequences have one token, whose weight is 1 whatever attn is."
+        findings.append(HeadFinding("one_token", sentence, everyone))
     n_equations = batch.n_rows(layer.mode) * layer.n_outputs
     if not findings and n_equations < n_parameters:
         sentence = f"These inputs give {n_equations} numbers for {n_parameters} parameters."
-        findings.append(HeadFinding("too_few", sentence, tuple(range(layer.n_heads))))
+        findings.append(HeadFinding("too_few", sentence, everyone))
     verdict, rank, reason = NOT_IDENTIFIABLE, None, ""
     if not findings:
         verdict, rank, reason = _by_rank(layer, batch)
         if verdict == IDENTIFIABLE and unexamined:
-            verdict, reason = UNDECIDED, _TOO_MANY.format(heads=list(unexamined))
-    sentence = f"{_WORDS[verdict]} by these inputs, up to their order{reason}."
+            verdict, reason = UNDECIDED, TOO_MANY.format(heads=list(unexamined))
+    sentence = f"{WORDS[verdict]} by these inputs, up to their order{reason}."
     return HeadReport(verdict, tuple(findings), n_parameters, rank, sentence)
-
-
-_WORDS = {
-    IDENTIFIABLE: "The heads are determined",
-    NOT_IDENTIFIABLE: "The heads are not determined",
-    UNDECIDED: "It is undecided whether the heads are determined",
-}
-
-
-_TOO_MANY = (
-    ": heads {heads} have equal values, and there are too many ways to give others the same "
-    "logits at these queries to try all"
-)
 
 
 def _of_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
@@ -194,38 +196,32 @@ def _other_layers(
     Heads of other signs, and other pairings of heads of equal value, are tried on all inputs.
     The first of each kind that gives the same outputs is a finding.
     """
-    exponent = _exponent(visible_attn(layer))
-    attn = np.ldexp(visible_attn(layer), -exponent)
-    value = np.ldexp(layer.value, -_exponent(layer.value))
+    # Divided by the power of two next to the largest entry.
+    of_attn, of_value = (
+        int(np.frexp(np.abs(heads).max())[1]) for heads in (visible_attn(layer), layer.value)
+    )
+    attn, value = np.ldexp(visible_attn(layer), -of_attn), np.ldexp(layer.value, -of_value)
     if layer.bias:
         # The constant of the outputs belongs to no head.
         value[:, -1] = 0.0
+
+    def outputs(attn: Matrix, value: Matrix) -> Matrix:
+        heads = SoftmaxAttention(np.ldexp(attn, of_attn), value, layer.mode, layer.bias)
+        return heads._rows(batch)
+
     queries = np.concatenate([*attending_queries(layer, batch)])
     others = chain(mirrored(attn, value, ALIKE), rearranged(attn, value, queries, ALIKE))
     findings: dict[str, HeadFinding] = {}
     unexamined: tuple[int, ...] = ()
-    outputs: Matrix | None = None
+    here: Matrix | None = None
     for count, other in enumerate(others):
         if isinstance(other, Unexamined) or count >= MOST_TRIED:
             unexamined = other.heads
         elif other.name not in findings:
-            if outputs is None:
-                outputs = _outputs(layer, attn, value, exponent, batch)
-            there = _outputs(layer, other.attn, other.value, exponent, batch)
-            if np.abs(there - outputs).max() <= SAME * np.abs(outputs).max():
+            here = outputs(attn, value) if here is None else here
+            there = outputs(other.attn, other.value)
+            if np.abs(there - here).max() <= SAME * np.abs(here).max():
                 heads = sorted(other.heads)
                 sentence = SENTENCES[other.name].format(heads=heads)
                 findings[other.name] = HeadFinding(other.name, sentence, tuple(heads))
     return list(findings.values()), unexamined
-
-
-def _outputs(
-    layer: SoftmaxAttention, attn: Matrix, value: Matrix, exponent: int, batch: SequenceBatch
-) -> Matrix:
-    """All outputs of other heads, whose attn was divided by 2**exponent."""
-    return SoftmaxAttention(np.ldexp(attn, exponent), value, layer.mode, layer.bias)._rows(batch)
-
-
-def _exponent(heads: Matrix) -> int:
-    """The power of two next to the largest entry; 0 if all are zero."""
-    return int(np.frexp(np.abs(heads).max())[1])

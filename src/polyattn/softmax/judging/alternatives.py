@@ -22,8 +22,12 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, lstsq
 
 from polyattn.softmax.examples import Examples, Matrix
-from polyattn.softmax.identifiability.mirrored import Alternative, mirrored
-from polyattn.softmax.identifiability.rearranged import Unexamined, rearranged
+from polyattn.softmax.identifiability.other_layers import (
+    Alternative,
+    Unexamined,
+    mirrored,
+    rearranged,
+)
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import Uncertainty
 from polyattn.softmax.polish import Projection, enough, polish, project

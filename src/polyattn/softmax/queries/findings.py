@@ -84,14 +84,18 @@ class QueryFindings:
     noise_std: float | None = None
     deterministic: bool = True
 
-    def record(self, phase: str, n_queries: int, **measured: Any) -> None:
-        """Record what a phase measured; ``n_queries`` counts from the beginning."""
+    def record(self, n_queries: int, **measured: Any) -> None:
+        """Record what the present phase measured; ``n_queries`` counts from the beginning."""
         words = ", ".join(
             f"{name.replace('_', ' ')} {_short(value)}" for name, value in measured.items()
         )
         sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
-        figures = {name: _plain(value) for name, value in measured.items()}
-        self.recorder.ended(phase, sentence, n_queries=n_queries, **figures)
+        # JSON has no infinity.
+        figures = {
+            name: None if isinstance(value, float) and not isfinite(value) else value
+            for name, value in measured.items()
+        }
+        self.recorder.ended(self.recorder.present, sentence, n_queries=n_queries, **figures)
 
     def begin(self) -> None:
         """Start another attempt at the heads; the longest one so far is kept."""
@@ -102,6 +106,11 @@ class QueryFindings:
         """Keep the present heads if no others did better on held-out sequences."""
         if self.best is None or check.deviation < self.best.deviation:
             self.best, self.best_heads = check, self.heads
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of the layer that is known so far; 0 before one-token sequences were answered."""
+        return len(self.settled[0].values) if self.settled else int(self.sum_value is not None)
 
     @property
     def settled(self) -> list[HeadsAt]:
@@ -144,8 +153,3 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_short(each) for each in value)
     return f"{value:.2g}" if isinstance(value, float) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    """A figure as a plain JSON type, which has no infinity."""
-    return None if isinstance(value, float) and not isfinite(value) else value

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import (
-    InvalidType,
-    require_choice,
-    require_flag,
-    require_integer,
-)
+from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
-from polyattn.softmax.queries.calibrate import LIMIT, Sizes, calibrate
 from polyattn.softmax.queries.findings import QueryFindings, assemble
-from polyattn.softmax.queries.oracle import Oracle, Stopped
+from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
+from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
+from polyattn.softmax.queries.oracle import Oracle, Stopped, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import (
     ADVICE,
     QUERY_OUTCOMES,
     QueryName,
     concluded,
-    constant_lost,
-    unexplained,
     unfinished,
-    without_effect,
 )
-from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.pairs import LIMIT, Pairs, Sizes, calibrate
 from polyattn.softmax.queries.result import QueryResult
-from polyattn.softmax.queries.strategies import strategies
-from polyattn.softmax.queries.sum_of_values import measure_sum, require_linear
 from polyattn.softmax.queries.validate import validate
-from polyattn.softmax.recorder import OutOfTime, end_after, until
+from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
 # Layers that are right but for precision before that is accepted as the outcome.
 MOST_CLOSE = 2
+
+# Random first differences that are tried in each strategy.
+N_ATTEMPTS = 2
+
+# Heads that copies of tokens can separate in float64.
+MOST_BY_COPIES = 6
 
 
 def learn_from_queries(
@@ -50,7 +48,7 @@ def learn_from_queries(
     random_state: RandomState = 0,
     batch_size: int = 1024,
     mode: str = "full",
-    callback: Callable[[int], None] | None = None,
+    callback: Callback | None = None,
     max_seconds: float | None = None,
 ) -> QueryResult:
     """Recover a softmax attention layer from its answers to chosen sequences.
@@ -85,7 +83,7 @@ def learn_from_queries(
     mode : "full" | "causal" | "last"
         Of the layer that is returned; what is learned is the same.
     callback : callable, optional
-        Called with the number of queries so far after every call of the oracle.
+        Receives (phase, number of heads so far, number of queries) after every call of the oracle.
     max_seconds : float, optional
         After so long the outcome is "out_of_time", with what was learned.  A call of the oracle
         that has begun is waited for.
@@ -119,29 +117,24 @@ def learn_from_queries(
     rng = require_generator(random_state)
     end = end_after(max_seconds)
     findings = QueryFindings(require_flag("bias", bias))
-    box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size), callback)
+    box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
+    if callback is not None:
+        box.on_answers = lambda: callback(
+            findings.recorder.present, findings.n_heads, float(box.n_queries)
+        )
     try:
-        return _result(box, findings, mode, *_ended(box, findings, given, rng, end))
+        error: BaseException | None = None
+        try:
+            with until(end):
+                outcome = _learn(box, findings, given, rng)
+        except Stopped as stop:
+            outcome, error = QUERY_OUTCOMES(stop.name, str(stop), ADVICE[stop.name]), stop.__cause__
+        except OutOfTime:
+            outcome = unfinished("out_of_time", findings, given)
+        return _result(box, findings, mode, outcome, error)
     except KeyboardInterrupt as interruption:
         outcome = unfinished("interrupted", findings, given)
         return _result(box, findings, mode, outcome, interruption)
-
-
-def _ended(
-    box: Oracle,
-    findings: QueryFindings,
-    n_heads: int | None,
-    rng: np.random.Generator,
-    end: float,
-) -> tuple[Outcome[QueryName], BaseException | None]:
-    """The outcome of a run that was not interrupted, and the exception that ended it, if any."""
-    try:
-        with until(end):
-            return _learn(box, findings, n_heads, rng), None
-    except Stopped as stop:
-        return QUERY_OUTCOMES(stop.name, str(stop), ADVICE[stop.name]), stop.__cause__
-    except OutOfTime:
-        return unfinished("out_of_time", findings, n_heads), None
 
 
 def _result(
@@ -172,29 +165,40 @@ def _learn(
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
     pairs, sizes = _begin(box, findings, rng)
     if sizes.extreme and not findings.bias:
-        box.scale_tokens(int(np.log2(sizes.delta)))
+        # Larger tokens from now on; the units of answers are chosen anew.
+        box.token_exponent, box.answer_exponent = int(np.log2(sizes.delta)), None
         pairs, sizes = _begin(box, findings, rng)
     if sizes.extreme and sizes.delta > 2.0**LIMIT:
-        return constant_lost(sizes.delta)
-    if not sizes.complete:
-        return without_effect(2.0**sizes.largest_tried)
-    n_close = 0
+        raise Stopped(
+            "saturated",
+            f"Attention has an effect on tokens of size {sizes.delta:.0e} and more only, beside "
+            "which the constant coordinate of bias=True is lost.",
+        )
+    if sizes.largest_tried is not None:
+        raise Stopped(
+            "recovered_on_these_inputs",
+            f"Attention has no effect on tokens up to size {2.0**sizes.largest_tried:.0e}, where a "
+            "head that attends to all tokens alike is right; larger ones the oracle does not "
+            "answer.",
+        )
     # Attention without effect is one head that attends to all tokens alike: none is to be found.
     searches: Iterable[Callable[[], bool]] = (lambda: True,)
     if not sizes.flat:
-        searches = strategies(pairs, findings, n_heads)
+        searches = _strategies(pairs, findings, n_heads)
+    n_close = 0
     for find_heads in searches:
         findings.begin()
         try:
             layer = assemble(findings, findings.heads, "last") if find_heads() else None
         except np.linalg.LinAlgError as failure:
-            findings.record("numerical failure", box.n_queries, reason=str(failure))
+            findings.recorder.present = "numerical failure"
+            findings.record(box.n_queries, reason=str(failure))
             layer = None
         if layer is None:
             continue
+        findings.recorder.present = "held-out check"
         check = validate(pairs, layer, findings.heads)
         findings.record(
-            "held-out check",
             box.n_queries,
             deviation=check.deviation,
             allowed=check.tolerance,
@@ -207,26 +211,45 @@ def _learn(
             break
     layer = assemble(findings, findings.settled, "last")
     if findings.best is None or layer is None:
-        return unexplained(findings)
+        known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
+        raise Stopped("not_recovered", f"The heads could not be separated ({known} solved).")
     return concluded(findings.best, layer, n_heads, findings)
 
 
 def _begin(box: Oracle, findings: QueryFindings, rng: np.random.Generator) -> tuple[Pairs, Sizes]:
     """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
+    findings.recorder.present = "sum of values"
     total = measure_sum(box, findings.bias, rng)
     findings.sum_value, findings.sum_bias = total.value, total.bias
     findings.noise, findings.deterministic = total.noise, total.deterministic
-    findings.noise_std = box.in_units_of_answers(total.noise * total.size)
-    findings.record(
-        "sum of values",
-        box.n_queries,
-        relative_noise=total.noise,
-        repeat_error=total.repeat_error,
-    )
+    findings.noise_std = float(np.ldexp(total.noise * total.size, box.answer_exponent or 0))
+    findings.record(box.n_queries, relative_noise=total.noise, repeat_error=total.repeat_error)
+    findings.recorder.present = "sizes"
     require_linear(box, total, rng)
     pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise, rng)
     sizes = calibrate(pairs)
-    findings.record(
-        "sizes", box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat
-    )
+    findings.record(box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat)
     return pairs, sizes
+
+
+def _strategies(
+    pairs: Pairs, findings: QueryFindings, n_heads: int | None
+) -> Iterator[Callable[[], bool]]:
+    """Functions that add heads to ``findings`` and return whether all differences were solved.
+
+    The next one is called only when those before it did not pass the held-out check: pairs of
+    tokens first, then copies, with ``n_heads`` if it is known and then with ever more heads.
+    """
+    for _ in range(N_ATTEMPTS):
+        yield partial(heads_by_pairs, pairs, findings)
+    measured: list[Places] = []
+    numbers = range(findings.n_independent, MOST_BY_COPIES + 1)
+    for number in sorted(numbers, key=lambda number: (number != n_heads, number)):
+        for attempt in range(N_ATTEMPTS):
+            findings.recorder.present = "copies"
+            if attempt == len(measured):
+                measured.append(measure_places(pairs))
+            separated = measured[attempt].separated(number, pairs.error, pairs.rng)
+            if separated is None:
+                break
+            yield partial(heads_by_copies, pairs, *separated, findings)

@@ -34,25 +34,24 @@ def minimise(
     theta = start.copy()
     n_problems, n_unknowns = theta.shape
     damping = np.full(n_problems, 1e-3)
-    norms = np.full(n_problems, np.inf)
     active = np.arange(n_problems)
     residual, jacobian = evaluate(theta, active)
-    norms[:] = np.linalg.norm(residual, axis=1)
+    norms = np.linalg.norm(residual, axis=1)
     for _ in range(n_steps if n_unknowns else 0):
         require_time()
-        step = damped_step(residual, jacobian, damping[active])
+        step = _damped_step(residual, jacobian, damping[active])
         trial = theta[active] + step
         new_residual, new_jacobian = evaluate(trial, active)
         new_norms = np.linalg.norm(new_residual, axis=1)
         better = (new_norms < norms[active]) & (np.abs(trial).max(axis=1) < FARTHEST)
         change = np.abs(step).max(axis=1) / np.maximum(np.abs(theta[active]).max(axis=1), 1e-300)
         stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-2) & (change < 1e-6)
-        small = (change <= precision) | stalled
         theta[active[better]] = trial[better]
         norms[active[better]] = new_norms[better]
-        damping[active] = np.where(better, damping[active] * 0.1, damping[active] * 10)
+        damping[active] *= np.where(better, 0.1, 10.0)
         residual[better], jacobian[better] = new_residual[better], new_jacobian[better]
-        going = ~small & (damping[active] < 1e8) & (norms[active] > 0)
+        at_rest = (change <= precision) | stalled
+        going = ~at_rest & (damping[active] < 1e8) & (norms[active] > 0)
         active, residual, jacobian = active[going], residual[going], jacobian[going]
         if not len(active):
             break
@@ -76,15 +75,12 @@ def spread(jacobian: NDArray, norms: NDArray) -> NDArray[np.float64]:
     return deviations
 
 
-def damped_step(residual: NDArray, jacobian: NDArray, damping: NDArray) -> NDArray[np.float64]:
+def _damped_step(residual: NDArray, jacobian: NDArray, damping: NDArray) -> NDArray[np.float64]:
     """The steps (B, p) that minimise |J d + r|^2 + damping |scale d|^2, scale = column norms."""
-    n_problems, _, n_unknowns = jacobian.shape
     scale = np.linalg.norm(jacobian, axis=1)
     scale = np.where(scale > 0, scale, 1.0)
     # Below this the damping would vanish beside rounding and singular Jacobians divide by zero.
-    ridge = np.sqrt(np.maximum(damping, 1e-26))[:, None, None] * np.eye(n_unknowns)
-    stacked = np.concatenate([jacobian / scale[:, None, :], ridge], axis=1)
-    q, r = np.linalg.qr(stacked)
-    m = residual.shape[1]
-    right = -np.einsum("bmp,bm->bp", q[:, :m], residual)
-    return np.linalg.solve(r, right[:, :, None])[:, :, 0].reshape(n_problems, n_unknowns) / scale
+    ridge = np.sqrt(np.maximum(damping, 1e-26))[:, None, None] * np.eye(jacobian.shape[2])
+    q, r = np.linalg.qr(np.concatenate([jacobian / scale[:, None, :], ridge], axis=1))
+    right = -np.einsum("bmp,bm->bp", q[:, : residual.shape[1]], residual)
+    return np.linalg.solve(r, right[:, :, None])[:, :, 0] / scale

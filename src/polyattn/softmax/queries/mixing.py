@@ -18,7 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise, spread
+from polyattn.softmax.queries.pairs import Pairs, unit_rows
+
+# Norm of query tokens, in calibrated sizes.
+POINT_SIZE = 1.5
+
+# How far differences lie from the first one, in calibrated sizes, and how often that is halved.
+DISTANCE, N_HALVINGS = 0.3, 4
+
+# Effects beyond the unknowns of a head: they distinguish a solution from an accident.  Where noise
+# matters there are half as many again as unknowns, to average it.
+SPARE = 6
+
+# Up to this many rows of attn all of them are unknowns while heads are unmixed.
+WHOLE_ROWS = 100
+
+# Noise above this is worth a second solve with all query tokens.
+NOISY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -39,28 +57,18 @@ class Mixing:
     doubt: float
 
 
-def solve_mixing(
-    effects: NDArray[np.float64],
-    total: NDArray[np.float64],
-    design: NDArray[np.float64],
-    start: NDArray[np.float64],
+def _solve_mixing(
+    effects: NDArray, total: NDArray, design: NDArray, start: NDArray
 ) -> Mixing | None:
     """The mixing near the rows ``start`` (H, e), whose lengths do not matter.
 
-    Parameters
-    ----------
-    effects : array (Q, e)
-        Effects at the query tokens.
-    total : array (e,)
-        delta S, the sum of the c_i.
-    design : array (H, Q, k) or (Q, k)
-        Rows of the query tokens, in a basis of k columns, which may be one per head.
-    start : array (H, e)
-        Directions near the c_i.
+    effects : (Q, e), at the query tokens;  total : (e,), the sum delta S of the c_i
+    design : (H, Q, k) or (Q, k), rows of the query tokens in a basis of k columns, which may be
+        one per head
 
-    Returns None when two heads run into one solution or the start has fewer directions than heads.
+    None when two heads run into one solution or the start has fewer directions than heads.
     """
-    n_heads = len(start)
+    n_heads, n_slopes, n_free = len(start), design.shape[-1], len(start) - 1
     space = np.linalg.svd(effects, full_matrices=False)[2][:n_heads].T
     size = float(np.linalg.norm(total)) or 1.0
     mixed, whole = effects @ space / size, total @ space / size
@@ -68,67 +76,60 @@ def solve_mixing(
     if np.linalg.cond(rows) > 1e10:
         return None
     lengths = np.linalg.solve(rows.T, whole)
-    unmix = np.linalg.inv(lengths[:, None] * rows) if np.all(lengths) else None
-    if unmix is None or not np.all(np.isfinite(unmix)):
+    if not np.all(lengths):
         return None
-    unmix, slopes, residual, doubt = _solve_heads(mixed, whole, design, unmix.T)
-    if np.linalg.cond(unmix) > 1e12:
+    begin = np.linalg.inv(lengths[:, None] * rows).T
+    if not np.all(np.isfinite(begin)):
         return None
-    values = np.linalg.inv(unmix) @ space.T * size
-    return Mixing(values, space @ unmix / size, slopes, residual, doubt)
-
-
-def logits(sigmoids: NDArray) -> NDArray[np.float64]:
-    """log(p / (1 - p)), with p kept within rounding of (0, 1)."""
-    inside = np.clip(sigmoids, 1e-12, 1 - 1e-12)
-    return np.log(inside) - np.log1p(-inside)
-
-
-def slopes_of(sigmoids: NDArray, design: NDArray) -> NDArray[np.float64]:
-    """Slopes (H, k) of the logits of (Q, H) over design (H, Q, k), weighted by their worth."""
-    weights = np.clip(sigmoids * (1 - sigmoids), 1e-6, None)
-    weighted = weights.T[:, :, None] * design
-    right = (weights * logits(sigmoids)).T
-    q, r = np.linalg.qr(weighted)
-    ridge = 1e-14 * np.abs(r).max(axis=(1, 2), keepdims=True) * np.eye(r.shape[-1])
-    projected = np.swapaxes(q, 1, 2) @ right[:, :, None]
-    return np.linalg.solve(r + ridge, projected)[:, :, 0]
-
-
-def _solve_heads(
-    mixed: NDArray, whole: NDArray, design: NDArray, start: NDArray
-) -> tuple[NDArray, NDArray, float, float]:
-    """Unmixing (H, H) in columns, slopes (H, k), residual and doubt, from rows ``start`` (H, H)."""
-    n_heads, n_slopes = len(start), design.shape[-1]
-    # m = start + free @ null keeps m . whole = 1.
+    # m = begin + free @ null keeps m . whole = 1.
     null = np.linalg.svd(whole[None, :])[2][1:]
     along = mixed @ null.T
     design = np.broadcast_to(design, (n_heads, len(mixed), n_slopes))
     column_size = np.linalg.norm(design, axis=1)
     column_size = np.where(column_size > 0, column_size, 1.0)
     scaled = design / column_size[:, None, :]
-    begin = np.concatenate(
-        [np.zeros((n_heads, n_heads - 1)), slopes_of(mixed @ start.T, scaled)], axis=1
-    )
 
     def evaluate(theta: NDArray, which: NDArray) -> tuple[NDArray, NDArray]:
-        free, slopes = theta[:, : n_heads - 1], theta[:, n_heads - 1 :]
-        mixture = (start[which] + free @ null) @ mixed.T
-        sigmoids = expit(np.einsum("hqk,hk->hq", scaled[which], slopes))
-        jacobian = np.empty((len(theta), len(mixed), n_heads - 1 + n_slopes))
-        jacobian[:, :, : n_heads - 1] = along
-        jacobian[:, :, n_heads - 1 :] = -(sigmoids * (1 - sigmoids))[:, :, None] * scaled[which]
+        mixture = (begin[which] + theta[:, :n_free] @ null) @ mixed.T
+        sigmoids = expit(np.einsum("hqk,hk->hq", scaled[which], theta[:, n_free:]))
+        jacobian = np.empty((len(theta), len(mixed), n_free + n_slopes))
+        jacobian[:, :, :n_free] = along
+        jacobian[:, :, n_free:] = -(sigmoids * (1 - sigmoids))[:, :, None] * scaled[which]
         return mixture - sigmoids, jacobian
 
-    theta, norms = minimise(evaluate, begin)
+    first = [np.zeros((n_heads, n_free)), _slopes_of(mixed @ begin.T, scaled)]
+    theta, norms = minimise(evaluate, np.concatenate(first, axis=1))
     deviations = spread(evaluate(theta, np.arange(n_heads))[1], norms)
-    unmix = (start + theta[:, : n_heads - 1] @ null).T
-    doubt = max(
-        relative_size(deviations[:, n_heads - 1 :], theta[:, n_heads - 1 :]),
-        relative_size(deviations[:, : n_heads - 1], unmix.T),
+    unmix = (begin + theta[:, :n_free] @ null).T
+    if np.linalg.cond(unmix) > 1e12:
+        return None
+    return Mixing(
+        values=np.linalg.inv(unmix) @ space.T * size,
+        unmix=space @ unmix / size,
+        slopes=theta[:, n_free:] / column_size,
+        residual=float(norms.max() / np.sqrt(len(mixed))),
+        doubt=max(
+            relative_size(deviations[:, n_free:], theta[:, n_free:]),
+            relative_size(deviations[:, :n_free], unmix.T),
+        ),
     )
-    slopes = theta[:, n_heads - 1 :] / column_size
-    return unmix, slopes, float(norms.max() / np.sqrt(len(mixed))), doubt
+
+
+def _logits(sigmoids: NDArray) -> NDArray[np.float64]:
+    """log(p / (1 - p)), with p kept within rounding of (0, 1)."""
+    inside = np.clip(sigmoids, 1e-12, 1 - 1e-12)
+    return np.log(inside) - np.log1p(-inside)
+
+
+def _slopes_of(sigmoids: NDArray, design: NDArray) -> NDArray[np.float64]:
+    """Slopes (H, k) of the logits of (Q, H) over design (H, Q, k), weighted by their worth."""
+    weights = np.clip(sigmoids * (1 - sigmoids), 1e-6, None)
+    weighted = weights.T[:, :, None] * design
+    right = (weights * _logits(sigmoids)).T
+    q, r = np.linalg.qr(weighted)
+    ridge = 1e-14 * np.abs(r).max(axis=(1, 2), keepdims=True) * np.eye(r.shape[-1])
+    projected = np.swapaxes(q, 1, 2) @ right[:, :, None]
+    return np.linalg.solve(r + ridge, projected)[:, :, 0]
 
 
 def relative_size(deviations: NDArray, numbers: NDArray) -> float:
@@ -137,3 +138,87 @@ def relative_size(deviations: NDArray, numbers: NDArray) -> float:
         sizes = np.maximum(np.linalg.norm(numbers, axis=1), np.finfo(float).tiny)
         largest = float((np.linalg.norm(deviations, axis=1) / sizes).max())
     return largest if np.isfinite(largest) else float("inf")
+
+
+@dataclass(frozen=True)
+class Points:
+    """Query tokens (Q, d), of which the first ``n_mixing`` unmix the heads.
+
+    Their rows are expressed in ``basis`` (D, k), or one basis (H, D, k) per head.  The others,
+    if there are any, determine all rows of A_i delta once the heads are unmixed.
+    """
+
+    tokens: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    basis: NDArray[np.float64]
+    n_mixing: int
+
+    def solve(
+        self, effects: NDArray, total: NDArray, start: NDArray, delta: NDArray, noise: float
+    ) -> tuple[Mixing, HeadsAt] | None:
+        """The heads for ``delta`` whose c_i are near the rows of ``start`` (H, e)."""
+        n = self.n_mixing
+        mixing = _solve_mixing(effects[:n], total, self.rows[:n] @ self.basis, start)
+        if mixing is None:
+            return None
+        if n == len(self.tokens):
+            columns = np.einsum("...dk,...k->...d", self.basis, mixing.slopes)
+        elif noise > NOISY:
+            mixing = _solve_mixing(effects, total, self.rows, mixing.values)
+            if mixing is None:
+                return None
+            columns = mixing.slopes
+        else:
+            rows, sigmoids = self.rows[n:], effects[n:] @ mixing.unmix
+            if np.min(sigmoids * (1 - sigmoids)) > 1e-3:
+                columns = np.linalg.lstsq(rows, _logits(sigmoids), rcond=None)[0].T
+            else:
+                columns = _slopes_of(sigmoids, np.broadcast_to(rows, (len(start), *rows.shape)))
+        return mixing, HeadsAt(delta, columns, mixing.values, mixing.doubt)
+
+
+def points_for_all_rows(pairs: Pairs, n_heads: int) -> Points:
+    """Tokens that determine every row of A_i delta: orthogonal ones, zero for biases, and spare.
+
+    Up to WHOLE_ROWS rows: D + H + SPARE tokens for everything.  Above: max(6, H) + H + SPARE
+    in a subspace unmix the heads, and D + 4 others determine the rows.
+    """
+    n_dims, rng, size = pairs.n_dims, pairs.rng, POINT_SIZE * pairs.point_size
+    frame = np.linalg.qr(rng.standard_normal((n_dims, n_dims)))[0]
+    frame = np.vstack([frame, np.zeros((int(pairs.bias), n_dims))])
+    if pairs.n_rows <= WHOLE_ROWS:
+        spare = unit_rows(rng, _spare(pairs, pairs.n_rows, n_heads), n_dims)
+        tokens = size * np.vstack([frame, spare])
+        return Points(tokens, pairs.rows(tokens), np.eye(pairs.n_rows), len(tokens))
+    n_seen = max(6, n_heads)
+    subspace = np.linalg.qr(rng.standard_normal((n_dims, n_seen)))[0]
+    n_inside = n_seen + pairs.bias + _spare(pairs, n_seen, n_heads)
+    inside = unit_rows(rng, n_inside, n_seen) @ subspace.T
+    n_outside = 4 if pairs.noise <= NOISY else n_dims // 4
+    outside = np.vstack([frame, unit_rows(rng, n_outside, n_dims)])
+    tokens = size * np.vstack([inside, outside])
+    basis = np.zeros((pairs.n_rows, n_seen + pairs.bias))
+    basis[:n_dims, :n_seen] = subspace
+    basis[n_dims:, n_seen:] = 1.0
+    return Points(tokens, pairs.rows(tokens), basis, len(inside))
+
+
+def points_for_column_spaces(pairs: Pairs, spaces: NDArray) -> Points:
+    """r + H + SPARE tokens, when the columns of A_i are known to lie in ``spaces`` (H, D, r)."""
+    n_heads, _, rank = spaces.shape
+    n_tokens = rank + _spare(pairs, rank, n_heads)
+    tokens = pairs.random_points(n_tokens, POINT_SIZE)
+    return Points(tokens, pairs.rows(tokens), spaces, n_tokens)
+
+
+def other_directions(delta: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Orthonormal rows (d - 1, d), all orthogonal to delta (d,)."""
+    n_dims = len(delta)
+    spanning = rng.standard_normal((n_dims, n_dims))
+    spanning[:, 0] = delta
+    return np.linalg.qr(spanning)[0][:, 1:].T
+
+
+def _spare(pairs: Pairs, n_slopes: int, n_heads: int) -> int:
+    """Tokens beyond the unknown slopes."""
+    return n_heads + SPARE + ((n_slopes + n_heads) // 2 if pairs.noise > NOISY else 0)

@@ -1,8 +1,15 @@
-"""The black box behind a counter: batches, a budget, checks of what comes back."""
+"""The black box behind a counter, and what it answers to one token: the sum of the values.
+
+A sequence of one token attends to itself alone: F([x]) = x S + b, whatever the attention.  The
+same for a token and its copies.  What deviates from that on random tokens is rounding or noise,
+or the answers bend: a squashed output is nearly linear for small tokens and less so for larger
+ones, while rounding has the same relative size for all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +19,7 @@ from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
+from polyattn.softmax.arguments import rounding_of
 from polyattn.softmax.queries.outcomes import QueryName
 from polyattn.softmax.recorder import require_time
 
@@ -22,6 +30,24 @@ CALL_NUMBERS = 1 << 22
 ONE = np.ones(1)
 ADVICE = "let the oracle multiply its inputs or its outputs by a constant."
 
+# How many random tokens check that answers are affine, and how many queries are repeated.
+N_CHECKS = 8
+
+# Tokens that show how answers grow: by this factor, a power of two, so that floating-point answers
+# of any precision scale without rounding; and by this small part, to see how rough they are.
+# None is larger than other tokens of queries: an oracle may overflow on large ones.
+N_GROWING, FACTOR, NUDGE = 4, 4.0, 2.0**-8
+
+# Answers bend when larger tokens deviate this many times more than smaller ones, and are no
+# rounding when they deviate this many times more from linear ones than they are rough.
+BENDING, ROUGHNESSES = 8.0, 100.0
+
+# Deviations up to this are the rounding of float64.
+ROUNDING = 1000 * float(np.finfo(np.float64).eps)
+
+# Deviations above this are not rounding: the black box is no attention layer.
+LARGEST_NOISE = 1e-2
+
 
 class Stopped(PolyattnError):
     """No further query can be made: ``name`` is that of the outcome, the message the reason."""
@@ -31,42 +57,27 @@ class Stopped(PolyattnError):
         self.name = name
 
 
+@dataclass
 class Oracle:
-    """Outputs of a black box at the last token, counted.
+    """Outputs of a black box (B, n, d) -> (B, n, e) at the last token, counted.
 
-    Parameters
-    ----------
-    function : callable (B, n, d) -> (B, n, e)
-        The layer.  Only the last row is read: in a causal layer as in a full one it attends to
-        all tokens.
-    n_dims : int
-        d.
-    max_queries : int or None
-        How many sequences may be given to it; the query that would exceed that raises Stopped.
-    batch_size : int
-        Most sequences of one call.
-    callback : callable, optional
-        Called with the number of queries after every call.
+    Only the last row is read: in a causal layer as in a full one it attends to all tokens.
+
+    max_queries : how many sequences may be given to it, if there is a limit
+    batch_size : most sequences of one call
+    on_answers : called after every call
     """
 
-    def __init__(
-        self,
-        function: Callable[[NDArray[np.float64]], Any],
-        n_dims: int,
-        max_queries: int | None,
-        batch_size: int,
-        callback: Callable[[int], None] | None = None,
-    ) -> None:
-        self.n_queries = 0
-        self.n_outputs = 0
-        self.n_dims = n_dims
-        self.output_dtype = np.dtype(np.float64)
-        self.token_exponent = 0
-        self.answer_exponent: int | None = None
-        self._function = function
-        self._max_queries = max_queries
-        self._batch_size = batch_size
-        self._callback = callback
+    function: Callable[[NDArray[np.float64]], Any]
+    n_dims: int
+    max_queries: int | None
+    batch_size: int
+    on_answers: Callable[[], None] | None = None
+    n_queries: int = 0
+    n_outputs: int = 0
+    output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
+    token_exponent: int = 0
+    answer_exponent: int | None = None
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), both in units of their own.
@@ -77,29 +88,20 @@ class Oracle:
         the caller's deadline.  Before the first answer nothing is lost by an exception, so there
         the black box's own passes through.
         """
-        budget = self._max_queries
+        budget = self.max_queries
         if budget is not None and self.n_queries + len(X) > budget:
             raise Stopped(
                 "budget",
                 f"{len(X)} more queries were needed; of max_queries = {budget}, "
                 f"{self.n_queries} had been made.",
             )
-        at_once = max(1, min(self._batch_size, CALL_NUMBERS // X[0].size))
+        at_once = max(1, min(self.batch_size, CALL_NUMBERS // X[0].size))
         given = scaled(X, self.token_exponent)
         answers = [self._answers(given[first:stop]) for first, stop in even_ranges(len(X), at_once)]
         rows = np.concatenate(answers)
         if self.answer_exponent is None:
             self.answer_exponent = exponent_for(largest_magnitude([rows]))
         return scaled(rows, -(self.answer_exponent or 0))
-
-    def scale_tokens(self, exponent: int) -> None:
-        """From now on multiply tokens by 2**exponent, and choose the units of answers anew."""
-        self.token_exponent += exponent
-        self.answer_exponent = None
-
-    def in_units_of_answers(self, size: float) -> float:
-        """A size of scaled answers in the units of the black box."""
-        return float(np.ldexp(size, self.answer_exponent or 0))
 
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer in the units of the black box, from that of scaled tokens and answers.
@@ -116,7 +118,7 @@ class Oracle:
     def _answers(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         require_time()
         try:
-            answer = self._function(X)
+            answer = self.function(X)
         except Exception as error:
             if not self.n_outputs:
                 raise
@@ -131,8 +133,8 @@ class Oracle:
                 raise
             raise Stopped("oracle_failed", f"After good answers, {error}") from error
         self.n_outputs = rows.shape[1]
-        if self._callback is not None:
-            self._callback(self.n_queries)
+        if self.on_answers is not None:
+            self.on_answers()
         return rows
 
     def _checked(self, answer: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -149,3 +151,91 @@ class Oracle:
         rows = np.array(array[:, -1], dtype=np.float64)
         require_finite(rows, "the output of the oracle")
         return rows
+
+
+@dataclass(frozen=True)
+class SumOfValues:
+    """S (d, e), b (e,), the relative error of outputs, and that of repeated queries.
+
+    size : rms of the outputs that errors are relative to
+    """
+
+    value: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    noise: float
+    repeat_error: float
+    deterministic: bool
+    size: float
+
+
+def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfValues:
+    """S and b, and the level of rounding.
+
+    Tokens are as large as it takes for x S not to drown in b, whose rounding would be that of S.
+    Cost: d + 1 + 4 N_CHECKS queries, and d more when b is large.
+    """
+    n_dims = oracle.n_dims
+    # Together, so that the units of answers are not those of a small bias.
+    origin, *basis = oracle(np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims)])[:, None, :])
+    value = np.stack(basis) - origin
+    of_bias, of_value = float(np.linalg.norm(origin)), float(np.linalg.norm(value)) / n_dims**0.5
+    size = 1.0
+    if of_bias > of_value > 0:
+        size = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
+        value = (oracle(size * np.eye(n_dims)[:, None, :]) - origin) / size
+    tokens = size * rng.standard_normal((N_CHECKS, 1, n_dims))
+    first, again = oracle(tokens), oracle(tokens)
+    doubled = oracle(np.repeat(tokens, 2, axis=1))
+    # The sum of values may vanish, and with it all of these: other sequences show the true size.
+    several = oracle(size * rng.standard_normal((N_CHECKS, 4, n_dims)))
+    size = max(_rms(first), _rms(several), np.finfo(float).tiny)
+    repeat_error = _rms(first - again) / size
+    deviation = _rms(first - (tokens[:, 0] @ value + origin)) / size
+    from_copies = _rms(first - doubled) / size
+    if repeat_error > LARGEST_NOISE:
+        raise Stopped(
+            "not_deterministic",
+            f"The same query has answers that differ by {repeat_error:.1e} of their size.",
+        )
+    if max(deviation, from_copies) > LARGEST_NOISE:
+        raise Stopped(
+            "not_attention",
+            f"One-token sequences deviate from an affine function by {deviation:.1e} of their "
+            f"size, and a token and its copy by {from_copies:.1e}: for attention without "
+            "positions both are zero.",
+        )
+    if not bias and float(np.abs(origin).max()) > 100 * max(deviation, 1e-15) * size:
+        raise Stopped("bias_needed", "The zero token has a non-zero output: the layer has biases.")
+    exactness = np.finfo(oracle.output_dtype).eps if oracle.output_dtype.kind == "f" else 0.0
+    noise = max(deviation, from_copies, repeat_error, float(np.finfo(float).eps))
+    deterministic = repeat_error <= 8 * float(exactness)
+    return SumOfValues(value, origin * bias, noise, repeat_error, deterministic, size)
+
+
+def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator) -> None:
+    """Raise Stopped if what one-token answers deviate from linear ones is no rounding.
+
+    Rounding is rough: it differs between tokens that are nearly the same, where a smooth function
+    is straight.  And it does not grow with the tokens.  Cost: 5 N_GROWING queries.
+    """
+    tokens = rng.standard_normal((N_GROWING, 1, oracle.n_dims))
+    sizes = (FACTOR**-2, 1 / FACTOR, 1 - NUDGE, 1.0, 1 + NUDGE)
+    answers = [oracle(size * tokens) for size in sizes]
+    small, middle, less, large, more = (answer - total.bias for answer in answers)
+    size, tiny = _rms(answers[3]), float(np.finfo(np.float64).tiny)
+    # Few answers of few digits may be straight by chance.
+    rough = max(_rms(less + more - 2 * large) / max(size, tiny), rounding_of(answers[3]))
+    deviation = _rms(large - tokens[:, 0] @ total.value) / max(size, tiny)
+    below = _rms(middle - FACTOR * small) / max(_rms(answers[1]), tiny)
+    above = _rms(large - FACTOR * middle) / max(size, tiny)
+    bends = above > BENDING * max(below, rough) + ROUNDING
+    if bends or deviation > ROUGHNESSES * max(rough, total.repeat_error) + ROUNDING:
+        raise Stopped(
+            "not_attention",
+            f"One-token answers are not linear: they deviate by {max(deviation, above):.1e} of "
+            f"their size, where rounding explains {max(rough, below):.1e}.",
+        )
+
+
+def _rms(numbers: NDArray) -> float:
+    return float(np.sqrt(np.mean(numbers**2)))

@@ -48,6 +48,10 @@ ADVICE: dict[QueryName, str] = {
     "give an oracle of the attention alone.",
     "not_deterministic": "Switch dropout and sampling off.",
     "saturated": "Scale the inputs of the oracle.",
+    "recovered_on_these_inputs": "Nothing, if tokens are no larger; else scale the inputs of the "
+    "oracle.",
+    "not_recovered": "With more heads than outputs only a few can be; saturated or nearly equal "
+    "heads also defy separation. Another random_state tries other queries.",
 }
 
 
@@ -104,37 +108,6 @@ def concluded(
     )
 
 
-def without_effect(largest: float) -> Outcome[QueryName]:
-    """The outcome when attention has no effect on any token that the oracle answers."""
-    return QUERY_OUTCOMES(
-        "recovered_on_these_inputs",
-        f"Attention has no effect on tokens up to size {largest:.0e}, where a head that "
-        "attends to all tokens alike is right; larger ones the oracle does not answer.",
-        "Nothing, if tokens are no larger; else scale the inputs of the oracle.",
-    )
-
-
-def constant_lost(size: float) -> Outcome[QueryName]:
-    """The outcome when tokens on which attention acts are too large beside the constant 1."""
-    return QUERY_OUTCOMES(
-        "saturated",
-        f"Attention has an effect on tokens of size {size:.0e} and more only, beside which "
-        "the constant coordinate of bias=True is lost.",
-        ADVICE["saturated"],
-    )
-
-
-def unexplained(findings: QueryFindings) -> Outcome[QueryName]:
-    """The outcome when no strategy led to a complete layer."""
-    known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
-    return QUERY_OUTCOMES(
-        "not_recovered",
-        f"The heads could not be separated ({known} solved).",
-        "With more heads than outputs only a few can be; saturated or nearly equal heads also "
-        "defy separation. Another random_state tries other queries.",
-    )
-
-
 def unfinished(
     name: Literal["interrupted", "out_of_time"], findings: QueryFindings, n_heads: int | None
 ) -> Outcome[QueryName]:
@@ -143,25 +116,25 @@ def unfinished(
         "interrupted": ("Learning was interrupted", "run again"),
         "out_of_time": ("The time that max_seconds allows was over", "give it more time"),
     }[name]
-    layer = assemble(findings, findings.settled, "last")
+    layer, best = assemble(findings, findings.settled, "last"), findings.best
     if layer is None:
         return QUERY_OUTCOMES(
             name,
             f"{reason} before a layer was known: there is none.",
             f"{cure.capitalize()}; one-token sequences come first and give the sum of the values.",
         )
-    if findings.best is not None and findings.best.passed:
-        return concluded(findings.best, layer, n_heads, findings)
-    heads = counted(layer.n_heads, "head")
-    if findings.best is not None:
-        known = (
-            f"The best layer so far has {heads} and deviates on held-out sequences by up to "
-            f"{findings.best.deviation:.1e} of the effect of attention."
+    if best is not None and best.passed:
+        return concluded(best, layer, n_heads, findings)
+    known = f"The best layer so far has {counted(layer.n_heads, 'head')}"
+    if best is not None:
+        known += (
+            f" and deviates on held-out sequences by up to {best.deviation:.1e} of the effect of "
+            "attention."
         )
     elif findings.settled:
-        known = (
-            f"The best layer so far has {heads}, known for {len(findings.settled)} of "
-            f"{layer.n_dims} differences of tokens; it was not checked."
+        known += (
+            f", known for {len(findings.settled)} of {layer.n_dims} differences of tokens; it was "
+            "not checked."
         )
     else:
         known = (

@@ -1,4 +1,4 @@
-"""Sequences of two tokens, possibly repeated: what they show of the heads.
+"""Sequences of two tokens, possibly repeated: what they show of the heads, and of which size.
 
 For a query token x', r copies of x' + delta and s copies of x' (the last one is the query),
 
@@ -6,16 +6,32 @@ For a query token x', r copies of x' + delta and s copies of x' (the last one is
     z_i = [x', 1] A_i delta,      c_i = delta V_i,      sum_i c_i = delta S,
 
 where A_i (D, d) is attn without the invisible column, D = d + 1 with biases and d without.
+
+Attention acts through tanh(z / 2) / 2.  As long as the part of the effect that is odd in x' grows
+in proportion to |x'| |delta|, no head that matters is saturated.  The largest such sizes are sought
+before all else: both together, then |x'| alone, since with large biases delta must stay small
+while x' need not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.queries.oracle import Oracle
+from polyattn.softmax.queries.oracle import Oracle, Stopped
+
+# Random pairs that are tried at each size.
+N_TRIALS = 4
+
+# tanh(z/2) / (z/2) averaged over the trials is about this at the size that is chosen.
+GROWTH = 0.8
+
+# Sizes stay within 2**-LIMIT .. 2**LIMIT; where attention has no effect there, larger ones are
+# tried in steps of this factor, as far as products of two of them fit float64.
+LIMIT, FAR_STEP, FAR_LIMIT = 40, 20, 500
 
 
 @dataclass
@@ -79,14 +95,6 @@ class Pairs:
         self.output_size = max(self.output_size, float(np.abs(outputs).max()))
         return outputs - points @ self.sum_value - self.sum_bias
 
-    def sum_of(self, delta: NDArray) -> NDArray[np.float64]:
-        """sum_i c_i = delta S, known without a query."""
-        return delta @ self.sum_value
-
-    def measure_floor(self, points: NDArray) -> None:
-        """Measure what is left where nothing should be: a token beside its copy."""
-        self.floor = float(np.abs(self.effect(points, np.zeros(self.n_dims))).max())
-
     @property
     def error(self) -> float:
         """Size of the error of an effect."""
@@ -97,3 +105,107 @@ def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.
     """Random rows (n_rows, n_dims) of norm one."""
     rows = rng.standard_normal((n_rows, n_dims))
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Norms of query tokens and of differences.
+
+    flat : whether attention has no effect on any token that was tried
+    largest_tried : the exponent of the largest size at which attention had no effect, if larger
+        ones could have an effect and are not answered
+    """
+
+    point: float
+    delta: float
+    flat: bool = False
+    largest_tried: int | None = None
+
+    @property
+    def extreme(self) -> bool:
+        """Whether attention has an effect only on tokens so large that the units should change."""
+        return not self.flat and self.delta >= 2.0**LIMIT
+
+
+def calibrate(pairs: Pairs) -> Sizes:
+    """Sizes that keep logits of order one; ``pairs`` uses them from now on.
+
+    Cost: 8 queries per size that is tried.
+    """
+    points, deltas = (unit_rows(pairs.rng, N_TRIALS, pairs.n_dims) for _ in range(2))
+    twice = np.concatenate([deltas, deltas])
+
+    def odd_part(point: float, delta: float) -> tuple[float, bool]:
+        """Norm of the part of the effect that is odd in x', and whether it exceeds the noise."""
+        pairs.output_size = 0.0
+        effects = pairs.effect(np.concatenate([point * points, -point * points]), delta * twice)
+        odd = float(np.linalg.norm(effects[:N_TRIALS] - effects[N_TRIALS:])) / 2
+        return odd, odd > 20 * (pairs.error * np.sqrt(effects.size))
+
+    def both(size: float) -> tuple[float, bool]:
+        odd, visible = odd_part(size, size)
+        return odd / size / size / size, visible
+
+    together = _largest_linear(both)
+    if together is None:
+        return _beyond(pairs, both)
+
+    def point_alone(size: float) -> tuple[float, bool]:
+        odd, visible = odd_part(size, together)
+        return odd / size, visible
+
+    alone = _largest_linear(point_alone, start=together) or together
+    pairs.output_size = 0.0
+    # What is left where nothing should be: a token beside its copy.
+    pairs.floor = float(np.abs(pairs.effect(2 * alone * points, np.zeros(pairs.n_dims))).max())
+    pairs.point_size, pairs.delta_size = alone, together
+    return Sizes(alone, together)
+
+
+def _beyond(pairs: Pairs, slope: Callable[[float], tuple[float, bool]]) -> Sizes:
+    """Sizes beyond 2**LIMIT at which attention has an effect; flat where none has."""
+    dtype, tried = pairs.oracle.output_dtype, LIMIT
+    range_of_answers = np.finfo(dtype).maxexp if dtype.kind == "f" else 2 * FAR_LIMIT
+    most = min(FAR_LIMIT, range_of_answers // 2)
+    for exponent in range(LIMIT + FAR_STEP, most + 1, FAR_STEP):
+        try:
+            _, visible = slope(2.0**exponent)
+        except Stopped as stop:
+            if stop.name != "oracle_failed":
+                raise
+            return Sizes(1.0, 1.0, flat=True, largest_tried=tried)
+        if visible:
+            pairs.point_size = pairs.delta_size = 2.0**exponent
+            return Sizes(2.0**exponent, 2.0**exponent)
+        tried = exponent
+    return Sizes(1.0, 1.0, flat=True)
+
+
+def _largest_linear(
+    slope: Callable[[float], tuple[float, bool]], start: float = 1.0
+) -> float | None:
+    """The largest size, within a factor of two, at which the slope is still that of small sizes.
+
+    The slope falls with the size.  A slope below GROWTH of the one at a quarter of the size, or one
+    that cannot be seen although smaller sizes show it, is saturated.
+    """
+    # Too small sizes show nothing, nor do wholly saturated ones.
+    exponents = (exponent for far in range(0, LIMIT, 4) for exponent in sorted({-far, far}))
+    tried = ((start * 2.0**exponent, *slope(start * 2.0**exponent)) for exponent in exponents)
+    found = next(((size, value) for size, value, visible in tried if visible), None)
+    if found is None:
+        return None
+    size, value = found
+    while True:
+        smaller, still_visible = slope(size / 4)
+        if not still_visible or value >= GROWTH * smaller:
+            break
+        size, value = size / 4, smaller
+        if size < start * 2.0**-LIMIT:
+            raise Stopped("saturated", "Attention is saturated at every size that was tried.")
+    while size < start * 2.0**LIMIT:
+        larger, _ = slope(2 * size)
+        if larger < GROWTH**0.5 * value:
+            break
+        size, value = 2 * size, max(value, larger)
+    return size

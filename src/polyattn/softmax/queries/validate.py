@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.findings import HeadsAt, HeldOutCheck
@@ -36,13 +35,22 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
     flatter.
     Cost: N_PER_LENGTH queries for every length.
     """
-    compared = [_compared(pairs, layer, length) for length in LENGTHS]
+    n_dims, rng = pairs.n_dims, pairs.rng
+    spread = np.resize(SPREADS, N_PER_LENGTH)[:, None, None] / np.sqrt(n_dims)
+    compared = []
+    for length in LENGTHS:
+        points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
+        moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
+        X = np.concatenate([points + moves, points], axis=1)
+        observed = pairs.oracle(X)
+        effects = observed - points[:, 0] @ pairs.sum_value - pairs.sum_bias
+        compared.append((observed - layer(X), effects, observed))
     left, size = (float(np.linalg.norm([part[at] for part in compared])) for at in (0, 2))
     validation_error = left / (size or 1.0)
     checks = []
-    for spread in range(len(SPREADS)):
+    for at in range(len(SPREADS)):
         deviations, effects, outputs = (
-            np.concatenate([part[spread :: len(SPREADS)] for part in parts])
+            np.concatenate([part[at :: len(SPREADS)] for part in parts])
             for parts in zip(*compared, strict=True)
         )
         # Without any effect, deviations are relative to the outputs.
@@ -55,20 +63,6 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
             allowed, doubt = min(allowed, EXPLAINED * (by_noise + doubt)), inf
         checks.append(HeldOutCheck(deviation, allowed, doubt, validation_error))
     return max(checks, key=lambda check: check.deviation / check.tolerance)
-
-
-def _compared(
-    pairs: Pairs, layer: SoftmaxAttention, length: int
-) -> tuple[NDArray, NDArray, NDArray]:
-    """Deviations, effects of attention and outputs (N_PER_LENGTH, e) on sequences of a length."""
-    n_dims, rng = pairs.n_dims, pairs.rng
-    spread = np.resize(SPREADS, N_PER_LENGTH)[:, None, None] / np.sqrt(n_dims)
-    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
-    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
-    X = np.concatenate([points + moves, points], axis=1)
-    observed = pairs.oracle(X)
-    effects = observed - points[:, 0] @ pairs.sum_value - pairs.sum_bias
-    return observed - layer(X), effects, observed
 
 
 def _doubt(heads: list[HeadsAt]) -> float:

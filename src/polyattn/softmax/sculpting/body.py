@@ -15,15 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.sculpting.interior import farthest
-from polyattn.softmax.sculpting.solvers import (
-    Program,
-    Status,
-    cut,
-    depth_program,
-    linear_program,
-    norm_program,
-)
+from polyattn.softmax.sculpting import solvers
+from polyattn.softmax.sculpting.solvers import Program, Status, cut, farthest
 
 Matrix = NDArray[np.float64]
 
@@ -88,7 +81,9 @@ class ConvexBody:
         if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
             empty = not self.feasible().value <= self._rounding
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
-        return self._extreme(goal, *self._cut(partial(linear_program, goal)))
+        status, point = self._cut(partial(solvers.linear_program, goal))
+        value = -np.inf if point is None else float(goal @ point)
+        return self._extreme(status, value, point)
 
     def support_from(self, direction: Matrix, inside: Matrix) -> Extreme:
         """What ``support`` finds, from a point strictly inside K: faster when d is large.
@@ -100,28 +95,26 @@ class ConvexBody:
         point = farthest(goal, self._flat, self.rhs, self.slack, inside.reshape(-1))
         if point is None:
             return self.support(direction)
-        return self._extreme(goal, "found", point)
+        return self._extreme("found", float(goal @ point), point)
 
     def minimum_norm(self) -> Extreme:
         """The point of K of least Frobenius norm, and that norm; it is unique.
 
         Cost: a few quadratic programs in d^2 unknowns with a few d^2 constraints.
         """
-        status, point = self._cut(norm_program)
-        if point is None:
-            return Extreme(status, np.inf, None)
-        return Extreme("found", float(np.linalg.norm(point)), self._shaped(point))
+        status, point = self._cut(solvers.norm_program)
+        value = np.inf if point is None else float(np.linalg.norm(point))
+        return self._extreme(status, value, point)
 
     def feasible(self) -> Extreme:
         """The point whose worst violation is least: K is empty iff ``value`` is positive."""
         if len(self) == 0:
             return Extreme("found", -np.inf, np.zeros(self.normals.shape[1:]))
-        status, found = self._cut(depth_program)
+        status, found = self._cut(solvers.depth_program)
         if found is None:
             return Extreme(status, np.inf, None)
-        point = self._shaped(found[:-1])
-        value = float(self.excess(point).max())
-        return Extreme("found" if value <= self._rounding else "empty", value, point)
+        value = float(self.excess(found[:-1]).max())
+        return self._extreme("found" if value <= self._rounding else "empty", value, found[:-1])
 
     @cached_property
     def free(self) -> Matrix:
@@ -150,10 +143,6 @@ class ConvexBody:
     def _cut(self, program: Program) -> tuple[Status, Matrix | None]:
         return cut(program, self._flat, self.rhs, self.slack, self._first, self._rounding)
 
-    def _extreme(self, goal: Matrix, status: Status, point: Matrix | None) -> Extreme:
-        if point is None:
-            return Extreme(status, -np.inf, None)
-        return Extreme("found", float(goal @ point), self._shaped(point))
-
-    def _shaped(self, point: Matrix) -> Matrix:
-        return point.reshape(self.normals.shape[1:])
+    def _extreme(self, status: Status, value: float, point: Matrix | None) -> Extreme:
+        shaped = None if point is None else point.reshape(self.normals.shape[1:])
+        return Extreme(status, value, shaped)

@@ -102,28 +102,17 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix) -> Carved:
     """
     fits = [fit_rows(block, S) for block in blocks if block.keys.shape[1] > 1]
     chosen, n_usable, residuals = _certified(fits)
-    n_dims = S.shape[0]
-    given = joined(
-        [constraints(fit, rows) for fit, rows in zip(fits, chosen, strict=True) if len(rows)],
-        n_dims,
-    )
+    parts = [constraints(fit, rows) for fit, rows in zip(fits, chosen, strict=True) if len(rows)]
+    given = joined(parts, len(S))
     centre, spectrum, axes = _centre(given)
     strays = _strays(given, centre)
     kept = strays <= AGREEMENT * np.median(strays) if len(strays) else strays < 0
     inside = given.of(kept)
     needed = float(strays[kept].max(initial=0.0))
     slack = np.maximum(GENEROSITY * needed * inside.deviation, LEAST_SLACK)
-    return Carved(
-        ConvexBody(inside.normals, inside.rhs, slack),
-        centre,
-        spectrum,
-        axes,
-        n_usable,
-        given.n_rows,
-        inside.n_rows,
-        residuals,
-        needed,
-    )
+    K = ConvexBody(inside.normals, inside.rhs, slack)
+    counts = n_usable, given.n_rows, inside.n_rows
+    return Carved(K, centre, spectrum, axes, *counts, residuals, needed)
 
 
 def plain_number(value: float) -> float | None:
@@ -140,9 +129,8 @@ def _certified(
     each = np.concatenate([np.full(fit.residual.size, fit.pattern.shape[2] - 1) for fit in fits])
     order = np.argsort(residual, kind="stable")[: np.count_nonzero(usable)]
     n_unknowns = fits[0].block.keys.shape[2] ** 2
-    wanted = np.clip(
-        CERTIFIED_SHARE * each.sum(), LEAST_PER_UNKNOWN * n_unknowns, MOST_PER_UNKNOWN * n_unknowns
-    )
+    least, most = LEAST_PER_UNKNOWN * n_unknowns, MOST_PER_UNKNOWN * n_unknowns
+    wanted = np.clip(CERTIFIED_SHARE * each.sum(), least, most)
     order = order[: int(np.searchsorted(np.cumsum(each[order]), wanted)) + 1]
     certified = np.zeros(len(residual), dtype=bool)
     certified[order] = True
@@ -150,8 +138,8 @@ def _certified(
     parts = [np.flatnonzero(part) for part in np.split(certified, borders)]
     if len(order) == 0:
         return parts, 0, (np.inf, np.inf, np.inf)
-    low, middle, high = np.quantile(residual[order], [0.0, 0.5, 1.0])
-    return parts, int(usable.sum()), (float(low), float(middle), float(high))
+    low, middle, high = np.quantile(residual[order], [0.0, 0.5, 1.0]).tolist()
+    return parts, int(usable.sum()), (low, middle, high)
 
 
 def _centre(given: Constraints) -> tuple[Matrix, Matrix, Matrix]:

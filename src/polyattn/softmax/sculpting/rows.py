@@ -70,7 +70,9 @@ def fit_rows(block: ExampleBlock, S: Matrix) -> RowFit:
     length, n_outputs = keys.shape[1], S.shape[1]
     outputs = keys @ S
     mean = outputs.mean(axis=1, keepdims=True)
-    basis = _sum_zero(length)
+    # Orthonormal (n, n - 1), of the vectors of sum zero.
+    columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
+    basis = np.linalg.qr(columns)[0][:, 1:]
     features = basis.T @ outputs
     spread, axes = np.linalg.eigh(features @ features.transpose(0, 2, 1))
     determined = spread[:, 0] > np.maximum(LEAST_SPREAD * spread[:, -1], np.finfo(float).tiny)
@@ -157,12 +159,6 @@ def joined(parts: list[Constraints], n_dims: int) -> Constraints:
     )
 
 
-def _sum_zero(length: int) -> Matrix:
-    """An orthonormal basis (n, n - 1) of the vectors of sum zero."""
-    columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
-    return np.linalg.qr(columns)[0][:, 1:]
-
-
 def _split(block: ExampleBlock) -> list[ExampleBlock]:
     if block.hidden is None or not block.hidden.any():
         return [ExampleBlock(block.keys, block.targets, None)]
@@ -172,7 +168,5 @@ def _split(block: ExampleBlock) -> list[ExampleBlock]:
             "sculpting takes the modes 'full', 'causal' and 'last'; here keys are hidden in "
             "another pattern."
         )
-    return [
-        ExampleBlock(block.keys[:, : r + 1], block.targets[:, r : r + 1], None)
-        for r in range(length)
-    ]
+    ends = range(1, length + 1)
+    return [ExampleBlock(block.keys[:, :n], block.targets[:, n - 1 : n], None) for n in ends]

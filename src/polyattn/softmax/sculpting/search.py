@@ -18,13 +18,15 @@ from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lstsq, qr
 
-from polyattn.softmax.examples import Examples
+from polyattn.model.softmax import softmax
+from polyattn.numerics.damping import Damping, Rest
+from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.polish import Projection, project
-from polyattn.softmax.recorder import Note
+from polyattn.softmax.recorder import Note, require_time
 from polyattn.softmax.sculpting.rows import views
 from polyattn.softmax.sculpting.span import HeadSpan
-from polyattn.softmax.sculpting.span_descent import SpanFamily, descend, fit_values
 
 Matrix = NDArray[np.float64]
 
@@ -49,36 +51,8 @@ BATCH = 512
 # Keeps systems of nearly equal heads solvable, relative to their trace.
 RIDGE = 1e-9
 
-
-@dataclass(frozen=True)
-class Searched:
-    """The best heads of the span.
-
-    attn : (m, d, d);  value : (m, d, e), by regression on all examples but the held-out ones
-    n_candidates : points of the net;  n_starts : descents
-    fitted : relative residual on the examples of the search;  validated : on held-out ones
-    best_of_net : relative residual of the best candidate of the net, before descent
-    """
-
-    attn: Matrix
-    value: Matrix
-    n_candidates: int
-    n_starts: int
-    fitted: float
-    validated: float
-    best_of_net: float
-
-    def record(self, note: Note) -> None:
-        """What phase 6 did."""
-        note.say(
-            f"{self.n_candidates} points of the net and {self.n_starts} descents; held-out error "
-            f"{self.validated:.2g} in the span.",
-            candidates=self.n_candidates,
-            starts=self.n_starts,
-            best_of_net=self.best_of_net,
-            fitted=self.fitted,
-            validated=self.validated,
-        )
+# Descent ends when a step gains less than this, relatively; at most so many steps, trials for each.
+DAMPING, REST, MOST_STEPS, MOST_TRIALS = Damping(least=1e-9), Rest(1, 1e-4), 40, 8
 
 
 def search(
@@ -88,20 +62,29 @@ def search(
     n_heads: int,
     rng: np.random.Generator,
     on_step: Callable[[Projection], None] | None = None,
-) -> Searched:
-    """Search heads A_i = G_i0 base + sum_a G_ia D_a, and choose among minima by held-out error.
+    note: Note | None = None,
+) -> tuple[Projection, float]:
+    """Heads A_i = G_i0 base + sum_a G_ia D_a of least held-out error among minima, and that error.
 
     ``on_step`` is called with every start that is better than those before it; what it raises
-    ends the search.
+    ends the search.  Values are those of regression on all examples but the held-out ones.
     """
-    blocks = views(fitting.first(_examples_needed(fitting, n_heads)))
-    family = SpanFamily(blocks, span.basis)
+    # As many examples as give SEARCH_ROWS rows, or more if there are many values to fit.
+    rows = max(SEARCH_ROWS, ROWS_PER_VALUE * n_heads * fitting.n_dims)
+    some = fitting.first(max(1, -(-rows * len(fitting) // fitting.n_rows)))
+    family = SpanFamily(views(some), span.basis)
     test = SpanFamily(views(held_out), span.basis)
-    radius = _radius(span, n_heads)
+    # How far from the base heads may lie, by the widths of K* or by its norm: for m independent
+    # matrices of equal size the distance from their mean is sqrt(m - 1) times the norm of the mean.
+    by_norm = (1 + np.sqrt(n_heads - 1)) * float(np.linalg.norm(span.base))
+    radius = max(by_norm, *([width for width in span.widths if np.isfinite(width)] or [1.0]))
     starts, n_candidates = best_of_net(family, n_heads, radius, FROM_NET, rng)
     net_error = fit_values(family, starts[0]).error
-    if n_heads > 1:
-        starts += [_random_start(n_heads, len(span.basis), radius, rng) for _ in range(FROM_RANDOM)]
+    for _ in range(FROM_RANDOM if n_heads > 1 else 0):
+        # The base for every head, stretched and moved at random within the span.
+        stretched = 1 + STRETCH * rng.standard_normal((n_heads, 1))
+        moved = rng.standard_normal((n_heads, len(span.basis) - 1)) * radius / 2
+        starts.append(np.concatenate([stretched, moved], axis=1))
     best: Projection | None = None
     validated, fitted, tried = np.inf, np.inf, 0
     for start in starts:
@@ -117,32 +100,16 @@ def search(
         if validated < EXACT:
             break
     best = best or project(fitting, family.attn(starts[0]))
-    return Searched(best.attn, best.value, n_candidates, tried, fitted, validated, net_error)
-
-
-def _examples_needed(examples: Examples, n_heads: int) -> int:
-    """How many examples give SEARCH_ROWS rows, or more if there are many values to fit."""
-    values = n_heads * examples.n_dims
-    rows = max(SEARCH_ROWS, ROWS_PER_VALUE * values)
-    return max(1, -(-rows * len(examples) // examples.n_rows))
-
-
-def _radius(span: HeadSpan, n_heads: int) -> float:
-    """How far from the base heads may lie: by its norm, or by the widths of K*.
-
-    For m independent matrices of equal size the distance from their mean is sqrt(m - 1) times
-    the norm of the mean.
-    """
-    by_norm = (1 + np.sqrt(n_heads - 1)) * float(np.linalg.norm(span.base))
-    finite = [width for width in span.widths if np.isfinite(width)]
-    return max(by_norm, *finite) if finite else max(by_norm, 1.0)
-
-
-def _random_start(n_heads: int, size: int, radius: float, rng: np.random.Generator) -> Matrix:
-    """The base for every head, stretched and moved at random within the span."""
-    stretched = 1 + STRETCH * rng.standard_normal((n_heads, 1))
-    moved = rng.standard_normal((n_heads, size - 1)) * radius / 2
-    return np.concatenate([stretched, moved], axis=1)
+    (note or Note()).say(
+        f"{n_candidates} points of the net and {tried} descents; held-out error "
+        f"{validated:.2g} in the span.",
+        candidates=n_candidates,
+        starts=tried,
+        best_of_net=net_error,
+        fitted=fitted,
+        validated=validated,
+    )
+    return best, validated
 
 
 def best_of_net(
@@ -159,13 +126,14 @@ def best_of_net(
     points = _points(family.basis.shape[0] - 1, radius, rng)
     coefficients = np.concatenate([np.ones((len(points), 1)), points], axis=1)
     chosen = _choices(len(points), n_heads, rng)
-    gram, moment = _products(family, coefficients)
-    explained = np.concatenate(
-        [
-            _explained(gram, moment, chosen[first : first + BATCH])
-            for first in range(0, len(chosen), BATCH)
-        ]
-    )
+    # Products (T, T, d, d) and (T, d, e) of the features of all T points.
+    n_points, n_dims = len(points), family.basis.shape[1]
+    features = family.seen(coefficients)
+    gram = (features.T @ features).reshape(n_points, n_dims, n_points, n_dims)
+    gram = gram.transpose(0, 2, 1, 3)
+    moment = (features.T @ family.targets).reshape(n_points, n_dims, -1)
+    batches = (chosen[first : first + BATCH] for first in range(0, len(chosen), BATCH))
+    explained = np.concatenate([_explained(gram, moment, batch) for batch in batches])
     order = np.argsort(-explained, kind="stable")[:count]
     return [coefficients[chosen[index]] for index in order], len(chosen)
 
@@ -190,15 +158,6 @@ def _choices(n_points: int, n_heads: int, rng: np.random.Generator) -> NDArray[n
     return np.sort(np.argpartition(keys, n_heads - 1, axis=1)[:, :n_heads], axis=1)
 
 
-def _products(family: SpanFamily, coefficients: Matrix) -> tuple[Matrix, Matrix]:
-    """gram (T, T, d, d) and moment (T, d, e) of the features of all T points."""
-    n_points, n_dims = len(coefficients), family.basis.shape[1]
-    features = family.seen(coefficients)
-    gram = (features.T @ features).reshape(n_points, n_dims, n_points, n_dims)
-    moment = (features.T @ family.targets).reshape(n_points, n_dims, -1)
-    return gram.transpose(0, 2, 1, 3), moment
-
-
 def _explained(gram: Matrix, moment: Matrix, chosen: NDArray[np.intp]) -> Matrix:
     """How much of ||Y||^2 each candidate (c, m) explains, shape (c,)."""
     count, n_heads = chosen.shape
@@ -209,3 +168,117 @@ def _explained(gram: Matrix, moment: Matrix, chosen: NDArray[np.intp]) -> Matrix
     systems = systems + RIDGE * np.maximum(trace, np.finfo(float).tiny) * np.eye(size)
     moments = moment[chosen].reshape(count, size, -1)
     return np.sum(moments * np.linalg.solve(systems, moments), axis=(1, 2))
+
+
+class SpanFamily:
+    """All heads A_i = sum_a G_ia B_a in the span of a basis (m', d, d), no key being hidden.
+
+    Logits are linear in G, so those of the basis are computed once,
+
+        L_a = X B_a X^T,   p_i = softmax(sum_a G_ia L_a),   d p_i / d G_ia = p_i (L_a - <p_i, L_a>),
+
+    and a step of descent costs no more than the m^2 columns of its Jacobian.  Values are eliminated
+    as in ``polish``: every trial has the best ones.
+    """
+
+    def __init__(self, blocks: tuple[ExampleBlock, ...], basis: Matrix) -> None:
+        self.basis = basis
+        self.blocks = blocks
+        self.targets = np.concatenate([block.targets.reshape(block.n_rows, -1) for block in blocks])
+        self.size = max(float(np.linalg.norm(self.targets)), np.finfo(float).tiny)
+        # X B_a X^T at the predicted positions of every block, shape (m', B, r, n).
+        self._logits = [
+            (block.queries[None] @ basis[:, None]) @ block.keys.transpose(0, 2, 1)[None]
+            for block in blocks
+        ]
+
+    def attn(self, G: Matrix) -> Matrix:
+        """Heads (m, d, d) of coefficients G (m, m')."""
+        return np.tensordot(G, self.basis, axes=1)
+
+    def seen(self, G: Matrix) -> Matrix:
+        """[p_1 X, ..., p_m X], shape (rows, m d)."""
+        parts = []
+        for block, weights in zip(self.blocks, self._weights(G), strict=True):
+            features = weights @ block.keys[None]
+            parts.append(features.transpose(1, 2, 0, 3).reshape(block.n_rows, -1))
+        return np.concatenate(parts)
+
+    def slopes(self, G: Matrix, value: Matrix) -> Matrix:
+        """d y / d G for values (m, d, e), shape (rows, e, m m')."""
+        parts = []
+        for block, logits, weights in zip(self.blocks, self._logits, self._weights(G), strict=True):
+            columns = []
+            for p, V in zip(weights, value, strict=True):
+                outputs = block.keys @ V
+                moved = p * (logits - np.sum(p * logits, axis=3, keepdims=True))
+                columns.append(moved @ outputs[None])
+            both = np.concatenate(columns)
+            parts.append(both.transpose(1, 2, 3, 0).reshape(block.n_rows, -1, len(both)))
+        return np.concatenate(parts)
+
+    def _weights(self, G: Matrix) -> list[Matrix]:
+        """Patterns (m, B, r, n) of every block."""
+        return [softmax(np.tensordot(G, logits, axes=1)) for logits in self._logits]
+
+
+@dataclass(frozen=True)
+class SpanFit:
+    """Coefficients G (m, m') with their best values (m, d, e) and relative residual."""
+
+    G: Matrix
+    value: Matrix
+    error: float
+    seen: Matrix
+    residual: Matrix
+
+
+def fit_values(family: SpanFamily, G: Matrix) -> SpanFit:
+    """The values of least squared error for the heads of G."""
+    seen = family.seen(G)
+    stacked = lstsq(seen, family.targets, cond=1e-12, check_finite=False)[0]
+    residual = family.targets - seen @ stacked
+    value = stacked.reshape(len(G), family.basis.shape[1], -1)
+    return SpanFit(G, value, float(np.linalg.norm(residual)) / family.size, seen, residual)
+
+
+def descend(family: SpanFamily, G: Matrix) -> SpanFit:
+    """Levenberg–Marquardt over G (m, m') until nothing is gained.
+
+    Guarantee: the error never rises.
+    Cost: O(rows (m d)^2 + rows e (m m')^2) per step.
+    """
+    here, damping = fit_values(family, G), DAMPING.first
+    for _ in range(MOST_STEPS):
+        require_time()
+        step = _damped_steps(family, here)
+        for _ in range(MOST_TRIALS):
+            trial = fit_values(family, here.G + step(damping).reshape(G.shape))
+            if trial.error < here.error:
+                break
+            damping = DAMPING.raised(damping)
+        else:
+            return here
+        before, here, damping = here, trial, DAMPING.lowered(damping)
+        if REST.reached([before.error, here.error]):
+            break
+    return here
+
+
+def _damped_steps(family: SpanFamily, here: SpanFit) -> Callable[[float], Matrix]:
+    """damping -> (hessian + damping diag(hessian))^-1 gradient, from one decomposition.
+
+    The hessian is J^T (1 - Z Z^+) J, the gradient J^T residual (Kaufman).
+    """
+    slopes = family.slopes(here.G, here.value)
+    rows, n_outputs, count = slopes.shape
+    flat = slopes.reshape(rows * n_outputs, count)
+    orthonormal = qr(here.seen, mode="economic", check_finite=False)[0]
+    followed = np.tensordot(orthonormal.T, slopes, axes=1).reshape(-1, count)
+    hessian = flat.T @ flat - followed.T @ followed
+    hessian = (hessian + hessian.T) / 2
+    diagonal = np.diag(hessian)
+    scale = np.sqrt(np.maximum(diagonal, 1e-12 * max(diagonal.max(), np.finfo(float).tiny)))
+    sizes, axes = np.linalg.eigh(hessian / np.outer(scale, scale))
+    wanted = axes.T @ (flat.T @ here.residual.reshape(-1) / scale)
+    return lambda damping: (axes @ (wanted / (np.maximum(sizes, 0.0) + damping))) / scale

@@ -32,17 +32,15 @@ class HeadSpan:
     """Where the search looks: base + combinations of ``directions``.
 
     base : (d, d);  directions : (m - 1, d, d), orthonormal
-    eigenvalues : the m + 1 smallest of the Gram matrix, relative to their median
     gap : eigenvalue m over eigenvalue m - 1 of the Gram matrix, counted from one, across the
         direction of the base; 1 without directions
-    widths : of K* along the axes of these eigenvalues; inf if unbounded
+    widths : of K* along the axes of the m + 1 smallest eigenvalues; inf if unbounded
     typical_width : of K* along an axis from the middle of the spectrum
     agreement : cosine of the largest angle between the span of these axes and the body's own
     """
 
     base: Matrix
     directions: Matrix
-    eigenvalues: tuple[float, ...]
     gap: float
     widths: tuple[float, ...]
     typical_width: float
@@ -61,24 +59,10 @@ class HeadSpan:
             return 1.0
         return min(self.widths[:count]) / max(*self.widths[count:], np.finfo(float).tiny)
 
-    def record(self, note: Note) -> None:
-        """What phase 5 found."""
-        note.say(
-            f"{len(self.directions)} directions; eigenvalues jump by {self.gap:.2g}, "
-            f"widths of K* by {self.width_gap:.2g}; its own directions agree to a cosine of "
-            f"{self.agreement:.3f}.",
-            dimension=len(self.directions),
-            directions=self.directions.tolist(),
-            eigenvalues=list(self.eigenvalues),
-            gap=self.gap,
-            widths=[plain_number(width) for width in self.widths],
-            typical_width=plain_number(self.typical_width),
-            width_gap=self.width_gap,
-            agreement=self.agreement,
-        )
 
-
-def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> HeadSpan:
+def find_span(
+    carved: Carved, n_heads: int, rng: np.random.Generator, note: Note | None = None
+) -> HeadSpan:
     """The m - 1 directions in which K* is longest, measured both ways.
 
     Without constraints there is nothing to find: the span is drawn at random, with infinite widths.
@@ -87,22 +71,38 @@ def find_span(carved: Carved, n_heads: int, rng: np.random.Generator) -> HeadSpa
     n_dims = carved.centre.shape[0]
     count = min(n_heads - 1, max(n_dims * n_dims - 2, 0))
     if len(carved.body) == 0:
-        return _random_span(count, n_dims, rng)
-    axes = carved.axes.T.reshape(-1, n_dims, n_dims)
-    n_measured = min(count + MORE_AXES, len(axes))
-    chords = [_chord(carved, axis) for axis in axes[:n_measured]]
-    typical = _chord(carved, axes[len(axes) // 2])
-    middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
-    eigenvalues = carved.spectrum[:n_measured] / middle
-    return HeadSpan(
-        carved.centre,
-        axes[:count],
-        tuple(float(value) for value in eigenvalues),
-        _gap(carved, count),
-        tuple(_length(chord, axis) for chord, axis in zip(chords, axes, strict=False)),
-        _length(typical, axes[len(axes) // 2]),
-        _agreement(chords, axes[:count]),
+        drawn = rng.standard_normal((n_dims * n_dims, count + 1))
+        axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
+        eigenvalues, unbounded = [0.0] * (count + MORE_AXES), (np.inf,) * (count + MORE_AXES)
+        span = HeadSpan(0.3 * axes[0], axes[1:], 1.0, unbounded, np.inf, 0.0)
+    else:
+        axes = carved.axes.T.reshape(-1, n_dims, n_dims)
+        n_measured = min(count + MORE_AXES, len(axes))
+        measured = [*axes[:n_measured], axes[len(axes) // 2]]
+        chords = [_chord(carved, axis) for axis in measured]
+        *widths, typical_width = (
+            np.inf if chord is None else float(np.vdot(chord, axis))
+            for chord, axis in zip(chords, measured, strict=True)
+        )
+        # Relative to their median.
+        middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
+        eigenvalues = (carved.spectrum[:n_measured] / middle).tolist()
+        gap, agreement = _gap(carved, count), _agreement(chords[:-1], axes[:count])
+        span = HeadSpan(carved.centre, axes[:count], gap, tuple(widths), typical_width, agreement)
+    (note or Note()).say(
+        f"{len(span.directions)} directions; eigenvalues jump by {span.gap:.2g}, "
+        f"widths of K* by {span.width_gap:.2g}; its own directions agree to a cosine of "
+        f"{span.agreement:.3f}.",
+        dimension=len(span.directions),
+        directions=span.directions.tolist(),
+        eigenvalues=eigenvalues,
+        gap=span.gap,
+        widths=[plain_number(width) for width in span.widths],
+        typical_width=plain_number(span.typical_width),
+        width_gap=span.width_gap,
+        agreement=span.agreement,
     )
+    return span
 
 
 def _chord(carved: Carved, axis: Matrix) -> Matrix | None:
@@ -112,10 +112,6 @@ def _chord(carved: Carved, axis: Matrix) -> Matrix | None:
     if ahead.point is None or behind.point is None:
         return None
     return ahead.point - behind.point
-
-
-def _length(chord: Matrix | None, axis: Matrix) -> float:
-    return float("inf") if chord is None else float(np.vdot(chord, axis))
 
 
 def _gap(carved: Carved, count: int) -> float:
@@ -145,12 +141,3 @@ def _agreement(chords: list[Matrix | None], directions: Matrix) -> float:
         return 0.0
     own = np.linalg.svd(np.array(known), full_matrices=False)[2][:count]
     return float(np.linalg.svd(own @ directions.reshape(count, -1).T, compute_uv=False).min())
-
-
-def _random_span(count: int, n_dims: int, rng: np.random.Generator) -> HeadSpan:
-    drawn = rng.standard_normal((n_dims * n_dims, count + 1))
-    axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
-    nothing = (0.0,) * (count + MORE_AXES)
-    return HeadSpan(
-        0.3 * axes[0], axes[1:], nothing, 1.0, (float("inf"),) * len(nothing), float("inf"), 0.0
-    )

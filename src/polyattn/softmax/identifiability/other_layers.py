@@ -1,7 +1,24 @@
-"""Heads of equal value that finitely many queries let pair otherwise.
+"""Layers far from a given one that compute the same on given inputs.
 
-Heads of one value V act through the sum over h of f(q A_h), for every query q.  So other heads
-A'_h compute the same if for every query that occurs
+Other signs, where every query sees two kinds of tokens, equally often.  Let the tokens that a query
+x attends to be a and b, each in the same number.  Their weights are sigmoid(z) and sigmoid(-z) with
+z = x A (a - b), so a head computes
+
+    m V + 1/2 tanh(z / 2) (a - b) V,      m = (a + b) / 2:
+
+(A, V) and (-A, -V) differ by 2 m V alone, which a head of zero attention also computes.  So if
+all queries are of this kind, these are one function:
+
+    (A, V), (0, W)          and   (-A, -V), (0, W + 2 V)
+    (A, V), (-A, W)         and   (A, V - W), (0, 2 W)
+    heads F with sum V = 0  and   the same heads with (-A, -V)
+
+and no others of as many heads (docs/derivations/softmax_identifiability.md).  With unequal
+numbers of a and b the logit is z + c, c not 0, and none of them holds.
+
+Other pairings, where finitely many queries let heads of equal value pair otherwise.  Heads of one
+value V act through the sum over h of f(q A_h), for every query q.  So other heads A'_h compute the
+same if for every query that occurs
 
     { q A'_1, ..., q A'_g }  =  { q A_1, ..., q A_g }    as multisets.
 
@@ -18,15 +35,13 @@ queries, one-hot ones and all from a small dictionary have such polynomials.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from dataclasses import dataclass, replace
+from itertools import combinations, combinations_with_replacement
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
-
-from polyattn.softmax.identifiability.mirrored import Alternative
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -46,8 +61,65 @@ SPANNED = 1e-9
 # Rows are equal up to this part of the largest difference between heads, at most.
 LOOSEST = 0.2
 
+# Sets of heads are looked through up to this size; beyond so many heads, pairs alone.
+MOST_HEADS, LARGEST_SET = 12, 2
 
-def equal_value_groups(value: Matrix, tolerance: float) -> list[tuple[int, ...]]:
+
+@dataclass(frozen=True)
+class Alternative:
+    """As many other heads, which may compute the same on given inputs.
+
+    attn : (H, d, d);  value : (H, d, e)
+    heads : those that change
+    name : of the finding, ``opposite_heads`` or ``two_valued``
+    """
+
+    attn: Matrix
+    value: Matrix
+    heads: tuple[int, ...]
+    name: str
+
+
+def mirrored(attn: Matrix, value: Matrix, tolerance: float) -> Iterator[Alternative]:
+    """Layers of as many heads that are the same where all queries see two kinds of tokens alike.
+
+    What is called zero or opposite is so up to ``tolerance`` of the largest matrix: whether an
+    alternative is one, the inputs decide.
+    """
+    n_heads, sizes = len(attn), np.linalg.norm(attn, axis=(1, 2))
+    limit = tolerance * sizes.max()
+    acting = set(np.flatnonzero(sizes > limit).tolist())
+    zero = [head for head in range(n_heads) if head not in acting]
+    for head in sorted(acting) if zero else ():
+        # The head of no attention takes up the difference.
+        other = _flipped(attn, value, (head,))
+        other.value[zero[0]] += 2 * value[head]
+        yield replace(other, heads=(head, zero[0]))
+    for i, j in combinations(sorted(acting), 2):
+        if np.linalg.norm(attn[i] + attn[j]) <= limit:
+            other_attn, other_value = attn.copy(), value.copy()
+            other_attn[j] = 0.0
+            other_value[i], other_value[j] = value[i] - value[j], 2 * value[j]
+            yield Alternative(other_attn, other_value, (i, j), "opposite_heads")
+    # Sets of heads whose values add up to nothing.
+    stacked = value.reshape(n_heads, -1)
+    gram = stacked @ stacked.T
+    largest = n_heads if n_heads <= MOST_HEADS else LARGEST_SET
+    limit = tolerance**2 * np.diag(gram).max()
+    for size in range(1, largest + 1):
+        for chosen in combinations(range(n_heads), size):
+            if gram[np.ix_(chosen, chosen)].sum() <= limit and acting.intersection(chosen):
+                yield _flipped(attn, value, chosen)
+
+
+def _flipped(attn: Matrix, value: Matrix, heads: tuple[int, ...]) -> Alternative:
+    other_attn, other_value = attn.copy(), value.copy()
+    chosen = list(heads)
+    other_attn[chosen], other_value[chosen] = -attn[chosen], -value[chosen]
+    return Alternative(other_attn, other_value, heads, "opposite_heads")
+
+
+def _equal_value_groups(value: Matrix, tolerance: float) -> list[list[int]]:
     """Sets of two or more heads whose values are equal up to ``tolerance`` of the largest."""
     sizes = np.linalg.norm(value, axis=(1, 2))
     groups: list[list[int]] = []
@@ -59,7 +131,7 @@ def equal_value_groups(value: Matrix, tolerance: float) -> list[tuple[int, ...]]
                 break
         else:
             groups.append([head])
-    return [tuple(group) for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1]
 
 
 @dataclass(frozen=True)
@@ -79,23 +151,32 @@ def rearranged(
     Guarantee: heads of equal value for which nothing is yielded have no other pairing.
     Cost: nothing where no two heads have equal values; otherwise O(MOST_TRIED r) and less.
     """
-    groups = equal_value_groups(value, tolerance)
+    groups = _equal_value_groups(value, tolerance)
     if not groups or not np.any(queries):
         return
-    spanning = _spanning(queries)
+    # Queries up to multiples, none of them zero.
+    some = queries[:MOST_READ]
+    largest = np.argmax(np.abs(some), axis=1)[:, None]
+    pivots = np.take_along_axis(some, largest, axis=1)
+    some, pivots = some[pivots[:, 0] != 0], pivots[pivots[:, 0] != 0]
+    different = np.unique(some / pivots + 0.0, axis=0)
+    different = different[:: max(1, len(different) // MOST_DIFFERENT)]
+    triangle, order = qr(different.T, mode="r", pivoting=True)
+    diagonal = np.abs(np.diag(triangle))
+    chosen = order[: int(np.count_nonzero(diagonal > SPANNED * diagonal[0]))]
+    spanning = Spanning(different, chosen, different @ np.linalg.pinv(different[chosen]))
     for group in groups:
-        if spanning.n_choices(len(group)) > MOST_TRIED:
+        if len(group) ** len(spanning.chosen) > MOST_TRIED:
             if spanning.has_polynomial(len(group)):
-                yield Unexamined(group)
+                yield Unexamined(tuple(group))
             continue
-        heads = list(group)
-        for other in _other_heads(attn[heads], spanning, tolerance):
+        for other in _other_heads(attn[group], spanning, tolerance):
             if other is None:
-                yield Unexamined(group)
+                yield Unexamined(tuple(group))
                 break
             replaced = attn.copy()
-            replaced[heads] = other
-            yield Alternative(replaced, value.copy(), group, "two_valued")
+            replaced[group] = other
+            yield Alternative(replaced, value.copy(), tuple(group), "two_valued")
 
 
 @dataclass(frozen=True)
@@ -105,10 +186,6 @@ class Spanning:
     queries: Matrix
     chosen: Labels
     coordinates: Matrix
-
-    def n_choices(self, n_heads: int) -> int:
-        """How many heads have one of ``n_heads`` rows at each of the spanning queries."""
-        return n_heads ** len(self.chosen)
 
     def has_polynomial(self, degree: int) -> bool:
         """Whether a homogeneous polynomial of this degree may vanish on all queries."""
@@ -121,20 +198,6 @@ class Spanning:
         monomials = np.stack(columns, axis=1)
         singular = np.linalg.svd(monomials / np.linalg.norm(monomials, axis=0), compute_uv=False)
         return bool(singular[-1] <= SPANNED * singular[0])
-
-
-def _spanning(queries: Matrix) -> Spanning:
-    """Queries up to multiples, none of them zero."""
-    some = queries[:MOST_READ]
-    largest = np.argmax(np.abs(some), axis=1)[:, None]
-    pivots = np.take_along_axis(some, largest, axis=1)
-    some, pivots = some[pivots[:, 0] != 0], pivots[pivots[:, 0] != 0]
-    different = np.unique(some / pivots + 0.0, axis=0)
-    different = different[:: max(1, len(different) // MOST_DIFFERENT)]
-    triangle, order = qr(different.T, mode="r", pivoting=True)
-    diagonal = np.abs(np.diag(triangle))
-    chosen = order[: int(np.count_nonzero(diagonal > SPANNED * diagonal[0]))]
-    return Spanning(different, chosen, different @ np.linalg.pinv(different[chosen]))
 
 
 def _other_heads(attn: Matrix, spanning: Spanning, tolerance: float) -> Iterator[Matrix | None]:

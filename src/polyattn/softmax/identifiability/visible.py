@@ -1,5 +1,11 @@
-"""The derivative of outputs by all visible parameters of the heads, and its rank.
+"""What given inputs show of the heads: the spans of their tokens, and the rank of the Jacobian.
 
+A query x that attends to X sees attn through x A (x_j - x_l) alone.  So with D the span of all
+differences of tokens inside one sequence and Q the span of all queries (of positions that attend
+to two tokens or more), A + u n^T is the same function for n orthogonal to D and any u, and
+A + n v^T for n orthogonal to Q and any v.
+
+The Jacobian is the derivative of outputs by all visible parameters of the heads.
 With p = softmax(x A_h X^T) the weights of a query x over the tokens X it attends to, and
 Cov_p(X) their covariance under p,
 
@@ -16,14 +22,20 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import norm, qr
 
 from polyattn.model import SoftmaxAttention
 from polyattn.model.forward import equal_blocks, ordinary_tokens
 from polyattn.model.softmax import softmax
 from polyattn.sequences import SequenceBatch
-from polyattn.softmax.identifiability.token_span import triangular
 
 Matrix = NDArray[np.float64]
+
+# Directions whose singular value is below this part of the largest are not spanned.
+SPANNED = 1e-11
+
+# Tokens that are looked at together.
+BLOCK_TOKENS = 1 << 16
 
 # Relative singular values above CLEAR are there, those below NOTHING are not.
 CLEAR, NOTHING = 1e-7, 1e-12
@@ -34,6 +46,82 @@ SHARP = 1e-10
 # Numbers of a Jacobian that are in memory together, and flops that are spent at most.
 BLOCK_NUMBERS = 1 << 21
 MOST_FLOPS = 2e11
+
+
+@dataclass(frozen=True)
+class HeadFinding:
+    """A reason why heads cannot be known: its name, a sentence, and which heads."""
+
+    name: str
+    sentence: str
+    heads: tuple[int, ...]
+
+
+def hidden_directions(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[HeadFinding]:
+    """Directions of attn that no query or no difference of tokens inside one sequence shows."""
+    everyone = tuple(range(layer.n_heads))
+    factor = np.zeros((0, batch.n_dims))
+    pinned = np.ones(batch.n_dims, dtype=bool)
+    firsts = np.repeat(batch.offsets[:-1], batch.lengths)
+    for begin in range(0, len(firsts), BLOCK_TOKENS):
+        some = slice(begin, begin + BLOCK_TOKENS)
+        tokens = batch.values[some].astype(np.float64)
+        pinned &= np.all(tokens == batch.values[0], axis=0)
+        factor = triangular(factor, tokens - batch.values[firsts[some]].astype(np.float64))
+    still = ~np.any(factor, axis=0)
+    for name, which, words in (
+        ("pinned", pinned, "are the same in all tokens"),
+        ("constant_within", still & ~pinned, "do not change inside any sequence"),
+    ):
+        if np.any(which):
+            sentence = (
+                f"Coordinates {np.flatnonzero(which).tolist()} {words}: they shift all logits of a "
+                "query alike, so these columns of attn are free."
+            )
+            yield HeadFinding(name, sentence, everyone)
+    queries = np.zeros((0, layer.n_dims + layer.bias))
+    for block in attending_queries(layer, batch):
+        queries = triangular(queries, block)
+    for name, rows, words in (
+        ("flat", factor[:, ~still], "Differences of tokens"),
+        ("few_queries", queries, "The queries"),
+    ):
+        spanned, wanted = _rank(rows), rows.shape[1]
+        if spanned < wanted:
+            sentence = f"{words} span {spanned} of {wanted} directions: attn is free in the others."
+            yield HeadFinding(name, sentence, everyone)
+
+
+def triangular(factor: Matrix, rows: Matrix) -> Matrix:
+    """The triangular factor of rows that are added below those of another one."""
+    return qr(np.concatenate([factor, rows]), mode="r")[0][: rows.shape[1]]
+
+
+def attending_queries(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[Matrix]:
+    """The queries (rows, D) that attend to two tokens or more, with the constant of ``bias``."""
+    starts, ends = batch.offsets[:-1], batch.offsets[1:]
+    attending = np.ones(len(batch.values), dtype=bool)
+    if layer.mode == "last":
+        attending[:] = False
+        attending[ends - 1] = True
+    elif layer.mode == "causal":
+        attending[starts] = False
+    attending[starts[batch.lengths == 1]] = False
+    chosen = np.flatnonzero(attending)
+    for begin in range(0, len(chosen), BLOCK_TOKENS):
+        block = batch.values[chosen[begin : begin + BLOCK_TOKENS]].astype(np.float64)
+        if layer.bias:
+            block = np.concatenate([block, np.ones((len(block), 1))], axis=1)
+        yield block
+
+
+def _rank(factor: Matrix) -> int:
+    """The number of spanned directions, of columns that were brought to length one."""
+    sizes = np.array([norm(column) for column in factor.T])
+    if not np.any(sizes > 0):
+        return 0
+    singular = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0), compute_uv=False)
+    return int(np.count_nonzero(singular > SPANNED * singular[0]))
 
 
 @dataclass(frozen=True)
@@ -139,21 +227,12 @@ def _decompose(
     factor: Matrix, layer: SoftmaxAttention, sharp: NDArray[np.bool_], complete: bool
 ) -> JacobianRank:
     sizes = np.linalg.norm(factor, axis=0)
-    scaled = factor / np.where(sizes > 0, sizes, 1.0)
-    n_parameters = factor.shape[1]
-    _, singular, directions = np.linalg.svd(scaled)
-    singular = np.concatenate([singular, np.zeros(n_parameters - len(singular))])
+    _, singular, directions = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0))
+    singular = np.concatenate([singular, np.zeros(factor.shape[1] - len(singular))])
     unseen = directions[singular <= NOTHING * singular[0]]
-    owner = _owners(layer)
-    heads = range(layer.n_heads)
-    involved = tuple(h for h in heads if np.any(np.abs(unseen[:, owner == h]) > 1e-6))
-    return JacobianRank(singular, complete, involved, tuple(np.flatnonzero(sharp).tolist()))
-
-
-def _owners(layer: SoftmaxAttention) -> NDArray[np.int64]:
-    """The head of each parameter; -1 for the shared constant."""
-    d, e = layer.n_dims, layer.n_outputs
-    heads = np.arange(layer.n_heads)
-    constant = np.full(e * layer.bias, -1)
+    # The head of each parameter; -1 for the shared constant.
+    d, e, heads = layer.n_dims, layer.n_outputs, np.arange(layer.n_heads)
     of_attn, of_value = np.repeat(heads, d * (d + layer.bias)), np.repeat(heads, d * e)
-    return np.concatenate([of_attn, of_value, constant])
+    owner = np.concatenate([of_attn, of_value, np.full(e * layer.bias, -1)])
+    involved = tuple(h for h in heads.tolist() if np.any(np.abs(unseen[:, owner == h]) > 1e-6))
+    return JacobianRank(singular, complete, involved, tuple(np.flatnonzero(sharp).tolist()))

@@ -1,0 +1,261 @@
+"""Heads by pairs of tokens: those of a first difference from nothing, all others from the first.
+
+    d effect / d x' = sum_i w_i(x') a_i c_i^T,      w_i = sigmoid'(z_i(x'))
+
+Two combinations K, L of Jacobians, compressed to their common row and column spaces, have
+L^{-1} K = R^{-1} diag(ratios of weights) R with rows of R along the c_i: Jennrich's algorithm.  The
+rank of effects, which need no differences, is the number of heads.
+
+Differences delta_0 + t q_j, q_j orthonormal, have c_i and A_i delta near those of delta_0, so that
+every solve starts near its answer and heads keep their order.  A solve that fails is tried again
+with a smaller t.  As soon as the columns A_i delta stop being independent, their spaces are known,
+and r + H + O(1) queries suffice for each difference instead of D + H + O(1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.numerics.parallel import map_pieces
+from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
+from polyattn.softmax.queries.mixing import (
+    DISTANCE,
+    N_HALVINGS,
+    NOISY,
+    Mixing,
+    Points,
+    other_directions,
+    points_for_all_rows,
+    points_for_column_spaces,
+)
+from polyattn.softmax.queries.pairs import Pairs
+
+# Query tokens by which heads are counted first; doubled while that is not enough.
+FIRST_POINTS = 16
+
+# Points at which Jacobians are measured; they are this much larger than those of order-one
+# logits, so that weights differ.
+N_BASE_POINTS, BASE_SIZE = 4, 2.5
+
+# Combinations of Jacobians that are tried; they need no queries.
+N_COMBINATIONS = 24
+
+# How far differences lie from the first one when heads are known approximately.
+WIDE = 1.2
+
+# Differences that are queried together.
+BLOCK = 8
+
+# A rank is believed when this many more differences brought nothing new.
+N_CONFIRMATIONS = 4
+
+
+def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
+    """Add the heads for d independent differences to ``findings``; False if one was not solved.
+
+    Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
+    have rank r; two to three times as many where noise matters: more query tokens, and differences
+    that lie further apart.
+    """
+    found = _first_difference(pairs, findings)
+    if found is None:
+        return False
+    findings.recorder.present = "all differences"
+    first, points_of_first = found
+    findings.heads.append(first)
+    points, rank = points_of_first, None
+    directions = other_directions(first.delta, pairs.rng)
+    for begin in range(0, len(directions), BLOCK):
+        block = directions[begin : begin + BLOCK]
+        if rank is None:
+            spaces = _column_spaces(findings.heads, pairs)
+            if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
+                points, rank = points_for_column_spaces(pairs, spaces), spaces.shape[2]
+        solved = _solve_block(pairs, first, points, block)
+        if solved is None and rank:
+            # The columns seen so far did not show all of the column space.
+            points, rank = points_of_first, 0
+            solved = _solve_block(pairs, first, points, block)
+        if solved is None:
+            return False
+        findings.heads.extend(solved)
+    n_differences = len(findings.heads)
+    findings.record(pairs.oracle.n_queries, n_differences=n_differences, rank=rank or None)
+    if pairs.noise > NOISY:
+        findings.recorder.present = "wider differences"
+        _widen(pairs, points, directions, findings)
+        findings.record(pairs.oracle.n_queries)
+    return True
+
+
+def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, Points] | None:
+    """The heads for a random difference, and the query tokens that serve for all others, too.
+
+    None when the c_i are not independent.
+    Cost: D + H + O(1) effects, and 8 (H + 2) more for the Jacobians of more than one head.
+    """
+    findings.recorder.present = "number of heads"
+    delta = pairs.random_delta()
+    total = delta @ pairs.sum_value
+    n_heads, spectrum = _count(pairs, delta)
+    findings.n_independent = n_heads
+    findings.record(
+        pairs.oracle.n_queries,
+        independent_heads=n_heads,
+        singular_values=[float(value) for value in spectrum[: n_heads + 3]],
+    )
+    if n_heads > 1 and n_heads > pairs.n_dims:
+        return None
+    findings.recorder.present = "first difference"
+    starts = [total[None, :]]
+    if n_heads > 1:
+        derivatives = _jacobians(pairs, delta, min(pairs.n_dims, n_heads + 2))
+        starts = _candidates(derivatives, n_heads, pairs.rng)
+    points = points_for_all_rows(pairs, n_heads)
+    effects = pairs.effect(points.tokens, delta)
+    tried = (points.solve(effects, total, start, delta, pairs.noise) for start in starts)
+    solved = next((each for each in tried if each is not None and _accepted(each[0], pairs)), None)
+    findings.record(
+        pairs.oracle.n_queries,
+        n_heads=n_heads,
+        residual=None if solved is None else solved[0].residual,
+    )
+    return None if solved is None else (solved[1], points)
+
+
+def _accepted(mixing: Mixing, pairs: Pairs) -> bool:
+    """Whether every head fits its sigmoid up to what noise explains."""
+    size = float(np.linalg.norm(mixing.unmix, axis=0).max())
+    return mixing.residual <= min(1e-3, 1e-11 + 30 * pairs.error * size)
+
+
+def _count(pairs: Pairs, delta: NDArray) -> tuple[int, NDArray[np.float64]]:
+    """How many independent c_i the effects show, and all singular values of the effects.
+
+    At ever more query tokens, until there are more of them than needed.
+    """
+    n_outputs, total = pairs.oracle.n_outputs, delta @ pairs.sum_value
+    effects = np.empty((0, n_outputs))
+    while True:
+        points = pairs.random_points(max(FIRST_POINTS, len(effects)), 2)
+        effects = np.vstack([effects, pairs.effect(points, delta)])
+        spectrum = np.linalg.svd(np.vstack([effects, total]), compute_uv=False)
+        floor = 10 * pairs.error * np.sqrt(max(effects.shape)) + 1e-14 * spectrum[0]
+        rank = int(np.sum(spectrum > floor))
+        if rank <= len(effects) - 4 or rank >= n_outputs:
+            return max(rank, 1), spectrum
+
+
+def _jacobians(pairs: Pairs, delta: NDArray, n_directions: int) -> NDArray[np.float64]:
+    """Derivatives (N_BASE_POINTS, n_directions, e) along random orthonormal directions.
+
+    Central differences with the step that balances their error step^2 and noise / step.
+    Cost: 2 N_BASE_POINTS n_directions queries.
+    """
+    n_dims = pairs.n_dims
+    directions = np.linalg.qr(pairs.rng.standard_normal((n_dims, n_directions)))[0].T
+    bases = pairs.random_points(N_BASE_POINTS, BASE_SIZE)
+    step = pairs.point_size * max(pairs.noise, 1e-16) ** (1 / 3)
+    moves = step * directions
+    points = np.stack([bases[:, None] + moves, bases[:, None] - moves])
+    effects = pairs.effect(points.reshape(-1, n_dims), delta)
+    forward, backward = effects.reshape(2, N_BASE_POINTS, n_directions, -1)
+    return (forward - backward) / (2 * step) * pairs.point_size
+
+
+def _candidates(
+    derivatives: NDArray[np.float64], n_heads: int, rng: np.random.Generator
+) -> list[NDArray[np.float64]]:
+    """Directions (H, e) near the c_i, from several combinations, the most trustworthy first."""
+    n_bases = len(derivatives)
+    left = np.linalg.svd(np.concatenate(list(derivatives), axis=1), full_matrices=False)[0]
+    right = np.linalg.svd(np.concatenate(list(derivatives), axis=0), full_matrices=False)[2]
+    rows, columns = left[:, :n_heads], right[:n_heads]
+    cores = rows.T @ derivatives @ columns.T
+    found: list[tuple[float, NDArray]] = []
+    for _ in range(N_COMBINATIONS):
+        weights = rng.standard_normal((2, n_bases))
+        first, second = np.tensordot(weights, cores, axes=1)
+        if np.linalg.cond(second) > 1e12:
+            continue
+        values, vectors = np.linalg.eig(np.linalg.solve(second, first).T)
+        if np.any(np.abs(values.imag) > 1e-6 * np.abs(values).max()):
+            continue
+        # Trustworthy: eigenvalues far apart, and a well-conditioned mixing.
+        gap = np.diff(np.sort(values.real)).min() / max(np.abs(values.real).max(), 1e-300)
+        mixing = vectors.real.T
+        found.append((float(gap) / np.linalg.cond(mixing), mixing @ columns))
+    found.sort(key=lambda item: -item[0])
+    return [mixing for _, mixing in found[:4]]
+
+
+def _solve_block(
+    pairs: Pairs, first: HeadsAt, points: Points, directions: NDArray
+) -> list[HeadsAt] | None:
+    """Heads for delta_0 + t q_j for every row q_j of ``directions``, or None."""
+    found: list[HeadsAt | None] = [None] * len(directions)
+    distance = DISTANCE * pairs.delta_size
+    for _ in range(1 + N_HALVINGS):
+        missing = [j for j, heads in enumerate(found) if heads is None]
+        if not missing:
+            break
+        deltas = first.delta + distance * directions[missing]
+        starts = np.broadcast_to(first.values, (len(missing), *first.values.shape))
+        for j, heads in zip(missing, _solve_once(pairs, points, deltas, starts), strict=True):
+            found[j] = heads
+        distance /= 2
+    solved = [heads for heads in found if heads is not None]
+    return solved if len(solved) == len(found) else None
+
+
+def _solve_once(
+    pairs: Pairs, points: Points, deltas: NDArray, starts: NDArray
+) -> list[HeadsAt | None]:
+    """Heads for each row of ``deltas`` (B, d) near the values ``starts`` (B, H, e), if they fit."""
+    tokens = np.tile(points.tokens, (len(deltas), 1))
+    effects = pairs.effect(tokens, np.repeat(deltas, len(points.tokens), axis=0))
+
+    def solve(piece: tuple[NDArray, NDArray, NDArray]) -> HeadsAt | None:
+        delta, start, seen = piece
+        solved = points.solve(seen, delta @ pairs.sum_value, start, delta, pairs.noise)
+        if solved is None or not _accepted(solved[0], pairs):
+            return None
+        # Heads keep their order: each c_i is nearest to the one it was started from.
+        apart = np.linalg.norm(solved[1].values[:, None] - start[None], axis=2)
+        in_order = np.all(np.argmin(apart, axis=1) == np.arange(len(apart)))
+        return solved[1] if in_order else None
+
+    return map_pieces(solve, list(zip(deltas, starts, np.split(effects, len(deltas)), strict=True)))
+
+
+def _widen(pairs: Pairs, points: Points, directions: NDArray, findings: QueryFindings) -> None:
+    """Replace heads by those of differences further apart, which magnify noise less.
+
+    What is known predicts them well enough to start from; where it does not, the old ones stay.
+    """
+    inverse = np.linalg.pinv(np.stack([at.delta for at in findings.heads]))
+    value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in findings.heads]))
+    centre = findings.heads[0].delta
+    for begin in range(0, len(directions), BLOCK):
+        deltas = centre + WIDE * pairs.delta_size * directions[begin : begin + BLOCK]
+        starts = np.einsum("bd,hde->bhe", deltas, value)
+        for j, heads in enumerate(_solve_once(pairs, points, deltas, starts), start=begin + 1):
+            if heads is not None and heads.doubt < 2 * findings.heads[j].doubt:
+                findings.heads[j] = heads
+
+
+def _column_spaces(heads: list[HeadsAt], pairs: Pairs) -> NDArray[np.float64] | None:
+    """Orthonormal bases (H, D, r) of the column spaces, or None while they may still grow.
+
+    r is the largest rank of a head; heads of smaller rank get some directions they do not need.
+    Singular values count as zero below 1e-11 of the largest, or what noise explains.
+    """
+    if len(heads) <= N_CONFIRMATIONS:
+        return None
+    columns = np.stack([at.columns for at in heads], axis=2)
+    relative = columns[:, :, 1:] - columns[:, :, :1]
+    bases, spectra, _ = np.linalg.svd(relative, full_matrices=False)
+    floor = max(1e-11, 3e3 * pairs.noise) * spectra[:, :1]
+    rank = int(np.sum(spectra > floor, axis=1).max())
+    return bases[:, :, : max(rank, 1)] if rank < len(heads) - N_CONFIRMATIONS else None
