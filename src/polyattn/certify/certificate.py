@@ -97,23 +97,16 @@ class Certificate(Reported, Result):
         return str(self.outcome)
 
     def describe(self) -> Description:
-        names = (
-            "verdict_on_real_inputs", "domain", "n_sequences", "n_rows", "rank",
-            "dimension", "n_features", "lambda_min", "lambda_max", "method", "rounding", "prime",
-            "digest",
-        )  # fmt: skip
-        facts = {name: getattr(self, name) for name in names}
+        names = [
+            "verdict_on_real_inputs", "domain", "n_sequences", "n_rows", "rank", "dimension",
+            "n_features", "lambda_min", "lambda_max", "method", "rounding", "prime", "digest",
+        ]  # fmt: skip
         if self.prime is None:
-            del facts["prime"]
-        data = data_in_words(self.n_sequences, self.n_dims, self.mode)
-        return self._described(
-            "A certificate", f"A certificate of {data}",
-            facts | {"domain": str(self.domain)},
-            sizes={
-                "verdict": self.verdict, "n_dims": self.n_dims, "mode": self.mode,
-                "bias": self.bias,
-            },
-        )  # fmt: skip
+            names.remove("prime")
+        facts = {name: getattr(self, name) for name in names} | {"domain": str(self.domain)}
+        sizes = {name: getattr(self, name) for name in ("verdict", "n_dims", "mode", "bias")}
+        about = f"A certificate of {data_in_words(self.n_sequences, self.n_dims, self.mode)}"
+        return self._described("A certificate", about, facts, sizes=sizes)
 
     def to_full_dict(self) -> dict[str, Any]:
         """The document that ``save`` writes."""
@@ -194,11 +187,8 @@ class Certificate(Reported, Result):
         return self.evidence
 
     def __repr__(self) -> str:
+        smallest = "unknown" if self.lambda_min is None else f"{self.lambda_min:.3g}"
         return (
             f"Certificate({self.verdict}, domain {str(self.domain)!r}, rank {self.rank} of "
-            f"{self.dimension}, lambda_min {_short(self.lambda_min)}, method {self.method!r})"
+            f"{self.dimension}, lambda_min {smallest}, method {self.method!r})"
         )
-
-
-def _short(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}"

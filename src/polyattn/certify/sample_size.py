@@ -72,7 +72,6 @@ def sample_size(
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidType(f"{name} must be a number; got {value!r}.")
-    number = float(value)
-    if not math.isfinite(number):
+    if not math.isfinite(float(value)):
         raise InvalidInput(f"{name} must be finite; got {value!r}.")
-    return number
+    return float(value)

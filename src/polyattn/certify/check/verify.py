@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from polyattn.certify.check.claims import Claims
 from polyattn.certify.check.domains import CHECKED, CheckedDomain, CheckedSequences
-from polyattn.certify.check.elimination import LARGEST_PRIME, is_prime
+from polyattn.certify.check.features import LARGEST_PRIME, is_prime
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
 from polyattn.numerics.parallel import single_threaded_blas

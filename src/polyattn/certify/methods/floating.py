@@ -28,6 +28,7 @@ from polyattn.certify.verified.triangular import (
 from polyattn.features.pairs import pair_position, unfold_coef
 from polyattn.sequences import SequenceBatch
 from polyattn.stats import TriangularFactor
+from polyattn.stats.rows import Rows
 
 # A direction is unseen if the proved bound of its effect stays within so many tolerances ...
 PROVED_FACTOR = 8.0
@@ -47,25 +48,18 @@ def by_floating(evidence: Evidence) -> Finding:
     size = evidence.space.dimension
     if evidence.definite is not None:
         return Finding(IDENTIFIABLE, "gram", size, evidence.definite.rounding)
-    if evidence.rows is not None:
-        return _by_triangle(evidence)
-    if isinstance(evidence.source, TriangularFactor):
-        assert evidence.triangle is not None  # noqa: S101 - such statistics always have one
-        proved = prove_by_factor(evidence.source, evidence.triangle)
-        if proved is not None:
-            return Finding(IDENTIFIABLE, "triangular", size, proved.rounding)
-    method = "gram" if evidence.triangle is None else "triangular"
-    error = evidence.gram.error(evidence.gram.scale)
-    note = "Rounding leaves doubt; certify(X) can look closer than these sums allow."
-    return Finding(UNDECIDED, method, evidence.rank, error, note=note)
-
-
-def _by_triangle(evidence: Evidence) -> Finding:
-    rows, triangle, size = evidence.rows, evidence.triangle, evidence.space.dimension
-    assert rows is not None and triangle is not None  # noqa: S101, PT018 - of data there are both
-    proof = prove_independent(rows, evidence.space, triangle)
-    if proof is not None:
-        return Finding(IDENTIFIABLE, "triangular", size, proof.rounding)
+    source, triangle, rounding = evidence.source, evidence.triangle, None
+    if isinstance(source, Rows) and triangle is not None:
+        rounding = prove_independent(source, evidence.space, triangle)
+    elif isinstance(source, TriangularFactor) and triangle is not None:
+        rounding = prove_by_factor(source, triangle)
+    if rounding is not None:
+        return Finding(IDENTIFIABLE, "triangular", size, rounding)
+    if not isinstance(source, Rows):
+        method = "gram" if triangle is None else "triangular"
+        error = evidence.gram.error(evidence.gram.scale)
+        note = "Rounding leaves doubt; certify(X) can look closer than these sums allow."
+        return Finding(UNDECIDED, method, evidence.rank, error, note=note)
     # A random direction of all that seem unseen: a single one may be seen, barely.
     basis = evidence.null_basis
     if basis.shape[1]:
@@ -96,7 +90,10 @@ def effect_if_unseen(
         return None
     bounded, unexplained = 0.0, 0
     forms = unfold_coef(space.embed(direction).reshape(1, -1, space.width))[0]
-    per_feature, per_product = gamma(feature_depth(evidence.max_length)), gamma(len(direction) + 2)
+    per_feature, per_product = (
+        gamma(feature_depth(evidence.source.max_length)),
+        gamma(len(direction) + 2),
+    )
     for pairs, queries in normalised_pieces(rows, space):
         phi = space.features(pairs, queries)
         doubts = per_feature * space.magnitudes(pairs, queries) + per_product * np.abs(phi)
