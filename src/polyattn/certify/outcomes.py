@@ -93,6 +93,10 @@ def _figures(certificate: Certificate) -> str:
 def _basis(certificate: Certificate) -> str:
     found = certificate.verdict == IDENTIFIABLE
     exact = "full rank" if found else "a direction without effect on the data was checked"
+    moved = (
+        "A change of coefficients of size one moves the outputs on all the data by at most "
+        f"{certificate.rounding:.1e}: as much as rounding."
+    )
     return {
         "count": "There are fewer predicted positions than dimensions."
         if certificate.n_rows < (certificate.dimension or certificate.n_features)
@@ -105,8 +109,6 @@ def _basis(certificate: Certificate) -> str:
         "triangular": "Proved in floating point by a triangular factor: rounding does at most "
         f"{certificate.rounding:.1e}."
         if found
-        else "A change of coefficients of size one moves the outputs on all the data by at most "
-        f"{certificate.rounding:.1e}: as much as rounding.",
-        "span": "A change of coefficients of size one moves the outputs on all the data by at "
-        f"most {certificate.rounding:.1e}: as much as rounding.",
+        else moved,
+        "span": moved,
     }[certificate.method]

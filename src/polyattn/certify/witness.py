@@ -21,9 +21,6 @@ from polyattn.sequences import SequenceBatch
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
 
-# Tokens that are compared together.
-CHUNK_TOKENS = 1 << 16
-
 
 @dataclass(frozen=True, eq=False)
 class Witness:
@@ -164,7 +161,7 @@ def _largest_difference(
             break
         apart = _reference_output(layer_a, sequence) - _reference_output(layer_b, sequence)
         largest = max(largest, float(np.max(np.abs(apart))))
-    for first, stop in ranges_of_rows(batch.offsets, CHUNK_TOKENS):
+    for first, stop in ranges_of_rows(batch.offsets, 1 << 16):
         part = batch.part(first, stop)
         outputs = zip(layer_a(part), layer_b(part), strict=True)
         largest = max(largest, *(float(np.max(np.abs(a - b))) for a, b in outputs))

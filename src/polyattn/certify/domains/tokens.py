@@ -11,9 +11,7 @@ which some attend to at least two tokens; in brackets: only sequences of one tok
     boolean   D + D C(D, 2)         [D + C(D, 3)]
     one_hot   d^2                   [d]            d: coordinates without the constant
 
-A new domain is a class here and a row of ``BUILT_IN`` in ``domains/__init__.py``, from which
-``certify``, the command line and files take the names.  The checker has a class and a row of its
-own (``check/domains.py``), and the published ``certificate.schema.json`` lists the name.
+A new domain is a class here, a name in ``BUILT_IN``, and once more in ``check/domains.py``.
 """
 
 from __future__ import annotations

@@ -29,9 +29,6 @@ from polyattn.progress import report
 
 Vector = tuple[int, ...]
 
-# Random null vectors that each row is tried with: a new direction is missed once in 10^13.
-TESTS = 2
-
 # Null vectors that are read off one prime, and how many of the simplest are checked.
 CANDIDATES, ATTEMPTS = 64, 8
 
@@ -133,9 +130,10 @@ def _absorb(
     """Add the independent rows of a block; their numbers."""
     waiting, found = np.arange(len(block.pairs)), []
     while len(waiting) and echelon.rank < limit:
-        # A row in the span is orthogonal to every null vector; a new one hardly to a random one.
+        # A row in the span is orthogonal to every null vector; a new one to two random ones once
+        # in 10^13 times.
         half = echelon.prime // 2
-        weights = rng.integers(-half, half + 1, (len(echelon.free), TESTS)).astype(np.float64)
+        weights = rng.integers(-half, half + 1, (len(echelon.free), 2)).astype(np.float64)
         products = block.products(echelon.null_vectors(weights))
         waiting = waiting[products[waiting].any(axis=1)]
         some, waiting = waiting[:SLAB], waiting[SLAB:]

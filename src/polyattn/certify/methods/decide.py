@@ -32,9 +32,6 @@ from polyattn.numerics.arrays import float64_holds, require_float64
 # Up to this many features the rank of few rows is worth a singular value decomposition.
 RANKED_COLUMNS = 4096
 
-# A sequence counts as outside the span if it shows at least this share of its features there.
-OUTSIDE_SHARE = 1e-6
-
 
 def decide(evidence: Evidence, method: str) -> Finding:
     """The verdict by counting, in exact arithmetic, or in floating point.
@@ -187,7 +184,8 @@ def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
         f"All features of the domain that were looked at are within {best:.1e} of the span of the "
         "data's, but floating point cannot prove that they lie in it."
     )
-    if best > OUTSIDE_SHARE:
+    # A sequence counts as outside the span if it shows at least this share of its features there.
+    if best > 1e-6:
         hidden = partial(is_outside, evidence, domain.batch)
         disagreement = effect_if_unseen(evidence, direction, hidden)
         if disagreement is not None:
