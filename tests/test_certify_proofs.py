@@ -119,10 +119,10 @@ def test_the_size_of_all_features_is_the_sum_it_is_said_to_be(kind):
 
 def test_rounding_of_features_is_bounded_closely(generic):
     """As the square root of a sum of squares: a hundred roundings times the condition number."""
-    rounding = triangular.prove_independent(generic.rows, generic.space, generic.triangle)
+    proof = triangular.prove_independent(generic.rows, generic.space, generic.triangle)
     condition = np.linalg.cond(generic.triangle.factor)
-    assert 0.0 < rounding < 1000.0 * condition * np.finfo(float).eps
-    assert 1.0 - rounding - 1e-12 < proof.least < 1.0
+    assert 0.0 < proof.rounding < 1000.0 * condition * np.finfo(float).eps
+    assert 1.0 - proof.rounding - 1e-12 < proof.least < 1.0
 
 
 def test_what_rounding_may_have_added_is_taken_off():

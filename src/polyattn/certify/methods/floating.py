@@ -48,13 +48,13 @@ def by_floating(evidence: Evidence) -> Finding:
     size = evidence.space.dimension
     if evidence.definite is not None:
         return Finding(IDENTIFIABLE, "gram", size, evidence.definite.rounding)
-    source, triangle, rounding = evidence.source, evidence.triangle, None
+    source, triangle, proof = evidence.source, evidence.triangle, None
     if isinstance(source, Rows) and triangle is not None:
-        rounding = prove_independent(source, evidence.space, triangle)
+        proof = prove_independent(source, evidence.space, triangle)
     elif isinstance(source, TriangularFactor) and triangle is not None:
-        rounding = prove_by_factor(source, triangle)
-    if rounding is not None:
-        return Finding(IDENTIFIABLE, "triangular", size, rounding)
+        proof = prove_by_factor(source, triangle)
+    if proof is not None:
+        return Finding(IDENTIFIABLE, "triangular", size, proof.rounding)
     if not isinstance(source, Rows):
         method = "gram" if triangle is None else "triangular"
         error = evidence.gram.error(evidence.gram.scale)

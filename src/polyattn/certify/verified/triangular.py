@@ -87,8 +87,16 @@ def triangle_of_statistics(
     return Triangle(chosen * gram.scale, gram.scale, gram.feature_size)
 
 
-def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> float | None:
-    """The rounding that a proof of full column rank has overcome; None where doubt is left.
+@dataclass(frozen=True)
+class Orthogonal:
+    """The columns of Phi W (or of Phi D) have singular values of at least ``least``, proved."""
+
+    least: float
+    rounding: float
+
+
+def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> Orthogonal | None:
+    """The proof that the features have full column rank, or None where doubt is left.
 
     Cost: one pass, 4 m^2 flops per row and as many for the bound.
     """
@@ -111,17 +119,11 @@ def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> fl
         doubt += float(np.sum((errors.T @ absolute) ** 2))
         power += float(np.sum(B**2))
         square = blas.dsyrk(1.0, B, beta=1.0, c=square, trans=1, lower=0, overwrite_c=1)
-    # The upper triangle is computed; off the diagonal it stands for both halves.
-    upper = np.triu(square, 1)
-    away = 2.0 * float(np.sum(upper**2)) + float(np.sum((square.diagonal() - 1.0) ** 2))
-    summed = SLACK * gamma(rows.n_rows + 4) * power
-    left = 1.0 - SLACK * float(np.sqrt(away)) - summed
-    doubt = SLACK * float(np.sqrt(doubt))
-    return doubt + summed if left > 0 and float(np.sqrt(left)) - doubt > 0 else None
+    return _judge(square, doubt, power, rows.n_rows)
 
 
-def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> float | None:
-    """The same from a triangular factor alone: the singular values of Phi D exceed the rounding.
+def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> Orthogonal | None:
+    """A lower bound of the singular values of Phi D from a triangular factor alone, if positive.
 
     Without the data the factorisation itself has to be trusted: Householder QR of r rows moves
     each column by at most gamma(c r m) of its length [Higham, theorem 19.4], and at worst every
@@ -135,7 +137,18 @@ def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> float |
     moved = gamma(HOUSEHOLDER_CONSTANT * size * (size + 1.0) * (statistics.n_rows + 1.0)) * length
     features = gamma(feature_depth(statistics.max_length)) * triangle.feature_size
     rounding = SLACK * (moved + features)
-    return rounding if least > rounding else None
+    return Orthogonal(least - rounding, rounding) if least > rounding else None
+
+
+def _judge(square: NDArray, doubt: float, power: float, n_rows: int) -> Orthogonal | None:
+    # The upper triangle is computed; off the diagonal it stands for both halves.
+    upper = np.triu(square, 1)
+    away = 2.0 * float(np.sum(upper**2)) + float(np.sum((square.diagonal() - 1.0) ** 2))
+    summed = SLACK * gamma(n_rows + 4) * power
+    left = 1.0 - SLACK * float(np.sqrt(away)) - summed
+    rounding = SLACK * float(np.sqrt(doubt)) + summed
+    least = float(np.sqrt(left)) - SLACK * float(np.sqrt(doubt)) if left > 0 else -1.0
+    return Orthogonal(least, rounding) if least > 0 else None
 
 
 def _factored(parts: list[NDArray]) -> NDArray[np.float64]:
