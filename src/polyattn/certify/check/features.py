@@ -210,7 +210,15 @@ class Table:
                 tokens = np.concatenate([tokens, np.repeat(one, len(tokens), axis=0)], axis=1)
             products = arithmetic.settle(tokens[:, first] * tokens[:, second])
             borders = offsets[start : stop + 1] - offsets[start]
-            grams, queries = self._of_mode(tokens, products, borders)
+            if self.mode == "causal":
+                for first_of, stop_of in pairwise(borders.tolist()):
+                    np.cumsum(products[first_of:stop_of], axis=0, out=products[first_of:stop_of])
+                grams, queries = products, tokens
+            else:
+                grams = np.add.reduceat(products, borders[:-1], axis=0)
+                queries = tokens[borders[1:] - 1]
+            if self.mode == "full":
+                grams, queries = np.repeat(grams, np.diff(borders), axis=0), tokens
             arithmetic.settle(grams)
             step = max(64, 2 * BLOCK_NUMBERS // len(self.columns))
             for row in range(0, len(queries), step):
@@ -230,19 +238,6 @@ class Table:
         for grams, queries in self.summaries(modulo):
             forms = product(grams, table, modulo.prime)
             yield modulo.settle(modulo.settle(forms * queries).sum(axis=1))
-
-    def _of_mode(
-        self, tokens: NDArray, products: NDArray, borders: NDArray[np.int64]
-    ) -> tuple[NDArray, NDArray]:
-        """Gram entries and queries of the predicted positions of some sequences."""
-        if self.mode == "causal":
-            for start, stop in pairwise(borders.tolist()):
-                np.cumsum(products[start:stop], axis=0, out=products[start:stop])
-            return products, tokens
-        grams = np.add.reduceat(products, borders[:-1], axis=0)
-        if self.mode == "full":
-            return np.repeat(grams, np.diff(borders), axis=0), tokens
-        return grams, tokens[borders[1:] - 1]
 
 
 def rank_modulo(

@@ -22,7 +22,7 @@ from polyattn.certify.evidence import Evidence
 from polyattn.certify.exact.integers import annihilated
 from polyattn.certify.exact.numbers import is_integer_data, rounded_coordinates
 from polyattn.certify.exact.rank import exact_rank, null_space, null_vector
-from polyattn.certify.methods.floating import by_floating, effect_if_unseen, is_outside
+from polyattn.certify.methods.floating import by_floating, effect_if_unseen, leave_open
 from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
 from polyattn.certify.verified.gram import require_memory
 from polyattn.errors import InvalidInput
@@ -186,7 +186,7 @@ def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
     )
     # A sequence counts as outside the span if it shows at least this share of its features there.
     if best > 1e-6:
-        hidden = partial(is_outside, evidence, domain.batch)
+        hidden = partial(leave_open, evidence, domain.batch)
         disagreement = effect_if_unseen(evidence, direction, hidden)
         if disagreement is not None:
             return Finding(NOT_IDENTIFIABLE, "span", evidence.rank, disagreement, direction)

@@ -7,15 +7,15 @@ rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.modular import random_prime
 from polyattn.certify.exact.rank import exact_rank
 from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
@@ -65,7 +65,7 @@ def by_floating(evidence: Evidence) -> Finding:
     if basis.shape[1]:
         weights = np.random.default_rng(0).standard_normal(basis.shape[1])
         direction = basis @ (weights / np.linalg.norm(weights))
-        disagreement = effect_if_unseen(evidence, direction, lambda: is_deficient(evidence))
+        disagreement = effect_if_unseen(evidence, direction, partial(leave_open, evidence))
         if disagreement is not None:
             return Finding(NOT_IDENTIFIABLE, "triangular", evidence.rank, disagreement, direction)
     note = "Rounding leaves doubt; method='exact' decides about the numbers as they stand."
@@ -110,26 +110,22 @@ def effect_if_unseen(
     return bound if explained or is_hidden() else None
 
 
-def is_deficient(evidence: Evidence) -> bool:
-    """Whether the rank is below the dimension modulo random primes: then it nearly certainly is."""
-    size, rows = evidence.space.dimension, evidence.exact_rows
-    return all(exact_rank(rows, size, prime).rank < size for prime in _random_primes(rows))
+def leave_open(evidence: Evidence, sequences: SequenceBatch | None = None) -> bool:
+    """Whether the numbers as they are leave something undetermined, nearly certainly.
 
-
-def is_outside(evidence: Evidence, sequences: SequenceBatch) -> bool:
-    """Whether features of some sequences are outside the span of the data's, in the same sense."""
-    rows = evidence.exact_rows
-    both = replace(rows, batch=SequenceBatch.from_sequences([*rows.batch, *sequences]))
-    return all(
-        exact_rank(rows, prime=prime).rank < exact_rank(both, prime=prime).rank
-        for prime in _random_primes(rows)
-    )
-
-
-def _random_primes(rows: FeatureRows) -> Iterator[int]:
+    Modulo random primes their features have a rank below the dimension; or, given sequences,
+    below the rank together with the features of those.
+    """
+    rows, both = evidence.exact_rows, None
+    if sequences is not None:
+        both = replace(rows, batch=SequenceBatch.from_sequences([*rows.batch, *sequences]))
     # The same data give the same primes, which nobody can choose data for.
     rng = np.random.default_rng(int(digest_sequences(rows.batch)[:16], 16))
-    return (random_prime(rng) for _ in range(PRIMES))
+    for prime in (random_prime(rng) for _ in range(PRIMES)):
+        rank = exact_rank(rows, prime=prime).rank
+        if rank >= (rows.n_columns if both is None else exact_rank(both, prime=prime).rank):
+            return False
+    return True
 
 
 def _movements(
