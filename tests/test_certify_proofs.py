@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import polyattn as pa
+from polyattn.certify.decide import _movements, effect_if_unseen
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.methods.floating import _movements, effect_if_unseen
 from polyattn.certify.verified import gram as gram_proofs
 from polyattn.certify.verified import triangular
 from polyattn.certify.verified.gram import Gram, gram_of

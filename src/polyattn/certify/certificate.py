@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from polyattn.certify.bounds import disagreement_bound
 from polyattn.certify.domains import Domain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.methods.decide import unseen_direction
 from polyattn.certify.next_data import NextData, next_data
 from polyattn.certify.outcomes import Verdict, certificate_outcome
 from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
@@ -84,7 +83,7 @@ class Certificate(Reported, Result):
             return self.given_direction
         if self.evidence is None:
             return None
-        return self.evidence.space.embed(unseen_direction(self.evidence))
+        return self.evidence.space.embed(self.evidence.unseen_direction())
 
     @property
     def outcome(self) -> Outcome[Verdict]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from polyattn.certify.certificate import Certificate
+from polyattn.certify.decide import by_span, decide
 from polyattn.certify.digest import digest_sequences, digest_statistics
 from polyattn.certify.domains import CustomDomain, Domain, as_domain
-from polyattn.certify.evidence import Evidence, require_inside
-from polyattn.certify.methods.decide import RANKED_COLUMNS, by_span, decide
+from polyattn.certify.evidence import RANKED_COLUMNS, Evidence, require_inside
 from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Finding
 from polyattn.certify.verified.gram import extremes, largest, second_moment
 from polyattn.certify.verified.rounding import UNIT

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 
 from polyattn.certify.domains import Domain
 from polyattn.certify.domains.spaces import FeatureSpace
@@ -27,6 +28,9 @@ from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import float64_holds, pieces
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
+
+# Up to this many features the rank of few rows is worth a singular value decomposition.
+RANKED_COLUMNS = 4096
 
 # A singular value of this share of the largest is zero for every purpose.
 NEGLIGIBLE = 2.0**-48
@@ -129,6 +133,27 @@ class Evidence:
     def rank(self) -> int:
         """The numerical rank: singular values of the features above rounding."""
         return self.space.dimension - self.null_basis.shape[1]
+
+    def unseen_direction(self) -> NDArray[np.float64]:
+        """A vector (m,) that the features of few rows do not see, up to rounding.
+
+        Any N + 1 features suffice, so wide tokens cost N^3, not p^3.
+        """
+        rows, size = self.rows, self.space.dimension
+        if rows is None or size <= RANKED_COLUMNS:
+            return self.null_basis[:, -1]
+        rng = np.random.default_rng(0)
+        chosen = np.sort(rng.choice(size, rows.n_rows + 1, replace=False))
+        pair, query = np.divmod(self.space.columns[chosen], self.space.width)
+        blocks = [block.pairs[pair] * block.queries[query] for block in rows.blocks()]
+        phi = np.concatenate(blocks, axis=1)
+        sizes = np.abs(phi).max(axis=1)
+        scale = np.ldexp(1.0, -np.frexp(np.where(sizes > 0, sizes, 1.0))[1])
+        # The last column of the orthogonal factor is orthogonal to all rows.
+        orthogonal = qr(scale[:, None] * phi)[0][:, -1]
+        direction = np.zeros(size)
+        direction[chosen] = scale * orthogonal
+        return direction
 
 
 def require_inside(evidence: Evidence, domain: Domain) -> str:
