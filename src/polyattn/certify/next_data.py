@@ -17,7 +17,6 @@ from scipy.linalg import null_space
 from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.verdict import IDENTIFIABLE
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import require_float64
@@ -123,9 +122,8 @@ class _Search:
 
     def __init__(self, certificate: Certificate, domain: TokenDomain, evidence: Evidence) -> None:
         self.certificate, self.domain, self.evidence = certificate, domain, evidence
-        size = evidence.space.dimension
-        seen = certificate.verdict == IDENTIFIABLE
-        self.unseen = np.zeros((size, 0)) if seen else evidence.null_basis
+        nothing = np.zeros((evidence.space.dimension, 0))
+        self.unseen = nothing if certificate.identifiable else evidence.null_basis
         self.gram = evidence.gram.matrix.copy()
         self.weight = evidence.gram.total_weight
         self.rng = np.random.default_rng(0)
@@ -157,7 +155,7 @@ class _Search:
                 evidence.token_size, self.rng,
             )  # fmt: skip
             made.append(np.ldexp(scaled, evidence.token_exponent))
-        return max(made, key=self._shown if self.deficit else self._raised)
+        return max(made, key=self._worth)
 
     def best(self, pool: SequenceBatch, taken: list[int]) -> int | None:
         """The candidate that shows most of what is unseen; None when none shows any."""
@@ -169,7 +167,7 @@ class _Search:
         if not self.deficit:
             # Of eight candidates the effect on the smallest eigenvalue is computed.
             short_list = [int(at) for at in np.argsort(shown)[::-1][:8] if shown[at] > 0]
-            return max(short_list, key=lambda at: self._raised(pool[at]), default=None)
+            return max(short_list, key=lambda at: self._worth(pool[at]), default=None)
         at = int(np.argmax(shown))
         return at if shown[at] > LEAST_SHARE**2 * sizes[at] else None
 
@@ -189,14 +187,11 @@ class _Search:
         """The unseen directions; if there are none, those of the smallest eigenvalues."""
         return self.unseen if self.deficit else np.linalg.eigh(self.gram)[1][:, :TRIED_DIRECTIONS]
 
-    def _shown(self, sequence: NDArray) -> float:
-        """How much of the unseen directions a sequence shows, for its size."""
+    def _worth(self, sequence: NDArray) -> float:
+        """How much of the unseen it shows, for its size; or the smallest eigenvalue with it."""
         rows = self.features(sequence)
-        return float(np.linalg.norm(self.unseen.T @ rows) / np.linalg.norm(rows))
-
-    def _raised(self, sequence: NDArray) -> float:
-        """The smallest eigenvalue with this sequence."""
-        rows = self.features(sequence)
+        if self.deficit:
+            return float(np.linalg.norm(self.unseen.T @ rows) / np.linalg.norm(rows))
         return self._smallest(self.gram + rows @ rows.T, self.weight + rows.shape[1])
 
     def _smallest(self, gram: NDArray, weight: float) -> float:

@@ -96,7 +96,9 @@ class Claims:
                 f"the data do not determine the layer: their features have rank {self.rank} of "
                 f"{self.dimension}."
             )
-        elif (together := self._rank_together(random_prime(self.rng))) != self.rank:
+            return
+        together = self._rank_modulo(random_prime(self.rng), self.domain.batch)
+        if together != self.rank:
             yield (
                 f"the features of the domain are not in the span of the data's: together they "
                 f"have rank {together}, the data alone {self.rank}."
@@ -179,9 +181,9 @@ class Claims:
         for _ in range(2):
             # Whether nothing of the domain is beyond the data, modulo a random prime.
             prime = random_prime(self.rng)
-            rank = self._rank_modulo(prime)
-            known = rank == self.dimension or self.domain.batch is None
-            if rank == (self.dimension if known else self._rank_together(prime)):
+            rank, batch = self._rank_modulo(prime), self.domain.batch
+            full = rank == self.dimension
+            if full or (batch is not None and self._rank_modulo(prime, batch) == rank):
                 yield (
                     "the numbers as they are determine the layer, in exact arithmetic, and no "
                     "rounding of theirs explains the direction."
@@ -226,14 +228,10 @@ class Claims:
     def _elsewhere(self) -> Table:
         return self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
 
-    def _rank_modulo(self, prime: int) -> int:
-        return rank_modulo([self.table], prime, self.dimension, self.rng)
-
-    def _rank_together(self, prime: int) -> int:
-        """The rank of the features of the data and of a custom domain."""
-        assert self.domain.batch is not None  # noqa: S101 - for the callers to know
-        both = [self.table, self._table_of(self.domain.batch)]
-        return rank_modulo(both, prime, self.dimension, self.rng)
+    def _rank_modulo(self, prime: int, *more: SequenceBatch) -> int:
+        """The rank of the features of the data, and of more sequences."""
+        tables = [self.table, *map(self._table_of, more)]
+        return rank_modulo(tables, prime, self.dimension, self.rng)
 
     def _shows(self, table: Table, direction: list[int]) -> bool:
         """Whether <direction, psi> is not zero modulo a random prime, for some row."""

@@ -72,8 +72,7 @@ def exact_rank(rows: FeatureRows, most: int | None = None, prime: int | None = N
     independent = [np.empty(0, dtype=np.int64)]
     rng = np.random.default_rng(0)
     for block in rows.summaries(prime):
-        if echelon.rank < limit:
-            independent += _absorb(echelon, block, limit, rng)
+        independent += _absorb(echelon, block, limit, rng)
         report(block.stop, rows.n_rows)
         if echelon.rank >= limit:
             break
@@ -111,11 +110,8 @@ def null_space(
         return None
     candidates = _read_off(rows, found, np.arange(found.n_free))
     confirmed = annihilated(rows, list(candidates.values()))
-    vectors = {
-        place: vector
-        for (place, vector), zero in zip(candidates.items(), confirmed, strict=True)
-        if zero
-    }
+    checked = zip(candidates.items(), confirmed, strict=True)
+    vectors = {place: vector for (place, vector), zero in checked if zero}
     missing = np.setdiff1d(np.arange(found.n_free), list(vectors))
     lifts = _lift(rows, found, missing, effort)
     if lifts is None:
