@@ -96,7 +96,8 @@ def certify(
 
 def _spectrum(evidence: Evidence, found: Finding) -> list[float | None]:
     """[lambda_min, lambda_max] in the units of the data; None where float64 cannot hold them."""
-    space, ends = evidence.space, list[float | None]()
+    space = evidence.space
+    ends: list[float | None]
     if found.verdict == NOT_IDENTIFIABLE:
         # Counting many features makes no Gram matrix.
         made = found.method != "count" or space.dimension <= RANKED_COLUMNS
