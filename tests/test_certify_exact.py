@@ -14,6 +14,7 @@ from oracle import rational_features, rational_rank
 from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as exact
 from polyattn.certify.exact.feature_rows import FeatureRows
+from polyattn.certify.exact.integers import lifted, reconstruct
 from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, multiply, primes
 from polyattn.certify.exact.numbers import Extents, is_integer_data, number_residues
 from polyattn.certify.exact.rank import (
@@ -21,7 +22,6 @@ from polyattn.certify.exact.rank import (
     null_space,
     null_vector,
 )
-from polyattn.certify.exact.rational import lifted, reconstruct
 from polyattn.errors import InvalidInput
 from polyattn.progress import listening
 from polyattn.sequences import MODES, SequenceBatch, as_batch

@@ -15,14 +15,16 @@ import polyattn as pa
 from polyattn import domains
 from polyattn.certify.check import features, measure, objections, verify
 from polyattn.certify.check.domains import CHECKED
-from polyattn.certify.check.elimination import (
+from polyattn.certify.check.features import (
     LARGEST_PRIME,
+    Modulo,
+    Table,
     is_prime,
     random_prime,
+    rank_modulo,
     rank_of,
     reduce,
 )
-from polyattn.certify.check.features import Modulo, Table, rank_modulo
 from polyattn.certify.document import from_document, load_certificate, seal, to_document
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.progress import listening
@@ -491,7 +493,7 @@ def test_wrong_entries_are_named(certificates):
 
 # The published schema, by the few keywords that it uses ----------------------------------------
 
-SCHEMA_FILE = resources.files("polyattn.certify.document") / "certificate.schema.json"
+SCHEMA_FILE = resources.files("polyattn.certify") / "certificate.schema.json"
 SCHEMA = json.loads(SCHEMA_FILE.read_text())
 TYPES = {
     "object": {dict}, "array": {list}, "string": {str}, "boolean": {bool}, "null": {type(None)},

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import polyattn as pa
+from polyattn.certify.decide import _movements, effect_if_unseen
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.methods.floating import _movements, effect_if_unseen
 from polyattn.certify.verified import gram as gram_proofs
-from polyattn.certify.verified import spectrum, triangular
-from polyattn.certify.verified.gram import Gram, gram_of_statistics
+from polyattn.certify.verified import triangular
+from polyattn.certify.verified.gram import Gram, gram_of
 from polyattn.certify.verified.rounding import feature_depth, gamma, gram_error
 from polyattn.certify.verified.triangular import normalised_pieces
 from polyattn.features.pairs import unfold_coef
@@ -107,7 +107,7 @@ def test_sums_that_underflow_may_have_thinned_out_prove_nothing():
 def test_the_size_of_all_features_is_the_sum_it_is_said_to_be(kind):
     X = np.random.default_rng(1).standard_normal((30, 4, 2)) * [1.0, 40.0]
     sums = kind(2).update(X)
-    gram = gram_of_statistics(sums, FeatureSpace.whole(2))
+    gram = gram_of(sums, FeatureSpace.whole(2))
     size = 0.0
     for sequence in X:
         G = sequence.T @ sequence
@@ -154,9 +154,9 @@ def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch, definite_eno
     values = np.geomspace(1e-6, 2.0, 60)
     values[0] *= 1 if definite_enough else -1
     matrix = (orthonormal * values) @ orthonormal.T
-    monkeypatch.setattr(spectrum, "DENSE_SIZE", 20)
-    assert spectrum.extremes(matrix) == pytest.approx((values[0], 2.0), rel=1e-6)
-    assert spectrum.largest(matrix) == pytest.approx(2.0, rel=1e-6)
+    monkeypatch.setattr(gram_proofs, "DENSE_SIZE", 20)
+    assert gram_proofs.extremes(matrix) == pytest.approx((values[0], 2.0), rel=1e-6)
+    assert gram_proofs.largest(matrix) == pytest.approx(2.0, rel=1e-6)
 
 
 def test_unseen_directions_of_moments_are_those_of_their_matrix():

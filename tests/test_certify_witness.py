@@ -8,6 +8,7 @@ import pytest
 import polyattn as pa
 from polyattn import domains
 from polyattn.certify import witness
+from polyattn.certify.domains import as_domain
 from polyattn.certify.witness import as_floats, layer_of_coef
 from polyattn.errors import PolyattnError
 from polyattn.reference.layer import forward, with_constant
@@ -57,7 +58,7 @@ def test_discrete_witnesses_stay_inside_the_domain(domain, mode, bias):
     assert certificate.verdict == "not_identifiable"
     witness = certificate.witness()
     check(witness, X, 1e-12)
-    domains.as_domain(domain).require_inside(pa.SequenceBatch.from_sequences([witness.input]))
+    as_domain(domain).require_inside(pa.SequenceBatch.from_sequences([witness.input]))
 
 
 @pytest.mark.parametrize("lengths", [1, 3, (4, 6)])

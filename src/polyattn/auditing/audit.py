@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import norm
 
-from polyattn.auditing.audited import AuditedLayer, as_audited
+from polyattn import interop
 from polyattn.auditing.result import Audit, Implied
 from polyattn.certify import Certificate, certify
 from polyattn.certify.domains import Domain, as_domain
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.minimiser import Minimiser, minimise, rounding_unit
 from polyattn.certify.verdict import IDENTIFIABLE
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
+from polyattn.fitting.result import FitResult
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.scaling import as_doubt, as_risk
-from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sequences import MODES, SequenceBatch, Sequences
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
-from polyattn.targets import Targets
+from polyattn.targets import Targets, as_targets
 
 # Tokens that are given to the layer together.
 CHUNK_TOKENS = 1 << 16
-
-# Rounding beyond this share of a risk hides whether that is the least.
-MOST_HIDDEN = 0.01
 
 
 def audit(
@@ -74,33 +74,27 @@ def audit(
     )
     if rows.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
-    return _compare(audited, _measure(audited, rows), minimise(rows), certify_rows(rows, where))
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """The risk of the outputs, what rounding may have done to it, and which part is no rounding.
-
-    ``visible``: the part from rows that miss their targets by more than their own rounding.
-    """
-
-    risk: float
-    rounding: float
-    visible: float
+    measured, best, certificate = _measure(audited, rows), minimise(rows), certify_rows(rows, where)
+    return _compare(audited.coef, *measured, best, certificate)
 
 
 # Outputs far larger than the targets overflow to infinity, which is refused at the end.
 @np.errstate(over="ignore")
-def _measure(audited: AuditedLayer, rows: Rows) -> _Measured:
-    """The risk of the layer's own outputs, one pass in pieces."""
+def _measure(audited: AuditedLayer, rows: Rows) -> tuple[float, float, float]:
+    """(risk, rounding, visible) of the layer's own outputs, one pass in pieces.
+
+    ``rounding``: what that may have done to the risk.  ``visible``: the part of the risk from rows
+    that miss their targets by more than their own rounding.
+    """
     target = rows.target_exponent or 0
     squared, sizes, visible = 0.0, 0.0, 0.0
     unit = rounding_unit(rows.n_features + int(rows.batch.lengths.max()), rows.n_rows)
     for first, stop in ranges_of_rows(rows.batch.offsets, CHUNK_TOKENS):
         part = rows.part(first, stop)
-        outputs = _scaled_columns(audited.rows_of_outputs(part), target)
-        unsigned = audited.rows_of_sizes(part)
-        size = np.abs(outputs) if unsigned is None else _scaled_columns(unsigned, target)
+        # (e, rows), in the units of scaled targets.
+        outputs, size = (
+            np.ldexp(rows_of.T.astype(np.float64), -target) for rows_of in audited.evaluate(part)
+        )
         wanted = part.scaled_targets(0, part.n_rows)
         weights = 1.0 if part.row_weights is None else part.row_weights
         missed = weights * np.sum((wanted - outputs) ** 2, axis=0)
@@ -112,16 +106,8 @@ def _measure(audited: AuditedLayer, rows: Rows) -> _Measured:
     risk = squared / rows.total_weight
     doubt = unit * float(np.sqrt(sizes / rows.total_weight))
     rounding = (2.0 * float(np.sqrt(risk)) + doubt) * doubt
-    return _Measured(
-        as_risk(risk, target),
-        as_doubt(rounding, target),
-        as_doubt(visible / rows.total_weight, target),
-    )
-
-
-def _scaled_columns(outputs: NDArray, target_exponent: int) -> NDArray[np.float64]:
-    """Outputs (rows, e) as (e, rows), in the units of scaled targets."""
-    return np.ldexp(outputs.T.astype(np.float64), -target_exponent)
+    visible = as_doubt(visible / rows.total_weight, target)
+    return as_risk(risk, target), as_doubt(rounding, target), visible
 
 
 def certify_rows(rows: Rows, domain: str | Domain = "real") -> Certificate:
@@ -140,69 +126,136 @@ def certify_rows(rows: Rows, domain: str | Domain = "real") -> Certificate:
 
 
 def _compare(
-    audited: AuditedLayer, measured: _Measured, best: Minimiser, certificate: Certificate
-) -> Audit:
-    rounding = measured.rounding + best.rounding
-    gap = measured.risk - best.risk
+    coef: NDArray | None, risk: float, rounding: float, visible: float, best: Minimiser,
+    certificate: Certificate,
+) -> Audit:  # fmt: skip
+    rounding += best.rounding
+    gap = risk - best.risk
     if -rounding <= gap < 0.0:
         gap = 0.0
-    distance, norm_of_best, doubt = None, None, 0.0
-    smallest = _safe_lambda_min(certificate)
-    if audited.coef is not None:
-        distance = float(norm((audited.coef - best.coef).ravel()))
+    full = certificate.verdict_on_real_inputs == IDENTIFIABLE
+    unit = rounding_unit(certificate.n_features, certificate.n_rows)
+    # lambda_min less its rounding error; 0 where the data do not determine all coefficients.
+    smallest, largest = certificate.lambda_min, certificate.lambda_max
+    safe = 0.0
+    if full and smallest is not None and largest is not None:
+        safe = max(smallest - unit * largest, 0.0)
+    distance, norm_of_best, doubt = None, None, np.inf
+    if coef is not None:
+        distance = float(norm((coef - best.coef).ravel()))
         norm_of_best = float(norm(best.coef.ravel()))
-        doubt = _distance_rounding(audited.coef, best, certificate, smallest)
+        if safe > 0 and largest is not None:
+            # The rounding of the coefficients, by the condition number of least squares.
+            size = float(norm(coef.ravel())) + norm_of_best
+            doubt = unit * _root_of_ratio(largest, safe) * (size + _root_of_ratio(best.risk, safe))
     implied = None
     if gap >= 0.0 or distance is not None:
         excess = max(gap, 0.0) + rounding
-        limit = _root_of_ratio(excess, smallest) if smallest > 0 else np.inf
+        limit = _root_of_ratio(excess, safe) if safe > 0 else np.inf
         implied = Implied(limit, certificate, excess)
     consistent = distance is None or (
         gap >= 0.0 and implied is not None and distance <= implied.distance + doubt
     )
-    return Audit(
-        measured.risk, best.risk, gap, rounding, distance, implied, consistent, certificate,
-        hidden=_is_hidden(measured, best, rounding, certificate),
-        optimal_norm=norm_of_best,
-    )  # fmt: skip
-
-
-def _is_hidden(
-    measured: _Measured, best: Minimiser, rounding: float, certificate: Certificate
-) -> bool:
-    """Whether a risk that is more than rounding may be above the least by as much as it is.
-
-    Either by rounding, or since directions that a proof sees are too small to be solved for.
-    """
-    if measured.visible == 0.0:
-        return False
-    full = certificate.verdict_on_real_inputs == IDENTIFIABLE
+    # A risk that is more than rounding may be above the least by as much as it is: by rounding of
+    # more than a hundredth, or since directions that a proof sees are too small to be solved for.
     unsolved = full and best.rank < certificate.n_features
-    return unsolved or rounding > MOST_HIDDEN * measured.visible
-
-
-def _safe_lambda_min(certificate: Certificate) -> float:
-    """lambda_min less its rounding error; 0 where the data do not determine all coefficients."""
-    smallest, largest = certificate.lambda_min, certificate.lambda_max
-    determined = certificate.verdict_on_real_inputs == IDENTIFIABLE
-    if not determined or smallest is None or largest is None:
-        return 0.0
-    return max(smallest - rounding_unit(certificate.n_features, certificate.n_rows) * largest, 0.0)
-
-
-def _distance_rounding(
-    coef: NDArray, best: Minimiser, certificate: Certificate, smallest: float
-) -> float:
-    """The rounding of the coefficients, by the condition number of least squares."""
-    if smallest == 0.0 or certificate.lambda_max is None:
-        return np.inf
-    condition = _root_of_ratio(certificate.lambda_max, smallest)
-    size = float(norm(coef.ravel())) + float(norm(best.coef.ravel()))
-    residual = _root_of_ratio(best.risk, smallest)
-    unit = rounding_unit(certificate.n_features, certificate.n_rows)
-    return unit * condition * (size + residual)
+    hidden = visible != 0.0 and (unsolved or rounding > 0.01 * visible)
+    return Audit(
+        risk, best.risk, gap, rounding, distance, implied, consistent, certificate, hidden,
+        norm_of_best,
+    )  # fmt: skip
 
 
 def _root_of_ratio(above: float, below: float) -> float:
     """sqrt(above / below), roots first: the ratio itself may leave the range of float64."""
     return float(np.sqrt(above) / np.sqrt(below))
+
+
+@dataclass(frozen=True)
+class AuditedLayer:
+    """A layer as an audit sees it; ``coef`` and its sizes are None for a black box."""
+
+    outputs: Callable[[SequenceBatch], Any]
+    mode: str
+    bias: bool
+    coef: NDArray[np.float64] | None = None
+    n_dims: int | None = None
+    n_outputs: int | None = None
+    # The layer with all signs removed: its outputs bound what is added up in those of the layer.
+    unsigned: Callable[[SequenceBatch], Any] | None = None
+
+    def evaluate(self, part: Rows) -> tuple[NDArray, NDArray]:
+        """Outputs (rows, e) for some sequences, and sizes that rounding in them is relative to."""
+        found = self.outputs(part.batch)
+        try:
+            # A black box may return anything.
+            outputs = as_targets(found, part.batch, part.mode, part.n_outputs)
+        except (InvalidInput, InvalidType) as error:
+            message = f"the outputs of the layer do not fit the data (here called Y): {error}"
+            raise type(error)(message) from None
+        if self.unsigned is None:
+            return outputs, np.abs(outputs)
+        batch = SequenceBatch(np.abs(part.batch.values), part.batch.offsets)
+        return outputs, as_targets(self.unsigned(batch), part.batch, part.mode)
+
+
+def as_audited(layer: Any, mode: str | None, bias: bool | None) -> AuditedLayer:
+    """Any kind of layer, its mode and bias checked against what was asked for."""
+    if interop.is_torch_module(layer):
+        read = interop.torch_layer(layer, mode)
+        if read is None:
+            return _black_box(lambda batch: interop.torch_outputs(layer, batch), mode, bias)
+        layer = read
+    elif hasattr(type(layer), "result_"):
+        if hasattr(layer, "classes_"):
+            raise InvalidType(
+                "audit takes a regressor; of a classifier give its result_ as the layer and the "
+                "indicators of the classes as Y."
+            )
+        layer = layer.result_
+    if isinstance(layer, SoftmaxAttention):
+        # It has no coefficients, but knows its mode and sizes.
+        _require_own(layer, "mode", mode)
+        constant = layer.bias if bias is None else require_flag("bias", bias)
+        return AuditedLayer(
+            layer, layer.mode, constant, n_dims=layer.n_dims, n_outputs=layer.n_outputs
+        )
+    if not isinstance(layer, LinearAttention | FitResult):
+        if callable(layer):
+            return _black_box(lambda batch: layer(_as_argument(batch)), mode, bias)
+        raise InvalidType(
+            "layer must be a LinearAttention, a SoftmaxAttention, a FitResult, a fitted regressor, "
+            f"a torch module or a function of sequences; got {type(layer).__name__}."
+        )
+    _require_own(layer, "mode", mode)
+    _require_own(layer, "bias", bias)
+    outputs: Callable[[SequenceBatch], Any]
+    if isinstance(layer, LinearAttention):
+        outputs = layer
+        unsigned: Any = LinearAttention(
+            np.abs(layer.attn), np.abs(layer.value), layer.mode, layer.bias
+        )
+    else:
+        outputs, unsigned = layer.predict, replace(layer, coef=np.abs(layer.coef)).predict
+    sizes = (layer.n_dims, len(layer.coef))
+    return AuditedLayer(outputs, layer.mode, layer.bias, layer.coef, *sizes, unsigned)
+
+
+def _require_own(layer: Any, name: str, asked: object) -> None:
+    own = getattr(layer, name)
+    if asked is not None and asked != own:
+        raise InvalidInput(
+            f"the layer has {name} {own!r}, but {name}={asked!r} was asked for; leave it out."
+        )
+
+
+def _black_box(
+    outputs: Callable[[SequenceBatch], Any], mode: str | None, bias: bool | None
+) -> AuditedLayer:
+    chosen = require_choice("mode", "last" if mode is None else mode, MODES)
+    return AuditedLayer(outputs, chosen, require_flag("bias", bias is not None and bias))
+
+
+def _as_argument(batch: SequenceBatch) -> NDArray | list[NDArray]:
+    length = batch.common_length
+    return list(batch) if length is None else batch.values.reshape(len(batch), length, -1)

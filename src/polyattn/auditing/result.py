@@ -30,14 +30,14 @@ AUDIT_OUTCOMES = OutcomeSet[AuditName](
 )
 
 # What a file holds as it is, beside the certificate and the bounds it implies.
-PLAIN = (
-    "risk", "optimal_risk", "gap", "rounding", "distance", "consistent", "hidden", "optimal_norm",
-)  # fmt: skip
-
-FIELDS = entries({
+PLAIN = {
     "risk": number(0), "optimal_risk": number(0), "gap": number(), "rounding": number(0),
     "distance": nullable(number(0)), "consistent": flag, "hidden": flag,
-    "optimal_norm": nullable(number(0)), "certificate": any_object,
+    "optimal_norm": nullable(number(0)),
+}  # fmt: skip
+
+FIELDS = entries(PLAIN | {
+    "certificate": any_object,
     # No distance: there is no bound.
     "implied": nullable(entries({"distance": nullable(number(0)), "excess": number(0)})),
 })  # fmt: skip
@@ -139,10 +139,8 @@ class Audit(Reported, Result):
         return self.distance / self.optimal_norm
 
     def describe(self) -> Description:
-        facts = {name: getattr(self, name) for name in ("risk", "optimal_risk", "gap", "rounding")}
-        facts |= {
-            "distance": self.distance,
-            "relative_distance": self.relative_distance,
+        names = ("risk", "optimal_risk", "gap", "rounding", "distance", "relative_distance")
+        facts = {name: getattr(self, name) for name in names} | {
             "implied_distance": None if self.implied is None else self.implied.distance,
             "consistent": bool(self.consistent),
             "certificate": self.certificate.to_dict(),
@@ -176,10 +174,8 @@ class Audit(Reported, Result):
             raise FileFormatError(f"metadata.certificate: {error}") from None
         implied = None
         if held["implied"] is not None:
-            distance = held["implied"]["distance"]
-            implied = Implied(
-                np.inf if distance is None else distance, certificate, held["implied"]["excess"]
-            )
+            distance, excess = held["implied"]["distance"], held["implied"]["excess"]
+            implied = Implied(np.inf if distance is None else distance, certificate, excess)
         plain = {name: held[name] for name in PLAIN}
         return cls(implied=implied, certificate=certificate, **plain)
 
@@ -217,13 +213,9 @@ class Audit(Reported, Result):
         }.get(verdict, "whether the data determine the layer is undecided")
         if self.distance is None:
             return f"Its coefficients are unknown; {determined.split(',')[0]}."
-        limit = "" if self.implied is None else self._limit_in_words(self.implied.distance)
-        away = f"{self.distance:.4g} from the optimum{limit}{self._share_in_words()}"
+        away = f"{self.distance:.4g} from the optimum"
+        if self.implied is not None and np.isfinite(self.implied.distance):
+            away += f" (at most {self.implied.distance:.4g} by the certificate)"
+        if self.relative_distance:
+            away += f", {self.relative_distance:.2g} times its norm"
         return f"Its coefficients are {away}; {determined}."
-
-    def _share_in_words(self) -> str:
-        share = self.relative_distance
-        return f", {share:.2g} times its norm" if share else ""
-
-    def _limit_in_words(self, limit: float) -> str:
-        return f" (at most {limit:.4g} by the certificate)" if np.isfinite(limit) else ""

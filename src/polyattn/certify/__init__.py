@@ -2,11 +2,11 @@
 
     certify.py    the entry point: evidence, verdict, certificate
     evidence.py   the data or their sums, and what is computed from them once
-    methods/      decide: which method reaches the verdict
+    decide.py     which method reaches the verdict
     domains/      where layers have to agree
     exact/        rank and null vectors modulo a prime, checked in integers
     verified/     floating point with proved rounding bounds
-    document/     certificates as JSON
+    document.py   certificates as JSON
     check/        verify: every claim recomputed, by code that shares nothing with the above
 
 What a certificate can do further: ``witness.py``, ``bounds.py``, ``next_data.py``.

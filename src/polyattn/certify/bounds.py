@@ -19,11 +19,10 @@ from scipy.linalg import solve_triangular
 
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.verdict import IDENTIFIABLE
-from polyattn.certify.verified.gram import Definite, prove_definite
+from polyattn.certify.verified.gram import Definite, extremes, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
-from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
-from polyattn.features.summaries import SummaryBlock, Tokens, summary_blocks
+from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.model.layer import shape_rows, single_or_batch
 from polyattn.numerics.arrays import pieces
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, rounded_up
@@ -34,16 +33,21 @@ if TYPE_CHECKING:
 
 FORMS = ("leverage", "worst_case")
 
-# Columns are divided by no larger power of two than this, and multiplied by no larger one.
-LARGEST_POWER = 1000
-
 
 def disagreement_bound(
     certificate: Certificate, X: Sequences, risk: float, optimal_risk: float, form: str
 ) -> Any:
     """Bounds of ||F(X) - F'(X)|| for all positions that are predicted."""
     require_choice("form", form, FORMS)
-    excess = _excess(risk, optimal_risk)
+    for name, value in (("risk", risk), ("optimal_risk", optimal_risk)):
+        if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
+            raise InvalidInput(f"{name} must be a number >= 0; got {value!r}.")
+    if risk < optimal_risk:
+        raise InvalidInput(
+            f"risk must be at least optimal_risk, the least of any layer; got {risk!r} and "
+            f"{optimal_risk!r}."
+        )
+    excess = float(risk) - float(optimal_risk)
     evidence = certificate.require_evidence("a bound")
     batch, single = single_or_batch(X, certificate.n_dims)
     certificate.domain.require_inside(batch)
@@ -59,18 +63,6 @@ def disagreement_bound(
     return without[0] if single else without
 
 
-def _excess(risk: float, optimal_risk: float) -> float:
-    for name, value in (("risk", risk), ("optimal_risk", optimal_risk)):
-        if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
-            raise InvalidInput(f"{name} must be a number >= 0; got {value!r}.")
-    if risk < optimal_risk:
-        raise InvalidInput(
-            f"risk must be at least optimal_risk, the least of any layer; got {risk!r} and "
-            f"{optimal_risk!r}."
-        )
-    return float(risk) - float(optimal_risk)
-
-
 def _bounds(
     evidence: Evidence, batch: SequenceBatch, certificate: Certificate, excess: float, form: str
 ) -> NDArray[np.float64]:
@@ -80,18 +72,27 @@ def _bounds(
     row is taken in units of its own, and roots are multiplied.
     """
     proof = evidence.definite
-    if form == "worst_case" and proof is not None:
-        proof = _uniform_proof(evidence) or proof
     bounds = np.full(batch.n_rows(certificate.mode), np.inf)
     if proof is None:
         return bounds  # full rank is proved, but no float64 inverse is
-    length = _solved if form == "leverage" else _worst
+    gram = evidence.gram
+    if form == "worst_case":
+        # One scale for all features, and a margin near lambda_min, if that can be proved.
+        scale = np.full(len(gram.powers), gram.scale.min())
+        smallest, _ = extremes(gram.matrix)
+        proof = prove_definite(gram, scale, 0.99 * smallest * scale[0] ** 2) or proof
     largest = max(largest_magnitude(pieces(batch.values)), float(certificate.bias))
     tokens = Tokens(batch, certificate.bias, exponent_for(largest) or 0)
     depth = feature_depth(int(batch.lengths.max()))
-    factor = 2.0 * np.sqrt(excess) * np.sqrt(evidence.gram.total_weight * SLACK)
+    factor = 2.0 * np.sqrt(excess) * np.sqrt(gram.total_weight * SLACK)
     for block in summary_blocks(tokens, certificate.mode):
-        _require_squares(block)
+        # A query is one of the tokens attended to: where it is not zero, neither is their Gram
+        # matrix, unless squares vanish beside those of other rows.
+        if np.any((block.pairs.max(axis=0) < LEAST_POWER) & np.any(block.queries, axis=0)):
+            raise OutOfRange(
+                "X holds sequences, or beginnings of sequences, whose tokens are below 1e-140 of "
+                "the largest in X; squares of both do not fit float64. Ask for their bounds apart."
+            )
         (pairs, of_pairs), (queries, of_queries) = map(_at_one, (block.pairs, block.queries))
         phi = proof.scale[:, None] * evidence.space.features(pairs, queries)
         doubt = evidence.space.magnitudes(pairs, queries)
@@ -99,28 +100,19 @@ def _bounds(
         phi, of_phi = _at_one(phi)
         doubt *= np.ldexp(1.0, -of_phi)
         exponents = of_pairs + of_queries + of_phi + 3 * (tokens.exponent - evidence.token_exponent)
-        lengths = length(proof, phi, doubt)
+        if form == "leverage":
+            lengths = _solved(proof, phi, doubt)
+        else:
+            lengths = np.linalg.norm(np.abs(phi) + doubt, axis=0) / np.sqrt(proof.margin)
         bounds[block.first : block.stop] = rounded_up(factor * lengths, exponents)
     return bounds
-
-
-def _require_squares(block: SummaryBlock) -> None:
-    """Refuse rows whose tokens vanish when they are squared beside those of other rows.
-
-    A query is one of the tokens attended to: where it is not zero, neither is their Gram matrix.
-    """
-    if np.any((block.pairs.max(axis=0) < LEAST_POWER) & np.any(block.queries, axis=0)):
-        raise OutOfRange(
-            "X holds sequences, or beginnings of sequences, whose tokens are below 1e-140 of the "
-            "largest in X; squares of both do not fit float64. Ask for their bounds apart."
-        )
 
 
 def _at_one(columns: NDArray) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Columns divided by powers of two so that the largest entry of each is near one."""
     sizes = np.maximum(columns.max(axis=0), -columns.min(axis=0))
     # The power itself has to be a float64, and a product is faster than ldexp.
-    exponents = np.clip(np.frexp(sizes)[1], -LARGEST_POWER, LARGEST_POWER).astype(np.intp)
+    exponents = np.clip(np.frexp(sizes)[1], -1000, 1000).astype(np.intp)
     return columns * np.ldexp(1.0, -exponents), exponents
 
 
@@ -137,15 +129,3 @@ def _solved(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.floa
     frobenius = np.linalg.norm(proof.factor)
     residual += gamma(size + 4) * (np.linalg.norm(scaled, axis=0) + frobenius * lengths)
     return np.asarray(lengths + residual / np.sqrt(proof.margin))
-
-
-def _worst(proof: Definite, scaled: NDArray, doubt: NDArray) -> NDArray[np.float64]:
-    return np.asarray(np.linalg.norm(np.abs(scaled) + doubt, axis=0) / np.sqrt(proof.margin))
-
-
-def _uniform_proof(evidence: Evidence) -> Definite | None:
-    """A proof with one scale for all features and a margin near lambda_min, if one succeeds."""
-    gram = evidence.gram
-    scale = np.full(len(gram.powers), gram.scale.min())
-    smallest, _ = extremes(gram.matrix)
-    return prove_definite(gram, scale, 0.99 * smallest * scale[0] ** 2)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from polyattn.certify.bounds import disagreement_bound
 from polyattn.certify.domains import Domain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.methods.decide import unseen_direction
 from polyattn.certify.next_data import NextData, next_data
 from polyattn.certify.outcomes import Verdict, certificate_outcome
 from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
@@ -84,7 +83,7 @@ class Certificate(Reported, Result):
             return self.given_direction
         if self.evidence is None:
             return None
-        return self.evidence.space.embed(unseen_direction(self.evidence))
+        return self.evidence.space.embed(self.evidence.unseen_direction())
 
     @property
     def outcome(self) -> Outcome[Verdict]:
@@ -97,23 +96,16 @@ class Certificate(Reported, Result):
         return str(self.outcome)
 
     def describe(self) -> Description:
-        names = (
-            "verdict_on_real_inputs", "domain", "n_sequences", "n_rows", "rank",
-            "dimension", "n_features", "lambda_min", "lambda_max", "method", "rounding", "prime",
-            "digest",
-        )  # fmt: skip
-        facts = {name: getattr(self, name) for name in names}
+        names = [
+            "verdict_on_real_inputs", "domain", "n_sequences", "n_rows", "rank", "dimension",
+            "n_features", "lambda_min", "lambda_max", "method", "rounding", "prime", "digest",
+        ]  # fmt: skip
         if self.prime is None:
-            del facts["prime"]
-        data = data_in_words(self.n_sequences, self.n_dims, self.mode)
-        return self._described(
-            "A certificate", f"A certificate of {data}",
-            facts | {"domain": str(self.domain)},
-            sizes={
-                "verdict": self.verdict, "n_dims": self.n_dims, "mode": self.mode,
-                "bias": self.bias,
-            },
-        )  # fmt: skip
+            names.remove("prime")
+        facts = {name: getattr(self, name) for name in names} | {"domain": str(self.domain)}
+        sizes = {name: getattr(self, name) for name in ("verdict", "n_dims", "mode", "bias")}
+        about = f"A certificate of {data_in_words(self.n_sequences, self.n_dims, self.mode)}"
+        return self._described("A certificate", about, facts, sizes=sizes)
 
     def to_full_dict(self) -> dict[str, Any]:
         """The document that ``save`` writes."""
@@ -194,11 +186,8 @@ class Certificate(Reported, Result):
         return self.evidence
 
     def __repr__(self) -> str:
+        smallest = "unknown" if self.lambda_min is None else f"{self.lambda_min:.3g}"
         return (
             f"Certificate({self.verdict}, domain {str(self.domain)!r}, rank {self.rank} of "
-            f"{self.dimension}, lambda_min {_short(self.lambda_min)}, method {self.method!r})"
+            f"{self.dimension}, lambda_min {smallest}, method {self.method!r})"
         )
-
-
-def _short(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}"

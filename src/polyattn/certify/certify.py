@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from polyattn.certify.certificate import Certificate
+from polyattn.certify.decide import by_span, decide
 from polyattn.certify.digest import digest_sequences, digest_statistics
-from polyattn.certify.domains import Domain, as_domain
-from polyattn.certify.domains.custom import CustomDomain
-from polyattn.certify.evidence import Evidence, require_inside
-from polyattn.certify.methods.decide import RANKED_COLUMNS, decide
-from polyattn.certify.methods.span import by_span
-from polyattn.certify.verdict import (
-    IDENTIFIABLE,
-    NOT_IDENTIFIABLE,
-    Finding,
-)
+from polyattn.certify.domains import CustomDomain, Domain, as_domain
+from polyattn.certify.evidence import RANKED_COLUMNS, Evidence, require_inside
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Finding
+from polyattn.certify.verified.gram import extremes, largest, second_moment
 from polyattn.certify.verified.rounding import UNIT
-from polyattn.certify.verified.spectrum import extremes, largest, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import MODES, Sequences
@@ -85,53 +77,47 @@ def certify(
     on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
     if isinstance(where, CustomDomain):
         found = by_span(evidence, found, where, method)
-    found = replace(found, note=f"{found.note} {premise}".strip())
-    return _certificate(evidence, where, found, on_real)
-
-
-def _certificate(evidence: Evidence, domain: Domain, found: Finding, on_real: str) -> Certificate:
-    source = evidence.source
-    smallest, largest = _spectrum(evidence, found)
+    smallest, top = _spectrum(evidence, found)
     digest = (
         digest_sequences(source.batch) if isinstance(source, Rows) else digest_statistics(source)
     )
-    n_sequences = len(source.batch) if isinstance(source, Rows) else source.n_sequences
-    dimension = None if isinstance(domain, CustomDomain) else evidence.space.dimension
-    direction = None if found.direction is None else evidence.space.embed(found.direction)
+    custom, direction = isinstance(where, CustomDomain), found.direction
     return Certificate(
-        verdict=found.verdict, verdict_on_real_inputs=on_real, domain=domain, mode=source.mode,
-        bias=source.bias, n_dims=source.n_dims, n_sequences=n_sequences, n_rows=source.n_rows,
-        n_features=evidence.space.n_features, dimension=dimension, rank=found.rank,
-        lambda_min=smallest, lambda_max=largest, method=found.method, note=found.note,
-        rounding=float(found.rounding), digest=digest, prime=found.prime,
-        given_direction=direction, evidence=evidence,
+        verdict=found.verdict, verdict_on_real_inputs=on_real, domain=where, mode=source.mode,
+        bias=source.bias, n_dims=source.n_dims, n_sequences=source.n_sequences,
+        n_rows=source.n_rows, n_features=evidence.space.n_features,
+        dimension=None if custom else evidence.space.dimension, rank=found.rank,
+        lambda_min=smallest, lambda_max=top, method=found.method, prime=found.prime,
+        note=f"{found.note} {premise}".strip(), rounding=float(found.rounding), digest=digest,
+        given_direction=None if direction is None else evidence.space.embed(direction),
+        evidence=evidence,
     )  # fmt: skip
 
 
-def _spectrum(evidence: Evidence, found: Finding) -> tuple[float | None, float | None]:
-    """(lambda_min, lambda_max) in the units of the data; None where they are unknown."""
-    gram_is_made = found.method != "count" or evidence.space.dimension <= RANKED_COLUMNS
+def _spectrum(evidence: Evidence, found: Finding) -> list[float | None]:
+    """[lambda_min, lambda_max] in the units of the data; None where float64 cannot hold them."""
+    space = evidence.space
+    ends: list[float | None]
     if found.verdict == NOT_IDENTIFIABLE:
-        if not gram_is_made:
-            return 0.0, None
-        top = largest(second_moment(evidence.gram, evidence.space))
-        return 0.0, _in_units(evidence, top)
-    if found.method == "gram" and evidence.space.is_whole and evidence.definite is not None:
-        ends = extremes(evidence.gram.matrix, evidence.definite)
-        smallest, top = (end / evidence.gram.total_weight for end in ends)
+        # Counting many features makes no Gram matrix.
+        made = found.method != "count" or space.dimension <= RANKED_COLUMNS
+        ends = [0.0, largest(second_moment(evidence.gram, space)) if made else None]
     else:
-        smallest, top = extremes(second_moment(evidence.gram, evidence.space))
-    if found.verdict == IDENTIFIABLE and smallest <= evidence.space.dimension * UNIT * top:
-        return None, _in_units(evidence, top)  # it is positive, and below rounding
-    # Lambda_D has no negative eigenvalues; rounding may show one.
-    return _in_units(evidence, max(smallest, 0.0)), _in_units(evidence, top)
-
-
-def _in_units(evidence: Evidence, eigenvalue: float) -> float | None:
-    """An eigenvalue of scaled tokens in the units of the data; None if float64 cannot hold it."""
-    with np.errstate(over="ignore", under="ignore"):
-        restored = float(np.ldexp(eigenvalue, 6 * evidence.token_exponent))
-    return restored if np.isfinite(restored) and (restored > 0 or eigenvalue == 0) else None
+        if found.method == "gram" and space.is_whole and evidence.definite is not None:
+            both = extremes(evidence.gram.matrix, evidence.definite)
+            smallest, top = (end / evidence.gram.total_weight for end in both)
+        else:
+            smallest, top = extremes(second_moment(evidence.gram, space))
+        # It may be positive, and below rounding.  Rounding may also show a negative one.
+        lost = found.verdict == IDENTIFIABLE and smallest <= space.dimension * UNIT * top
+        ends = [None if lost else max(smallest, 0.0), top]
+    for at, end in enumerate(ends):
+        if end is not None:
+            with np.errstate(over="ignore", under="ignore"):
+                restored = float(np.ldexp(end, 6 * evidence.token_exponent))
+            held = np.isfinite(restored) and (restored > 0 or end == 0)
+            ends[at] = restored if held else None
+    return ends
 
 
 def _source(

@@ -14,20 +14,14 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 
 from polyattn.certify.domains import Domain
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.domains.tokens import Real, TokenDomain
 from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.numbers import rounded_coordinates
-from polyattn.certify.verified.gram import (
-    Definite,
-    Gram,
-    gram_of_rows,
-    gram_of_statistics,
-    prove_definite,
-    whole_matrix,
-)
+from polyattn.certify.verified.gram import Definite, Gram, gram_of, prove_definite, whole_matrix
 from polyattn.certify.verified.rounding import accumulation_depth, feature_depth, gamma
 from polyattn.certify.verified.triangular import Triangle, triangle_of_rows, triangle_of_statistics
 from polyattn.errors import InvalidInput
@@ -35,8 +29,8 @@ from polyattn.numerics.arrays import float64_holds, pieces
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
-# Violations of a domain's relations within so many roundings of all features are not seen.
-ROUNDINGS = 16.0
+# Up to this many features the rank of few rows is worth a singular value decomposition.
+RANKED_COLUMNS = 4096
 
 # A singular value of this share of the largest is zero for every purpose.
 NEGLIGIBLE = 2.0**-48
@@ -79,15 +73,7 @@ class Evidence:
 
     @property
     def token_exponent(self) -> int:
-        """The power of two taken out of the tokens."""
         return self.source.token_exponent or 0
-
-    @property
-    def max_length(self) -> int:
-        """The longest sequence."""
-        if isinstance(self.source, Rows):
-            return int(self.source.batch.lengths.max())
-        return self.source.max_length
 
     @cached_property
     def token_size(self) -> float:
@@ -101,10 +87,7 @@ class Evidence:
 
     @cached_property
     def gram(self) -> Gram:
-        """The second moment of the space's features."""
-        if isinstance(self.source, Rows):
-            return gram_of_rows(self.source, self.space)
-        return gram_of_statistics(self.source, self.space)
+        return gram_of(self.source, self.space)
 
     @cached_property
     def definite(self) -> Definite | None:
@@ -130,7 +113,7 @@ class Evidence:
         Layers that differ by D v, ||v|| = 1, with ||Phi D v|| below this agree on the data as far
         as float64 can tell.
         """
-        depth = self.space.dimension + feature_depth(self.max_length)
+        depth = self.space.dimension + feature_depth(self.source.max_length)
         sized = self.gram if self.triangle is None else self.triangle
         return 0.25 * gamma(depth) * sized.feature_size
 
@@ -151,6 +134,27 @@ class Evidence:
         """The numerical rank: singular values of the features above rounding."""
         return self.space.dimension - self.null_basis.shape[1]
 
+    def unseen_direction(self) -> NDArray[np.float64]:
+        """A vector (m,) that the features of few rows do not see, up to rounding.
+
+        Any N + 1 features suffice, so wide tokens cost N^3, not p^3.
+        """
+        rows, size = self.rows, self.space.dimension
+        if rows is None or size <= RANKED_COLUMNS:
+            return self.null_basis[:, -1]
+        rng = np.random.default_rng(0)
+        chosen = np.sort(rng.choice(size, rows.n_rows + 1, replace=False))
+        pair, query = np.divmod(self.space.columns[chosen], self.space.width)
+        blocks = [block.pairs[pair] * block.queries[query] for block in rows.blocks()]
+        phi = np.concatenate(blocks, axis=1)
+        sizes = np.abs(phi).max(axis=1)
+        scale = np.ldexp(1.0, -np.frexp(np.where(sizes > 0, sizes, 1.0))[1])
+        # The last column of the orthogonal factor is orthogonal to all rows.
+        orthogonal = qr(scale[:, None] * phi)[0][:, -1]
+        direction = np.zeros(size)
+        direction[chosen] = scale * orthogonal
+        return direction
+
 
 def require_inside(evidence: Evidence, domain: Domain) -> str:
     """Refuse evidence that contradicts the domain; the premise that remains, in words, or ""."""
@@ -169,18 +173,15 @@ def require_inside(evidence: Evidence, domain: Domain) -> str:
         return ""  # every token is real, and the longest sequence is known
     whole = whole_matrix(statistics)
     depth = accumulation_depth(statistics.n_rows, statistics.max_length) + len(whole)
-    if np.max(_violations(whole, space)) > ROUNDINGS * gamma(depth) * np.trace(whole):
+    # sum (psi_f - (E phi)_f)^2 over rows, for each of the p features.
+    E, with_kept = space.expansion, whole[:, space.columns]
+    mixed = np.asarray(E.multiply(with_kept).sum(axis=1)).ravel()
+    expanded = np.asarray(E.multiply(E @ with_kept[space.columns]).sum(axis=1)).ravel()
+    violations = whole.diagonal() - 2.0 * mixed + expanded
+    # Within 16 roundings of all features they are not seen.
+    if np.max(violations) > 16.0 * gamma(depth) * np.trace(whole):
         raise InvalidInput(
             f"the sums are not those of sequences of the domain {domain.name!r}: features that are "
             "equal on it differ; choose a domain that holds your data, such as 'real'."
         )
     return "Sums cannot show that every token lies in the domain: that is taken from you."
-
-
-def _violations(whole: NDArray[np.float64], space: FeatureSpace) -> NDArray[np.float64]:
-    """sum (psi_f - (E phi)_f)^2 over rows, for each of the p features."""
-    E, with_kept = space.expansion, whole[:, space.columns]
-    kept = with_kept[space.columns]
-    mixed = np.asarray(E.multiply(with_kept).sum(axis=1)).ravel()
-    expanded = np.asarray(E.multiply(E @ kept).sum(axis=1)).ravel()
-    return whole.diagonal() - 2.0 * mixed + expanded

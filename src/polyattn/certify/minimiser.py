@@ -34,9 +34,6 @@ MOST_COLUMNS = 1 << 14
 # Rows x features up to this many numbers (0.5 GB) are factored where a kernel is not enough.
 FACTORED_NUMBERS = 1 << 26
 
-# Rounds of the solution of least norm: the first, and those for its rounding.
-REFINEMENTS = 4
-
 # Dependent columns leave less than this share of the rank's threshold, and than a few roundings.
 DOUBTFUL, FEW_ROUNDINGS = 0.02, 16.0 * UNIT
 
@@ -79,8 +76,14 @@ def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
     the kernel.  Memory a few (p + e)^2 or N^2 numbers.
     """
     if isinstance(source, Rows):
-        _require_memory(source)
-        few = source.n_rows < source.n_features and source.n_rows <= MOST_COLUMNS
+        n_rows, n_features = source.n_rows, source.n_features
+        if min(n_rows, n_features) > MOST_COLUMNS:
+            raise InvalidInput(
+                f"the least risk on {n_rows} predicted positions with {n_features} features needs "
+                f"a dense matrix of more than {MOST_COLUMNS} rows and columns (2 GB); use fewer "
+                "sequences, or tokens of fewer coordinates."
+            )
+        few = n_rows < n_features and n_rows <= MOST_COLUMNS
         found = _from_kernel(source) if few else None
         if found is not None:
             return found
@@ -90,12 +93,10 @@ def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
     else:
         root, rhs = source.scaled_factor(), source.scaled_projection()
         root, outside = root / feature_weights(source.width), source.scaled_residual_power()
-    solved = _minimum_norm(root, rhs, source.n_rows)
-    size = solved.size + float(np.sqrt(outside + np.sum(rhs**2)))
-    folded = solved.theta / feature_weights(source.width)[:, None]
-    return _in_true_units(
-        source, folded, solved.rank, outside + solved.missed, size, solved.doubtful
-    )
+    theta, rank, size, missed, doubtful = _minimum_norm(root, rhs, source.n_rows)
+    size += float(np.sqrt(outside + np.sum(rhs**2)))
+    folded = theta / feature_weights(source.width)[:, None]
+    return _in_true_units(source, folded, rank, outside + missed, size, doubtful)
 
 
 @single_threaded_blas()
@@ -119,21 +120,6 @@ def rounding_unit(n_features: int, n_rows: int) -> float:
     return 8.0 * UNIT * (n_features + float(np.sqrt(n_rows)) + 8.0)
 
 
-@dataclass(frozen=True)
-class _LeastNorm:
-    """theta (p, e) and its rank; ``missed``: what is left of ||rhs||^2; ``size``: ||D theta||.
-
-    ``doubtful`` is the part of ``missed`` in directions that rounding may have pushed below the
-    threshold of the rank.
-    """
-
-    theta: NDArray[np.float64]
-    rank: int
-    size: float
-    missed: float = 0.0
-    doubtful: float = 0.0
-
-
 def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
     """(root, rhs, power of the targets outside the span of the features).
 
@@ -154,14 +140,21 @@ def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
     return root * (scale / feature_weights(moments.width)), rhs, outside
 
 
-def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _LeastNorm:
-    """The theta of least norm among those that minimise ||rhs - root theta||."""
+def _minimum_norm(
+    root: NDArray, rhs: NDArray, n_rows: int
+) -> tuple[NDArray[np.float64], int, float, float, float]:
+    """The theta (p, e) of least norm that minimises ||rhs - root theta||, and what is known of it.
+
+    (theta, rank, size, missed, doubtful).  ``size``: ||D theta||.  ``missed``: what is left of
+    ||rhs||^2.  ``doubtful``: the part of that in directions that rounding may have pushed below
+    the threshold of the rank.
+    """
     n_features = root.shape[1]
     scale = _powers_of_two(np.sqrt(np.einsum("mp,mp->p", root, root)))
     floor = 2.0 * UNIT * max(10.0 * n_features, float(np.sqrt(n_rows)))
     if _rcond(root / scale) > floor:
         inner = solve_triangular(root / scale, rhs, check_finite=False)
-        return _LeastNorm(inner / scale[:, None], n_features, float(np.linalg.norm(inner)))
+        return inner / scale[:, None], n_features, float(np.linalg.norm(inner)), 0.0, 0.0
     basis, triangle, order = qr(root / scale, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(triangle.diagonal())
     largest = max(float(sizes.max(initial=0.0)), 1.0)
@@ -180,13 +173,12 @@ def _minimum_norm(root: NDArray, rhs: NDArray, n_rows: int) -> _LeastNorm:
         spanning *= scale[:, None]
         orthonormal, lower = qr(spanning, mode="economic", check_finite=False)
         # Scales of many orders magnify rounding in the small entries: solve for what is left.
-        for _ in range(REFINEMENTS):
+        for _ in range(4):
             left = projected[:rank] - spanning.T @ theta
             theta += orthonormal @ solve_triangular(lower, left, trans="T", check_finite=False)
-    return _LeastNorm(
-        theta, rank, float(np.linalg.norm(scale[:, None] * theta)), float(missed.sum()),
-        float(missed[sizes[rank:] > max(DOUBTFUL * floor, FEW_ROUNDINGS * largest)].sum()),
-    )  # fmt: skip
+    doubtful = missed[sizes[rank:] > max(DOUBTFUL * floor, FEW_ROUNDINGS * largest)]
+    size = float(np.linalg.norm(scale[:, None] * theta))
+    return theta, rank, size, float(missed.sum()), float(doubtful.sum())
 
 
 def _from_kernel(rows: Rows) -> Minimiser | None:
@@ -217,16 +209,6 @@ def _from_kernel(rows: Rows) -> Minimiser | None:
     )  # fmt: skip
 
 
-def _require_memory(rows: Rows) -> None:
-    """Refuse sizes for which neither a factor nor a kernel would fit, before any work."""
-    if min(rows.n_rows, rows.n_features) > MOST_COLUMNS:
-        raise InvalidInput(
-            f"the least risk on {rows.n_rows} predicted positions with {rows.n_features} features "
-            f"needs a dense matrix of more than {MOST_COLUMNS} rows and columns (2 GB); use fewer "
-            "sequences, or tokens of fewer coordinates."
-        )
-
-
 def _in_true_units(
     source: Rows | Moments | TriangularFactor,
     folded: NDArray[np.float64],
@@ -241,8 +223,7 @@ def _in_true_units(
     features = feature_sizes(source.coordinate_sizes)
     coef = restored(coef, target - 3 * token, "the coefficients", features)
     coef.setflags(write=False)
-    unit = rounding_unit(source.n_features, source.n_rows)
-    doubt = unit * size
+    doubt = rounding_unit(source.n_features, source.n_rows) * size
     squared = isinstance(source, Moments)
     rounding = doubt * size if squared else (2.0 * float(np.sqrt(power)) + doubt) * doubt
     risk, level = power / source.total_weight, (rounding + doubtful) / source.total_weight

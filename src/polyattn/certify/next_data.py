@@ -17,7 +17,6 @@ from scipy.linalg import null_space
 from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.verdict import IDENTIFIABLE
 from polyattn.errors import InvalidInput
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import require_float64
@@ -31,9 +30,6 @@ LEAST_SHARE = 1e-9
 
 # Directions that are tried at each step of a construction.
 TRIED_DIRECTIONS = 4
-
-# Candidates whose effect on the smallest eigenvalue is computed at each step.
-SHORT_LIST = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +72,9 @@ class NextData:
                 "The data determine the layer already. "
                 f"With {len(self)} more {noun} lambda_min would be {self.lambda_min[-1]:.3g}."
             )
-        goal = (
-            "then the data determine the layer"
-            if self.complete
-            else f"that raises the rank to {self.ranks[-1]}, and more are needed"
-        )
+        goal = "then the data determine the layer"
+        if not self.complete:
+            goal = f"that raises the rank to {self.ranks[-1]}, and more are needed"
         return f"Collect {len(self)} more {noun}: {goal}."
 
 
@@ -96,9 +90,9 @@ def next_data(
     evidence = certificate.require_evidence("next_data")
     if evidence.rows is not None:
         require_float64(evidence.rows.batch.values, "next_data computes in float64; X")
-    search = _Search(certificate, domain, evidence)
-    pool = None if candidates is None else as_batch(candidates, "candidates", certificate.n_dims)
-    if pool is not None:
+    search, pool = _Search(certificate, domain, evidence), None
+    if candidates is not None:
+        pool = as_batch(candidates, "candidates", certificate.n_dims)
         domain.require_inside(pool)
     missing = search.deficit
     most = n_sequences or max(missing, 1)
@@ -128,9 +122,8 @@ class _Search:
 
     def __init__(self, certificate: Certificate, domain: TokenDomain, evidence: Evidence) -> None:
         self.certificate, self.domain, self.evidence = certificate, domain, evidence
-        size = evidence.space.dimension
-        seen = certificate.verdict == IDENTIFIABLE
-        self.unseen = np.zeros((size, 0)) if seen else evidence.null_basis
+        nothing = np.zeros((evidence.space.dimension, 0))
+        self.unseen = nothing if certificate.identifiable else evidence.null_basis
         self.gram = evidence.gram.matrix.copy()
         self.weight = evidence.gram.total_weight
         self.rng = np.random.default_rng(0)
@@ -142,40 +135,45 @@ class _Search:
         """How many directions are unseen."""
         return self.unseen.shape[1]
 
-    def features(self, batch: SequenceBatch) -> NDArray[np.float64]:
-        """Features (m, rows) of some sequences."""
-        certificate, evidence = self.certificate, self.evidence
-        tokens = Tokens(batch, certificate.bias, evidence.token_exponent)
+    def features(self, sequences: SequenceBatch | NDArray) -> NDArray[np.float64]:
+        """Features (m, rows) of some sequences, or of one."""
+        if not isinstance(sequences, SequenceBatch):
+            sequences = SequenceBatch.from_sequences([sequences])
+        tokens = Tokens(sequences, self.certificate.bias, self.evidence.token_exponent)
         blocks = [
-            evidence.space.features(block.pairs, block.queries)
-            for block in summary_blocks(tokens, certificate.mode)
+            self.evidence.space.features(block.pairs, block.queries)
+            for block in summary_blocks(tokens, self.certificate.mode)
         ]
         return np.concatenate(blocks, axis=1)
 
     def build(self) -> NDArray[np.float64]:
         """A sequence of the domain that shows much of what is unseen (or seen least)."""
-        directions = self.unseen if self.deficit else self._weakest()
-        made = [self._separate(direction) for direction in directions.T[:TRIED_DIRECTIONS]]
-        worth = self._shown if self.deficit else self._raised
-        return max(made, key=lambda sequence: worth(_one(sequence)))
+        evidence, certificate, made = self.evidence, self.certificate, []
+        for direction in self._wanted().T[:TRIED_DIRECTIONS]:
+            scaled = self.domain.separating_sequence(
+                evidence.space.embed(direction), certificate.n_dims, certificate.bias,
+                evidence.token_size, self.rng,
+            )  # fmt: skip
+            made.append(np.ldexp(scaled, evidence.token_exponent))
+        return max(made, key=self._worth)
 
     def best(self, pool: SequenceBatch, taken: list[int]) -> int | None:
         """The candidate that shows most of what is unseen; None when none shows any."""
-        directions = self.unseen if self.deficit else self._weakest()
         rows = self.features(pool)
         borders = np.arange(len(pool)) if self.certificate.mode == "last" else pool.offsets[:-1]
-        shown = np.add.reduceat(np.sum((directions.T @ rows) ** 2, axis=0), borders)
+        shown = np.add.reduceat(np.sum((self._wanted().T @ rows) ** 2, axis=0), borders)
         sizes = np.add.reduceat(np.sum(rows**2, axis=0), borders)
         shown[taken] = -1.0
         if not self.deficit:
-            short_list = [int(at) for at in np.argsort(shown)[::-1][:SHORT_LIST] if shown[at] > 0]
-            return max(short_list, key=lambda at: self._raised(pool.part(at, at + 1)), default=None)
+            # Of eight candidates the effect on the smallest eigenvalue is computed.
+            short_list = [int(at) for at in np.argsort(shown)[::-1][:8] if shown[at] > 0]
+            return max(short_list, key=lambda at: self._worth(pool[at]), default=None)
         at = int(np.argmax(shown))
         return at if shown[at] > LEAST_SHARE**2 * sizes[at] else None
 
     def take(self, sequence: NDArray) -> None:
         """Go on as if the sequence had been collected."""
-        rows = self.features(_one(sequence))
+        rows = self.features(sequence)
         self.gram += rows @ rows.T
         self.weight += rows.shape[1]
         if self.deficit:
@@ -185,35 +183,19 @@ class _Search:
         self.ranks.append(self.evidence.space.dimension - self.deficit)
         self.smallest.append(0.0 if self.deficit else self._smallest(self.gram, self.weight))
 
-    def _separate(self, direction: NDArray) -> NDArray[np.float64]:
-        evidence, certificate = self.evidence, self.certificate
-        scaled = self.domain.separating_sequence(
-            evidence.space.embed(direction), certificate.n_dims, certificate.bias,
-            evidence.token_size, self.rng,
-        )  # fmt: skip
-        return np.ldexp(scaled, evidence.token_exponent)
+    def _wanted(self) -> NDArray[np.float64]:
+        """The unseen directions; if there are none, those of the smallest eigenvalues."""
+        return self.unseen if self.deficit else np.linalg.eigh(self.gram)[1][:, :TRIED_DIRECTIONS]
 
-    def _shown(self, one: SequenceBatch) -> float:
-        """How much of the unseen directions a sequence shows, for its size."""
-        rows = self.features(one)
-        return float(np.linalg.norm(self.unseen.T @ rows) / np.linalg.norm(rows))
-
-    def _raised(self, one: SequenceBatch) -> float:
-        """The smallest eigenvalue with this sequence."""
-        rows = self.features(one)
+    def _worth(self, sequence: NDArray) -> float:
+        """How much of the unseen it shows, for its size; or the smallest eigenvalue with it."""
+        rows = self.features(sequence)
+        if self.deficit:
+            return float(np.linalg.norm(self.unseen.T @ rows) / np.linalg.norm(rows))
         return self._smallest(self.gram + rows @ rows.T, self.weight + rows.shape[1])
-
-    def _weakest(self) -> NDArray[np.float64]:
-        """Directions of the smallest eigenvalues: nothing is unseen, these are seen least."""
-        _, vectors = np.linalg.eigh(self.gram)
-        return vectors[:, :TRIED_DIRECTIONS]
 
     def _smallest(self, gram: NDArray, weight: float) -> float:
         """lambda_min of Lambda_D on the representatives, tokens as they are."""
         # Rounding may show one below zero.
         smallest = max(0.0, float(np.linalg.eigvalsh(gram / weight)[0]))
         return float(np.ldexp(smallest, 6 * self.evidence.token_exponent))
-
-
-def _one(sequence: NDArray) -> SequenceBatch:
-    return SequenceBatch.from_sequences([sequence])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 
 if TYPE_CHECKING:
@@ -27,52 +27,41 @@ CERTIFICATE_OUTCOMES = OutcomeSet[Verdict](
     },
 )
 
+# What a verdict on real inputs adds to "identifiable" on a domain.
+BEYOND_THE_DOMAIN = {
+    IDENTIFIABLE: "",
+    NOT_IDENTIFIABLE: " Outside the domain, on real inputs, they can differ.",
+    UNDECIDED: " Whether they agree outside the domain is undecided.",
+}
+
 
 def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
     """What the verdict means, what it rests on, and what to do."""
-    parts = {IDENTIFIABLE: _identifiable, NOT_IDENTIFIABLE: _not_identifiable}
-    text, advice = parts.get(certificate.verdict, _undecided)(certificate)
-    name = cast("Verdict", certificate.verdict)
-    return CERTIFICATE_OUTCOMES(name, text, f"{advice} {certificate.note}".strip())
-
-
-def _identifiable(certificate: Certificate) -> tuple[str, str]:
-    return (
-        "Identifiable: the data determine the layer. All layers that fit them best are the same "
-        f"function on {_inputs(certificate)}. {_figures(certificate)} {_basis(certificate)}"
-        + _beyond(certificate)
-    ), ""
-
-
-def _not_identifiable(certificate: Certificate) -> tuple[str, str]:
-    about = (
-        "Not identifiable, up to the rounding of the data: they do not determine the layer. Layers "
-        "that fit them equally well, up to rounding, "
-        if certificate.method in ("triangular", "span")
-        else "Not identifiable: the data do not determine the layer. Layers that fit them equally "
-        "well "
+    verdict, domain, figures = certificate.verdict, certificate.domain, _figures(certificate)
+    plain, advice = str(domain) == "real", ""
+    every = "all real inputs" if plain else f"every sequence of the domain {domain}"
+    if verdict == IDENTIFIABLE:
+        text = (
+            "Identifiable: the data determine the layer. All layers that fit them best are the "
+            f"same function on {every}. {figures} {_basis(certificate)}"
+            + BEYOND_THE_DOMAIN[certificate.verdict_on_real_inputs]
+        )
+    elif verdict == NOT_IDENTIFIABLE:
+        about = (
+            "Not identifiable, up to the rounding of the data: they do not determine the layer. "
+            "Layers that fit them equally well, up to rounding, "
+            if certificate.method in ("triangular", "span")
+            else "Not identifiable: the data do not determine the layer. Layers that fit them "
+            "equally well "
+        )
+        some = "other real inputs" if plain else f"some sequence of the domain {domain}"
+        text = f"{about}differ on {some}. {figures} {_basis(certificate)}"
+        advice = "witness() shows two such layers, next_data() says what to collect."
+    else:
+        text = f"Undecided: it is open whether the data determine the layer on {every}. {figures}"
+    return CERTIFICATE_OUTCOMES(
+        cast("Verdict", verdict), text, f"{advice} {certificate.note}".strip()
     )
-    return (
-        f"{about}differ on {_some(certificate)}. {_figures(certificate)} {_basis(certificate)}",
-        "witness() shows two such layers, next_data() says what to collect.",
-    )
-
-
-def _undecided(certificate: Certificate) -> tuple[str, str]:
-    return (
-        f"Undecided: it is open whether the data determine the layer on {_inputs(certificate)}. "
-        f"{_figures(certificate)}"
-    ), ""
-
-
-def _inputs(certificate: Certificate) -> str:
-    plain = str(certificate.domain) == "real"
-    return "all real inputs" if plain else f"every sequence of the domain {certificate.domain}"
-
-
-def _some(certificate: Certificate) -> str:
-    plain = str(certificate.domain) == "real"
-    return "other real inputs" if plain else f"some sequence of the domain {certificate.domain}"
 
 
 def _figures(certificate: Certificate) -> str:
@@ -82,39 +71,32 @@ def _figures(certificate: Certificate) -> str:
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
     found = certificate.verdict == IDENTIFIABLE
     if found and certificate.lambda_min is None and certificate.lambda_max is not None:
-        spectrum += _unresolved(certificate)
-    proved = found or certificate.method == "exact"
-    kind = "rank" if proved else "numerical rank"
+        # A proof from the Gram matrix resolves the equilibrated features, as fits do; then only
+        # the units hide it.  Of other proofs it is open whether any scaling helps.
+        spectrum += (
+            "; lambda_min is positive, but below what float64 resolves beside it in the units of "
+            "the data: "
+        ) + (
+            "after scaling the features stand clear of rounding, and coordinates brought to "
+            "similar size can show it"
+            if certificate.method == "gram"
+            else "a fit in float64 may miss that layer, unless coordinates brought to similar "
+            "size show it"
+        )
+    kind = "rank" if found or certificate.method == "exact" else "numerical rank"
     return (
         f"The features of {certificate.n_rows} predicted positions have {kind} {rank} of {of}"
         f"{spectrum}."
     )
 
 
-def _unresolved(certificate: Certificate) -> str:
-    """What it means that lambda_min is positive and not stated.
-
-    A proof from the Gram matrix resolves the equilibrated features, as fits do; then only the
-    units hide it.  Of other proofs it is open whether any scaling helps.
-    """
-    about = (
-        "; lambda_min is positive, but below what float64 resolves beside it in the units of the "
-        "data"
-    )
-    if certificate.method == "gram":
-        return (
-            f"{about}: after scaling the features stand clear of rounding, and coordinates "
-            "brought to similar size can show it"
-        )
-    return (
-        f"{about}: a fit in float64 may miss that layer, unless coordinates brought to similar "
-        "size show it"
-    )
-
-
 def _basis(certificate: Certificate) -> str:
     found = certificate.verdict == IDENTIFIABLE
     exact = "full rank" if found else "a direction without effect on the data was checked"
+    moved = (
+        "A change of coefficients of size one moves the outputs on all the data by at most "
+        f"{certificate.rounding:.1e}: as much as rounding."
+    )
     return {
         "count": "There are fewer predicted positions than dimensions."
         if certificate.n_rows < (certificate.dimension or certificate.n_features)
@@ -127,16 +109,6 @@ def _basis(certificate: Certificate) -> str:
         "triangular": "Proved in floating point by a triangular factor: rounding does at most "
         f"{certificate.rounding:.1e}."
         if found
-        else "A change of coefficients of size one moves the outputs on all the data by at most "
-        f"{certificate.rounding:.1e}: as much as rounding.",
-        "span": "A change of coefficients of size one moves the outputs on all the data by at "
-        f"most {certificate.rounding:.1e}: as much as rounding.",
+        else moved,
+        "span": moved,
     }[certificate.method]
-
-
-def _beyond(certificate: Certificate) -> str:
-    if certificate.verdict_on_real_inputs == IDENTIFIABLE:
-        return ""
-    if certificate.verdict_on_real_inputs == NOT_IDENTIFIABLE:
-        return " Outside the domain, on real inputs, they can differ."
-    return " Whether they agree outside the domain is undecided."

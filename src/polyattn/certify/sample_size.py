@@ -49,8 +49,12 @@ def sample_size(
     """
     width = require_integer("n_dims", n_dims) + require_flag("bias", bias)
     outputs = n_dims if n_outputs is None else require_integer("n_outputs", n_outputs)
-    target, deviation = _number("error", error), _number("noise", noise)
-    chance = _number("confidence", confidence)
+    for name, value in (("error", error), ("noise", noise), ("confidence", confidence)):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InvalidType(f"{name} must be a number; got {value!r}.")
+        if not math.isfinite(value):
+            raise InvalidInput(f"{name} must be finite; got {value!r}.")
+    target, deviation, chance = float(error), float(noise), float(confidence)
     if target <= 0:
         raise InvalidInput(f"error must be a number > 0; got {error!r}.")
     if deviation < 0:
@@ -67,12 +71,3 @@ def sample_size(
             "count; allow a larger error."
         )
     return max(features, math.ceil(needed))
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InvalidType(f"{name} must be a number; got {value!r}.")
-    number = float(value)
-    if not math.isfinite(number):
-        raise InvalidInput(f"{name} must be finite; got {value!r}.")
-    return number

@@ -1,6 +1,6 @@
 """The verdicts, and Finding: a verdict with how it was reached and what supports it.
 
-Which verdict data get is decided in ``methods/decide.py``.
+Which verdict data get is decided in ``decide.py``.
 """
 
 from __future__ import annotations

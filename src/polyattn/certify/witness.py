@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.domains.custom import CustomDomain
+from polyattn.certify.domains import CustomDomain
 from polyattn.certify.verdict import Direction
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.features.pairs import pair_index
@@ -20,15 +20,6 @@ from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
-
-# Training sequences with up to this many pairs of tokens are checked by the reference as well.
-REFERENCE_PAIRS = 4096
-
-# Of the difference on the input, the layers may show this much on the training data.
-MOST_DISAGREEMENT = 1e-6
-
-# Tokens that are compared together.
-CHUNK_TOKENS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +62,12 @@ def find_witness(
     certificate: Certificate, direction: Direction, layer: LinearAttention | None
 ) -> Witness:
     """The witness along a direction of coefficients (p,) that the training data do not see."""
-    evidence = certificate.evidence
-    if evidence is not None and evidence.rows is not None:
-        require_float64(evidence.rows.batch.values, "the layers of a witness are float64; X")
-    exponent = 0 if evidence is None else evidence.token_exponent
-    size = 1.0 if evidence is None else evidence.token_size
+    rows, exponent, size = None, 0, 1.0
+    if certificate.evidence is not None:
+        rows, exponent = certificate.evidence.rows, certificate.evidence.token_exponent
+        size = certificate.evidence.token_size
+    if rows is not None:
+        require_float64(rows.batch.values, "the layers of a witness are float64; X")
     vector = as_floats(direction)
     domain, mode, bias = certificate.domain, certificate.mode, certificate.bias
     if isinstance(domain, CustomDomain):
@@ -83,14 +75,20 @@ def find_witness(
     else:
         rng = np.random.default_rng(0)
         scaled = domain.separating_sequence(vector, certificate.n_dims, bias, size, rng)
-    difference = _difference_layer(certificate, vector, scaled, exponent)
+    # The direction as a layer whose largest output on the input is one.
+    coef = vector.reshape(-1, certificate.n_dims + bias)
+    value = float(np.max(np.abs(layer_of_coef(coef, mode, bias)(scaled))))
+    if value == 0.0:
+        raise PolyattnError("no input of the domain was found on which the direction shows.")
+    difference = layer_of_coef(coef / value, mode, bias, -3 * exponent)
     layer_a, layer_b = _two_layers(difference, layer)
     sequence = np.ldexp(scaled, exponent)
     output_a, output_b = (_reference_output(one, sequence) for one in (layer_a, layer_b))
-    apart = float(np.max(np.abs(output_a - output_b)))
-    batch = None if evidence is None or evidence.rows is None else evidence.rows.batch
-    agreed = None if batch is None else _largest_difference(layer_a, layer_b, batch)
-    if not apart > 0 or (agreed is not None and agreed > MOST_DISAGREEMENT * apart):
+    apart, agreed = float(np.max(np.abs(output_a - output_b))), None
+    if rows is not None:
+        agreed = _largest_difference(layer_a, layer_b, rows.batch)
+    # Of the difference on the input, the layers may show a millionth on the training data.
+    if not apart > 0 or (agreed is not None and agreed > 1e-6 * apart):
         raise PolyattnError(
             f"the two layers differ by {apart:.1e} on the input that was found, and by {agreed} on "
             "the training data: that shows nothing. Certify with method='exact', or give the "
@@ -122,18 +120,6 @@ def layer_of_coef(
     # Halves: a coefficient may be outside float64 where two factors are not.
     half = exponent // 2
     return LinearAttention(np.ldexp(attn, exponent - half), np.ldexp(value, half), mode, bias)
-
-
-def _difference_layer(
-    certificate: Certificate, vector: NDArray, scaled: NDArray, exponent: int
-) -> LinearAttention:
-    """The direction as a layer whose largest output on the input is one."""
-    mode, bias = certificate.mode, certificate.bias
-    coef = vector.reshape(-1, certificate.n_dims + bias)
-    value = float(np.max(np.abs(layer_of_coef(coef, mode, bias)(scaled))))
-    if value == 0.0:
-        raise PolyattnError("no input of the domain was found on which the direction shows.")
-    return layer_of_coef(coef / value, mode, bias, -3 * exponent)
 
 
 def _two_layers(
@@ -171,11 +157,11 @@ def _largest_difference(
     largest, pairs = 0.0, 0
     for sequence in batch:
         pairs += len(sequence) ** 2
-        if pairs > REFERENCE_PAIRS:
+        if pairs > 4096:
             break
         apart = _reference_output(layer_a, sequence) - _reference_output(layer_b, sequence)
         largest = max(largest, float(np.max(np.abs(apart))))
-    for first, stop in ranges_of_rows(batch.offsets, CHUNK_TOKENS):
+    for first, stop in ranges_of_rows(batch.offsets, 1 << 16):
         part = batch.part(first, stop)
         outputs = zip(layer_a(part), layer_b(part), strict=True)
         largest = max(largest, *(float(np.max(np.abs(a - b))) for a, b in outputs))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from polyattn.certify import Certificate, Witness, certify
 from polyattn.certify.digest import digest_sequences
-from polyattn.certify.domains.custom import CustomDomain
+from polyattn.certify.domains import CustomDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.verdict import NOT_IDENTIFIABLE
-from polyattn.certify.verified.spectrum import second_moment
+from polyattn.certify.verified.gram import second_moment
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.quoting import counted

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.check.domains import CheckedDomain
-from polyattn.certify.check.elimination import random_prime
 from polyattn.certify.check.features import (
     Floats,
     Modulo,
     Table,
+    random_prime,
     rank_modulo,
     rounded_coordinates,
 )
@@ -25,22 +25,6 @@ from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
-
-# How closely eigenvalues must agree: relative to themselves, and to the largest.
-EIGENVALUE_TOLERANCE, SPECTRUM_TOLERANCE = 1e-6, 1e-10
-
-# Products are zero for certain once they vanish modulo primes of so many bits as they have; of
-# longer ones this many random primes say so.
-MOST_PRIMES = 48
-
-# Of the rows so many must be explained by rounding, where exact numbers say the opposite.
-EXPLAINED_SHARE = 0.85
-
-# Random primes that must all find the rank deficient.
-RANKS = 2
-
-# A direction shows if so much of it is left after cancellation.
-LEAST_SHARE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +39,10 @@ class Claims:
 
     @cached_property
     def table(self) -> Table:
-        """The features of the data."""
         return self._table_of(self.batch)
 
     @cached_property
     def measured(self) -> Measured:
-        """The same in float64."""
         return Measured(self.table)
 
     @cached_property
@@ -115,8 +97,7 @@ class Claims:
                 f"{self.dimension}."
             )
             return
-        both = [self.table, self._table_of(self.domain.batch)]
-        together = rank_modulo(both, random_prime(self.rng), self.dimension, self.rng)
+        together = self._rank_modulo(random_prime(self.rng), self.domain.batch)
         if together != self.rank:
             yield (
                 f"the features of the domain are not in the span of the data's: together they "
@@ -159,12 +140,13 @@ class Claims:
     def _integer_direction(self, direction: tuple[int, ...]) -> Iterator[str]:
         chosen = [direction[column] for column in self.table.columns]
         bits = sum(map(abs, chosen)).bit_length() + self._feature_bits()
-        for _ in range(min(bits // 22 + 1, MOST_PRIMES)):
+        # Products are zero for certain once they vanish modulo primes of so many bits as they
+        # have; of longer ones 48 random primes say so.
+        for _ in range(min(bits // 22 + 1, 48)):
             if self._shows(self.table, chosen):
                 yield "the direction has an effect on the data."
                 return
-        elsewhere = self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
-        if not self._shows(elsewhere, chosen):
+        if not self._shows(self._elsewhere(), chosen):
             yield "the direction has no effect anywhere in the domain."
 
     def _float_direction(self, direction: NDArray[np.float64]) -> Iterator[str]:
@@ -185,31 +167,28 @@ class Claims:
                 f"the direction moves the outputs by {effect:.1e}, of which the stated bound "
                 f"{rounding:.1e} is none, or none that rounding explains."
             )
-        elsewhere = self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
-        if not Measured(elsewhere).share(chosen) > LEAST_SHARE:
+        # A direction shows if so much of it is left after cancellation.
+        if not Measured(self._elsewhere()).share(chosen) > 1e-8:
             yield "the direction has no effect anywhere in the domain."
 
     def _rounding_explains(self, direction: NDArray[np.float64]) -> Iterator[str]:
         """A direction of floats is unseen by exact numbers, or by rounding of rounded ones."""
         few = self.certificate.n_rows < self.dimension and self.certificate.method == "count"
         moving = rounded_coordinates(self.batch)
-        if few or (moving.any() and self.measured.explained(direction, moving) >= EXPLAINED_SHARE):
+        # So many rows must be explained by rounding, where exact numbers say the opposite.
+        if few or (moving.any() and self.measured.explained(direction, moving) >= 0.85):
             return
-        if not any(self._is_full() for _ in range(RANKS)):
-            return
-        yield (
-            "the numbers as they are determine the layer, in exact arithmetic, and no rounding of "
-            "theirs explains the direction."
-        )
-
-    def _is_full(self) -> bool:
-        """Whether nothing of the domain is beyond the data, modulo a random prime."""
-        prime = random_prime(self.rng)
-        rank = self._rank_modulo(prime)
-        if self.domain.batch is None or rank == self.dimension:
-            return rank == self.dimension
-        both = [self.table, self._table_of(self.domain.batch)]
-        return rank_modulo(both, prime, self.dimension, self.rng) == rank
+        for _ in range(2):
+            # Whether nothing of the domain is beyond the data, modulo a random prime.
+            prime = random_prime(self.rng)
+            rank, batch = self._rank_modulo(prime), self.domain.batch
+            full = rank == self.dimension
+            if full or (batch is not None and self._rank_modulo(prime, batch) == rank):
+                yield (
+                    "the numbers as they are determine the layer, in exact arithmetic, and no "
+                    "rounding of theirs explains the direction."
+                )
+                return
 
     def _on_real_inputs(self) -> Iterator[str]:
         """For a custom domain; for others it follows from the verdict."""
@@ -238,7 +217,7 @@ class Claims:
         smallest, largest = self.measured.spectrum(self.dimension)
         found = {"lambda_min": smallest, "lambda_max": largest}
         for name, claimed in claims.items():
-            allowed = EIGENVALUE_TOLERANCE * found[name] + SPECTRUM_TOLERANCE * largest
+            allowed = 1e-6 * found[name] + 1e-10 * largest
             if not abs(claimed - found[name]) <= allowed:
                 yield f"{name} is {found[name]:.6g}, not {claimed:.6g}."
 
@@ -246,8 +225,13 @@ class Claims:
         certificate = self.certificate
         return Table(batch, certificate.mode, certificate.bias, self.domain.is_one_hot)
 
-    def _rank_modulo(self, prime: int) -> int:
-        return rank_modulo([self.table], prime, self.dimension, self.rng)
+    def _elsewhere(self) -> Table:
+        return self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
+
+    def _rank_modulo(self, prime: int, *more: SequenceBatch) -> int:
+        """The rank of the features of the data, and of more sequences."""
+        tables = [self.table, *map(self._table_of, more)]
+        return rank_modulo(tables, prime, self.dimension, self.rng)
 
     def _shows(self, table: Table, direction: list[int]) -> bool:
         """Whether <direction, psi> is not zero modulo a random prime, for some row."""

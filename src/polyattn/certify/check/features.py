@@ -2,6 +2,9 @@
 
 Nothing here is shared with the code that makes certificates: plain numpy, from the tokens on,
 block by block.  The same few lines serve float64 and residues modulo a prime.
+
+Residues are integers of magnitude at most 2^22 in float64, so INNER = 256 products of two add up
+to at most 2^52: exact, in whatever order.
 """
 
 from __future__ import annotations
@@ -10,16 +13,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement, pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.check.elimination import product, rank_of, reduce
 from polyattn.numerics.arrays import pieces, ranges_of_rows
 from polyattn.numerics.scaling import exponent_for, largest_magnitude
 from polyattn.progress import report
 from polyattn.sequences import SequenceBatch
+
+LARGEST_PRIME = (1 << 23) - 15
+
+# How many products of residues are added before they are reduced.
+INNER = 256
+
+# Columns that are eliminated one by one before the others follow in one product.
+PANEL = 64
 
 # Numbers of one block of Gram matrices, and of features.
 BLOCK_NUMBERS = 1 << 20
@@ -28,14 +37,87 @@ BLOCK_NUMBERS = 1 << 20
 EXTRA_ROWS = 16
 
 
-class Arithmetic(Protocol):
-    """How tokens become numbers, and what is done after every operation."""
+def random_prime(rng: np.random.Generator, other_than: int | None = None) -> int:
+    """A prime between 2^22 and 2^23, of which there are 268,000: no forger can foresee it."""
+    while True:
+        candidate = int(rng.integers(1 << 22, LARGEST_PRIME)) | 1
+        if candidate != other_than and is_prime(candidate):
+            return candidate
 
-    def numbers(self, tokens: NDArray) -> NDArray[np.float64]:
-        """The tokens as numbers of this arithmetic."""
 
-    def settle(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same numbers, reduced in place."""
+def is_prime(number: int) -> bool:
+    """Whether this is a prime between 3 and LARGEST_PRIME, by trial division."""
+    if not 2 < number <= LARGEST_PRIME or number % 2 == 0:
+        return False
+    return bool(np.all(number % np.arange(3, int(number**0.5) + 1, 2)))
+
+
+def reduce(numbers: NDArray[np.float64], prime: int) -> NDArray[np.float64]:
+    """Integers below 2^53 to residues about zero, in place."""
+    numbers -= prime * np.rint(numbers / prime)
+    return numbers
+
+
+def product(left: NDArray, right: NDArray, prime: int) -> NDArray[np.float64]:
+    """left @ right modulo the prime."""
+    total = np.zeros((left.shape[0], right.shape[1]))
+    for start in range(0, left.shape[1], INNER):
+        total += left[:, start : start + INNER] @ right[start : start + INNER]
+        reduce(total, prime)
+    return total
+
+
+def rank_of(matrix: NDArray[np.float64], prime: int) -> int:
+    """The rank of residues (rows, columns), which are overwritten.
+
+    Cost: 2/3 of rows * columns * rank * 2 flops, nearly all in matrix products.
+    """
+    rank = 0
+    for start in range(0, matrix.shape[1], PANEL):
+        stop = min(start + PANEL, matrix.shape[1])
+        found = _eliminate_panel(matrix, rank, start, stop, prime)
+        top, rest = matrix[rank : rank + found, stop:], matrix[rank + found :, stop:]
+        factors = matrix[rank:, start : start + found]
+        for row in range(1, found):
+            top[row] -= product(factors[row : row + 1, :row], top[:row], prime)[0]
+            reduce(top[row], prime)
+        rest -= product(factors[found:], top, prime)
+        reduce(rest, prime)
+        rank += found
+        if rank == len(matrix):
+            break
+    return rank
+
+
+def _eliminate_panel(
+    matrix: NDArray[np.float64], rank: int, start: int, stop: int, prime: int
+) -> int:
+    """Eliminate columns start..stop below row ``rank``; how many pivots there are.
+
+    Rows are exchanged as wholes; the factor by which pivot row i was taken from each row is left
+    in column start + i, which is not needed any more.
+    """
+    panel = matrix[rank:, start:stop].copy()
+    factors = np.zeros_like(panel)
+    found = 0
+    for column in range(stop - start):
+        candidates = np.flatnonzero(panel[found:, column])
+        if not len(candidates):
+            continue
+        swap, into = [found, found + int(candidates[0])], [found + int(candidates[0]), found]
+        for each in (panel, factors, matrix[rank:, stop:]):
+            each[swap] = each[into]
+        inverse = pow(int(panel[found, column]), -1, prime)
+        inverse -= prime if inverse > prime // 2 else 0
+        below = reduce(panel[found + 1 :, column] * inverse, prime)
+        factors[found + 1 :, found] = below
+        panel[found + 1 :] -= np.outer(below, panel[found])
+        reduce(panel[found + 1 :], prime)
+        found += 1
+        if found == len(panel):
+            break
+    matrix[rank:, start:stop] = factors
+    return found
 
 
 @dataclass(frozen=True)
@@ -73,6 +155,10 @@ class Modulo:
         return reduce(numbers, self.prime)
 
 
+# How tokens become ``numbers``, and how those ``settle``, in place, after every operation.
+Arithmetic = Floats | Modulo
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """psi[(j<=k), l] = G[j,k] x[l] of all predicted positions.
@@ -88,7 +174,6 @@ class Table:
 
     @property
     def width(self) -> int:
-        """Coordinates per token, the constant included."""
         return self.batch.n_dims + self.bias
 
     @cached_property
@@ -119,14 +204,25 @@ class Table:
         offsets, total = self.batch.offsets, self.batch.n_rows(self.mode)
         done = 0
         for start, stop in ranges_of_rows(offsets, max(1, BLOCK_NUMBERS // len(first))):
-            tokens = self._tokens(int(offsets[start]), int(offsets[stop]), arithmetic)
+            tokens = arithmetic.numbers(self.batch.values[offsets[start] : offsets[stop]])
+            if self.bias:
+                one = arithmetic.numbers(np.ones((1, 1)))
+                tokens = np.concatenate([tokens, np.repeat(one, len(tokens), axis=0)], axis=1)
             products = arithmetic.settle(tokens[:, first] * tokens[:, second])
             borders = offsets[start : stop + 1] - offsets[start]
-            grams, queries = self._of_mode(tokens, products, borders)
+            if self.mode == "causal":
+                for first_of, stop_of in pairwise(borders.tolist()):
+                    np.cumsum(products[first_of:stop_of], axis=0, out=products[first_of:stop_of])
+                grams, queries = products, tokens
+            else:
+                grams = np.add.reduceat(products, borders[:-1], axis=0)
+                queries = tokens[borders[1:] - 1]
+            if self.mode == "full":
+                grams, queries = np.repeat(grams, np.diff(borders), axis=0), tokens
             arithmetic.settle(grams)
-            for row in range(0, len(queries), self._block_rows):
-                block = slice(row, row + self._block_rows)
-                yield grams[block], queries[block]
+            step = max(64, 2 * BLOCK_NUMBERS // len(self.columns))
+            for row in range(0, len(queries), step):
+                yield grams[row : row + step], queries[row : row + step]
             done += len(queries)
             report(done, total)
 
@@ -136,39 +232,12 @@ class Table:
             block = grams[:, :, None] * queries[:, None, :]
             yield arithmetic.settle(block.reshape(len(queries), -1))
 
-    def products(self, vector: NDArray, arithmetic: Arithmetic) -> Iterator[NDArray[np.float64]]:
-        """<vector, psi> of all rows, for a vector (c,) of the arithmetic's numbers."""
+    def products(self, vector: NDArray, modulo: Modulo) -> Iterator[NDArray[np.float64]]:
+        """<vector, psi> of all rows modulo a prime, for residues (c,)."""
         table = vector.reshape(len(self.pairs), self.width)
-        for grams, queries in self.summaries(arithmetic):
-            if isinstance(arithmetic, Modulo):
-                forms = product(grams, table, arithmetic.prime)
-            else:
-                forms = grams @ table
-            yield arithmetic.settle(arithmetic.settle(forms * queries).sum(axis=1))
-
-    @property
-    def _block_rows(self) -> int:
-        return max(64, 2 * BLOCK_NUMBERS // len(self.columns))
-
-    def _tokens(self, start: int, stop: int, arithmetic: Arithmetic) -> NDArray[np.float64]:
-        tokens = arithmetic.numbers(self.batch.values[start:stop])
-        if not self.bias:
-            return tokens
-        one = arithmetic.numbers(np.ones((1, 1)))
-        return np.concatenate([tokens, np.repeat(one, len(tokens), axis=0)], axis=1)
-
-    def _of_mode(
-        self, tokens: NDArray, products: NDArray, borders: NDArray[np.int64]
-    ) -> tuple[NDArray, NDArray]:
-        """Gram entries and queries of the predicted positions of some sequences."""
-        if self.mode == "causal":
-            for start, stop in pairwise(borders.tolist()):
-                np.cumsum(products[start:stop], axis=0, out=products[start:stop])
-            return products, tokens
-        grams = np.add.reduceat(products, borders[:-1], axis=0)
-        if self.mode == "full":
-            return np.repeat(grams, np.diff(borders), axis=0), tokens
-        return grams, tokens[borders[1:] - 1]
+        for grams, queries in self.summaries(modulo):
+            forms = product(grams, table, modulo.prime)
+            yield modulo.settle(modulo.settle(forms * queries).sum(axis=1))
 
 
 def rank_modulo(
@@ -180,17 +249,15 @@ def rank_modulo(
     ``expected``: no rank is larger.  Cost: 2 rows * c * (expected + 16) flops; where a share of
     the sequences reaches the expected rank, only those are read.
     """
-    some = [_share(table, 4 * (expected + EXTRA_ROWS)) for table in tables]
-    if len(tables) == 1 and some[0] is not tables[0]:
-        rank = rank_modulo(some, prime, expected, rng)
-        if rank == expected:
-            return rank
-    arithmetic = Modulo(prime)
     n_combinations = expected + EXTRA_ROWS
+    if len(tables) == 1:
+        some = _share(tables[0], 4 * n_combinations)
+        if some is not tables[0] and rank_modulo([some], prime, expected, rng) == expected:
+            return expected
     combined = np.zeros((n_combinations, len(tables[0].columns)))
     half = prime // 2
     for table in tables:
-        for block in table.features(arithmetic):
+        for block in table.features(Modulo(prime)):
             weights = rng.integers(-half, half + 1, (n_combinations, len(block)))
             combined += product(weights.astype(np.float64), block, prime)
             reduce(combined, prime)

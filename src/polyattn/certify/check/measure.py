@@ -17,17 +17,8 @@ from polyattn.certify.check.features import BLOCK_NUMBERS, Floats, Table
 
 UNIT = 2.0**-53
 
-# What counts as rounding: so many times what it may do to a sum of that many terms.
-ROUNDING_FACTOR = 16.0
-
-# Singular values within this factor of the limit of rounding may count as zero or not.
-DOUBT_FACTOR = 4.0
-
 # What rounding may have done to a coordinate, twice what provers allow themselves.
 INPUT_ROUNDING = 2.0**-45
-
-# No singular value below this share of the largest is known to be there.
-NEGLIGIBLE = 2.0**-48
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +94,10 @@ class Measured:
                 factor = np.asarray(np.linalg.qr(np.concatenate([factor, *kept]), mode="r"))
                 kept.clear()
         values = np.linalg.svd(np.concatenate([factor, *kept]), compute_uv=False)
-        limit = max(0.25 * self.limit, NEGLIGIBLE * float(values[0]))
-        least, most = (
-            int(np.count_nonzero(values > doubt * limit))
-            for doubt in (DOUBT_FACTOR, 1.0 / DOUBT_FACTOR)
-        )
+        # No singular value below that share of the largest is known to be there, and those within
+        # a factor of four of the limit of rounding may count as zero or not.
+        limit = max(0.25 * self.limit, 2.0**-48 * float(values[0]))
+        least, most = (int(np.count_nonzero(values > doubt * limit)) for doubt in (4.0, 0.25))
         return least, most
 
     def effect(self, direction: NDArray[np.float64]) -> tuple[float, float]:
@@ -116,7 +106,8 @@ class Measured:
         table, power = direction.reshape(-1, self.table.width), 0.0
         for grams, queries in self._rows_of_size_one():
             power += float(np.sum(np.sum(grams @ table * queries, axis=1) ** 2))
-        allowed = ROUNDING_FACTOR * self.limit * float(np.linalg.norm(roots * direction))
+        # What counts as rounding: so many times what it may do to a sum of that many terms.
+        allowed = 16.0 * self.limit * float(np.linalg.norm(roots * direction))
         return float(np.sqrt(power)), allowed
 
     def explained(self, direction: NDArray[np.float64], moving: NDArray[np.bool_]) -> float:

@@ -1,7 +1,7 @@
 """verify: a certificate recomputed from the data, by code of its own.
 
 The checker does not trust the prover.  Nothing that makes certificates is imported here: features,
-ranks and directions are computed anew (``features``, ``elimination``, ``measure``, ``domains``).
+ranks and directions are computed anew (``features``, ``measure``, ``domains``).
 Full rank is shown modulo a random prime that the certificate did not use, for floats as well: a
 float64 is m 2^e, an exact number.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from polyattn.certify.check.claims import Claims
 from polyattn.certify.check.domains import CHECKED, CheckedDomain, CheckedSequences
-from polyattn.certify.check.elimination import LARGEST_PRIME, is_prime
+from polyattn.certify.check.features import LARGEST_PRIME, is_prime
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
 from polyattn.numerics.parallel import single_threaded_blas

@@ -33,13 +33,13 @@ Vector = TypeVar("Vector", tuple[int, ...], NDArray[np.float64], Direction)
 class FeatureSpace:
     """Representatives ``columns`` among the p features of tokens of ``width`` coordinates.
 
-    ``follows(j, k, l)`` lists the positions in ``columns`` whose sum is feature (j, k, l);
-    None where every feature is its own representative.
+    ``relation(j, k, l)`` lists the representatives whose sum is feature (j, k, l); None where
+    every feature is its own representative.
     """
 
     width: int
     columns: NDArray[np.intp]
-    follows: Callable[[int, int, int], Iterable[int]] | None = None
+    relation: Callable[[int, int, int], Iterable[Feature]] | None = None
 
     @classmethod
     def whole(cls, width: int) -> FeatureSpace:
@@ -55,13 +55,8 @@ class FeatureSpace:
     ) -> FeatureSpace:
         """From representatives and the relation that writes any feature as a sum of them."""
         at = pair_position(width)
-        columns = [int(at[j, k]) * width + l for j, k, l in representatives]  # noqa: E741
-        position = {feature: i for i, feature in enumerate(representatives)}
-
-        def follows(j: int, k: int, l: int) -> list[int]:  # noqa: E741
-            return [position[feature] for feature in relation(j, k, l)]
-
-        return cls(width, np.array(columns, dtype=np.intp), follows)
+        columns = [int(at[j, k]) * width + query for j, k, query in representatives]
+        return cls(width, np.array(columns, dtype=np.intp), relation)
 
     @property
     def dimension(self) -> int:
@@ -81,18 +76,17 @@ class FeatureSpace:
     @cached_property
     def expansion(self) -> csr_array:
         """E (p, m): how all features follow from the representatives."""
-        if self.follows is None:
+        if self.relation is None:
             return csr_array(np.eye(self.dimension))
-        first, second = pair_index(self.width)
-        rows: list[int] = []
-        positions: list[int] = []
-        for pair, (j, k) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
-            for query in range(self.width):
-                found = list(self.follows(j, k, query))
-                rows += [pair * self.width + query] * len(found)
-                positions += found
-        ones = np.ones(len(rows))
-        return csr_array((ones, (rows, positions)), shape=(self.n_features, self.dimension))
+        first, second = (each.tolist() for each in pair_index(self.width))
+        at, entries = pair_position(self.width), []
+        position = {column: i for i, column in enumerate(self.columns.tolist())}
+        for feature in range(self.n_features):
+            pair, query = divmod(feature, self.width)
+            for j, k, l in self.relation(first[pair], second[pair], query):  # noqa: E741
+                entries.append((feature, position[int(at[j, k]) * self.width + l]))
+        ones, shape = np.ones(len(entries)), (self.n_features, self.dimension)
+        return csr_array((ones, tuple(zip(*entries, strict=True))), shape=shape)
 
     def features(self, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
         """phi (m, rows) from pairs (q, rows) and queries (width, rows)."""

@@ -11,9 +11,7 @@ which some attend to at least two tokens; in brackets: only sequences of one tok
     boolean   D + D C(D, 2)         [D + C(D, 3)]
     one_hot   d^2                   [d]            d: coordinates without the constant
 
-A new domain is a class here and a row of ``BUILT_IN`` in ``domains/__init__.py``, from which
-``certify``, the command line and files take the names.  The checker has a class and a row of its
-own (``check/domains.py``), and the published ``certificate.schema.json`` lists the name.
+A new domain is a class here, a name in ``BUILT_IN``, and once more in ``check/domains.py``.
 """
 
 from __future__ import annotations
@@ -85,9 +83,7 @@ class TokenDomain(ABC):
     def require_inside(self, batch: SequenceBatch) -> None:
         """Refuse data that are not of the domain: the certificate would be about nothing."""
         lengths = batch.lengths
-        outside = lengths < self.shortest
-        if self.longest is not None:
-            outside |= lengths > self.longest
+        outside = (lengths < self.shortest) | (lengths > (self.longest or np.inf))
         if np.any(outside):
             i = int(np.argmax(outside))
             raise InvalidInput(
@@ -144,7 +140,7 @@ class TokenDomain(ABC):
         return self.name if plain else f"{self.name} ({self._lengths_in_words()})"
 
     def _lengths_in_words(self) -> str:
-        least, most = _length_range(self.lengths)
+        least, most = self.shortest, self.longest
         if most is None:
             return f"at least {least} tokens"
         return f"{most} token{'s' * (most > 1)}" if least == most else f"{least} to {most} tokens"
@@ -162,7 +158,7 @@ class Real(TokenDomain):
             return FeatureSpace.whole(width)
         # psi = x_j x_k x_l is symmetric in all three.
         triples = list(combinations_with_replacement(range(width), 3))
-        return FeatureSpace.of(width, triples, lambda *jkl: [_sorted(jkl)])
+        return FeatureSpace.of(width, triples, lambda *jkl: [_sorted(*jkl)])
 
     def foreign(self, tokens: NDArray) -> NDArray[np.bool_]:
         return np.zeros(len(tokens), dtype=bool)
@@ -187,12 +183,21 @@ class Boolean(TokenDomain):
         # A constant 1 is a Boolean coordinate like any other: it removes no monomial of a
         # second token, and with one token x_c only renames the products of two.
         width = n_dims + bias
-        if self.only_single:
-            return _boolean_monomials(width)
-        kept = [(0, 0, i) for i in range(width)]
-        kept += [(j, k, i) for j, k in combinations(range(width), 2) for i in range(width)]
-        # G_jj = n for every j.
-        return FeatureSpace.of(width, kept, lambda j, k, i: [(0, 0, i) if j == k else (j, k, i)])
+        kept: list[Feature] = [(0, 0, i) for i in range(width)]
+        if not self.only_single:
+            # G_jj = n for every j.
+            kept += [(j, k, i) for j, k in combinations(range(width), 2) for i in range(width)]
+            return FeatureSpace.of(
+                width, kept, lambda j, k, i: [(0, 0, i) if j == k else (j, k, i)]
+            )
+        # One token of +-1: psi = x_j x_k x_l, and equal factors cancel.
+        kept += list(combinations(range(width), 3))
+
+        def relation(j: int, k: int, query: int) -> list[Feature]:
+            odd = [i for i in {j, k, query} if (j, k, query).count(i) % 2]
+            return [(0, 0, odd[0]) if len(odd) == 1 else _sorted(*odd)]
+
+        return FeatureSpace.of(width, kept, relation)
 
     def foreign(self, tokens: NDArray) -> NDArray[np.bool_]:
         return np.any((tokens != 1) & (tokens != -1), axis=1)
@@ -215,10 +220,7 @@ class OneHot(TokenDomain):
     def space(self, n_dims: int, bias: bool) -> FeatureSpace:
         # psi = (how often symbol j occurs) [the query is symbol l].
         symbols = range(n_dims)
-        if self.only_single:
-            kept = [(i, i, i) for i in symbols]
-        else:
-            kept = [(j, j, i) for j in symbols for i in symbols]
+        kept = [(j, j, i) for j in symbols for i in symbols if j == i or not self.only_single]
         known = set(kept)
 
         def relation(j: int, k: int, query: int) -> Iterator[Feature]:
@@ -237,18 +239,6 @@ class OneHot(TokenDomain):
         return np.eye(n_dims)
 
 
-def _boolean_monomials(width: int) -> FeatureSpace:
-    """One token of +-1: psi = x_j x_k x_l, and equal factors cancel."""
-    kept: list[Feature] = [(0, 0, i) for i in range(width)]
-    kept += list(combinations(range(width), 3))
-
-    def relation(j: int, k: int, query: int) -> list[Feature]:
-        odd = tuple(sorted(i for i in {j, k, query} if (j, k, query).count(i) % 2))
-        return [(0, 0, odd[0]) if len(odd) == 1 else _sorted(odd)]
-
-    return FeatureSpace.of(width, kept, relation)
-
-
 def _climb(form: NDArray, start: NDArray) -> NDArray:
     """Flip signs one after the other while that raises y form y."""
     y = start.copy()
@@ -260,7 +250,7 @@ def _climb(form: NDArray, start: NDArray) -> NDArray:
     return y
 
 
-def _sorted(triple: tuple[int, ...]) -> Feature:
+def _sorted(*triple: int) -> Feature:
     first, second, third = sorted(triple)
     return first, second, third
 

@@ -15,11 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.exact.modular import INNER, Residues, centre, multiply
-from polyattn.certify.exact.numbers import (
-    Extents,
-    number_residues,
-    shifted,
-)
+from polyattn.certify.exact.numbers import Extents, number_residues, shifted
 from polyattn.errors import InvalidInput, require_choice
 from polyattn.features.pairs import n_features, pair_index
 from polyattn.numerics.arrays import even_ranges, ranges_of_rows
@@ -34,9 +30,6 @@ BLOCK_NUMBERS = 1 << 20
 
 # Features that a thread makes at a time, and numbers in a block of partial products.
 TILE_NUMBERS, PRODUCT_NUMBERS = 1 << 16, 1 << 21
-
-# From so many tokens per sequence on, one small product each beats sums of pair products.
-LONG_SEQUENCE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +55,12 @@ class FeatureRows:
         require_choice("mode", self.mode, MODES)
         if self.columns is None:
             return
-        columns = np.asarray(self.columns)
+        columns, every = np.asarray(self.columns), n_features(self.width)
         whole = columns.ndim == 1 and columns.size > 0 and columns.dtype.kind in "iu"
-        if not whole or columns.min() < 0 or columns.max() >= n_features(self.width):
+        if not whole or columns.min() < 0 or columns.max() >= every:
             raise InvalidInput(
-                f"columns must be integers from 0 to {n_features(self.width) - 1}, at least "
-                f"one; got {columns.dtype} of shape {columns.shape}."
+                f"columns must be integers from 0 to {every - 1}, at least one; got "
+                f"{columns.dtype} of shape {columns.shape}."
             )
         object.__setattr__(self, "columns", columns.astype(np.int64))
 
@@ -78,12 +71,10 @@ class FeatureRows:
 
     @property
     def n_rows(self) -> int:
-        """Predicted positions."""
         return self.batch.n_rows(self.mode)
 
     @property
     def n_columns(self) -> int:
-        """Features, those that were chosen."""
         return n_features(self.width) if self.columns is None else len(self.columns)
 
     @cached_property
@@ -114,45 +105,17 @@ class FeatureRows:
         (rows, columns), (pair, query) = self.pairs, self.factors
         return (values[rows] + values[columns])[pair] + values[query]
 
-    def summaries(self, prime: int | None, block_rows: int | None = None) -> Iterator[ExactSummary]:
-        """The summaries of all rows, block after block, in order.
+    def summaries(
+        self, prime: int | None, block_rows: int | None = None, first: int = 0,
+        stop: int | None = None,
+    ) -> Iterator[ExactSummary]:  # fmt: skip
+        """The summaries of all rows, or of those of sequences first..stop, in order.
 
         With a prime: residues.  Without: integers, the powers of two taken out; these are exact
         while sums over a sequence and over TOKENS tokens are below 2^53, for the caller to know.
         Cost: memory of one block, whatever the number and length of the sequences.
         """
-        return self._walk(prime, 0, len(self.batch), block_rows or self._block_rows)
-
-    def chosen(self, numbers: NDArray[np.int64], prime: int) -> Residues:
-        """The features of the rows with these numbers modulo the prime, in that order.
-
-        Cost: blocks of sequences without such rows are not read.
-        """
-        result = np.empty((len(numbers), self.n_columns))
-        order = np.argsort(numbers, kind="stable")
-        wanted, borders = np.asarray(numbers)[order], self._borders
-        for first, stop in ranges_of_rows(borders, self._block_rows):
-            start, end = np.searchsorted(wanted, borders[[first, stop]])
-            if start == end:
-                continue
-            for block in self._walk(prime, first, stop, self._block_rows):
-                start, end = np.searchsorted(wanted, [block.first, block.stop])
-                result[order[start:end]] = block.features(wanted[start:end] - block.first)
-        return result
-
-    @property
-    def _borders(self) -> NDArray[np.int64]:
-        """Sequence i owns the rows borders[i]..borders[i + 1]."""
-        return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
-
-    @property
-    def _block_rows(self) -> int:
-        return max(64, BLOCK_NUMBERS // (len(self.pairs[0]) + self.width))
-
-    def _walk(
-        self, prime: int | None, first: int, stop: int, n_rows: int
-    ) -> Iterator[ExactSummary]:
-        """The summaries of sequences first..stop."""
+        n_rows, stop = block_rows or self._block_rows, len(self.batch) if stop is None else stop
         if self.mode == "causal":
             yield from self._running(prime, first, stop, n_rows)
             return
@@ -171,6 +134,32 @@ class FeatureRows:
                 queries = self._read(tokens, prime).T
                 yield ExactSummary(prime, int(tokens[0]), grams[owner], queries, self.factors)
 
+    def chosen(self, numbers: NDArray[np.int64], prime: int) -> Residues:
+        """The features of the rows with these numbers modulo the prime, in that order.
+
+        Cost: blocks of sequences without such rows are not read.
+        """
+        result = np.empty((len(numbers), self.n_columns))
+        order = np.argsort(numbers, kind="stable")
+        wanted, borders = np.asarray(numbers)[order], self._borders
+        for first, stop in ranges_of_rows(borders, self._block_rows):
+            start, end = np.searchsorted(wanted, borders[[first, stop]])
+            if start == end:
+                continue
+            for block in self.summaries(prime, None, first, stop):
+                start, end = np.searchsorted(wanted, [block.first, block.stop])
+                result[order[start:end]] = block.features(wanted[start:end] - block.first)
+        return result
+
+    @property
+    def _borders(self) -> NDArray[np.int64]:
+        """Sequence i owns the rows borders[i]..borders[i + 1]."""
+        return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
+
+    @property
+    def _block_rows(self) -> int:
+        return max(64, BLOCK_NUMBERS // (len(self.pairs[0]) + self.width))
+
     def _grams(self, prime: int | None, first: int, stop: int) -> Residues:
         """The used entries of the token Gram of sequences first..stop, (sequences, u)."""
         offsets = self.batch.offsets
@@ -180,18 +169,17 @@ class FeatureRows:
             owner = int(np.searchsorted(offsets, start, side="right")) - 1
             beyond = int(np.searchsorted(offsets, end))
             starts = np.maximum(offsets[owner:beyond], start) - start
+            tokens = self._read(slice(start, end), prime)
             touched = grams[owner - first : beyond - first]
-            touched += self._segment_sums(self._read(slice(start, end), prime), starts)
+            # From 32 tokens per sequence on, one small product each beats sums of pair products.
+            if tokens.shape[1] < 32 * len(starts):
+                products = tokens[self.pairs[0]] * tokens[self.pairs[1]]
+                touched += np.add.reduceat(products, starts, axis=1).T
+            else:
+                segments = np.split(tokens, starts[1:], axis=1)
+                touched += np.stack([(segment @ segment.T)[self.pairs] for segment in segments])
             settle(touched, prime)
         return grams
-
-    def _segment_sums(self, tokens: Residues, starts: NDArray[np.int64]) -> Residues:
-        """Sums (segments, u) of the pair products of tokens (d, n) over segments of them."""
-        rows, columns = self.pairs
-        if tokens.shape[1] < LONG_SEQUENCE * len(starts):
-            return np.add.reduceat(tokens[rows] * tokens[columns], starts, axis=1).T
-        segments = np.split(tokens, starts[1:], axis=1)
-        return np.stack([(segment @ segment.T)[rows, columns] for segment in segments])
 
     def _running(
         self, prime: int | None, first: int, stop: int, n_rows: int
@@ -217,8 +205,7 @@ class FeatureRows:
     def _read(self, which: slice | NDArray[np.int64], prime: int | None) -> Residues:
         """The chosen tokens (d, tokens) as residues, or as integers."""
         chosen = self.batch.values[which]
-        n_dims = self.batch.n_dims
-        tokens = np.ones((self.width, len(chosen)))
+        tokens, n_dims = np.ones((self.width, len(chosen))), self.batch.n_dims
         if prime is None:
             tokens[:n_dims] = shifted(chosen, self.extents.lowest[:n_dims]).T
         else:
@@ -238,7 +225,6 @@ class ExactSummary:
 
     @property
     def stop(self) -> int:
-        """The first row behind the block."""
         return self.first + len(self.pairs)
 
     def features(self, which: NDArray[np.int64] | None = None) -> Residues:
@@ -263,29 +249,23 @@ class ExactSummary:
 
         Cost: 2 u d k flops per row.
         """
-        products = np.empty((len(self.pairs), vectors.shape[1]))
-        step = max(1, PRODUCT_NUMBERS // self.queries.size)
-        for start, stop in even_ranges(vectors.shape[1], step):
-            products[:, start:stop] = self._some_products(vectors[:, start:stop])
+        products, prime = np.zeros((len(self.pairs), vectors.shape[1])), self.prime
+        n_pairs, width = self.pairs.shape[1], self.queries.shape[1]
+        for first, stop in even_ranges(
+            vectors.shape[1], max(1, PRODUCT_NUMBERS // self.queries.size)
+        ):
+            weights = np.zeros((n_pairs, width, stop - first))
+            # Adds where a column was chosen twice.
+            np.add.at(weights, self.factors, vectors[:, first:stop])
+            flat = weights.reshape(n_pairs, -1)
+            settle(flat, prime)
+            flat = self.pairs @ flat if prime is None else multiply(self.pairs, flat, prime)
+            by_query, total = flat.reshape(-1, width, stop - first), products[:, first:stop]
+            for start, end in even_ranges(width, TOKENS):
+                queries = self.queries[:, start:end]
+                total += np.einsum("rlk,rl->rk", by_query[:, start:end], queries)
+                settle(total, prime)
         return products
-
-    def _some_products(self, vectors: NDArray) -> Residues:
-        n_pairs, width, n_vectors = self.pairs.shape[1], self.queries.shape[1], vectors.shape[1]
-        weights = np.zeros((n_pairs, width * n_vectors))
-        # Adds where a column was chosen twice.
-        np.add.at(weights.reshape(n_pairs, width, n_vectors), self.factors, vectors)
-        settle(weights, self.prime)
-        if self.prime is None:
-            flat = self.pairs @ weights
-        else:
-            flat = multiply(self.pairs, weights, self.prime)
-        by_query = flat.reshape(-1, width, n_vectors)
-        total = np.zeros((len(self.pairs), n_vectors))
-        for start, stop in even_ranges(width, TOKENS):
-            some = slice(start, stop)
-            total += np.einsum("rlk,rl->rk", by_query[:, some], self.queries[:, some])
-            settle(total, self.prime)
-        return total
 
 
 def settle(values: Residues, prime: int | None) -> None:

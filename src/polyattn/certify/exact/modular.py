@@ -26,9 +26,6 @@ INNER = (1 << 11) - 1
 # Rows that are eliminated together, and few enough to do so one by one.
 SLAB, LEAF = 512, 32
 
-# Columns among which the rows of a leaf look for pivots at a time.
-WINDOW = 4 * LEAF
-
 # Tiles of a product (one of them is worth a thread), and numbers centred in cache.
 TILE_ROWS, TILE_COLUMNS, CENTRED = 256, 512, 1 << 15
 
@@ -136,11 +133,10 @@ def centre(values: Residues, prime: int) -> None:
     The quotient has a relative error of 2^-52, hence an absolute one of at most 2.02/prime
     before it is rounded; all else is exact.  Zero is the only multiple of the prime left.
     """
-    inverse = 1.0 / prime
     step = max(1, CENTRED // max(1, values[:1].size))
     for first in range(0, len(values), step):
         some = values[first : first + step]
-        multiples = some * inverse
+        multiples = some * (1.0 / prime)
         np.rint(multiples, out=multiples)
         multiples *= prime
         some -= multiples
@@ -218,7 +214,7 @@ def _eliminate_leaf(rows: Residues, prime: int) -> tuple[NDArray[np.int64], NDAr
     pivots = np.full(len(rows), -1)
     while True:
         waiting = np.flatnonzero(pivots < 0)
-        window = np.flatnonzero(rows[waiting].any(axis=0))[:WINDOW]
+        window = np.flatnonzero(rows[waiting].any(axis=0))[: 4 * LEAF]
         if not len(window):
             break
         # What is done to the unit matrix beside the window is to be done to the whole rows.
@@ -226,19 +222,16 @@ def _eliminate_leaf(rows: Residues, prime: int) -> tuple[NDArray[np.int64], NDAr
         for i in waiting:
             nonzero = np.flatnonzero(panel[i, : len(window)])
             if len(nonzero):
-                pivots[i] = window[nonzero[0]]
-                _clear_column(panel, int(i), int(nonzero[0]), prime)
+                # Make that entry one and the rest of its column zero, by row operations.
+                column = int(nonzero[0])
+                pivots[i] = window[column]
+                panel[i] *= pow(int(panel[i, column]), -1, prime)
+                centre(panel[i : i + 1], prime)
+                factors = panel[:, column].copy()
+                factors[i] = 0.0
+                panel -= np.multiply.outer(factors, panel[i])
+                centre(panel, prime)
         subtract_product(rows, np.eye(len(rows)) - panel[:, len(window) :], rows.copy(), prime)
     numbers = np.flatnonzero(pivots >= 0)
     rows[: len(numbers)] = rows[numbers]
     return numbers, pivots[numbers]
-
-
-def _clear_column(panel: Residues, row: int, column: int, prime: int) -> None:
-    """Make panel[row, column] one and the rest of the column zero, by row operations."""
-    panel[row] *= pow(int(panel[row, column]), -1, prime)
-    centre(panel[row : row + 1], prime)
-    factors = panel[:, column].copy()
-    factors[row] = 0.0
-    panel -= np.multiply.outer(factors, panel[row])
-    centre(panel, prime)

@@ -22,6 +22,9 @@ FIRST_SEQUENCES = 16
 MANTISSA = 53
 LEAST_EXPONENT, MOST_EXPONENT = -1074 - MANTISSA, 1024 - MANTISSA
 
+# Above every exponent.
+FAR = np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True)
 class Extents:
@@ -34,12 +37,9 @@ class Extents:
     @classmethod
     def of(cls, batch: SequenceBatch, bias: bool = False) -> Extents:
         """The extents of all tokens, in one pass; ``bias`` adds the coordinate 1."""
-        is_float = batch.values.dtype.kind == "f"
-        far = np.iinfo(np.int64).max
-        lowest, largest = np.full(batch.n_dims, far), np.zeros(batch.n_dims)
+        lowest, largest = np.full(batch.n_dims, FAR), np.zeros(batch.n_dims)
         for piece in pieces(batch.values):
-            least = _lowest_of_floats(piece) if is_float else _lowest_of_integers(piece)
-            lowest = np.minimum(lowest, least)
+            lowest = np.minimum(lowest, _lowest(piece))
             sizes = np.maximum(piece.max(axis=0).astype(float), -piece.min(axis=0).astype(float))
             largest = np.maximum(largest, sizes)
         lowest[largest == 0] = 0
@@ -90,7 +90,7 @@ def number_residues(values: NDArray, prime: int) -> Residues:
         centre(residues, prime)
         return residues
     fractions, exponents = np.frexp(residues)
-    residues = residues_of(_mantissas(fractions), prime)
+    residues = residues_of(np.ldexp(fractions, MANTISSA).astype(np.int64), prime)
     residues *= _powers_of_two(prime)[exponents - MANTISSA - LEAST_EXPONENT]
     centre(residues, prime)
     return residues
@@ -115,16 +115,15 @@ def python_integers(values: NDArray, lowest: NDArray[np.int64]) -> NDArray[np.ob
     return result
 
 
-def _mantissas(fractions: NDArray) -> NDArray[np.int64]:
-    return np.ldexp(fractions, MANTISSA).astype(np.int64)
-
-
-def _lowest_of_floats(piece: NDArray) -> NDArray[np.int64]:
-    """The exponent of the last bit that is set in any number of a column."""
-    fractions, exponents = np.frexp(piece.astype(np.float64))
-    last = _last_bits(fractions) + exponents - MANTISSA
-    far = np.iinfo(np.int64).max
-    return np.where(fractions == 0, far, last.astype(np.int64)).min(axis=0)
+def _lowest(piece: NDArray) -> NDArray[np.int64]:
+    """The exponent of the last bit that is set in any number of a column; FAR if all are zero."""
+    if piece.dtype.kind == "f":
+        fractions, exponents = np.frexp(piece.astype(np.float64))
+        last = _last_bits(fractions) + exponents - MANTISSA
+        return np.where(fractions == 0, FAR, last.astype(np.int64)).min(axis=0)
+    joined = np.bitwise_or.reduce(piece.astype(np.uint64), axis=0)
+    bit = joined & (~joined + np.uint64(1))
+    return np.where(joined == 0, FAR, np.frexp(bit.astype(np.float64))[1] - 1)
 
 
 def _widths(piece: NDArray) -> NDArray[np.int64]:
@@ -135,16 +134,9 @@ def _widths(piece: NDArray) -> NDArray[np.int64]:
 
 def _last_bits(fractions: NDArray) -> NDArray[np.int64]:
     """The place of the last bit that is set in the mantissas; -1 of zero."""
-    integers = _mantissas(fractions)
+    integers = np.ldexp(fractions, MANTISSA).astype(np.int64)
     # A single bit is a power of two, and frexp counts from one half.
     return np.frexp((integers & -integers).astype(np.float64))[1].astype(np.int64) - 1
-
-
-def _lowest_of_integers(piece: NDArray) -> NDArray[np.int64]:
-    joined = np.bitwise_or.reduce(piece.astype(np.uint64), axis=0)
-    last = joined & (~joined + np.uint64(1))
-    far = np.iinfo(np.int64).max
-    return np.where(joined == 0, far, np.frexp(last.astype(np.float64))[1] - 1)
 
 
 @lru_cache(maxsize=8)

@@ -15,20 +15,19 @@ from numpy.typing import NDArray
 
 from polyattn.certify.exact.feature_rows import ExactSummary, FeatureRows
 from polyattn.certify.exact.integers import (
+    LIMB,
     annihilated,
     feature_bits,
     integer_rows,
+    lifted,
+    reconstruct,
     to_features,
 )
 from polyattn.certify.exact.modular import SLAB, Echelon, primes
 from polyattn.certify.exact.numbers import number_residues
-from polyattn.certify.exact.rational import LIMB, lifted, reconstruct
 from polyattn.progress import report
 
 Vector = tuple[int, ...]
-
-# Random null vectors that each row is tried with: a new direction is missed once in 10^13.
-TESTS = 2
 
 # Null vectors that are read off one prime, and how many of the simplest are checked.
 CANDIDATES, ATTEMPTS = 64, 8
@@ -63,14 +62,17 @@ def exact_rank(rows: FeatureRows, most: int | None = None, prime: int | None = N
     Guarantee: the rows ``independent`` are linearly independent over the rationals.
     Cost: 2 r n flops per row that is independent, 4 u d per row that is not (u pairs in use).
     """
-    prime = prime or _suitable_prime(rows)
+    if prime is None:
+        # One that divides none of the first tokens: one that does may lower the rank.
+        tokens = rows.batch.values[:1024]
+        nonzero = tokens != 0
+        prime = next(p for p in primes() if np.all(number_residues(tokens, p)[nonzero]))
     limit = min(rows.n_columns, rows.n_rows, rows.n_columns if most is None else most)
     echelon = Echelon(rows.n_columns, prime)
     independent = [np.empty(0, dtype=np.int64)]
     rng = np.random.default_rng(0)
     for block in rows.summaries(prime):
-        if echelon.rank < limit:
-            independent += _absorb(echelon, block, limit, rng)
+        independent += _absorb(echelon, block, limit, rng)
         report(block.stop, rows.n_rows)
         if echelon.rank >= limit:
             break
@@ -108,11 +110,8 @@ def null_space(
         return None
     candidates = _read_off(rows, found, np.arange(found.n_free))
     confirmed = annihilated(rows, list(candidates.values()))
-    vectors = {
-        place: vector
-        for (place, vector), zero in zip(candidates.items(), confirmed, strict=True)
-        if zero
-    }
+    checked = zip(candidates.items(), confirmed, strict=True)
+    vectors = {place: vector for (place, vector), zero in checked if zero}
     missing = np.setdiff1d(np.arange(found.n_free), list(vectors))
     lifts = _lift(rows, found, missing, effort)
     if lifts is None:
@@ -127,22 +126,16 @@ def _absorb(
     """Add the independent rows of a block; their numbers."""
     waiting, found = np.arange(len(block.pairs)), []
     while len(waiting) and echelon.rank < limit:
-        # A row in the span is orthogonal to every null vector; a new one hardly to a random one.
+        # A row in the span is orthogonal to every null vector; a new one to two random ones once
+        # in 10^13 times.
         half = echelon.prime // 2
-        weights = rng.integers(-half, half + 1, (len(echelon.free), TESTS)).astype(np.float64)
+        weights = rng.integers(-half, half + 1, (len(echelon.free), 2)).astype(np.float64)
         products = block.products(echelon.null_vectors(weights))
         waiting = waiting[products[waiting].any(axis=1)]
         some, waiting = waiting[:SLAB], waiting[SLAB:]
         new = echelon.absorb(block.features(some))
         found.append(block.first + some[new])
     return found
-
-
-def _suitable_prime(rows: FeatureRows) -> int:
-    """A prime that divides none of the first tokens: one that does may lower the rank."""
-    tokens = rows.batch.values[:1024]
-    nonzero = tokens != 0
-    return next(p for p in primes() if np.all(number_residues(tokens, p)[nonzero]))
 
 
 def _read_off(rows: FeatureRows, found: ExactRank, places: NDArray[np.int64]) -> dict[int, Vector]:
@@ -162,7 +155,7 @@ def _read_off(rows: FeatureRows, found: ExactRank, places: NDArray[np.int64]) ->
         start = pow(scaled[0], -1, prime)
         entries = reconstruct([start * entry for entry in scaled], prime)
         if entries is not None:
-            vectors[place] = _spread(rows, touched, entries)
+            vectors[place] = to_features(rows, dict(zip(touched, entries, strict=True)))
     return vectors
 
 
@@ -181,11 +174,7 @@ def _lift(
 
 
 def _lift_on(
-    rows: FeatureRows,
-    found: ExactRank,
-    places: NDArray[np.int64],
-    support: NDArray[np.int64],
-    effort: float,
+    rows: FeatureRows, found: ExactRank, places: NDArray, support: NDArray, effort: float
 ) -> list[Vector] | None:
     """The same for vectors that involve some pivot columns: A w = -b on as many rows."""
     prime, pivots = found.prime, found.echelon.pivots[support]
@@ -203,7 +192,8 @@ def _lift_on(
             integers = reconstruct([1, *entries], modulus)
             if integers is None:
                 break
-            vectors.append(_spread(rows, [column, *pivots.tolist()], integers))
+            touched = [column, *pivots.tolist()]
+            vectors.append(to_features(rows, dict(zip(touched, integers, strict=True))))
         if len(vectors) < len(places):
             continue
         # What more digits do not change is the solution, and no null vector.
@@ -223,11 +213,3 @@ def _affordable_digits(rows: FeatureRows, size: int, n_vectors: int, effort: flo
     # Hadamard: minors are below 2^bits, and a digit has more than 21: more digits change nothing.
     bits = size * (feature_bits(rows) + size.bit_length())
     return min(int((effort - size**3) / per_digit), 2 * bits // 21 + 2)
-
-
-def _spread(rows: FeatureRows, columns: list[int], entries: list[int]) -> Vector:
-    """The feature vector that belongs to integers at some columns of integer features."""
-    integers = [0] * rows.n_columns
-    for column, entry in zip(columns, entries, strict=True):
-        integers[column] = entry
-    return to_features(rows, integers)

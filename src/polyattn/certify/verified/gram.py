@@ -8,17 +8,21 @@ be within ``error`` of the true matrix,
 
 Nothing about the Cholesky routine is trusted, only that products are sums of products [after
 S. M. Rump, Verification of positive definiteness, BIT 46 (2006)].
+
+The ends of the spectrum of Lambda_D on a space are estimates to report, not to rest a proof on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, gamma, gram_error
@@ -35,8 +39,11 @@ BLOCK_NUMBERS = 1 << 20
 # A matrix of this many columns takes 3.2 GB.
 MOST_COLUMNS = 20_000
 
-# Rows of the residual that are computed together.
-RESIDUAL_ROWS = 256
+# Up to this size all eigenvalues are as cheap as two.
+DENSE_SIZE = 600
+
+# Vectors that Lanczos iterations keep for the largest eigenvalue, which usually stands alone.
+KRYLOV = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +71,6 @@ class Gram:
         powers = self.powers
         _, exponents = np.frexp(np.where(powers > 0, powers, 1.0))
         return np.ldexp(1.0, -(exponents // 2))
-
-    @property
-    def is_reliable(self) -> bool:
-        """Whether every feature has power enough that none of it was lost to underflow."""
-        return bool(np.all(self.powers >= LEAST_POWER))
 
     def error(self, scale: NDArray[np.float64]) -> float:
         """A bound of the spectral norm of the rounding error of D S D, D = diag(scale)."""
@@ -99,20 +101,31 @@ def require_memory(space: FeatureSpace) -> None:
         )
 
 
-def gram_of_rows(rows: Rows, space: FeatureSpace) -> Gram:
-    """One pass over the data; memory m^2 numbers, whatever the number of sequences."""
+def gram_of(source: Rows | Moments | TriangularFactor, space: FeatureSpace) -> Gram:
+    """From sums, of a triangular factor R^T R; or by one pass over the data.
+
+    Cost: memory m^2 numbers, whatever the number of sequences.
+    """
     require_memory(space)
-    if space.is_whole:
-        return gram_of_statistics(Moments.of(rows), space)
-    size = space.dimension
-    lower, magnitudes = np.zeros((size, size)), np.zeros(size)
-    for pairs, queries in row_pieces(rows, space):
-        add_square(lower, space.features(pairs, queries))
-        magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
-    matrix = np.tril(lower) + np.tril(lower, -1).T
+    if isinstance(source, Rows) and space.is_whole:
+        source = Moments.of(source)
+    if isinstance(source, Rows):
+        lower, magnitudes = np.zeros((space.dimension, space.dimension)), np.zeros(space.dimension)
+        for pairs, queries in row_pieces(source, space):
+            add_square(lower, space.features(pairs, queries))
+            magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
+        matrix = np.tril(lower) + np.tril(lower, -1).T
+    else:
+        whole, width = whole_matrix(source), space.width
+        first, second = pair_index(width)
+        pair, query = np.divmod(space.columns, width)
+        at = pair_position(width).diagonal()
+        # G_jj G_kk x_l^2 is a product of two features, so its sum is an entry of the matrix.
+        magnitudes = whole[at[first[pair]] * width + query, at[second[pair]] * width + query]
+        matrix = whole if space.is_whole else whole[np.ix_(space.columns, space.columns)]
     return Gram(
-        matrix, magnitudes, rows.n_rows, int(rows.batch.lengths.max()), rows.total_weight,
-        rows.token_exponent or 0,
+        matrix, magnitudes, source.n_rows, source.max_length, source.total_weight,
+        source.token_exponent or 0,
     )  # fmt: skip
 
 
@@ -122,23 +135,6 @@ def row_pieces(rows: Rows, space: FeatureSpace) -> Iterator[tuple[NDArray, NDArr
     for block in rows.blocks():
         for first, stop in even_ranges(block.stop - block.first, step):
             yield block.pairs[:, first:stop], block.queries[:, first:stop]
-
-
-def gram_of_statistics(statistics: Moments | TriangularFactor, space: FeatureSpace) -> Gram:
-    """From sums that were accumulated before; of a triangular factor R, R^T R."""
-    require_memory(space)
-    whole = whole_matrix(statistics)
-    width = space.width
-    first, second = pair_index(width)
-    pair, query = np.divmod(space.columns, width)
-    at = pair_position(width).diagonal()
-    # G_jj G_kk x_l^2 is a product of two features, so its sum is an entry of the matrix.
-    magnitudes = whole[at[first[pair]] * width + query, at[second[pair]] * width + query]
-    matrix = whole if space.is_whole else whole[np.ix_(space.columns, space.columns)]
-    return Gram(
-        matrix, magnitudes, statistics.n_rows, statistics.max_length, statistics.total_weight,
-        statistics.token_exponent or 0,
-    )  # fmt: skip
 
 
 def whole_matrix(statistics: Moments | TriangularFactor) -> NDArray[np.float64]:
@@ -168,7 +164,8 @@ def prove_definite(
     ``shift``: the margin to prove, after scaling; 0 for any positive one.
     Cost: one Cholesky factorisation and one product of triangles, 2/3 m^3 flops.
     """
-    if not gram.is_reliable:
+    # Features of less power may have lost bits to underflow.
+    if not np.all(gram.powers >= LEAST_POWER):
         return None
     scale = gram.scale if scale is None else scale
     matrix, error = gram.scaled(scale), gram.error(scale)
@@ -195,7 +192,7 @@ def _residual_bound(shifted: NDArray, factor: NDArray, shift: float) -> float:
     """
     size, lower = len(factor), factor.T  # in C order, which is faster in products
     squares, power = 0.0, float(np.einsum("ij,ij->", lower, lower))
-    for first, stop in even_ranges(size, RESIDUAL_ROWS):
+    for first, stop in even_ranges(size, 256):
         residual = np.zeros((stop - first, size - first))
         add_product(residual, lower[first:stop, :stop], lower[first:, :stop])
         residual -= shifted[first:stop, first:]
@@ -204,3 +201,70 @@ def _residual_bound(shifted: NDArray, factor: NDArray, shift: float) -> float:
         squares -= float(np.sum(residual[:, : stop - first] ** 2))
     trace = float(np.trace(shifted)) + size * shift
     return SLACK * (float(np.sqrt(squares)) + gamma(size + 4) * (trace + power))
+
+
+def extremes(matrix: NDArray[np.float64], proof: Definite | None = None) -> tuple[float, float]:
+    """The smallest and the largest eigenvalue of a symmetric matrix.
+
+    Large ones by Lanczos iterations: with a Cholesky factor for the smallest eigenvalue, or the
+    one that a proof made of (nearly) D ``matrix`` D.
+    """
+    if len(matrix) <= DENSE_SIZE:
+        return _dense_extremes(matrix)
+    if proof is None:
+        factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
+        scale = np.ones(len(matrix))
+    else:
+        factor, scale, failed = proof.factor, proof.scale, 0
+
+    def solve(vector: NDArray) -> NDArray:
+        """By D (R^T R)^-1 D, nearly the inverse; the quotient below corrects what is not."""
+        half = solve_triangular(factor, scale * vector, trans=1, check_finite=False)
+        return scale * solve_triangular(factor, half, check_finite=False)
+
+    if not failed:
+        inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
+        with suppress(ArpackNoConvergence):
+            _, vectors = eigsh(inverse, k=1, which="LA", v0=np.ones(len(matrix)), tol=1e-4)
+            return _quotient(matrix, vectors[:, 0]), _lanczos_largest(matrix)
+    return _dense_extremes(matrix)
+
+
+def largest(matrix: NDArray[np.float64]) -> float:
+    """The largest eigenvalue of a symmetric matrix alone."""
+    if len(matrix) > DENSE_SIZE:
+        with suppress(ArpackNoConvergence):
+            return _lanczos_largest(matrix)
+    return _dense_extremes(matrix)[1]
+
+
+def second_moment(gram: Gram, space: FeatureSpace) -> NDArray[np.float64]:
+    """L^T Lambda_phi L with L L^T = E^T E: its eigenvalues are those of Lambda_D = E Lambda E^T.
+
+    In the units of scaled tokens.
+    """
+    matrix = gram.matrix / gram.total_weight
+    if space.is_whole:
+        return matrix
+    shares = (space.expansion.T @ space.expansion).toarray()
+    if np.count_nonzero(shares) == len(shares):
+        roots = np.sqrt(shares.diagonal())
+        return matrix * roots * roots[:, None]
+    lower = np.linalg.cholesky(shares)
+    return lower.T @ matrix @ lower
+
+
+def _dense_extremes(matrix: NDArray) -> tuple[float, float]:
+    values = np.linalg.eigvalsh(matrix)
+    return float(values[0]), float(values[-1])
+
+
+def _quotient(matrix: NDArray, vector: NDArray) -> float:
+    return float(vector @ matrix @ vector / (vector @ vector))
+
+
+def _lanczos_largest(matrix: NDArray) -> float:
+    # Errors of eigenvalues are the squares of errors of their vectors.
+    start = np.ones(len(matrix))
+    _, vectors = eigsh(matrix, k=1, which="LA", v0=start, ncv=KRYLOV, tol=1e-4)
+    return _quotient(matrix, vectors[:, 0])

@@ -32,9 +32,6 @@ from polyattn.stats.rows import Rows
 # The "small integer constant" of Householder's error analysis, taken generously.
 HOUSEHOLDER_CONSTANT = 32.0
 
-# Entries of an inverse at which no proof can succeed.
-HOPELESS = 1e17
-
 
 @dataclass(frozen=True, eq=False)
 class Triangle:
@@ -107,12 +104,12 @@ def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> Or
     if len(triangle.factor) < size or np.any(triangle.factor.diagonal() == 0.0):
         return None
     inverse, failed = lapack.dtrtri(triangle.factor)
-    # NaN fails as well.
-    if failed or not np.all(np.abs(inverse) < HOPELESS):
+    # No proof can succeed with such entries.  NaN fails as well.
+    if failed or not np.all(np.abs(inverse) < 1e17):
         return None
     W = triangle.scale[:, None] * inverse
     absolute = np.abs(W)
-    depth = feature_depth(int(rows.batch.lengths.max()))
+    depth = feature_depth(rows.max_length)
     square, doubt, power = np.zeros((size, size), order="F"), 0.0, 0.0
     for pairs, queries in normalised_pieces(rows, space):
         phi = space.features(pairs, queries)

@@ -1,0 +1,241 @@
+"""Certificates as JSON documents; ``certificate.schema.json`` beside this file describes them.
+
+The seal, a SHA-256 over everything else, finds accidents and careless edits when a document is
+read.  Whoever changes a claim and seals it again is found by ``verify``, which recomputes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from polyattn._version import __version__
+from polyattn.certify.certificate import Certificate
+from polyattn.certify.domains import BUILT_IN, domain_from_dict
+from polyattn.certify.verdict import VERDICTS, Direction
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType
+from polyattn.features.pairs import n_features
+from polyattn.files import fields as checks
+from polyattn.files.atomic import write_atomically
+from polyattn.files.strict_json import json_digest, parse_json, read_text
+from polyattn.quoting import shown
+from polyattn.sequences import MODES
+
+FORMAT = "polyattn certificate"
+VERSION = 1
+SCHEMA = "urn:polyattn:certificate:1"
+
+METHODS = ("count", "exact", "gram", "triangular", "span")
+
+# Numbers of a direction as text.  Python writes and reads longer ones in hexadecimal only.
+FORMS = {
+    "integers": re.compile(r"-?([0-9]+|0x[0-9a-f]+)"),
+    "floats": re.compile(r"-?0x[01]\.[0-9a-f]+p[+-][0-9]+"),
+}
+MOST_DECIMAL_BITS = 10_000
+MOST_DIGITS = 4000
+
+
+def save_certificate(certificate: Certificate, path: str | os.PathLike[str]) -> None:
+    """Write the certificate as a JSON document: complete, or not at all."""
+    written = json.dumps(to_document(certificate), indent=2, allow_nan=False)
+    write_atomically(path, lambda file: file.write(written.encode() + b"\n"))
+
+
+def load_certificate(path: str | os.PathLike[str]) -> Certificate:
+    """Read what ``save_certificate`` wrote; the claims are checked by ``verify``, not here."""
+    source = Path(path)
+    try:
+        document = parse_json(read_text(source))
+    except (InvalidInput, FileFormatError) as error:
+        raise FileFormatError(
+            f"{str(source)!r} is not a certificate, or it is truncated: {error}"
+        ) from None
+    try:
+        return from_document(document)
+    except FileFormatError as error:
+        raise FileFormatError(f"{str(source)!r}: {error}") from None
+
+
+def to_document(certificate: Certificate) -> dict[str, Any]:
+    """The certificate in plain types, sealed."""
+    if not isinstance(certificate, Certificate):
+        raise InvalidType(f"expected a Certificate; got {type(certificate).__name__}.")
+    held = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
+    for described in ("domain", "rounding", "given_direction", "evidence"):
+        del held[described]
+    document: dict[str, Any] = {
+        "format": FORMAT, "version": VERSION, "schema": SCHEMA,
+        "versions": {
+            "polyattn": __version__, "numpy": np.__version__, "scipy": scipy.__version__,
+            "python": platform.python_version(),
+        },
+        **{name: x.item() if isinstance(x, np.generic) else x for name, x in held.items()},
+        "domain": certificate.domain.to_dict(),
+        "rounding": float(certificate.rounding) if math.isfinite(certificate.rounding) else None,
+    }  # fmt: skip
+    direction = certificate.direction
+    document["direction"] = None
+    if isinstance(direction, tuple):
+        writers = [str if n.bit_length() < MOST_DECIMAL_BITS else hex for n in direction]
+        written = [write(n) for write, n in zip(writers, direction, strict=True)]
+        document["direction"] = {"integers": written}
+    elif direction is not None:
+        document["direction"] = {"floats": [float(entry).hex() for entry in direction]}
+    # The sentence of the certificate that a reader will hold, to the letter.
+    document["sentence"] = _certificate(document).sentence
+    document["seal"] = seal(document)
+    return {name: document[name] for name in ENTRIES}
+
+
+def from_document(document: object) -> Certificate:
+    """The certificate of a document, without the data behind it.
+
+    Refuses what does not fit the schema, does not match its seal, or has a sentence that its
+    figures do not say.
+    """
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FileFormatError(f"this is not a {FORMAT}: there is no such format entry in it.")
+    version = document.get("version")
+    if version != VERSION:
+        raise FileFormatError(
+            f"the certificate has format version {shown(version)}; this release reads version "
+            f"{VERSION}. Upgrade polyattn to read it."
+        )
+    _check(document)
+    if document["seal"] != seal(document):
+        raise FileFormatError(
+            "the certificate is damaged or was changed after it was written: its seal does not "
+            "match its content. Certify the data again."
+        )
+    certificate = _certificate(document)
+    # Another release may use other words; what is shown after loading is ours in any case.
+    ours = document["versions"]["polyattn"] == __version__
+    if ours and document["sentence"] != certificate.sentence:
+        raise FileFormatError(
+            "the sentence of the certificate does not say what its figures do: one of them was "
+            "changed after it was written. Certify the data again."
+        )
+    return certificate
+
+
+def seal(document: dict[str, Any]) -> str:
+    """SHA-256 over everything but the seal, as JSON with sorted keys and no spaces."""
+    return json_digest({name: entry for name, entry in document.items() if name != "seal"})
+
+
+def _certificate(document: dict[str, Any]) -> Certificate:
+    plain = {field.name for field in fields(Certificate)} & set(document)
+    rounding, written = document["rounding"], document["direction"]
+    direction: Direction | None = None
+    if written is not None and "integers" in written:
+        direction = tuple(int(text, 16 if "x" in text else 10) for text in written["integers"])
+    elif written is not None:
+        direction = np.array([float.fromhex(text) for text in written["floats"]])
+        direction.setflags(write=False)
+    return Certificate(
+        **{name: document[name] for name in plain - {"domain", "rounding"}},
+        domain=domain_from_dict(document["domain"]),
+        rounding=math.inf if rounding is None else float(rounding),
+        given_direction=direction,
+    )
+
+
+def _check(document: dict[str, Any]) -> None:
+    """Refuse a document that does not fit the schema, naming what is wrong with it."""
+    checks.entries(ENTRIES)(document, "the certificate")
+    wanted = n_features(document["n_dims"] + document["bias"])
+    claimed = document["n_features"]
+    checks.require(
+        claimed == wanted, "the certificate.n_features", f"{wanted}, as n_dims says", claimed
+    )
+    for numbers in (document["direction"] or {}).values():
+        if len(numbers) != claimed:
+            raise FileFormatError(
+                f"the direction must have {claimed} entries, one per feature; got {len(numbers)}."
+            )
+
+
+def _versions(value: Any, where: str) -> None:
+    checks.require(isinstance(value, dict), where, "the versions of packages", value)
+    known = dict.fromkeys(("polyattn", "numpy", "scipy", "python"), checks.text(100))
+    checks.entries(known, dict.fromkeys(value, checks.text(100)))(value, where)
+
+
+def _domain(value: Any, where: str) -> None:
+    """A built-in domain with its lengths, or a custom one by its digest."""
+    known = {
+        "name": checks.text(), "exhaustive": checks.flag, "n_sequences": checks.integer(1),
+        "digest": checks.digest,
+    }  # fmt: skip
+    if isinstance(value, dict) and "lengths" in value:
+        known = {"name": checks.one_of(tuple(BUILT_IN)), "lengths": _RANGE}
+    checks.entries(known)(value, where)
+
+
+def _is_range(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2 or type(value[0]) is not int:
+        return False
+    least, most = value
+    return least >= 1 and (most is None or (type(most) is int and most >= least))
+
+
+def _is_direction(entry: Any) -> bool:
+    if not isinstance(entry, dict) or len(entry) != 1:
+        return False
+    ((kind, numbers),) = entry.items()
+    if kind not in FORMS or not isinstance(numbers, list):
+        return False
+    try:
+        return all(
+            isinstance(text, str)
+            and FORMS[kind].fullmatch(text) is not None
+            and ("x" in text or len(text) <= MOST_DIGITS)
+            and (kind == "integers" or np.isfinite(float.fromhex(text)))
+            for text in numbers
+        )
+    except OverflowError:
+        return False
+
+
+_RANGE = checks.check_that(_is_range, "the least and the largest number of tokens, or null")
+_SIZE = checks.nullable(checks.number(0))
+
+ENTRIES: dict[str, checks.Check] = {
+    "format": checks.text(),
+    "version": checks.integer(1),
+    "schema": checks.text(),
+    "versions": _versions,
+    "verdict": checks.one_of(VERDICTS),
+    "verdict_on_real_inputs": checks.one_of(VERDICTS),
+    "domain": _domain,
+    "mode": checks.one_of(MODES),
+    "bias": checks.flag,
+    "n_dims": checks.integer(1),
+    "n_sequences": checks.integer(1),
+    "n_rows": checks.integer(1),
+    "n_features": checks.integer(1, None),
+    "dimension": checks.nullable(checks.integer(1, None)),
+    "rank": checks.nullable(checks.integer(0, None)),
+    "lambda_min": _SIZE,
+    "lambda_max": _SIZE,
+    "method": checks.one_of(METHODS),
+    "rounding": _SIZE,
+    "digest": checks.digest,
+    "note": checks.text(),
+    "prime": checks.nullable(checks.integer(2)),
+    "direction": checks.nullable(
+        checks.check_that(_is_direction, "null, or a list of integers or floats as text")
+    ),
+    "sentence": checks.text(),
+    "seal": checks.digest,
+}
