@@ -87,15 +87,12 @@ class Moments(Statistics):
     # Idle BLAS threads spin for a while, and would take the cores from ours.
     @single_threaded_blas()
     def _accumulate(self, rows: Rows) -> None:
-        if isinstance(self._sums, PairedSums) and self.mode == "full":
-            self._accumulate_full(rows, self._sums)
+        sums, weights = self._sums, rows.sequence_weights
+        if not (isinstance(sums, PairedSums) and self.mode == "full"):
+            for blocks in rows.groups():
+                sums.add(blocks)
             return
-        for blocks in rows.groups():
-            self._sums.add(blocks)
-
-    def _accumulate_full(self, rows: Rows, sums: PairedSums) -> None:
-        """All tokens of a sequence share G, and their sum x x^T is G again: one row each."""
-        weights = rows.sequence_weights
+        # All tokens of a sequence share G, and their sum x x^T is G again: one row each.
         for first in range(0, len(rows.batch), step := default_block_rows(rows.width)):
             stop = min(first + step, len(rows.batch))
             pairs = sequence_grams(rows.tokens, first, stop)
@@ -139,9 +136,8 @@ class Moments(Statistics):
             stored = kind(self.width, self.n_outputs)
             if not isinstance(self._sums, kind) and stored.gram.shape == arrays["gram"].shape:
                 stored.restore(arrays)
-                arrays = arrays | {
-                    "gram": self._sums.as_stored(stored.matrix(np.ones(self.n_features)))
-                }
+                matrix = stored.matrix(np.ones(self.n_features))
+                arrays = arrays | {"gram": self._sums.as_stored(matrix)}
         self._sums.restore(arrays)
         for name, squares in (
             ("gram", self.scaled_feature_powers()), ("targets", self._sums.targets.diagonal()),

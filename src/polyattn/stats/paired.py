@@ -12,7 +12,6 @@ two stretches of memory, which takes half the time of row after row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -50,7 +49,11 @@ class PairedSums(Sums):
         self.gram = np.zeros((n_pairs(width), n_pairs(n_pairs(width))))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
-        self._add_pieces(map_pieces(_pieces_of_block, blocks))
+        def pieces(block: RowBlock) -> list[Piece]:
+            cut = _cut(block.pairs, block.queries)
+            return [(_padded(pairs), pair_products(_padded(queries))) for pairs, queries in cut]
+
+        self._add_pieces(map_pieces(pieces, blocks))
         self.add_targets(blocks)
 
     def add_pairs(self, pairs: NDArray, query_pairs: NDArray) -> None:
@@ -66,7 +69,14 @@ class PairedSums(Sums):
         """Add to the sums with targets alone."""
         if self.n_outputs == 0:
             return
-        for cross in map_pieces(self._own_cross, deal(blocks)):
+
+        def own_cross(some: list[RowBlock]) -> NDArray[np.float64]:
+            total = np.zeros_like(self.cross)
+            for block in some:
+                add_correlation(total, block.pairs, block.queries, block.targets)
+            return total
+
+        for cross in map_pieces(own_cross, deal(blocks)):
             self.cross += cross
         for block in blocks:
             self.targets += block.targets @ block.targets.T
@@ -115,26 +125,21 @@ class PairedSums(Sums):
         # Each worker takes the next tile: no two write to the same place.  (Two workers may ask
         # the iterator of a list at once, but not a generator.)
         tiles = iter(list(_tiles(self.gram.shape[1])))
-        work = partial(self._add_tiles, tiles, list(chain.from_iterable(pieces)))
-        map_pieces(lambda _: work(), range(n_workers()))
+        together = list(chain.from_iterable(pieces))
 
-    def _add_tiles(self, tiles: Iterator[tuple[int, int]], pieces: list[Piece]) -> None:
-        memory = np.empty(0)
-        for first, stop in tiles:
-            for pairs, query_pairs in pieces:
-                height, n_rows = stop - first, pairs.shape[1]
-                if memory.size < height * n_rows:
-                    # Fresh memory costs more than the products in it: one tile serves all.
-                    memory = aligned_empty(height * n_rows)
-                tile = memory[: height * n_rows].reshape(height, n_rows)
-                _fill_tile(tile, pairs, first)
-                add_product(self.gram[:, first:stop], query_pairs, tile)
+        def work(_: int) -> None:
+            memory = np.empty(0)
+            for first, stop in tiles:
+                for pairs, query_pairs in together:
+                    height, n_rows = stop - first, pairs.shape[1]
+                    if memory.size < height * n_rows:
+                        # Fresh memory costs more than the products in it: one tile serves all.
+                        memory = aligned_empty(height * n_rows)
+                    tile = memory[: height * n_rows].reshape(height, n_rows)
+                    _fill_tile(tile, pairs, first)
+                    add_product(self.gram[:, first:stop], query_pairs, tile)
 
-    def _own_cross(self, blocks: list[RowBlock]) -> NDArray[np.float64]:
-        total = np.zeros_like(self.cross)
-        for block in blocks:
-            add_correlation(total, block.pairs, block.queries, block.targets)
-        return total
+        map_pieces(work, range(n_workers()))
 
 
 def _tiles(n_columns: int) -> Iterator[tuple[int, int]]:
@@ -145,13 +150,6 @@ def _tiles(n_columns: int) -> Iterator[tuple[int, int]]:
         stop = min(first + min(max(share, LEAST_HEIGHT), TILE_HEIGHT), n_columns)
         yield first, stop
         first = stop
-
-
-def _pieces_of_block(block: RowBlock) -> list[Piece]:
-    return [
-        (_padded(pairs), pair_products(_padded(queries)))
-        for pairs, queries in _cut(block.pairs, block.queries)
-    ]
 
 
 def _cut(pairs: NDArray, beside: NDArray) -> Iterator[tuple[NDArray, NDArray]]:

@@ -68,9 +68,8 @@ class Sums(ABC):
 
     def restore(self, arrays: dict[str, NDArray]) -> None:
         """Take copies of ``arrays`` of sums in the same layout."""
-        self.gram = shaped_like(self.gram, arrays["gram"])
-        self.cross = shaped_like(self.cross, arrays["cross"])
-        self.targets = shaped_like(self.targets, arrays["targets"])
+        for name in ("gram", "cross", "targets"):
+            setattr(self, name, shaped_like(getattr(self, name), arrays[name]))
 
 
 def shaped_like(own: NDArray[np.float64], stored: NDArray) -> NDArray[np.float64]:
