@@ -172,16 +172,9 @@ def _assemble(
 
 def _limited(result: FitResult, n_heads: int | str, source: Source) -> FitResult:
     """The result with the best layer of so many heads in the place of the optimum."""
-    found = limited_heads(
+    heads, coef, risk, note = limited_heads(
         result.coef, n_heads, source, result.risk, result.ridge,
         result.statistics, result.sample, result.random_state,
     )  # fmt: skip
-    return replace(
-        result,
-        coef=found.coef,
-        risk=found.risk,
-        known_heads=found.heads,
-        outcome=describe_limited(
-            result.outcome, found.heads.n_heads, found.risk, result.risk, result.ridge, found.note
-        ),
-    )
+    outcome = describe_limited(result.outcome, heads.n_heads, risk, result.risk, result.ridge, note)
+    return replace(result, coef=coef, risk=risk, known_heads=heads, outcome=outcome)

@@ -14,12 +14,11 @@ from scipy.special import fdtri
 from polyattn.errors import InvalidInput
 from polyattn.heads.algebra import layer_tensor
 from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted, weighed
-from polyattn.heads.bounds import generic_heads, layer_dimension
 from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import HeadDescent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
-from polyattn.heads.search import HeadTrial, fewest
+from polyattn.heads.search import HeadTrial, fewest, generic_heads, layer_dimension
 from polyattn.heads.target import Compression
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -152,8 +151,8 @@ def _search(
                 found = descend(tensor, found.value, found.key, metric, closer)
                 spent += found.work
             if found.loss <= loss:
-                return HeadTrial(found, spent)
-        return HeadTrial(None, spent)
+                return found, spent
+        return None, spent
 
     most = generic_heads(width, n_outputs, n_queries)
     # 1, 2, 3, 4, 6, 8, 12, ...
@@ -165,7 +164,7 @@ def _search(
 def _kept(coef: ArrayLike, gram: ArrayLike, seed: int, note: str) -> Compression:
     """The function itself with few heads; its gap is rounding."""
     target, moments = weighed(coef, gram)
-    data = GramScale(np.asarray(gram, dtype=np.float64), target.width)
+    data = GramScale(np.asarray(gram, dtype=np.float64), target.tensor.shape[3])
     kept = compress(coef, random_state=seed, data=data)
     heads = target.scaled_heads(kept)
     gap = target.in_true_units(excess(target.tensor - layer_tensor(*heads), moments))
