@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import apply_coef
 from polyattn.features.pairs import fold_heads, n_features
 from polyattn.features.summaries import summary_blocks
-from polyattn.model.forward import ordinary_tokens, outputs_by_block
-from polyattn.model.layer import AttentionLayer
+from polyattn.model.layer import AttentionLayer, ordinary_tokens, outputs_by_block
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import restored
 from polyattn.progress import report

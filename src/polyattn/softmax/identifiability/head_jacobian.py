@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model import SoftmaxAttention
-from polyattn.model.forward import equal_blocks, ordinary_tokens
+from polyattn.model.layer import equal_blocks, ordinary_tokens
 from polyattn.model.softmax import softmax
 from polyattn.sequences import SequenceBatch
 from polyattn.softmax.identifiability.token_span import triangular
