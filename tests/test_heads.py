@@ -126,7 +126,7 @@ def test_the_comparer_notices_wrong_heads():
 
 def test_lost_is_measured_not_assumed():
     coef = planted(5, 5, 2)
-    target = Target.of(coef)
+    target = Target.on(coef)
     value, key = target.scaled_heads(compress(coef))
     assert target.finish(value, key, "").lost <= 1e-12
     assert target.finish(1.01 * value, key, "").lost == pytest.approx(0.01, rel=1e-6)

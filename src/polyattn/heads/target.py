@@ -62,10 +62,14 @@ class Target:
     units: CoordinateUnits
 
     @classmethod
-    def of(cls, coef: ArrayLike, units: CoordinateUnits | None = None) -> Target:
-        """From coefficients (e, q, d) of any size, checked."""
+    def on(
+        cls, coef: ArrayLike, data: DataScale | None = None, units: CoordinateUnits | None = None
+    ) -> Target:
+        """From coefficients (e, q, d) of any size, checked, in the units of data, if given."""
         array = require_coef(coef)
-        if units is None:
+        if data is not None:
+            units = CoordinateUnits.of(data, array)
+        elif units is None:
             ones = np.zeros(array.shape[2], dtype=np.intp)
             units = CoordinateUnits(ones, ones, np.zeros(len(array), dtype=np.intp))
         shifts = units.features - units.outputs[:, None, None]
@@ -75,14 +79,6 @@ class Target:
         tensor = unfold_coef(np.ldexp(array, shifts - exponent))
         norm = float(np.linalg.norm(tensor))
         return cls(tensor / norm if norm > 0 else tensor, norm, exponent, units)
-
-    @classmethod
-    def on(cls, coef: ArrayLike, data: DataScale | None) -> Target:
-        """The same in the units of data, if they are given."""
-        if data is None:
-            return cls.of(coef)
-        array = require_coef(coef)
-        return cls.of(array, CoordinateUnits.of(data, array))
 
     @property
     def is_zero(self) -> bool:

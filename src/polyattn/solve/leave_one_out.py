@@ -85,14 +85,6 @@ class _Sequence:
     targets: NDArray[np.float64]
     outside: float = 0.0
 
-    def rotated(self) -> _Sequence:
-        """As few rows as there are features: a rotation of the rows changes no error."""
-        n, p = self.features.shape
-        if n <= p:
-            return self
-        both = np.asarray(np.linalg.qr(np.hstack([self.features, self.targets]), mode="r"))
-        return _Sequence(self.number, both[:p, :p], both[:p, p:], float(np.sum(both[p:] ** 2)))
-
 
 def _single_rows(
     rows: _Sequence, vectors: NDArray, shrink: NDArray, thetas: NDArray
@@ -114,7 +106,12 @@ def _one_sequence(
     whole: _Sequence, vectors: NDArray, shrink: NDArray, thetas: NDArray
 ) -> tuple[NDArray, list[_Sequence]]:
     """Squared errors of the rows of one sequence; none yet where it is decisive."""
-    sequence = whole.rotated()
+    sequence, (n, p) = whole, whole.features.shape
+    if n > p:
+        # As few rows as there are features: a rotation of the rows changes no error.
+        both = np.asarray(np.linalg.qr(np.hstack([whole.features, whole.targets]), mode="r"))
+        outside = float(np.sum(both[p:] ** 2))
+        sequence = _Sequence(whole.number, both[:p, :p], both[:p, p:], outside)
     basis = sequence.features @ vectors
     errors = np.zeros(shrink.shape[1])
     most = (basis * shrink[:, 0]) @ basis.T

@@ -112,14 +112,19 @@ class PairedSums(Sums):
         )
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        in_order = np.take(self.gram, _column_of_pair(n_pairs(self.width)), axis=1)
-        return super().arrays() | {"gram": in_order}
+        return super().arrays() | {"gram": np.take(self.gram, self._columns_in_order, axis=1)}
 
     def restore(self, arrays: dict[str, NDArray]) -> None:
         super().restore(arrays)
         in_order = self.gram
         self.gram = np.empty_like(in_order)
-        self.gram[:, _column_of_pair(n_pairs(self.width))] = in_order
+        self.gram[:, self._columns_in_order] = in_order
+
+    @property
+    def _columns_in_order(self) -> NDArray[np.intp]:
+        """Where ``gram`` has the pairs in the order of ``pair_index``, shape (q(q+1)/2,)."""
+        q = n_pairs(self.width)
+        return distance_position(q)[pair_index(q)]
 
     def _add_pieces(self, pieces: Sequence[list[Piece]]) -> None:
         # Each worker takes the next tile: no two write to the same place.  (Two workers may ask
@@ -187,8 +192,3 @@ def _fill_tile(tile: NDArray, pairs: NDArray, first: int) -> None:
         )
         at += count
         distance, a = distance + 1, 0
-
-
-def _column_of_pair(q: int) -> NDArray[np.intp]:
-    """Where ``gram`` has the pairs in the order of ``pair_index``, shape (q(q+1)/2,)."""
-    return distance_position(q)[pair_index(q)]
