@@ -14,9 +14,8 @@ from polyattn.files.fields import Check, array, require
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import require_comparable_squares, restored
 from polyattn.stats.base import Statistics
-from polyattn.stats.paired import PairedSums
 from polyattn.stats.rows import Rows
-from polyattn.stats.sums import ExplicitSums, Sums
+from polyattn.stats.sums import ExplicitSums, PairedSums, Sums
 
 # From this width on the paired way wins (benchmarks/moments_update.py prints both).
 PAIRED_FROM_WIDTH = 12
