@@ -59,10 +59,13 @@ def limited_heads(
     units = target - 3 * token
     best, penalty = scaled(optimum, -units), float(np.ldexp(ridge, -6 * token))
     power = float(np.ldexp(risk, -2 * target)) * source.total_weight
-    gram = _scaled_gram(source, moments)
-    if gram is None:
+    known = moments if isinstance(source, Rows) else source
+    if known is None and isinstance(source, Rows) and source.n_features <= MAX_WEIGHED_FEATURES:
+        known = Moments.of(source)
+    if known is None:
         found, power, note = _unweighed(best, n_heads, source, data, random_state)
     else:
+        gram = GramScale.of(known).gram
         found, power, note = _weighed(best, n_heads, source, gram, penalty, power, random_state)
     found_risk = as_risk(power / source.total_weight, target)
     coef = fold_heads(found.attn, found.value)
@@ -127,18 +130,6 @@ def _weighed(
     units = CoordinateUnits.of_inputs(GramScale(penalised, source.width), len(optimum))
     sizes = np.diag(units.moments(penalised))
     return found, power, FAR_APART if sizes.max() > GRADED * np.median(sizes) else ""
-
-
-def _scaled_gram(
-    source: Source, moments: Moments | TriangularFactor | None
-) -> NDArray[np.float64] | None:
-    """sum psi psi^T of the scaled tokens, made where it is not known; None when too large."""
-    known = moments if isinstance(source, Rows) else source
-    if known is not None:
-        return GramScale.of(known).gram
-    if isinstance(source, Rows) and source.n_features <= MAX_WEIGHED_FEATURES:
-        return Moments.of(source).scaled_gram()
-    return None
 
 
 def _quadratic(difference: NDArray, gram: NDArray) -> float:

@@ -136,9 +136,7 @@ def _range(sizes: NDArray[np.float64]) -> str:
     return f"{known.min():.1e} to {known.max():.1e}"
 
 
-def require_weighable(
-    weight: float, coordinates: NDArray[np.float64], outputs: NDArray[np.float64]
-) -> None:
+def require_weighable(weight: float, coordinates: NDArray, outputs: NDArray) -> None:
     """Refuse a largest weight that takes sums of products of tokens and targets out of float64.
 
     Sums are of sixth degree in tokens, or of third degree times a target, all of them scaled.

@@ -125,9 +125,7 @@ def _by_eigenvalues(pairs: NDArray, queries: NDArray, targets: NDArray, ridge: f
     return Solution(theta, len(shifted) if ridge == 0 else None, power, condition, ridge, note)
 
 
-def _residual(
-    theta: NDArray, pairs: NDArray, queries: NDArray, targets: NDArray
-) -> NDArray[np.float64]:
+def _residual(theta: NDArray, pairs: NDArray, queries: NDArray, targets: NDArray) -> NDArray:
     """y - Phi theta, shape (N, e)."""
     return targets - apply_coef(as_coef(theta, len(queries)), pairs, queries).T
 

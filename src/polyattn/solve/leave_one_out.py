@@ -142,9 +142,7 @@ def _beside_the_others(
     return errors + sum(left.outside for left in group), doubts
 
 
-def _in_sample_space(
-    spectrum: SampleSpectrum, blocks: list[slice]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _in_sample_space(spectrum: SampleSpectrum, blocks: list[slice]) -> tuple[NDArray, NDArray]:
     """Squared errors of blocks of rows, and what rounding may have done to them.
 
     With C = W W^T, W = U diag(values + ridge)^-1/2, the residual of block B is the x of least

@@ -52,14 +52,9 @@ class FeatureSpectrum:
         factor = TriangularFactor.of(rows)
         root = factor.scaled_factor() / feature_weights(rows.width)
         left, sizes, right = np.linalg.svd(root)
-        values = sizes[::-1] ** 2
-        return cls(
-            values,
-            right[::-1].T,
-            left[:, ::-1].T @ factor.scaled_projection(),
-            factor.scaled_residual_power(),
-            _within(MOST, spectrum.grid, values, ridges is None),
-        )
+        values, components = sizes[::-1] ** 2, left[:, ::-1].T @ factor.scaled_projection()
+        grid = _within(MOST, spectrum.grid, values, ridges is None)
+        return cls(values, right[::-1].T, components, factor.scaled_residual_power(), grid)
 
     @classmethod
     def of_moments(cls, moments: Moments, ridges: NDArray | None) -> FeatureSpectrum:

@@ -213,9 +213,9 @@ class Statistics(Described, ABC):
         """The inverse of ``to_record``; the arrays are copied."""
         held = record.metadata
         FIELDS(held, "metadata")
-        n_rows, n_sequences, at_most = held["n_rows"], held["n_sequences"], "at most n_rows"
-        fields.require(held["n_positive"] <= n_rows, "metadata.n_positive", at_most, n_rows)
-        fields.require(n_sequences <= n_rows, "metadata.n_sequences", at_most, n_sequences)
+        for name in ("n_positive", "n_sequences"):
+            fits = held[name] <= held["n_rows"]
+            fields.require(fits, f"metadata.{name}", "at most n_rows", held[name])
         # Sizes are held against the arrays before anything of these sizes is made.
         width = held["n_dims"] + held["bias"]
         largest = held["total_weight"] * float(held["max_length"]) ** 2 * 2.0**LARGEST_POWER

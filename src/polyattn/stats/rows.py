@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import require_flag
 from polyattn.features.pairs import n_features, n_pairs
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.summaries import SummaryBlock, Tokens, summary_blocks
 from polyattn.numerics import scaling
 from polyattn.numerics.arrays import pieces, ranges_of_rows
 from polyattn.numerics.parallel import map_pieces
@@ -31,16 +31,12 @@ MOST_SHARES, SHARE_NUMBERS, SHARE_ROWS = 8, 1 << 14, 512
 
 
 @dataclass(frozen=True)
-class RowBlock:
-    """Rows first..stop.  Queries and targets carry the square root of the row's weight.
+class RowBlock(SummaryBlock):
+    """A summary with its targets; these and the queries carry the square root of the row's weight.
 
     The features are linear in the query, so weighted sums need no further thought.
     """
 
-    first: int
-    stop: int
-    pairs: NDArray[np.float64]
-    queries: NDArray[np.float64]
     targets: NDArray[np.float64]  # (e, rows)
 
 
