@@ -11,7 +11,7 @@ import planted
 import polyattn as pa
 from polyattn.errors import OutOfRange, PolyattnError
 from polyattn.features import summaries
-from polyattn.model import forward
+from polyattn.model import layer as forward
 from polyattn.reference import layer as reference
 from polyattn.sequences import MODES
 

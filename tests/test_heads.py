@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from polyattn.errors import InvalidInput, require_head_count
 from polyattn.features.pairs import fold_heads, n_pairs
 from polyattn.heads import Compression, compress, factor
-from polyattn.heads.bounds import generic_heads
-from polyattn.heads.search import HeadTrial
+from polyattn.heads.search import generic_heads
 from polyattn.heads.target import Target
 
 EPS = float(np.finfo(np.float64).eps)
@@ -127,10 +126,10 @@ def test_the_comparer_notices_wrong_heads():
 
 def test_lost_is_measured_not_assumed():
     coef = planted(5, 5, 2)
-    target = Target.of(coef)
+    target = Target.on(coef)
     value, key = target.scaled_heads(compress(coef))
-    assert target.lost_by(value, key) <= 1e-12
-    assert target.lost_by(1.01 * value, key) == pytest.approx(0.01, rel=1e-6)
+    assert target.finish(value, key, "").lost <= 1e-12
+    assert target.finish(1.01 * value, key, "").lost == pytest.approx(0.01, rel=1e-6)
 
 
 # ---------------------------------------------------------------- compress: structure
@@ -263,7 +262,7 @@ def test_a_head_just_above_the_tolerance_is_one_more(size, n_heads):
 def test_numbers_of_heads_are_tried_from_below(monkeypatch):
     tried, module = [], import_module("polyattn.heads.compress")  # the function has its name
     monkeypatch.setattr(module, "fewest", lambda _, ladder, *__: tried.append(ladder))
-    monkeypatch.setattr(module, "first_within", lambda *_: HeadTrial(None, 0.0))
+    monkeypatch.setattr(module, "first_within", lambda *_: (None, 0.0))
     found = compress(generic(3, 3))
     (ladder,) = tried
     assert all(isinstance(count, int) for count in ladder)

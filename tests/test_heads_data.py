@@ -10,8 +10,8 @@ from scipy.stats import f as f_distribution
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.pairs import feature_weights, fold_heads, n_features, n_pairs
 from polyattn.heads import best_heads, choose_heads, factor
-from polyattn.heads.bounds import layer_dimension
 from polyattn.heads.choose import allowance, moments_rank
+from polyattn.heads.search import layer_dimension
 
 
 def random_coef(n_dims, n_outputs, seed=0):

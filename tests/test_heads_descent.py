@@ -21,7 +21,7 @@ from polyattn.heads.algebra import (
 )
 from polyattn.heads.descent import Frobenius, Patience, descend, jacobian
 from polyattn.heads.metric import Weighted, excess, whiten
-from polyattn.heads.search import HeadTrial, fewest, random_heads
+from polyattn.heads.search import fewest, random_heads
 
 sizes = st.tuples(
     st.integers(1, 4),
@@ -237,7 +237,7 @@ def test_fewest_finds_the_smallest_success(true):
     def attempt(heads):
         tried.append(heads)
         found = descent.HeadDescent(np.zeros((heads, 1, 1)), np.zeros((heads, 1, 1)), 0.0, 1.0)
-        return HeadTrial(found if heads >= true else None, 1.0)
+        return (found if heads >= true else None), 1.0
 
     best = fewest(attempt, [1, 2, 4, 8, 16], 17, np.inf)
     assert (best is None) == (true > 16)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 import planted
 from polyattn.features import cubic, pairs, summaries
-from polyattn.model import LinearAttention, forward, linear
+from polyattn.model import LinearAttention, linear
+from polyattn.model import layer as forward
 from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES, SequenceBatch
 

@@ -14,7 +14,7 @@ from polyattn.features import cubic
 from polyattn.features.pairs import n_features
 from polyattn.reference import erm
 from polyattn.sequences import MODES
-from polyattn.solve import dual, iterative, minimum_norm, primal
+from polyattn.solve import direct, dual, iterative, primal
 from solver_tasks import ACCURATE, exact_task, fit_by
 
 
@@ -219,7 +219,7 @@ def test_rounding_is_that_of_as_many_terms_as_there_are_features(roundings, rank
     """Two rows of 64 features of equal size: the second singular value is rounding, or not."""
     signs = hadamard(64)[1:3] / 8.0
     root = np.diag([1.0, roundings * EPS]) @ signs
-    solution = minimum_norm.solve_root(root, np.ones((2, 1)), 0.0, n_rows=2)
+    solution = direct.solve_root(root, np.ones((2, 1)), 0.0, n_rows=2)
     assert (solution.rank, solution.ridge) == (rank, 0.0)
 
 
@@ -228,13 +228,13 @@ def test_rounding_of_moments_is_beside_the_largest_eigenvalue(roundings, rank):
     """64 features that nearly agree: their moments have one eigenvalue of 64."""
     signs = hadamard(64)[:2].astype(float)
     gram = np.outer(signs[0], signs[0]) + roundings * EPS / 64 * np.outer(signs[1], signs[1])
-    solution = minimum_norm.solve_gram(gram, gram[:, :1], 1.0, 0.0, np.ones(64))
+    solution = primal.solve_gram(gram, gram[:, :1], 1.0, 0.0, np.ones(64))
     assert solution.rank == rank
 
 
 @given(st.floats(1e-150, 1e150))
 def test_scales_are_powers_of_two_near_the_sizes(size):
-    (scale, one) = minimum_norm.column_scale(np.array([size, 0.0]))
+    (scale, one) = direct.column_scale(np.array([size, 0.0]))
     assert one == 1.0
     assert np.frexp(scale)[0] == 0.5
     assert 0.5**0.5 * (1 - EPS) <= size / scale <= 2**0.5 * (1 + EPS)

@@ -86,7 +86,16 @@ def _token_targets(Y: Targets, batch: SequenceBatch) -> NDArray:
         _require_lengths(Y.lengths, batch)
         return real_array(Y.values, "Y")
     if isinstance(Y, list | tuple):
-        return _ragged_targets(Y, batch)
+        arrays = [real_array(item, f"Y[{i}]") for i, item in enumerate(Y)]
+        arrays = [array[:, None] if array.ndim == 1 else array for array in arrays]
+        for i, array in enumerate(arrays):
+            if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
+                raise InvalidInput(
+                    f"Y[{i}] must have shape (n_tokens, n_outputs) with one n_outputs for all; "
+                    f"got shape {array.shape}."
+                )
+        _require_lengths(np.array([len(array) for array in arrays]), batch)
+        return np.concatenate(arrays)
     array = real_array(Y, "Y")
     if array.ndim == 2:
         array = array[:, :, None]
@@ -98,19 +107,6 @@ def _token_targets(Y: Targets, batch: SequenceBatch) -> NDArray:
         )
     _require_lengths(np.full(len(array), array.shape[1]), batch)
     return array.reshape(-1, array.shape[2])
-
-
-def _ragged_targets(items: Sequence[ArrayLike], batch: SequenceBatch) -> NDArray:
-    arrays = [real_array(item, f"Y[{i}]") for i, item in enumerate(items)]
-    arrays = [array[:, None] if array.ndim == 1 else array for array in arrays]
-    for i, array in enumerate(arrays):
-        if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
-            raise InvalidInput(
-                f"Y[{i}] must have shape (n_tokens, n_outputs) with one n_outputs for all; "
-                f"got shape {array.shape}."
-            )
-    _require_lengths(np.array([len(array) for array in arrays]), batch)
-    return np.concatenate(arrays)
 
 
 def _require_lengths(lengths: NDArray, batch: SequenceBatch) -> None:

@@ -57,10 +57,7 @@ def pair_position(width: int) -> NDArray[np.intp]:
 def distance_position(width: int) -> NDArray[np.intp]:
     """Like ``pair_position``, with pairs in the order of k - j, and of j where that is equal."""
     rows, columns = pair_index(width)
-    table = np.empty((width, width), dtype=np.intp)
-    order = np.lexsort((rows, columns - rows))
-    table[rows[order], columns[order]] = np.arange(len(rows))
-    table[columns[order], rows[order]] = np.arange(len(rows))
+    table = np.argsort(np.lexsort((rows, columns - rows)))[pair_position(width)]
     table.setflags(write=False)
     return table
 

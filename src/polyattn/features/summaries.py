@@ -100,16 +100,24 @@ def sequence_grams(tokens: Tokens, first: int, stop: int) -> NDArray[np.float64]
     lengths = np.diff(offsets)
     result = np.empty((n_pairs(tokens.width), stop - first))
     if np.any(lengths != lengths[0]) or lengths[0] > TOKEN_BLOCK:
-        for i in range(stop - first):
-            result[:, i] = _one_gram(tokens, int(offsets[i]), int(offsets[i + 1]))
+        for i, (start, end) in enumerate(pairwise(offsets.tolist())):
+            gram = np.zeros((tokens.width, tokens.width))
+            for at in range(start, end, TOKEN_BLOCK):
+                block = tokens.read(slice(at, min(at + TOKEN_BLOCK, end)))
+                gram += block @ block.T
+            result[:, i] = gram[pair_index(tokens.width)]
         return result
     length = int(lengths[0])
     step = max(1, GRAM_NUMBERS // (tokens.width * (tokens.width + length)))
-    grams = _short_grams if length <= SHORT_SEQUENCE else _batched_grams
     for i in range(0, stop - first, step):
         j = min(i + step, stop - first)
         block = tokens.read_rows(int(offsets[i]), int(offsets[j]))
-        grams(block.reshape(j - i, length, tokens.width), result[:, i:j])
+        together = block.reshape(j - i, length, tokens.width)
+        if length <= SHORT_SEQUENCE:
+            _pair_sums(np.ascontiguousarray(together.transpose(1, 2, 0)), result[:, i:j])
+        else:
+            grams = together.transpose(0, 2, 1) @ together
+            result[:, i:j] = grams.transpose(1, 2, 0)[pair_index(tokens.width)]
     return result
 
 
@@ -124,30 +132,12 @@ def pair_products(rows: NDArray) -> NDArray[np.float64]:
     return products
 
 
-def _short_grams(block: NDArray, out: NDArray[np.float64]) -> None:
-    """vech(G) (q, sequences) from tokens (sequences, n, d), one coordinate after the other."""
-    m = block.shape[2]
-    tokens = np.ascontiguousarray(block.transpose(1, 2, 0))
-    start = 0
+def _pair_sums(tokens: NDArray, out: NDArray[np.float64]) -> None:
+    """vech(G) (q, sequences) from tokens (n, d, sequences), one coordinate after the other."""
+    start, m = 0, tokens.shape[1]
     for a in range(m):
         np.einsum("tr,tbr->br", tokens[:, a], tokens[:, a:], out=out[start : start + m - a])
         start += m - a
-
-
-def _batched_grams(block: NDArray, out: NDArray[np.float64]) -> None:
-    """The same by one small matrix product per sequence."""
-    grams = block.transpose(0, 2, 1) @ block
-    rows, columns = pair_index(block.shape[2])
-    out[:] = grams.transpose(1, 2, 0)[rows, columns]
-
-
-def _one_gram(tokens: Tokens, start: int, stop: int) -> NDArray[np.float64]:
-    """The same for one sequence of any length, TOKEN_BLOCK tokens at a time."""
-    gram = np.zeros((tokens.width, tokens.width))
-    for i in range(start, stop, TOKEN_BLOCK):
-        block = tokens.read(slice(i, min(i + TOKEN_BLOCK, stop)))
-        gram += block @ block.T
-    return gram[pair_index(tokens.width)]
 
 
 def _last_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
@@ -172,21 +162,15 @@ def _causal_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
             by_sequence = pairs.reshape(len(pairs), -1, length)
             np.cumsum(by_sequence, axis=2, out=by_sequence)
         else:
-            _running_sums(pairs, offsets, first, stop, carry)
+            # Within each sequence; ``carry`` links one across blocks.
+            after, before = np.searchsorted(offsets, first, "right"), np.searchsorted(offsets, stop)
+            if offsets[after - 1] != first:
+                pairs[:, 0] += carry
+            for begin, finish in pairwise([first, *offsets[after:before].tolist(), stop]):
+                segment = pairs[:, begin - first : finish - first]
+                np.cumsum(segment, axis=1, out=segment)
+            carry = pairs[:, -1].copy()
         yield SummaryBlock(first, stop, pairs, queries)
-
-
-def _running_sums(pairs: NDArray, offsets: NDArray, first: int, stop: int, carry: NDArray) -> None:
-    """Running sums within each sequence, in place; ``carry`` links a sequence across blocks."""
-    inside = offsets[np.searchsorted(offsets, first, "right") : np.searchsorted(offsets, stop)]
-    borders = [first, *inside.tolist(), stop]
-    starts_fresh = offsets[np.searchsorted(offsets, first)] == first
-    for start, end in pairwise(borders):
-        segment = pairs[:, start - first : end - first]
-        if start == first and not starts_fresh:
-            segment[:, 0] += carry
-        np.cumsum(segment, axis=1, out=segment)
-    carry[:] = pairs[:, -1]
 
 
 def _full_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:

@@ -36,7 +36,11 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     _require_place(target)
     _remove_leftovers(target)
     with _temporary(target) as (handle, temporary):
-        mode = _mode(target)
+        if target.is_file():
+            mode = stat.S_IMODE(target.stat().st_mode)
+        else:  # the permissions of any new file
+            os.umask(mask := os.umask(0))
+            mode = 0o666 & ~mask
         with os.fdopen(handle, "wb", closefd=False) as file:
             write(file)
             file.flush()
@@ -144,18 +148,14 @@ def _prefix(target: Path) -> str:
     return f".polyattn-{name}-"
 
 
-def _mode(target: Path) -> int:
-    """The permissions of the file that is replaced, or those of any new file."""
-    if target.is_file():
-        return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
 def file_to_write(path: object, name: str = "path") -> Path:
     """The path of a file that may or may not be there yet; refused if it names a folder."""
-    given = _named(path, name)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidType(f"{name} must name a file, as a text or a Path; got {shown(path)}.")
+    if not text or "\0" in text:
+        raise InvalidInput(f"{name} must name a file; got {shown(text)}.")
+    given = Path(text)
     if given.is_dir():
         raise InvalidInput(f"{name} {str(given)!r} is a folder; name a file in it.")
     return given
@@ -167,13 +167,3 @@ def file_to_read(path: object, name: str = "path") -> Path:
     if not given.is_file():
         raise FileNotFoundError(f"there is no file {str(given)!r}.")
     return given
-
-
-def _named(path: object, name: str) -> Path:
-    """A path that is a text with something in it."""
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str):
-        raise InvalidType(f"{name} must name a file, as a text or a Path; got {shown(path)}.")
-    if not text or "\0" in text:
-        raise InvalidInput(f"{name} must name a file; got {shown(text)}.")
-    return Path(text)

@@ -17,7 +17,6 @@ from sys import float_info
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyattn.errors import FileFormatError
 from polyattn.quoting import shown
@@ -84,13 +83,11 @@ def nullable(check: Check) -> Check:
 
 def listed(check: Check, least: int = 0, most: int = MOST) -> Check:
     """A list of so many entries, each checked."""
-    count = (
-        "" if least == most else "at least "
-    ) + f"{least} {'entry' if least == 1 else 'entries'}"
+    at_least = "" if least == most else "at least "
+    wanted = f"a list of {at_least}{least} {'entry' if least == 1 else 'entries'}"
 
     def checked(value: Any, where: str) -> None:
-        fits = isinstance(value, list) and least <= len(value) <= most
-        require(fits, where, f"a list of {count}", value)
+        require(isinstance(value, list) and least <= len(value) <= most, where, wanted, value)
         for at, each in enumerate(value):
             check(each, f"{where}[{at}]")
 
@@ -132,14 +129,27 @@ def array(
     finite : whether infinity is refused, too
     least, most : what no number may be below or above
     """
-    wanted = "a float64 array of shape " + " or ".join(map(_shape, shapes))
+    words = [", ".join("any" if n is None else str(n) for n in shape) for shape in shapes]
+    wanted = "a float64 array of shape " + " or ".join(f"({lengths})" for lengths in words)
+
+    def fits(own: tuple[int, ...]) -> bool:
+        fitting = (shape for shape in shapes if len(shape) == len(own))
+        return any(all(n in (None, m) for n, m in zip(s, own, strict=True)) for s in fitting)
 
     def checked(value: Any, where: str) -> None:
-        fits = isinstance(value, np.ndarray) and value.dtype == np.float64
-        came = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else value
-        fits = fits and any(_fits(value.shape, shape) for shape in shapes)
-        require(fits, where, wanted, came)
-        _require_numbers(value, where, least, most, finite)
+        is_array = isinstance(value, np.ndarray)
+        came = f"{value.dtype} of shape {value.shape}" if is_array else value
+        right = is_array and value.dtype == np.float64 and fits(value.shape)
+        require(right, where, wanted, came)
+        if value.size == 0:
+            return
+        # The least and the largest number are NaN if any is, so that no array of flags is made.
+        low, high = float(value.min()), float(value.max())
+        require(not np.isnan(low), where, "an array without NaN", low)
+        if finite:
+            require(bool(np.isfinite([low, high]).all()), where, "an array of finite numbers", high)
+        require(low >= least, where, f"an array of numbers >= {least:g}", low)
+        require(high <= most, where, f"an array of numbers <= {most:g}", high)
 
     return checked
 
@@ -155,26 +165,3 @@ digest = check_that(
     lambda value: isinstance(value, str) and _SHA256.fullmatch(value) is not None,
     "64 hexadecimal digits",
 )
-
-
-def _require_numbers(value: NDArray, where: str, least: float, most: float, finite: bool) -> None:
-    """The least and the largest number are NaN if any is, so that no array of flags is made."""
-    if value.size == 0:
-        return
-    low, high = float(value.min()), float(value.max())
-    require(not np.isnan(low), where, "an array without NaN", low)
-    if finite:
-        require(bool(np.isfinite([low, high]).all()), where, "an array of finite numbers", high)
-    require(low >= least, where, f"an array of numbers >= {least:g}", low)
-    require(high <= most, where, f"an array of numbers <= {most:g}", high)
-
-
-def _shape(shape: tuple[int | None, ...]) -> str:
-    lengths = ["any" if length is None else str(length) for length in shape]
-    return f"({', '.join(lengths)})"
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        length in (None, own) for own, length in zip(shape, wanted, strict=True)
-    )

@@ -70,19 +70,28 @@ def read_record(path: str | os.PathLike[str], kind: str | None = None) -> Record
                 raise FileFormatError(
                     f"{str(source)!r} is a safetensors file, but not one that polyattn wrote."
                 )
-            _check_version(header.get("version", ""), source)
+            version = header.get("version", "")
+            if version not in [str(number) for number in range(1, FORMAT_VERSION + 1)]:
+                raise FileFormatError(
+                    f"{str(source)!r} has format version {version!r}; this release reads versions "
+                    f"up to {FORMAT_VERSION}. Upgrade polyattn to read it."
+                )
             arrays = {name: _array(file, name, source) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise FileFormatError(
             f"{str(source)!r} is not a polyattn file, or it is truncated ({error})."
         ) from None
     description = header.get("description", "")
-    if header.get("digest") != _digest(arrays, header["version"], description):
+    if header.get("digest") != _digest(arrays, version, description):
         raise FileFormatError(
             f"{str(source)!r} is damaged or was changed after it was written: its digest does "
             "not match its content. Write it again from the source."
         )
-    content = _described(description, source)
+    try:
+        content = parse_json(description)
+        DESCRIPTION(content, "the description")
+    except (InvalidInput, FileFormatError) as error:
+        raise FileFormatError(f"{str(source)!r}: {error}") from None
     if kind is not None and content["kind"] != kind:
         raise FileFormatError(f"{str(source)!r} holds a {content['kind']!r}, not a {kind!r}.")
     return Record(content["kind"], arrays, content["metadata"])
@@ -107,25 +116,6 @@ def _array(file: Any, name: str, source: Path) -> NDArray:
             f"{' and '.join(TYPES)}."
         )
     return np.asarray(file.get_tensor(name))
-
-
-def _described(description: str, source: Path) -> dict[str, Any]:
-    """The kind and the metadata of a record, from the text that describes it."""
-    try:
-        content = parse_json(description)
-        DESCRIPTION(content, "the description")
-    except (InvalidInput, FileFormatError) as error:
-        raise FileFormatError(f"{str(source)!r}: {error}") from None
-    return dict(content)
-
-
-def _check_version(version: str, source: Path) -> None:
-    known = [str(number) for number in range(1, FORMAT_VERSION + 1)]
-    if version not in known:
-        raise FileFormatError(
-            f"{str(source)!r} has format version {version!r}; this release reads versions up to "
-            f"{FORMAT_VERSION}. Upgrade polyattn to read it."
-        )
 
 
 def _digest(arrays: dict[str, NDArray], version: str, description: str) -> str:

@@ -112,7 +112,14 @@ def fit(
     # A ridge that vanished beside the data was still asked for.
     asked = float(penalty) if path is None else path.best
     result = _assemble(replace(solution, ridge=asked), name, source, path, seed)
-    return result if heads is None else _limited(result, heads, source)
+    if heads is None:
+        return result
+    # The best layer of so many heads takes the place of the optimum.
+    known, coef, risk, note = limited_heads(
+        result.coef, heads, source, result.risk, asked, result.statistics, result.sample, seed
+    )
+    outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
+    return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)
 
 
 def _checked_statistics(statistics: object, solver: str) -> Moments | TriangularFactor:
@@ -134,11 +141,7 @@ def _checked_statistics(statistics: object, solver: str) -> Moments | Triangular
 
 
 def _assemble(
-    solution: Solution,
-    solver: str,
-    source: Source,
-    path: RidgePath | None,
-    random_state: int,
+    solution: Solution, solver: str, source: Source, path: RidgePath | None, random_state: int
 ) -> FitResult:
     """Back to true units, with the outcome in words."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
@@ -167,21 +170,4 @@ def _assemble(
         statistics=solution.statistics,
         ridge_path=path,
         sample=SampleScale.of(source) if isinstance(source, Rows) else None,
-    )
-
-
-def _limited(result: FitResult, n_heads: int | str, source: Source) -> FitResult:
-    """The result with the best layer of so many heads in the place of the optimum."""
-    found = limited_heads(
-        result.coef, n_heads, source, result.risk, result.ridge,
-        result.statistics, result.sample, result.random_state,
-    )  # fmt: skip
-    return replace(
-        result,
-        coef=found.coef,
-        risk=found.risk,
-        known_heads=found.heads,
-        outcome=describe_limited(
-            result.outcome, found.heads.n_heads, found.risk, result.risk, result.ridge, found.note
-        ),
     )

@@ -36,20 +36,29 @@ BLURRED = 1e13
 UNLIKE_COORDINATES, UNLIKE_SEQUENCES = 30.0, 1e4
 
 
+SENSITIVE = (
+    "The coefficients are sensitive to noise; a small ridge or data that vary more would steady "
+    "them."
+)
+
+
 def describe(solution: Solution, source: Source, path: RidgePath | None = None) -> Outcome[FitName]:
     """The outcome of a solution for a source; ``path`` is how its ridge was chosen, if it was."""
     n_features, n_rows = source.n_features, source.n_positive
     if solution.ridge > 0:
-        return FIT_OUTCOMES(
-            "regularised",
-            f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
-            + solution.note
-            + _caution(solution.condition),
-            _choice(path, source)
-            if path is not None
-            else "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
-            "sequences out.",
+        words = f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
+        words += solution.note
+        if not solution.condition < BLURRED:
+            words += (
+                f" Its condition number, about {solution.condition:.0e}, is beyond float64: the "
+                "coefficients may be wrong, and so may predictions on inputs unlike the data. A "
+                "larger ridge, or coordinates of similar size, would steady them."
+            )
+        advice = (
+            "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
+            "sequences out."
         )
+        return FIT_OUTCOMES("regularised", words, _choice(path, source) if path else advice)
     if solution.rank is None:
         return FIT_OUTCOMES(
             "iterative",
@@ -62,10 +71,7 @@ def describe(solution: Solution, source: Source, path: RidgePath | None = None) 
             "unique",
             "The unique global optimum over any number of heads was found: the data determine "
             f"{determined} (condition number about {solution.condition:.1e})." + solution.note,
-            ""
-            if solution.condition < 1e8
-            else "The coefficients are sensitive to noise; a "
-            "small ridge or data that vary more would steady them.",
+            "" if solution.condition < 1e8 else SENSITIVE,
         )
     cause = (
         f"there {'is' if n_rows == 1 else 'are'} {counted(n_rows, 'predicted position')} for "
@@ -136,15 +142,4 @@ def _hidden(rows: Rows) -> str:
     return (
         f"the largest sequence is about {spread:.0e} times larger than most, and beside it "
         "rounding may hide what the others say"
-    )
-
-
-def _caution(condition: float) -> str:
-    """What rounding may have done to a penalised solution."""
-    if condition < BLURRED:
-        return ""
-    return (
-        f" Its condition number, about {condition:.0e}, is beyond float64: the coefficients may be "
-        "wrong, and so may predictions on inputs unlike the data. A larger ridge, or coordinates "
-        "of similar size, would steady them."
     )

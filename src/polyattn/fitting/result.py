@@ -10,18 +10,8 @@ from numpy.typing import NDArray
 
 from polyattn.display import Description, Reported, Result, head_matrices, sizes_in_words
 from polyattn.features.pairs import n_features, n_pairs
-from polyattn.files.fields import (
-    any_object,
-    array,
-    entries,
-    flag,
-    integer,
-    nullable,
-    number,
-    one_of,
-    require,
-    text,
-)
+from polyattn.files import fields
+from polyattn.files.fields import array, entries, nullable, number, one_of, require, text
 from polyattn.files.records import Record
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.heads import Compression, GramScale, compress, factor
@@ -43,14 +33,16 @@ PLAIN = (
     "condition", "solver", "head_tolerance", "random_state",
 )  # fmt: skip
 
+FACTS = ("risk", "optimal_risk", "gap", "ridge", "rank", "n_features", "condition", "solver")
+
 STATISTICS = {kind.kind: kind for kind in (Moments, TriangularFactor)}
 
 FIELDS = entries(
     {
-        "mode": one_of(MODES), "bias": flag, "n_dims": integer(1), "risk": number(),
-        "optimal_risk": number(), "ridge": number(0), "rank": nullable(integer(0)),
-        "n_features": integer(1), "condition": nullable(number(0)), "solver": text(100),
-        "head_tolerance": number(0), "random_state": integer(0, None),
+        "mode": one_of(MODES), "bias": fields.flag, "n_dims": fields.integer(1), "risk": number(),
+        "optimal_risk": number(), "ridge": number(0), "rank": nullable(fields.integer(0)),
+        "n_features": fields.integer(1), "condition": nullable(number(0)), "solver": text(100),
+        "head_tolerance": number(0), "random_state": fields.integer(0, None),
         "outcome": FIT_OUTCOMES.check,
     },
     {
@@ -61,7 +53,7 @@ FIELDS = entries(
         ),
         "ridge_path": one_of(RULES),
         "statistics": entries({
-            "kind": one_of(tuple(STATISTICS)), "metadata": any_object,
+            "kind": one_of(tuple(STATISTICS)), "metadata": fields.any_object,
         }),
     },
 )  # fmt: skip
@@ -163,21 +155,25 @@ class FitResult(Reported, Result):
         batch, single = single_or_batch(X, self.n_dims)
         exponent = exponent_for(largest_magnitude([self.coef])) or 0
         rows = coef_forward(batch, scaled(self.coef, -exponent), self.mode, self.bias, exponent)
-        shaped = shape_rows(
-            rows, batch, self.mode, as_list=isinstance(X, list | tuple | SequenceBatch)
-        )
+        as_list = isinstance(X, list | tuple | SequenceBatch)
+        shaped = shape_rows(rows, batch, self.mode, as_list)
         return shaped[0] if single else shaped
 
     def describe(self) -> Description:
         heads = self.found_heads
         sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": len(self.coef)}
         sizes |= {"mode": self.mode, "bias": self.bias}
-        facts = {
-            name: getattr(self, name)
-            for name in (
-                "risk", "optimal_risk", "gap", "ridge", "rank", "n_features", "condition", "solver",
-            )
-        }  # fmt: skip
+        names = [
+            "risk",
+            "optimal_risk",
+            "gap",
+            "ridge",
+            "rank",
+            "n_features",
+            "condition",
+            "solver",
+        ]
+        facts = {name: getattr(self, name) for name in names}
         facts["n_heads"] = None if heads is None else heads.n_heads
         facts["heads"] = "Looked for when layer is asked for." if heads is None else heads.sentence
         return self._described(
@@ -269,20 +265,13 @@ def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any]) -> None:
     outputs = sizes["coef"][0]
     require(outputs > 0, "arrays.coef", "of at least one output", sizes["coef"])
     if "heads" in metadata:
-        heads = sizes["attn"][0]
+        heads, own = sizes["attn"][0], sizes["value"]
         wanted = f"of shape ({heads}, {d}, {outputs}), like attn and coef, and not empty"
-        require(
-            sizes["value"] == (heads, d, outputs) and heads > 0,
-            "arrays.value",
-            wanted,
-            sizes["value"],
-        )
+        require(own == (heads, d, outputs) and heads > 0, "arrays.value", wanted, own)
     elif "pairs" in arrays:
-        rows = sizes["pairs"][1]
+        rows, own = sizes["pairs"][1], sizes["queries"]
         wanted = f"of shape ({d}, {rows}), like pairs, and not empty"
-        require(
-            sizes["queries"] == (d, rows) and rows > 0, "arrays.queries", wanted, sizes["queries"]
-        )
+        require(own == (d, rows) and rows > 0, "arrays.queries", wanted, own)
     if "ridge_path" in metadata:
         fits = sizes["ridges"] == sizes["errors"] != (0,)
         require(fits, "arrays.errors", "as many as ridges, at least one", sizes["errors"])
@@ -296,9 +285,8 @@ def _statistics(
         require(not arrays, "arrays", "those of the fit alone", list(arrays))
         return None
     stored = metadata["statistics"]
-    made = STATISTICS[stored["kind"]].from_record(
-        Record(stored["kind"], arrays, stored["metadata"])
-    )
+    record = Record(stored["kind"], arrays, stored["metadata"])
+    made = STATISTICS[record.kind].from_record(record)
     for name in ("n_dims", "mode", "bias"):
         own, wanted = getattr(made, name), metadata[name]
         require(own == wanted, f"metadata.statistics.{name}", f"that of the fit, {wanted}", own)

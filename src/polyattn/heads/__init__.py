@@ -6,11 +6,4 @@ from polyattn.heads.compress import compress, factor
 from polyattn.heads.data_scale import GramScale
 from polyattn.heads.target import Compression
 
-__all__ = [
-    "Compression",
-    "GramScale",
-    "best_heads",
-    "choose_heads",
-    "compress",
-    "factor",
-]
+__all__ = ["Compression", "GramScale", "best_heads", "choose_heads", "compress", "factor"]

@@ -102,7 +102,7 @@ def weighed(coef: ArrayLike, gram: ArrayLike) -> tuple[Target, NDArray[np.float6
     array = require_coef(coef)
     moments = require_gram(gram, n_features(array.shape[2]))
     units = CoordinateUnits.of_inputs(GramScale(moments, array.shape[2]), len(array))
-    return Target.of(array, units), units.moments(moments)
+    return Target.on(array, units=units), units.moments(moments)
 
 
 def finish_weighted(

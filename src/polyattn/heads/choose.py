@@ -14,12 +14,11 @@ from scipy.special import fdtri
 from polyattn.errors import InvalidInput
 from polyattn.heads.algebra import layer_tensor
 from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted, weighed
-from polyattn.heads.bounds import generic_heads, layer_dimension
 from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import HeadDescent, descend
 from polyattn.heads.metric import Whitened, excess, whiten
-from polyattn.heads.search import HeadTrial, fewest
+from polyattn.heads.search import HeadTrial, fewest, generic_heads, layer_dimension
 from polyattn.heads.target import Compression
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -81,16 +80,21 @@ def choose_heads(
         return target.nothing(risk_gap=0.0)
     rank = moments_rank(moments)
     spare = len(target.tensor) * (n_rows - rank)
+    found, note = None, "Noise explains no number of heads below that of the optimum. "
     if spare <= 0:
         sizes = f"{counted(n_rows, 'position')} for {counted(rank, 'feature')}"
         note = f"{sizes} leave no estimate of the noise. "
-        return _kept(coef, gram, seed, note)
-    power = target.in_true_units(excess(target.tensor, moments))
-    allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
-    found = _search(whitened, allowed, np.random.default_rng(seed))
+    else:
+        power = target.in_true_units(excess(target.tensor, moments))
+        allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
+        found = _search(whitened, allowed, np.random.default_rng(seed))
     if found is None:
-        note = "Noise explains no number of heads below that of the optimum. "
-        return _kept(coef, gram, seed, note)
+        # The function itself with few heads; its gap is rounding.
+        data = GramScale(np.asarray(gram, dtype=np.float64), target.tensor.shape[3])
+        kept = compress(coef, random_state=seed, data=data)
+        missed = target.tensor - layer_tensor(*target.scaled_heads(kept))
+        gap = target.in_true_units(excess(missed, moments))
+        return replace(kept, risk_gap=gap, sentence=note + kept.sentence)
     chosen = finish_weighted(target, *whitened.restore(found.value, found.key), moments)
     limit = allowed(chosen.n_heads) ** 2 * power
     sentence = (
@@ -152,21 +156,11 @@ def _search(
                 found = descend(tensor, found.value, found.key, metric, closer)
                 spent += found.work
             if found.loss <= loss:
-                return HeadTrial(found, spent)
-        return HeadTrial(None, spent)
+                return found, spent
+        return None, spent
 
     most = generic_heads(width, n_outputs, n_queries)
     # 1, 2, 3, 4, 6, 8, 12, ...
     ladder = [1, *(step << power for power in range(most.bit_length()) for step in (2, 3))]
     found = fewest(attempt, sorted(ladder), most, TOTAL_WORK)
     return found and descend(tensor, found.value, found.key, metric, CAREFUL)
-
-
-def _kept(coef: ArrayLike, gram: ArrayLike, seed: int, note: str) -> Compression:
-    """The function itself with few heads; its gap is rounding."""
-    target, moments = weighed(coef, gram)
-    data = GramScale(np.asarray(gram, dtype=np.float64), target.width)
-    kept = compress(coef, random_state=seed, data=data)
-    heads = target.scaled_heads(kept)
-    gap = target.in_true_units(excess(target.tensor - layer_tensor(*heads), moments))
-    return replace(kept, risk_gap=gap, sentence=note + kept.sentence)

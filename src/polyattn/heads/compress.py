@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from polyattn.errors import InvalidInput
 from polyattn.heads.algebra import reduce, split_heads
-from polyattn.heads.bounds import generic_heads, least_heads
 from polyattn.heads.data_scale import DataScale
 from polyattn.heads.descent import Frobenius, Patience
-from polyattn.heads.search import HeadTrial, descents, fewest, first_within
+from polyattn.heads.search import (
+    HeadTrial,
+    descents,
+    fewest,
+    first_within,
+    generic_heads,
+    least_heads,
+)
 from polyattn.heads.target import Compression, Target
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -71,7 +77,7 @@ def compress(
 
     Guarantee: ``lost <= tolerance``, and ``output_error <= tolerance`` where data are given (or
     rounding, as stated there); never more heads than ``factor``.  Where
-    the sentence says that no layer has fewer, that is proved (``bounds.least_heads``); otherwise
+    the sentence says that no layer has fewer, that is proved (``search.least_heads``); otherwise
     the number is the smallest that the search reached.
     Cost: about 100 rounds of O(H e d^3) for a number of heads that succeeds, up to 8e9
     multiply-adds for one that fails; after 4e10 no further number is tried.  Once more where
@@ -102,29 +108,23 @@ def _search(target: Target, tolerance: float, seed: int, data: DataScale | None)
     """The fewest heads found that lose at most ``tolerance`` of S."""
     rng = np.random.default_rng(seed)
     core = reduce(target.tensor, SHARE * tolerance)
-    least = least_heads(core.tensor, tolerance, rng)
-    value, key = core.expand(*_heads_of(core.tensor, least, (1.0 - SHARE) * tolerance, rng))
-    sentence = "The function was written with {heads} ({lost})"
-    if len(value) == least:
-        sentence += "; no layer with fewer heads computes it"
-    return target.finish(value, key, sentence + ".", data=data)
-
-
-def _heads_of(
-    tensor: NDArray, least: int, tolerance: float, rng: np.random.Generator
-) -> tuple[NDArray, NDArray]:
-    """The fewest heads found for the core; its singular value decomposition if no fewer."""
+    tensor, enough = core.tensor, (1.0 - SHARE) * tolerance
     n_outputs, width, _, n_queries = tensor.shape
-    patience = Patience(window=4, fraction=0.05, enough=tolerance)
+    least = least_heads(tensor, tolerance, rng)
+    patience = Patience(window=4, fraction=0.05, enough=enough)
 
     def attempt(n_heads: int) -> HeadTrial:
-        return first_within(tolerance, descents(tensor, n_heads, Frobenius(), patience, rng))
+        return first_within(enough, descents(tensor, n_heads, Frobenius(), patience, rng))
 
     # The bound first: it is mostly the answer, and the decomposition is costly for wide tokens.
-    best = attempt(least).found
+    best, _ = attempt(least)
     if best is None:
         exact = split_heads(tensor)
         easy = int(np.ceil(EASE * generic_heads(width, n_outputs, n_queries)))
         near = [least + more for more in (1, 2, 4, 8) if least + more < easy]
         best = fewest(attempt, [*near, easy, 2 * easy], len(exact[0]), TOTAL_WORK)
-    return exact if best is None else (best.value, best.key)
+    value, key = core.expand(*(exact if best is None else (best.value, best.key)))
+    sentence = "The function was written with {heads} ({lost})"
+    if len(value) == least:
+        sentence += "; no layer with fewer heads computes it"
+    return target.finish(value, key, sentence + ".", data=data)

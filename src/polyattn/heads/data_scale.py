@@ -59,16 +59,12 @@ class SampleScale:
             roots = np.repeat(roots, some.batch.lengths)
         # One sequence may be longer than the sample: then positions are left out evenly.
         step = -(-len(roots) // most)
-        parts = [
-            (
-                block.pairs[:, at::step],
-                (block.queries * roots[block.first : block.stop])[:, at::step],
-            )
-            for block in summary_blocks(some, rows.mode)
-            for at in [-block.first % step]
-        ]
-        pairs, queries = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
-        return cls(pairs, queries)
+        pairs, queries = [], []
+        for block in summary_blocks(some, rows.mode):
+            at = slice(-block.first % step, None, step)
+            pairs.append(block.pairs[:, at])
+            queries.append((block.queries * roots[block.first : block.stop])[:, at])
+        return cls(np.concatenate(pairs, axis=1), np.concatenate(queries, axis=1))
 
     def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         rows, columns = pair_index(len(self.queries))
@@ -116,12 +112,6 @@ class CoordinateUnits:
     tokens: NDArray[np.intp]
     queries: NDArray[np.intp]
     outputs: NDArray[np.intp]
-
-    @classmethod
-    def plain(cls, n_outputs: int, width: int) -> CoordinateUnits:
-        """All ones: nothing is known of the data."""
-        zeros = np.zeros(width, dtype=np.intp)
-        return cls(zeros, zeros, np.zeros(n_outputs, dtype=np.intp))
 
     @classmethod
     def of_inputs(cls, data: DataScale, n_outputs: int) -> CoordinateUnits:

@@ -19,16 +19,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from polyattn.heads.algebra import (
-    balanced,
-    change_tensor,
-    layer_tensor,
-    pull_key,
-    pull_value,
-    symmetrised,
-)
+from polyattn.heads import algebra
+from polyattn.heads.algebra import layer_tensor, pull_key, pull_value
+from polyattn.numerics.damping import damped_step
 from polyattn.numerics.parallel import single_threaded_blas
 
 # Jacobians up to so many entries are formed and factored.
@@ -104,7 +98,7 @@ def descend(
     history = [float(np.vdot(residual, pulled)) / size]
     damping, growth, spent, fast = 1.0, 2.0, 0.0, False
     while not (_finished(history, spent, patience, fast) or damping > MAX_DAMPING):
-        value, key = balanced(value, key)
+        value, key = algebra.balanced(value, key)
         gradient = _joined(pull_value(pulled, key), pull_key(pulled, value))
         forcing = min(0.1, history[-1] ** 0.25)
         step, decrease, rounds = _step(value, key, gradient, metric, damping, forcing)
@@ -139,7 +133,7 @@ def jacobian(value: NDArray, key: NDArray) -> NDArray[np.float64]:
     shape = (-1, n_outputs, width, width, n_queries)
     by_value = np.einsum("ji,ab,hkl->hjabikl", dims, outputs, key).reshape(shape)
     by_key = np.einsum("hia,kj,lm->hklaijm", value, dims, queries).reshape(shape)
-    return symmetrised(np.concatenate([by_value, by_key]))
+    return algebra.symmetrised(np.concatenate([by_value, by_key]))
 
 
 def _finished(history: list[float], spent: float, patience: Patience, fast: bool) -> bool:
@@ -163,31 +157,22 @@ def _step(
     )
     shift = damping * max(float(np.mean(diagonal)), np.finfo(np.float64).tiny)
     if len(gradient) * value[0].size * key[0].size <= DENSE_ENTRIES:
-        return _dense_step(jacobian(value, key), gradient, metric, shift)
+        derivatives = jacobian(value, key)
+        flat = derivatives.reshape(len(derivatives), -1)
+        pulled = metric(derivatives.reshape(-1, *derivatives.shape[2:])).reshape(flat.shape)
+        dense = damped_step(flat @ pulled.T, shift, gradient)
+        # Not definite in floating point: no step, which raises the damping.
+        step = np.zeros_like(gradient) if dense is None else dense
+        decrease = float(step @ gradient + shift * (step @ step))
+        return step, decrease, 8 + len(flat) // 16  # it takes as long as so many rounds
 
     def curvature(step: NDArray) -> NDArray[np.float64]:
-        changed = metric(change_tensor(value, key, *_parted(step, value, key)))
+        changed = metric(algebra.change_tensor(value, key, *_parted(step, value, key)))
         return _joined(pull_value(changed, key), pull_key(changed, value)) + shift * step
 
     step, remainder, rounds = _conjugate_gradients(curvature, gradient, diagonal + shift, forcing)
     decrease = float(step @ gradient + step @ remainder + shift * (step @ step))
     return step, decrease, rounds
-
-
-def _dense_step(
-    jacobian: NDArray, gradient: NDArray, metric: Metric, shift: float
-) -> tuple[NDArray, float, int]:
-    """The same by Cholesky's factorisation; it takes as long as ``rounds`` of the other."""
-    flat = jacobian.reshape(len(jacobian), -1)
-    normal = flat @ metric(jacobian.reshape(-1, *jacobian.shape[2:])).reshape(flat.shape).T
-    normal[np.diag_indices_from(normal)] += shift
-    rounds = 8 + len(flat) // 16
-    try:
-        step = cho_solve(cho_factor(normal, overwrite_a=True, check_finite=False), gradient)
-    except LinAlgError:
-        # Not definite in floating point: no step, which raises the damping.
-        return np.zeros_like(gradient), 0.0, rounds
-    return step, float(step @ gradient + shift * (step @ step)), rounds
 
 
 def _conjugate_gradients(

@@ -79,8 +79,15 @@ def whiten(tensor: NDArray, gram: NDArray) -> Whitened:
     query_root, queries = _root(np.einsum("plpm->lm", blocks))
     new = np.einsum("ajkl,jx,ky,lz->axyz", tensor, root, root, query_root, optimize=True)
     norm = float(np.linalg.norm(new))
-    pairs = _pair_map(dims)
-    moved = _both_sides(blocks.reshape(gram.shape), pairs, queries)
+    # pairs (q', q): the pair products of L^-1 y from those of y
+    rows, columns = pair_index(len(dims))
+    products = dims[rows][:, :, None] * dims[columns][:, None, :]
+    pairs = fold_tensor(products[..., None])[..., 0]
+    # (pairs (x) queries) M (pairs (x) queries)^T without the Kronecker product
+    moved: NDArray = blocks.reshape(gram.shape)
+    for _ in range(2):
+        half = (pairs @ moved.reshape(pairs.shape[1], -1)).reshape(len(pairs), width, -1)
+        moved = (queries @ half).reshape(len(pairs) * len(queries), -1).T
     weights = np.repeat(norm_weights(len(dims)), len(queries))
     # Mean eigenvalue one in the coordinates of the Frobenius norm, as the descent expects.
     moved /= np.mean(np.diag(moved) / weights**2) or 1.0
@@ -121,18 +128,3 @@ def _root(moments: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     root = np.sqrt(np.maximum(eigenvalues[seen], FLOOR))
     vectors = vectors[:, seen]
     return size[:, None] * vectors * root, (vectors / root).T * inverse_size
-
-
-def _pair_map(dims: NDArray) -> NDArray[np.float64]:
-    """(q', q): the pair products of L^-1 y from those of y."""
-    rows, columns = pair_index(len(dims))
-    products = dims[rows][:, :, None] * dims[columns][:, None, :]
-    return fold_tensor(products[..., None])[..., 0]
-
-
-def _both_sides(gram: NDArray, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
-    """(pairs (x) queries) M (pairs (x) queries)^T without the Kronecker product."""
-    for _ in range(2):
-        half = (pairs @ gram.reshape(pairs.shape[1], -1)).reshape(len(pairs), queries.shape[1], -1)
-        gram = (queries @ half).reshape(len(pairs) * len(queries), -1).T
-    return gram

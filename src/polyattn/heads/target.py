@@ -62,10 +62,16 @@ class Target:
     units: CoordinateUnits
 
     @classmethod
-    def of(cls, coef: ArrayLike, units: CoordinateUnits | None = None) -> Target:
-        """From coefficients (e, q, d) of any size, checked."""
+    def on(
+        cls, coef: ArrayLike, data: DataScale | None = None, units: CoordinateUnits | None = None
+    ) -> Target:
+        """From coefficients (e, q, d) of any size, checked, in the units of data, if given."""
         array = require_coef(coef)
-        units = units or CoordinateUnits.plain(len(array), array.shape[2])
+        if data is not None:
+            units = CoordinateUnits.of(data, array)
+        elif units is None:
+            ones = np.zeros(array.shape[2], dtype=np.intp)
+            units = CoordinateUnits(ones, ones, np.zeros(len(array), dtype=np.intp))
         shifts = units.features - units.outputs[:, None, None]
         exponents = (np.frexp(array)[1] + shifts)[array != 0]
         exponent = int(exponents.max()) if exponents.size else 0
@@ -74,27 +80,10 @@ class Target:
         norm = float(np.linalg.norm(tensor))
         return cls(tensor / norm if norm > 0 else tensor, norm, exponent, units)
 
-    @classmethod
-    def on(cls, coef: ArrayLike, data: DataScale | None) -> Target:
-        """The same in the units of data, if they are given."""
-        if data is None:
-            return cls.of(coef)
-        array = require_coef(coef)
-        return cls.of(array, CoordinateUnits.of(data, array))
-
-    @property
-    def width(self) -> int:
-        """d, the coordinates of a token, the constant of ``bias`` included."""
-        return self.tensor.shape[3]
-
     @property
     def is_zero(self) -> bool:
         """Whether the coefficients are all zero."""
         return self.norm == 0.0
-
-    def lost_by(self, value: NDArray, key: NDArray) -> float:
-        """||S - sym T|| for heads of the scaled tensor, which has norm one."""
-        return float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
 
     def scaled_heads(self, compression: Compression) -> tuple[NDArray, NDArray]:
         """The (value, key) of the scaled tensor: the inverse of ``finish``, but for a factor."""
@@ -139,7 +128,9 @@ class Target:
         ``sentence`` may hold the fields {heads} and {lost}.
         """
         value, key = balanced(value, key)
-        lost = 0.0 if self.is_zero else self.lost_by(value, key)
+        # The tensor has norm one, or is zero.
+        missed = float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
+        lost = 0.0 if self.is_zero else missed
         error = None if data is None else self.output_error(value, key, data)
         said = f"relative loss {lost:.1e}"
         if error is not None:

@@ -58,12 +58,23 @@ def same_function(
     if isinstance(layer_a, LinearAttention) and isinstance(layer_b, LinearAttention):
         distance = coefficient_distance(layer_a, layer_b)
         return distance <= tolerance * max(float(norm(P.coef.ravel())) for P in (layer_a, layer_b))
-    if isinstance(layer_a, SoftmaxAttention) and isinstance(layer_b, SoftmaxAttention):
-        return _same_softmax(layer_a, layer_b, tolerance)
-    raise InvalidInput(
-        "only layers of the same kind can be compared; got "
-        f"{type(layer_a).__name__} and {type(layer_b).__name__}."
-    )
+    if not (isinstance(layer_a, SoftmaxAttention) and isinstance(layer_b, SoftmaxAttention)):
+        raise InvalidInput(
+            "only layers of the same kind can be compared; got "
+            f"{type(layer_a).__name__} and {type(layer_b).__name__}."
+        )
+    # The heads of one layer and the negated heads of the other have to cancel.
+    require_alike(layer_a, layer_b, SHARED)
+    attn = np.concatenate([visible_attn(layer_a), visible_attn(layer_b)])
+    value = np.concatenate([layer_a.value, -layer_b.value])
+    constants = np.zeros((2, layer_a.n_outputs))
+    if layer_a.bias:
+        constants = np.stack([layer.value[:, -1].sum(axis=0) for layer in (layer_a, layer_b)])
+        value[:, -1] = 0.0
+    _, sums, largest = merged_values(attn, value, tolerance)
+    limit = tolerance * max(largest, *(float(norm(constant)) for constant in constants))
+    differences = [constants[0] - constants[1], *(total.ravel() for total in sums)]
+    return all(float(norm(difference)) <= limit for difference in differences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +124,10 @@ class HeadMatch:
                 f", with relative errors of at most {self.attn_errors[matched].max():.2g} in attn "
                 f"and {self.value_errors[matched].max():.2g} in value"
             )
-        missing = f"; not found: {_list(self.missing)}" if self.missing else ""
-        extra = f"; found but not planted: {_list(self.extra)}" if self.extra else ""
-        return f"{text}{missing}{extra}."
+        others = (("not found", self.missing), ("found but not planted", self.extra))
+        for what, heads in others:
+            text += f"; {what}: {', '.join(map(str, heads))}" if heads else ""
+        return f"{text}."
 
     def __str__(self) -> str:
         return self.sentence
@@ -140,7 +152,11 @@ def match_heads(found: SoftmaxAttention, planted: SoftmaxAttention) -> HeadMatch
     from scipy.optimize import linear_sum_assignment
 
     attn = _relative_distances(visible_attn(found), visible_attn(planted))
-    value = _relative_distances(_equal_shares(found), _equal_shares(planted))
+    shares = [layer.value.copy() for layer in (found, planted)]
+    if found.bias:
+        for each in shares:
+            each[:, -1] = each[:, -1].mean(axis=0)
+    value = _relative_distances(*shares)
     rows, columns = linear_sum_assignment(np.minimum(attn, 1.0) + np.minimum(value, 1.0))
     order = np.full(planted.n_heads, -1, dtype=np.int64)
     attn_errors, value_errors = np.ones(planted.n_heads), np.ones(planted.n_heads)
@@ -201,7 +217,7 @@ def merged_values(
     limit = tolerance * max(sizes)
     groups: list[list[int]] = []
     for h, A in enumerate(attn):
-        near = [g for g in groups if any(_close(A, attn[i], limit) for i in g)]
+        near = [g for g in groups if any(norm((A - attn[i]).ravel()) <= limit for i in g)]
         joined = [*(i for g in near for i in g), h]
         groups = [*(g for g in groups if g not in near), joined]
     sums = np.stack([value[group].sum(axis=0) for group in groups])
@@ -227,39 +243,9 @@ def require_alike(layer_a: object, layer_b: object, names: Sequence[str]) -> Non
             )
 
 
-def _same_softmax(layer_a: SoftmaxAttention, layer_b: SoftmaxAttention, tolerance: float) -> bool:
-    """Whether the heads of one layer and the negated heads of the other cancel."""
-    require_alike(layer_a, layer_b, SHARED)
-    attn = np.concatenate([visible_attn(layer_a), visible_attn(layer_b)])
-    value = np.concatenate([layer_a.value, -layer_b.value])
-    constants = np.zeros((2, layer_a.n_outputs))
-    if layer_a.bias:
-        constants = np.stack([layer.value[:, -1].sum(axis=0) for layer in (layer_a, layer_b)])
-        value[:, -1] = 0.0
-    _, sums, largest = merged_values(attn, value, tolerance)
-    limit = tolerance * max(largest, *(float(norm(constant)) for constant in constants))
-    differences = [constants[0] - constants[1], *(total.ravel() for total in sums)]
-    return all(float(norm(difference)) <= limit for difference in differences)
-
-
-def _equal_shares(layer: SoftmaxAttention) -> NDArray[np.float64]:
-    value = layer.value.copy()
-    if layer.bias:
-        value[:, -1] = value[:, -1].mean(axis=0)
-    return value
-
-
 def _relative_distances(found: NDArray, planted: NDArray) -> NDArray[np.float64]:
     """Norms of all differences, (found, planted), relative to the planted ones."""
     sizes = np.array([norm(matrix.ravel()) for matrix in planted])
     sizes[sizes == 0.0] = sizes.max() or 1.0
     distances = [[norm((one - other).ravel()) for other in planted] for one in found]
     return np.array(distances) / sizes
-
-
-def _close(one: NDArray, other: NDArray, limit: float) -> bool:
-    return float(norm((one - other).ravel())) <= limit
-
-
-def _list(heads: tuple[int, ...]) -> str:
-    return ", ".join(str(h) for h in heads)

@@ -1,7 +1,8 @@
-"""What linear and softmax attention layers share: heads, their checks, comparison, records."""
+"""What linear and softmax layers share: heads, checks, records, and forward passes in blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -9,24 +10,32 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import (
-    Described,
-    Description,
-    Reported,
-    head_matrices,
-    sizes_in_words,
-)
-from polyattn.errors import InvalidInput, require_choice, require_flag
+from polyattn.display import Described, Description, Reported, head_matrices, sizes_in_words
+from polyattn.errors import InvalidInput, OutOfRange, require_choice, require_flag
+from polyattn.features.summaries import Tokens
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
-from polyattn.numerics.arrays import real_array, require_finite
-from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
+from polyattn.numerics.arrays import pieces, real_array, require_finite
+from polyattn.numerics.scaling import (
+    column_magnitudes,
+    exponent_for,
+    largest_magnitude,
+    scaled,
+    spread,
+)
+from polyattn.progress import report
 from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 # What files hold of a layer; that the arrays agree is checked where a layer is made.
 ARRAYS = entries({"attn": array((None, None, None)), "value": array((None, None, None))})
 FIELDS = entries({"mode": one_of(MODES), "bias": flag})
+
+# Tokens that are processed together.
+BLOCK_TOKENS = 1 << 14
+
+# Products that are fewer powers of two apart do not underflow.
+MOST_SPREAD = 900
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,12 +88,8 @@ class AttentionLayer(Reported, Described):
         gives (e,) or (n, e).  A list or a SequenceBatch gives (N, e) or a list of (n_i, e).
         """
         batch, single = single_or_batch(X, self.n_dims)
-        shaped = shape_rows(
-            self._rows(batch),
-            batch,
-            self.mode,
-            as_list=isinstance(X, list | tuple | SequenceBatch),
-        )
+        as_list = isinstance(X, list | tuple | SequenceBatch)
+        shaped = shape_rows(self._rows(batch), batch, self.mode, as_list)
         return shaped[0] if single else shaped
 
     def __eq__(self, other: object) -> bool:
@@ -157,6 +162,57 @@ def shape_rows(rows: NDArray, batch: SequenceBatch, mode: str, as_list: bool) ->
     if batch.common_length is not None and not as_list:
         return rows.reshape(len(batch), batch.common_length, -1)
     return np.split(rows, batch.offsets[1:-1])
+
+
+def outputs_by_block(
+    tokens: Tokens, mode: str, n_outputs: int, attend: Callable[[NDArray], NDArray]
+) -> NDArray[np.float64]:
+    """Outputs (n_rows, e) of all predicted positions.
+
+    attend : from sequences X (B, n, d) of one length to their outputs (B, e) or (B, n, e)
+    """
+    batch = tokens.batch
+    outputs = np.empty((batch.n_rows(mode), n_outputs))
+    for first, stop, X in equal_blocks(tokens):
+        start, end = (first, stop) if mode == "last" else batch.offsets[[first, stop]]
+        outputs[start:end] = attend(X).reshape(end - start, -1)
+        report(int(end), len(outputs))
+    return outputs
+
+
+def equal_blocks(tokens: Tokens) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    """Runs of neighbouring sequences of one length, as (first, stop, X (B, n, d))."""
+    offsets, lengths = tokens.batch.offsets, tokens.batch.lengths
+    borders = np.flatnonzero(np.diff(lengths)) + 1
+    for run, next_run in zip([0, *borders], [*borders, len(lengths)], strict=True):
+        step = max(1, BLOCK_TOKENS // int(lengths[run]))
+        for first in range(int(run), int(next_run), step):
+            stop = min(first + step, int(next_run))
+            block = tokens.read(slice(offsets[first], offsets[stop]))
+            X = np.ascontiguousarray(block.T)
+            yield first, stop, X.reshape(stop - first, -1, tokens.width)
+
+
+def ordinary_tokens(
+    batch: SequenceBatch, bias: bool, *matrices: NDArray, degree: int = 3
+) -> Tokens:
+    """Tokens of order one: those of extreme size are divided by a power of two.
+
+    Refused where they differ so much in size, and the ``matrices`` that multiply them so much the
+    other way, that products of this ``degree`` underflow which count.
+    """
+    most = MOST_SPREAD / degree
+    if any(spread(np.abs(matrix)) > most for matrix in matrices):
+        sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
+        between = spread(np.append(sizes, 1.0) if bias else sizes)
+        if between > most:
+            raise OutOfRange(
+                f"the coordinates of X differ in size by a factor of about 2**{between:.0f}, and "
+                "so do the layer's entries; their products do not fit float64. Give tokens whose "
+                "coordinates are of similar size, and a layer in these units."
+            )
+    largest = largest_magnitude([batch.values])
+    return Tokens(batch, bias, exponent_for(max(largest, 1.0) if bias else largest) or 0)
 
 
 def _matrices(values: ArrayLike, name: str) -> NDArray[np.float64]:

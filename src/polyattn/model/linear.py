@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import apply_coef
 from polyattn.features.pairs import fold_heads, n_features
 from polyattn.features.summaries import summary_blocks
-from polyattn.model.forward import ordinary_tokens, outputs_by_block
-from polyattn.model.layer import AttentionLayer
+from polyattn.model.layer import AttentionLayer, ordinary_tokens, outputs_by_block
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import restored
 from polyattn.progress import report
@@ -73,7 +72,11 @@ class LinearAttention(AttentionLayer):
     def _rows(self, batch: SequenceBatch) -> NDArray[np.float64]:
         attn, value, of_attn, of_value = self._scaled_heads
         exponent = of_attn + of_value
-        if _head_flops(value, self.mode) <= 2 * value.shape[2] * n_features(attn.shape[1]):
+        # Flops per row beyond the Gram, roughly.
+        n_heads, width, n_outputs = value.shape
+        scores = 2 * CHUNK if self.mode == "causal" else 0
+        by_head = 2 * n_heads * width * (2 * width + n_outputs + scores)
+        if by_head <= 2 * n_outputs * n_features(width):
             return head_forward(batch, attn, value, self.mode, self.bias, exponent)
         return coef_forward(batch, fold_heads(attn, value), self.mode, self.bias, exponent)
 
@@ -140,10 +143,3 @@ def _causal(attn: NDArray, value: NDArray, X: NDArray) -> NDArray[np.float64]:
         scores *= attends
         outputs += (queries @ earlier + scores @ chunks) @ V
     return outputs.reshape(n_sequences, -1, value.shape[2])[:, :n_tokens]
-
-
-def _head_flops(value: NDArray, mode: str) -> int:
-    """Flops per row beyond the Gram, roughly."""
-    n_heads, width, n_outputs = value.shape
-    chunk = CHUNK if mode == "causal" else 0
-    return 2 * n_heads * width * (2 * width + n_outputs + 2 * chunk)

@@ -20,8 +20,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.model.forward import ordinary_tokens, outputs_by_block
-from polyattn.model.layer import AttentionLayer
+from polyattn.model.layer import AttentionLayer, ordinary_tokens, outputs_by_block
 from polyattn.numerics.arrays import even_ranges
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import restored
@@ -62,12 +61,11 @@ class SoftmaxAttention(AttentionLayer):
         attn, value, of_attn, of_value = self._scaled_heads
         tokens = ordinary_tokens(batch, self.bias, attn, value, degree=2)
         exponent = of_attn + 2 * tokens.exponent
-        outputs = outputs_by_block(
-            tokens,
-            self.mode,
-            self.n_outputs,
-            lambda X: _attend(X, attn, value, self.mode, exponent),
-        )
+
+        def attend(X: NDArray) -> NDArray[np.float64]:
+            return _attend(X, attn, value, self.mode, exponent)
+
+        outputs = outputs_by_block(tokens, self.mode, self.n_outputs, attend)
         return restored(outputs, of_value + tokens.exponent, "outputs")
 
 
@@ -86,33 +84,16 @@ def _attend(X: NDArray, attn: NDArray, value: NDArray, mode: str, exponent: int)
     """(B, n, d) -> (B, n, e), or (B, 1, e) in mode ``last``."""
     n_sequences, n_tokens, _ = X.shape
     first_query = n_tokens - 1 if mode == "last" else 0
-    outputs = np.empty((n_sequences, n_tokens - first_query, value.shape[2]))
+    outputs = np.zeros((n_sequences, n_tokens - first_query, value.shape[2]))
     at_once = max(1, BLOCK_LOGITS // (n_sequences * n_tokens))
     for begin, end in even_ranges(n_tokens - first_query, at_once):
         queries = X[:, first_query + begin : first_query + end]
         keys = X[:, :end] if mode == "causal" else X
-        hidden = _later(begin, end) if mode == "causal" else None
-        outputs[:, begin:end] = _heads(queries, keys, attn, value, hidden, exponent)
+        # Which of the tokens 0..end lie behind each of the queries begin..end.
+        later = np.arange(end) > np.arange(begin, end)[:, None] if mode == "causal" else None
+        for A, V in zip(attn, value, strict=True):
+            logits = (queries @ A) @ keys.transpose(0, 2, 1)
+            if later is not None:
+                logits[:, later] = -np.inf
+            outputs[:, begin:end] += (softmax(logits, exponent) @ keys) @ V
     return outputs
-
-
-def _heads(
-    queries: NDArray,
-    keys: NDArray,
-    attn: NDArray,
-    value: NDArray,
-    hidden: NDArray | None,
-    exponent: int,
-) -> NDArray[np.float64]:
-    total = np.zeros((*queries.shape[:2], value.shape[2]))
-    for A, V in zip(attn, value, strict=True):
-        logits = (queries @ A) @ keys.transpose(0, 2, 1)
-        if hidden is not None:
-            logits[:, hidden] = -np.inf
-        total += (softmax(logits, exponent) @ keys) @ V
-    return total
-
-
-def _later(begin: int, end: int) -> NDArray[np.bool_]:
-    """Which of the tokens 0..end lie behind each of the queries begin..end."""
-    return np.arange(end)[None, :] > np.arange(begin, end)[:, None]

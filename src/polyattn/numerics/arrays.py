@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count, pairwise
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -106,15 +106,15 @@ def require_finite(
     """
     if array.dtype.kind != "f":
         return
-    bad = 0
+    bad, start = 0, 0
     first: tuple[int, ...] = ()
-    for start, piece in zip(count(step=_rows_per_piece(array)), pieces(array), strict=False):
+    for piece in pieces(array):
         finite = np.isfinite(piece)
         missing = int(piece.size - np.count_nonzero(finite))
         if missing and not bad:
             row, *others = (int(i) for i in np.argwhere(~finite)[0])
             first = (start + row, *others)
-        bad += missing
+        bad, start = bad + missing, start + len(piece)
     if bad:
         places = "1 place" if array.size == 1 else f"{array.size} places"
         raise InvalidInput(
@@ -125,12 +125,8 @@ def require_finite(
 
 def pieces(array: NDArray) -> Iterator[NDArray]:
     """The array in order, some CHECK_BLOCK numbers at a time."""
-    step = _rows_per_piece(array)
+    step = max(1, CHECK_BLOCK // max(1, array[0:1].size))
     return (array[i : i + step] for i in range(0, len(array), step))
-
-
-def _rows_per_piece(array: NDArray) -> int:
-    return max(1, CHECK_BLOCK // max(1, array[0:1].size))
 
 
 def aligned_empty(*shape: int) -> NDArray[np.float64]:

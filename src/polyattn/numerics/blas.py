@@ -89,23 +89,20 @@ def factor_lower(matrix: NDArray[np.float64]) -> bool:
         corner[:], failed = lapack.dpotrf(corner, lower=1, clean=0)
         if failed:
             return False
-        starts, panel = range(stop, size, TILE), upper[first:stop]
-        map_pieces(partial(_divide, panel, corner.T), starts)
-        map_pieces(partial(_update, upper, panel), starts)
+        # The factor's new rows; then what they explain is subtracted from the rows of the rest.
+        tiles = [slice(start, min(start + TILE, size)) for start in range(stop, size, TILE)]
+        map_pieces(partial(_divide, upper[first:stop], corner.T), tiles)
+        map_pieces(partial(_update, upper, upper[first:stop]), tiles)
     return True
 
 
-def _divide(panel: NDArray, corner: NDArray, start: int) -> None:
-    """Columns ``start`` and following of the factor's new rows."""
-    divide_by_triangle(panel[:, start : start + TILE], corner)
+def _divide(panel: NDArray, corner: NDArray, tile: slice) -> None:
+    divide_by_triangle(panel[:, tile], corner)
 
 
-def _update(upper: NDArray, panel: NDArray, start: int) -> None:
-    """Subtract from rows ``start`` and following of the rest what the new rows explain."""
-    stop = min(start + TILE, len(upper))
-    some = panel[:, start:stop]
-    subtract_square(upper[start:stop, start:stop], some)
-    subtract_product(upper[start:stop, stop:], some, panel[:, stop:])
+def _update(upper: NDArray, panel: NDArray, tile: slice) -> None:
+    subtract_square(upper[tile, tile], panel[:, tile])
+    subtract_product(upper[tile, tile.stop :], panel[:, tile], panel[:, tile.stop :])
 
 
 def _operand(matrix: Matrix) -> tuple[ctypes.c_void_p, ctypes._Pointer]:

@@ -51,7 +51,7 @@ class Rest:
 
 
 def damped_step(
-    hessian: NDArray[np.float64], sizes: NDArray[np.float64], gradient: NDArray[np.float64]
+    hessian: NDArray[np.float64], sizes: NDArray[np.float64] | float, gradient: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
     """(hessian + diag(sizes))^-1 gradient; None where rounding made it indefinite."""
     damped = hessian.copy()

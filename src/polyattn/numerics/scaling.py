@@ -10,8 +10,7 @@ have lost digits or are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NoReturn
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,22 +85,14 @@ def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.f
     if n_columns == 0:
         return largest
     for block in blocks:
-        for wide in _in_wide_rows(block):
-            for side in (wide.max(axis=0), wide.min(axis=0)):
+        # The same columns again and again in wide rows, a view; then the rows that remain.
+        fold = WIDE_ROW // n_columns if block.flags.c_contiguous else 1
+        whole = len(block) // fold * fold if fold > 1 else 0
+        for wide in (block[:whole].reshape(-1, max(fold, 1) * n_columns), block[whole:]):
+            for side in (wide.max(axis=0), wide.min(axis=0)) if len(wide) else ():
                 magnitudes = np.abs(side.astype(np.float64)).reshape(-1, n_columns)
                 np.maximum(largest, magnitudes.max(axis=0), out=largest)
     return largest
-
-
-def _in_wide_rows(block: NDArray) -> Iterator[NDArray]:
-    """The same columns again and again in wide rows, a view; then the rows that remain."""
-    n_rows, n_columns = block.shape
-    fold = WIDE_ROW // n_columns if block.flags.c_contiguous else 1
-    whole = n_rows // fold * fold if fold > 1 else 0
-    if whole:
-        yield block[:whole].reshape(-1, fold * n_columns)
-    if whole < n_rows:
-        yield block[whole:]
 
 
 def require_comparable(coordinates: NDArray[np.float64], outputs: NDArray[np.float64]) -> None:
@@ -145,9 +136,7 @@ def _range(sizes: NDArray[np.float64]) -> str:
     return f"{known.min():.1e} to {known.max():.1e}"
 
 
-def require_weighable(
-    weight: float, coordinates: NDArray[np.float64], outputs: NDArray[np.float64]
-) -> None:
+def require_weighable(weight: float, coordinates: NDArray, outputs: NDArray) -> None:
     """Refuse a largest weight that takes sums of products of tokens and targets out of float64.
 
     Sums are of sixth degree in tokens, or of third degree times a target, all of them scaled.
@@ -198,7 +187,12 @@ def restored(
         whole = np.max(np.abs(array) * sizes, axis=tuple(range(1, array.ndim)), keepdims=True)
         unfit = losses > LOST_SHARE * whole
     if np.any(unfit):
-        _refuse(array, exponent, unfit, what, advice)
+        # Say of what size the largest of the entries that do not fit would be.
+        exponents = np.broadcast_to(exponent, array.shape)[unfit]
+        decimal = np.max(np.log2(np.abs(array[unfit])) + exponents) * np.log10(2.0)
+        raise OutOfRange(
+            f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; {advice}"
+        )
     return result
 
 
@@ -230,18 +224,3 @@ def rounded_up(bounds: NDArray, exponent: int | NDArray[np.intp]) -> NDArray[np.
         result = np.ldexp(bounds, exponent)
     small = (bounds > 0) & (result < TINY)
     return np.where(small, np.nextafter(result, np.inf), result)
-
-
-def _refuse(
-    array: NDArray,
-    exponent: int | NDArray[np.intp],
-    unfit: NDArray[np.bool_],
-    what: str,
-    advice: str,
-) -> NoReturn:
-    """Say of what size the largest of the entries that do not fit would be."""
-    exponents = np.broadcast_to(exponent, array.shape)[unfit]
-    decimal = np.max(np.log2(np.abs(array[unfit])) + exponents) * np.log10(2.0)
-    raise OutOfRange(
-        f"{what} would be of size about 1e{decimal:+.0f}, which float64 cannot hold; {advice}"
-    )

@@ -9,8 +9,8 @@ from polyattn.certify import Certificate, certify
 from polyattn.certify.verdict import UNDECIDED
 from polyattn.fitting.result import FitResult
 from polyattn.heads import factor
-from polyattn.heads.bounds import least_heads
 from polyattn.heads.data_scale import SampleScale
+from polyattn.heads.search import least_heads
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
 from polyattn.report.bounds import bounds_section

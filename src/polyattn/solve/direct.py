@@ -3,21 +3,41 @@
 Accepts any data; for at least as many rows as features the rows are factored in a stream
 (memory O(p^2)), for fewer the features are held in memory (rows x p numbers).
 Equals ``numpy.linalg.lstsq`` on features whose off-diagonal columns are multiplied by sqrt(2).
+
+The rank is judged after the columns are brought to equal size, since features of coordinates
+with different units differ by powers of those units without being dependent.  The minimum norm
+is then taken in the true coordinates.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack, qr, solve_triangular
 
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
-from polyattn.solve.minimum_norm import solve_root
 from polyattn.solve.solution import Solution
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
+
+EPS = float(np.finfo(np.float64).eps)
+
+NORM_NOT_REACHED = (
+    " Its norm was reduced only as far as the errors stay the same: the features differ so much in "
+    "size that the smallest norm would cost more than rounding."
+)
+
+# Features of condition numbers up to this, rows brought to equal size, need no further care.
+GRADED = 1e6
+
+# Refinements of the minimum norm; they end sooner when the residual stops falling.
+MAX_REFINEMENTS = 8
+
+economic_qr = partial(qr, mode="economic", check_finite=False)
 
 
 def solve_direct(source: Rows | TriangularFactor, ridge: float) -> Solution:
@@ -46,3 +66,125 @@ def solve_factor(factor: TriangularFactor, ridge: float) -> Solution:
     root = factor.scaled_factor() / feature_weights(factor.width)
     inside = solve_root(root, factor.scaled_projection(), ridge, factor.n_rows)
     return replace(inside, residual_power=inside.residual_power + factor.scaled_residual_power())
+
+
+def solve_root(
+    root: NDArray, rhs: NDArray, ridge: float, n_rows: int, exact_rows: bool = False
+) -> Solution:
+    """Least squares from a root: root^T root = sum phi phi^T and root^T rhs = sum phi y^T.
+
+    ``root`` (m, p) is a triangular factor or the features themselves; ``residual_power`` of
+    the result counts only what is inside the root.  ``exact_rows``: each row is known relative
+    to itself, as features are, and not only relative to the largest.
+    """
+    m, p = root.shape
+    if ridge > 0 and m < p:
+        theta, condition = _wide_ridge(root, rhs, ridge, exact_rows)
+        return Solution(theta, None, float(np.sum((rhs - root @ theta) ** 2)), condition, ridge)
+    if ridge > 0:
+        # Least squares with p more rows, sqrt(ridge) I: columns keep their own scale.
+        basis, triangle = economic_qr(np.concatenate([root, np.sqrt(ridge) * np.eye(p)]))
+        padded = np.concatenate([rhs, np.zeros((p, rhs.shape[1]))])
+        solution = solve_root(triangle, basis.T @ padded, 0.0, n_rows)
+        power = float(np.sum((rhs - root @ solution.theta) ** 2))
+        return replace(solution, rank=None, residual_power=power, ridge=ridge)
+    norms = np.sqrt(np.einsum("mp,mp->p", root, root))
+    scale = column_scale(norms)
+    # Below this part of the largest, a singular value of equilibrated columns is rounding.
+    tolerance = 4.0 * EPS * max(float(p), float(np.sqrt(n_rows)))
+    rank, note, rcond = p, "", _triangular_rcond(root, scale)
+    if rcond > tolerance:
+        theta, condition = solve_triangular(root, rhs), 1.0 / rcond
+    else:
+        left, sigma, right = np.linalg.svd(root / scale, full_matrices=False)
+        # Rounding in the place of a zero column would be magnified: no other scale is comparable.
+        right[:, norms == 0] = 0.0
+        rank = int(np.count_nonzero(sigma > tolerance * max(sigma[0], 1.0)))
+        projected = left[:, :rank].T @ rhs
+        condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
+        # Outputs are known up to rounding times the condition number.
+        allowed = tolerance * condition * float(np.linalg.norm(rhs))
+        theta, note = minimum_norm(right, sigma, projected, scale, allowed)
+    return Solution(theta, rank, float(np.sum((rhs - root @ theta) ** 2)), condition, 0.0, note)
+
+
+def minimum_norm(
+    right: NDArray, sigma: NDArray, projected: NDArray, scale: NDArray, allowed: float
+) -> tuple[NDArray[np.float64], str]:
+    """The theta of least ||theta|| with sigma right (scale * theta) = projected, and a note.
+
+    right (m, p), sigma (m,) are singular vectors and values, of which the first ``rank`` =
+    len(projected) count.  The row space in true coordinates is spanned by scale * right^T = Q R,
+    so theta = Q w with R^T w = projected / sigma.  Rounding is relative to the largest entries of
+    theta, and scales of many orders then magnify it in the small ones; so the equations are
+    refined, and what is left of their residual is removed entry by entry, at the cost of that
+    much in the norm.
+
+    Singular values that count as zero are not exactly zero.  Where columns differ by many orders
+    the minimum norm may lie so far along their vectors that residuals would grow by more than
+    ``allowed``; then only so much of the way is gone from the solution without any part along them.
+    """
+    rank, column = len(projected), scale[:, None]
+    kept, wanted = right[:rank].T, projected / sigma[:rank, None]
+    theta = np.zeros((len(scale), wanted.shape[1]))
+    if rank:
+        basis, triangle = economic_qr(column * kept)
+        missing = wanted
+        for _ in range(MAX_REFINEMENTS):
+            step = basis @ solve_triangular(triangle, missing, trans="T", check_finite=False)
+            left = wanted - kept.T @ (column * (theta + step))
+            if not np.linalg.norm(left) < 0.5 * np.linalg.norm(missing):
+                break
+            theta, missing = theta + step, left
+        theta = theta + kept @ missing / column
+    plain = kept @ wanted / column
+    cost = float(np.linalg.norm(sigma[rank:, None] * (right[rank:] @ (column * (theta - plain)))))
+    if cost <= allowed:
+        return theta, ""
+    return plain + (allowed / cost) * (theta - plain), NORM_NOT_REACHED
+
+
+def column_scale(norms: NDArray) -> NDArray[np.float64]:
+    """Powers of two near the column norms (1 for a zero column): dividing by them is exact."""
+    # By frexp, not by a logarithm: powers of two in the data must not change how others round.
+    exponents = np.frexp(norms * np.sqrt(2.0))[1] - 1
+    return np.where(norms > 0, np.ldexp(1.0, exponents), 1.0)
+
+
+def _wide_ridge(
+    root: NDArray, rhs: NDArray, ridge: float, exact_rows: bool
+) -> tuple[NDArray[np.float64], float]:
+    """The least ||theta||^2 + ||z||^2 with root theta + sqrt(ridge) z = rhs, and a condition.
+
+    The rows of (root, sqrt(ridge) I) are independent, so their QR factors solve it: backward
+    stable for each row [Demmel, Higham 1993], and nothing has to be called zero.
+
+    Where features differ by many orders in size, the largest come first and columns in the order
+    of their size: QR then errs in each feature relative to that feature [Cox, Higham 1998], and
+    residuals stay those of the minimiser.
+    """
+    n_rows, p = root.shape
+    augmented = np.concatenate([root.T, np.sqrt(ridge) * np.eye(n_rows)])
+    basis, triangle = economic_qr(augmented)
+    # Rows may differ in size by their weights: that is not a matter of condition, unless they are
+    # those of a triangular factor, which err relative to the largest.
+    norms = np.linalg.norm(triangle, axis=0)
+    scale = column_scale(norms) if exact_rows else np.ones_like(norms)
+    condition = 1.0 / _triangular_rcond(triangle, scale)
+    order: slice | NDArray = slice(None)
+    if condition > GRADED:
+        order = np.argsort(-np.abs(augmented).max(axis=1), kind="stable")
+        basis, triangle, columns = economic_qr(augmented[order], pivoting=True)
+        rhs = rhs[columns]
+    inside = np.empty((len(augmented), rhs.shape[1]))
+    inside[order] = basis @ solve_triangular(triangle, rhs, trans="T", check_finite=False)
+    return inside[:p], condition
+
+
+def _triangular_rcond(root: NDArray, scale: NDArray) -> float:
+    """Reciprocal condition number of a square triangular root; 0 for any other."""
+    m, p = root.shape
+    if m != p or np.any(np.tril(root, -1)):
+        return 0.0
+    rcond, _ = lapack.dtrcon(np.asfortranarray(root / scale), norm="1", uplo="U", diag="N")
+    return float(rcond)

@@ -18,8 +18,7 @@ from polyattn.features.cubic import COLUMN_BLOCK, apply_coef, correlate, kernel_
 from polyattn.features.pairs import n_pairs, norm_weights
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import map_pieces
-from polyattn.solve.direct import solve_direct
-from polyattn.solve.minimum_norm import EPS, column_scale
+from polyattn.solve.direct import EPS, column_scale, solve_direct
 from polyattn.solve.primal import as_coef
 from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows
@@ -83,7 +82,10 @@ def _by_cholesky(
     pairs: NDArray, queries: NDArray, targets: NDArray, ridge: float
 ) -> Solution | None:
     """The minimiser with rows of size one; None unless the kernel is safely definite."""
-    units = _row_units(pairs, queries, ridge)
+    # Powers of two u (N,) with u^2 (||phi||^2 + ridge) about one; 1 for a row of zeros.
+    token_norms = np.sqrt(norm_weights(len(queries)) ** -2 @ pairs**2)
+    query_norms = np.sqrt(np.einsum("ln,ln->n", queries, queries))
+    units = 1.0 / column_scale(np.hypot(token_norms * query_norms, np.sqrt(ridge)))
     queries, targets = queries * units, targets * units[:, None]
     matrix = kernel_lower(pairs, queries)
     shift = (np.sqrt(ridge) * units) ** 2
@@ -92,8 +94,7 @@ def _by_cholesky(
     shift[empty] = 1.0
     matrix[np.diag_indices_from(matrix)] += shift
     norm = _one_norm(matrix)
-    definite = factor_lower(matrix)
-    rcond = float(lapack.dpocon(matrix, norm, uplo="L")[0]) if definite else 0.0
+    rcond = float(lapack.dpocon(matrix, norm, uplo="L")[0]) if factor_lower(matrix) else 0.0
     if rcond <= SAFE_RCOND:
         return None
     alpha = lapack.dpotrs(matrix, np.asfortranarray(targets), lower=1)[0]
@@ -106,13 +107,6 @@ def _by_cholesky(
     residual = _residual(theta, pairs, queries, targets) / units[:, None]
     rank = None if ridge > 0 else len(units) - int(np.count_nonzero(empty))
     return Solution(theta, rank, float(np.sum(residual**2)), float(np.sqrt(1 / rcond)), ridge)
-
-
-def _row_units(pairs: NDArray, queries: NDArray, ridge: float) -> NDArray[np.float64]:
-    """Powers of two u (N,) with u^2 (||phi||^2 + ridge) about one; 1 for a row of zeros."""
-    token_norms = np.sqrt(norm_weights(len(queries)) ** -2 @ pairs**2)
-    query_norms = np.sqrt(np.einsum("ln,ln->n", queries, queries))
-    return 1.0 / column_scale(np.hypot(token_norms * query_norms, np.sqrt(ridge)))
 
 
 def _by_eigenvalues(pairs: NDArray, queries: NDArray, targets: NDArray, ridge: float) -> Solution:
@@ -131,9 +125,7 @@ def _by_eigenvalues(pairs: NDArray, queries: NDArray, targets: NDArray, ridge: f
     return Solution(theta, len(shifted) if ridge == 0 else None, power, condition, ridge, note)
 
 
-def _residual(
-    theta: NDArray, pairs: NDArray, queries: NDArray, targets: NDArray
-) -> NDArray[np.float64]:
+def _residual(theta: NDArray, pairs: NDArray, queries: NDArray, targets: NDArray) -> NDArray:
     """y - Phi theta, shape (N, e)."""
     return targets - apply_coef(as_coef(theta, len(queries)), pairs, queries).T
 

@@ -9,7 +9,6 @@ row judge.  Where the judgement fails, the caller takes another solver.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,36 +57,28 @@ def solve_exact(rows: Rows) -> Solution | None:
 
 def _agree(theta: NDArray, rows: Rows) -> tuple[bool, float]:
     """Whether the residual of each output is rounding beside it, and the sum of all squares."""
-    coef, units = as_coef(theta, rows.width), _output_units(rows)
-    residual, target = np.zeros(len(coef)), np.zeros(len(coef))
-    powers = partial(_powers, coef, units)
-    for portion in rows.portions(PORTION_NUMBERS):
-        for some_residual, some_target in map_pieces(powers, portion.shares()):
-            residual += some_residual
-            target += some_target
-    agree = bool(np.all(residual <= AGREEMENT**2 * target))
-    return agree, float(np.sum(np.ldexp(residual, 2 * units)))
-
-
-def _output_units(rows: Rows) -> NDArray[np.intp]:
-    """Exponents (e,) by which outputs are divided before they are squared; mostly all 0.
-
-    The squares of a small output would underflow, and zero agrees with anything.
-    """
-    weights = rows.sequence_weights
+    coef, weights = as_coef(theta, rows.width), rows.sequence_weights
+    # Outputs are divided by powers of two before they are squared, mostly by 1: the squares of a
+    # small output would underflow, and zero agrees with anything.
     heaviest = 1.0 if weights is None else float(np.sqrt(weights.max()))
     sizes = np.ldexp(rows.output_sizes, -(rows.target_exponent or 0)) * heaviest
-    return np.array([exponent_for(float(size)) or 0 for size in sizes], dtype=np.intp)
+    units = np.array([exponent_for(float(size)) or 0 for size in sizes], dtype=np.intp)
 
+    def powers(share: Rows) -> NDArray[np.float64]:
+        """Sums of squares of each output, (2, e): of the residual and of the targets."""
+        sums = np.zeros((2, len(coef)))
+        # Each block is judged while it is in the cache of the core that read it.
+        for block in share.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
+            residual = apply_coef(coef, block.pairs, block.queries)
+            residual -= block.targets
+            for at, values in enumerate((residual, block.targets)):
+                in_units = np.ldexp(values, -units[:, None]) if np.any(units) else values
+                sums[at] += np.einsum("ar,ar->a", in_units, in_units)
+        return sums
 
-def _powers(coef: NDArray, units: NDArray[np.intp], rows: Rows) -> NDArray[np.float64]:
-    """Sums of squares of each output, (2, e): of the residual and of the targets."""
-    powers = np.zeros((2, len(coef)))
-    # Each block is judged while it is in the cache of the core that read it.
-    for block in rows.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
-        residual = apply_coef(coef, block.pairs, block.queries)
-        residual -= block.targets
-        for at, values in enumerate((residual, block.targets)):
-            in_units = np.ldexp(values, -units[:, None]) if np.any(units) else values
-            powers[at] += np.einsum("ar,ar->a", in_units, in_units)
-    return powers
+    total = np.zeros((2, len(coef)))
+    for portion in rows.portions(PORTION_NUMBERS):
+        for some in map_pieces(powers, portion.shares()):
+            total += some
+    agree = bool(np.all(total[0] <= AGREEMENT**2 * total[1]))
+    return agree, float(np.sum(np.ldexp(total[0], 2 * units)))

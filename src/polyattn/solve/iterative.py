@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import apply_coef, correlate
 from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.numerics.scaling import exponent_for
-from polyattn.solve.minimum_norm import column_scale
+from polyattn.solve.direct import column_scale
 from polyattn.solve.primal import as_coef, residual_pass
 from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows
@@ -47,7 +47,14 @@ def solve_iterative(rows: Rows, ridge: float) -> Solution:
     passes = 0
     while np.any(active) and passes < MAX_PASSES:
         step = direction / scale
-        curvature = np.ldexp((_gram_product(step, rows) + ridge * step) / scale, unit)
+        # sum phi phi^T step, in one pass over the data
+        coef = as_coef(step, rows.width)
+        product = np.zeros((coef.shape[1], coef.shape[2], len(coef)))
+        for block in rows.blocks():
+            outputs = apply_coef(coef, block.pairs, block.queries)
+            product += correlate(block.pairs, block.queries, outputs)
+        curved = product.reshape(step.shape) / feature_weights(rows.width)[:, None]
+        curvature = np.ldexp((curved + ridge * step) / scale, unit)
         length = _ratio(power, np.sum(direction * curvature, axis=0), active)
         theta = theta + length * step
         gradient = gradient - length * curvature
@@ -86,17 +93,6 @@ def _sizes(rows: Rows, ridge: float) -> tuple[NDArray[np.float64], NDArray[np.fl
         "size first: the norm that is smallest is that of the coefficients times these sizes."
     )
     return sizes, sizes, "" if ridge > 0 else note
-
-
-def _gram_product(theta: NDArray, rows: Rows) -> NDArray[np.float64]:
-    """sum phi phi^T theta in one pass."""
-    s = feature_weights(rows.width)[:, None]
-    coef = as_coef(theta, rows.width)
-    product = np.zeros((coef.shape[1], coef.shape[2], len(coef)))
-    for block in rows.blocks():
-        outputs = apply_coef(coef, block.pairs, block.queries)
-        product += correlate(block.pairs, block.queries, outputs)
-    return product.reshape(theta.shape) / s
 
 
 def _ratio(above: NDArray, below: NDArray, active: NDArray) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
 from polyattn.features.summaries import default_block_rows
-from polyattn.solve.minimum_norm import EPS
+from polyattn.solve.direct import EPS
 from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum, visible
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
@@ -44,12 +44,14 @@ NO_ERROR = 1e-12
 def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
     """The grid and the sums of squares, of data with at least as many rows as features."""
     spectrum = FeatureSpectrum.of(rows, ridges)
-    solutions = _Solutions.of(spectrum)
+    # 1 / (values + ridge), (p, grid), and the solutions of all ridges (grid, p, e), in basis V
+    shrink = 1.0 / (spectrum.values[:, None] + spectrum.grid)
+    thetas = shrink.T[:, :, None] * (np.sqrt(spectrum.values)[:, None] * spectrum.components)
     errors, doubts = np.zeros((2, len(spectrum.grid)))
     decisive: list[_Sequence] = []
     judge = _single_rows if rows.mode == "last" else _one_sequence
     for some in _sequences(rows):
-        more, left = judge(solutions, some)
+        more, left = judge(some, spectrum.vectors, shrink, thetas)
         errors += more
         decisive += left
     for group in _groups(decisive, rows.n_features):
@@ -62,7 +64,11 @@ def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray
 def errors_of_few(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
     """The same of data with fewer rows than features."""
     spectrum = SampleSpectrum.of(rows, ridges)
-    errors, doubts = _in_sample_space(spectrum, list(_kept_sequences(rows)))
+    # Only sequences of positive weight stand among the rows of the spectrum.
+    sizes = np.ones(len(rows.batch), int) if rows.mode == "last" else rows.batch.lengths
+    if rows.sequence_weights is not None:
+        sizes = sizes[rows.sequence_weights > 0]
+    errors, doubts = _in_sample_space(spectrum, _blocks(sizes, 0))
     return _judged(spectrum, errors, doubts, ridges is None)
 
 
@@ -79,55 +85,41 @@ class _Sequence:
     targets: NDArray[np.float64]
     outside: float = 0.0
 
-    def row(self, at: int) -> _Sequence:
-        """The sequence of one row."""
-        return _Sequence(self.number + at, self.features[at : at + 1], self.targets[at : at + 1])
 
-    def rotated(self) -> _Sequence:
-        """As few rows as there are features: a rotation of the rows changes no error."""
-        n, p = self.features.shape
-        if n <= p:
-            return self
-        both = np.asarray(np.linalg.qr(np.hstack([self.features, self.targets]), mode="r"))
-        return _Sequence(self.number, both[:p, :p], both[:p, p:], float(np.sum(both[p:] ** 2)))
-
-
-@dataclass(frozen=True)
-class _Solutions:
-    """1 / (values + ridge), (p, grid), and the solutions of all ridges (grid, p, e), in basis V."""
-
-    vectors: NDArray[np.float64]
-    shrink: NDArray[np.float64]
-    thetas: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, spectrum: FeatureSpectrum) -> _Solutions:
-        shrink = 1.0 / (spectrum.values[:, None] + spectrum.grid)
-        projected = np.sqrt(spectrum.values)[:, None] * spectrum.components
-        return cls(spectrum.vectors, shrink, shrink.T[:, :, None] * projected)
-
-
-def _single_rows(solutions: _Solutions, rows: _Sequence) -> tuple[NDArray, list[_Sequence]]:
+def _single_rows(
+    rows: _Sequence, vectors: NDArray, shrink: NDArray, thetas: NDArray
+) -> tuple[NDArray, list[_Sequence]]:
     """Squared errors of rows that are sequences of their own, and the decisive among them."""
-    basis = rows.features @ solutions.vectors
-    leverage = basis**2 @ solutions.shrink  # (n, grid)
+    basis = rows.features @ vectors
+    leverage = basis**2 @ shrink  # (n, grid)
     decisive = leverage[:, 0] > MOST_LEVERAGE
-    residual = rows.targets - basis @ solutions.thetas  # (grid, n, e)
+    residual = rows.targets - basis @ thetas  # (grid, n, e)
     left_out = residual[:, ~decisive] / (1.0 - leverage[~decisive]).T[:, :, None]
-    return np.sum(left_out**2, axis=(1, 2)), [rows.row(int(at)) for at in np.flatnonzero(decisive)]
+    left = [
+        _Sequence(rows.number + int(at), rows.features[at : at + 1], rows.targets[at : at + 1])
+        for at in np.flatnonzero(decisive)
+    ]
+    return np.sum(left_out**2, axis=(1, 2)), left
 
 
-def _one_sequence(solutions: _Solutions, whole: _Sequence) -> tuple[NDArray, list[_Sequence]]:
+def _one_sequence(
+    whole: _Sequence, vectors: NDArray, shrink: NDArray, thetas: NDArray
+) -> tuple[NDArray, list[_Sequence]]:
     """Squared errors of the rows of one sequence; none yet where it is decisive."""
-    sequence = whole.rotated()
-    basis = sequence.features @ solutions.vectors
-    errors = np.zeros(solutions.shrink.shape[1])
-    most = (basis * solutions.shrink[:, 0]) @ basis.T
+    sequence, (n, p) = whole, whole.features.shape
+    if n > p:
+        # As few rows as there are features: a rotation of the rows changes no error.
+        both = np.asarray(np.linalg.qr(np.hstack([whole.features, whole.targets]), mode="r"))
+        outside = float(np.sum(both[p:] ** 2))
+        sequence = _Sequence(whole.number, both[:p, :p], both[:p, p:], outside)
+    basis = sequence.features @ vectors
+    errors = np.zeros(shrink.shape[1])
+    most = (basis * shrink[:, 0]) @ basis.T
     if np.trace(most) > MOST_LEVERAGE and np.linalg.eigvalsh(most)[-1] > MOST_LEVERAGE:
         return errors, [sequence]
     for part in _some_ridges(len(errors), basis.size):
-        hat = (basis * solutions.shrink.T[part, None, :]) @ basis.T
-        residual = sequence.targets - basis @ solutions.thetas[part]
+        hat = (basis * shrink.T[part, None, :]) @ basis.T
+        residual = sequence.targets - basis @ thetas[part]
         left_out = np.linalg.solve(np.eye(len(basis)) - hat, residual)
         errors[part] = np.sum(left_out**2, axis=(1, 2)) + sequence.outside
     return errors, []
@@ -137,24 +129,20 @@ def _beside_the_others(
     rows: Rows, group: list[_Sequence], grid: NDArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Squared errors of some sequences; all others enter as the rows of their factor."""
-    weights = np.ones(len(rows.batch)) if rows.sequence_weights is None else rows.sequence_weights
-    weights = weights.copy()
-    weights[[sequence.number for sequence in group]] = 0.0
+    given = rows.sequence_weights
+    weights = np.ones(len(rows.batch)) if given is None else given.copy()
+    weights[[left.number for left in group]] = 0.0
     factor = TriangularFactor.of(replace(rows, sequence_weights=weights))
     root = factor.scaled_factor() / feature_weights(rows.width)
-    features = np.concatenate([root, *(sequence.features for sequence in group)])
-    targets = np.concatenate(
-        [factor.scaled_projection(), *(sequence.targets for sequence in group)]
-    )
-    sizes = [len(sequence.features) for sequence in group]
+    features = np.concatenate([root, *(left.features for left in group)])
+    targets = np.concatenate([factor.scaled_projection(), *(left.targets for left in group)])
     spectrum = SampleSpectrum.of_features(features, targets, grid)
-    errors, doubts = _in_sample_space(spectrum, list(_blocks(sizes, len(root))))
-    return errors + sum(sequence.outside for sequence in group), doubts
+    blocks = _blocks([len(left.features) for left in group], len(root))
+    errors, doubts = _in_sample_space(spectrum, blocks)
+    return errors + sum(left.outside for left in group), doubts
 
 
-def _in_sample_space(
-    spectrum: SampleSpectrum, blocks: list[slice]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _in_sample_space(spectrum: SampleSpectrum, blocks: list[slice]) -> tuple[NDArray, NDArray]:
     """Squared errors of blocks of rows, and what rounding may have done to them.
 
     With C = W W^T, W = U diag(values + ridge)^-1/2, the residual of block B is the x of least
@@ -230,15 +218,7 @@ def _sequences(rows: Rows) -> Iterator[_Sequence]:
         yield _Sequence(first, (psi / s).T, block.targets.T)
 
 
-def _kept_sequences(rows: Rows) -> Iterator[slice]:
-    """Where each sequence of positive weight stands among the gathered rows."""
-    sizes = np.ones(len(rows.batch), int) if rows.mode == "last" else rows.batch.lengths
-    if rows.sequence_weights is not None:
-        sizes = sizes[rows.sequence_weights > 0]
-    return _blocks(sizes, 0)
-
-
-def _blocks(sizes: NDArray | list[int], first: int) -> Iterator[slice]:
+def _blocks(sizes: NDArray | list[int], first: int) -> list[slice]:
     """Slices of these sizes, one after the other."""
     ends = first + np.cumsum(sizes)
-    return (slice(end - size, end) for size, end in zip(sizes, ends, strict=True))
+    return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]

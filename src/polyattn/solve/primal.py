@@ -12,7 +12,6 @@ it is not, the rows are factored again by QR, without squaring; with moments alo
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,7 @@ from polyattn.features.cubic import add_correlation, apply_coef
 from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import deal, map_pieces, single_threaded_blas
-from polyattn.solve.direct import solve_factor
-from polyattn.solve.minimum_norm import column_scale, solve_gram
+from polyattn.solve.direct import EPS, column_scale, minimum_norm, solve_factor
 from polyattn.solve.solution import Solution
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import RowBlock, Rows
@@ -37,80 +35,105 @@ SMALL_CORRECTION, MAX_PASSES = 1e-7, 4
 
 def solve_primal(source: Rows | Moments, ridge: float) -> Solution:
     """The minimiser from moments; of rows they are made first, and rows allow the refinement."""
-    if isinstance(source, Moments):
-        moments, rows = source, None
-    else:
-        moments, rows = Moments.of(source), source
+    rows = None if isinstance(source, Moments) else source
+    moments = source if isinstance(source, Moments) else Moments.of(source)
     solution = solve_definite(moments, rows, ridge)
     if solution is None and rows is not None:
         solution = solve_factor(TriangularFactor.of(rows), ridge)
     if solution is None:
-        solution = _by_eigenvalues(moments, ridge)
+        s = feature_weights(moments.width)
+        gram, cross = moments.scaled_gram(1.0 / s), moments.scaled_cross() / s[:, None]
+        power = moments.scaled_target_power()
+        solution = solve_gram(gram, cross, power, ridge, _scale(moments, ridge))
     return replace(solution, statistics=moments)
 
 
-def _by_eigenvalues(moments: Moments, ridge: float) -> Solution:
-    s = feature_weights(moments.width)
-    gram, cross = moments.scaled_gram(1.0 / s), moments.scaled_cross() / s[:, None]
-    scale = _scale(moments, ridge)
-    return solve_gram(gram, cross, moments.scaled_target_power(), ridge, scale)
-
-
+# Even a norm waits for threads that sleep, longer than it takes; one thread leaves none spinning.
+@single_threaded_blas()
 def solve_definite(moments: Moments, rows: Rows | None, ridge: float) -> Solution | None:
     """The minimiser by Cholesky and refinement; None unless the Gram is safely definite."""
-    cross = moments.scaled_cross() / feature_weights(moments.width)[:, None]
-    scale = _scale(moments, ridge)
-    factor, rcond = _cholesky(moments, scale, ridge)
-    if factor is None:
+    s, scale = feature_weights(moments.width), _scale(moments, ridge)
+    cross = moments.scaled_cross() / s[:, None]
+    matrix = moments.scaled_gram(1.0 / (s * scale))
+    matrix[np.diag_indices_from(matrix)] += ridge / scale**2
+    # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
+    factor = matrix.T
+    norm = lapack.dlange("1", factor)
+    rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if factor_lower(factor) else 0.0
+    if not rcond > SAFE_RCOND:
         return None
-    theta = _solve(factor, cross, scale)
-    rank = len(scale) if ridge == 0 else None
-    condition = float(np.sqrt(1.0 / rcond))
+
+    def solved(rhs: NDArray) -> NDArray[np.float64]:
+        solution, _ = lapack.dpotrs(factor, np.asfortranarray(rhs / scale[:, None]), lower=1)
+        return np.ascontiguousarray(solution / scale[:, None])
+
+    theta = solved(cross)
     if rows is None:
         # sum ||y - phi theta||^2 with the normal equations (M + ridge) theta = b put in.
-        residual = moments.scaled_target_power() - np.sum(theta * (cross + ridge * theta))
-        return Solution(theta, rank, max(0.0, float(residual)), condition, ridge)
-    theta, residual_power = _refine(theta, rows, factor, scale, ridge)
-    return Solution(theta, rank, residual_power, condition, ridge)
+        power = float(moments.scaled_target_power() - np.sum(theta * (cross + ridge * theta)))
+    else:
+        for _ in range(MAX_PASSES):
+            gradient, power = residual_pass(theta, rows)
+            # The correction C solves (M + ridge) C = gradient - ridge theta, which gives M C.
+            correction = solved(gradient - ridge * theta)
+            theta = theta + correction
+            power -= float(np.sum(correction * (gradient + ridge * theta)))
+            if np.linalg.norm(correction) <= SMALL_CORRECTION * np.linalg.norm(theta):
+                break
+    rank = len(scale) if ridge == 0 else None
+    return Solution(theta, rank, max(0.0, power), float(np.sqrt(1.0 / rcond)), ridge)
 
 
-# Even a norm waits for threads that sleep, longer than it takes.
-@single_threaded_blas()
-def _refine(
-    theta: NDArray, rows: Rows, factor: NDArray, scale: NDArray, ridge: float
-) -> tuple[NDArray[np.float64], float]:
-    """Add the solution for the residual; also returns the sum of squared residuals."""
-    for _ in range(MAX_PASSES):
-        gradient, power = residual_pass(theta, rows)
-        correction = _solve(factor, gradient - ridge * theta, scale)
-        # The correction C solves (M + ridge) C = gradient - ridge theta, which gives M C.
-        theta = theta + correction
-        power -= float(np.sum(correction * (gradient + ridge * theta)))
-        if np.linalg.norm(correction) <= SMALL_CORRECTION * np.linalg.norm(theta):
-            break
-    return theta, max(0.0, power)
+def solve_gram(
+    gram: NDArray, cross: NDArray, target_power: float, ridge: float, scale: NDArray
+) -> Solution:
+    """The minimiser of smallest norm from a Gram matrix alone, by its eigenvalues.
+
+    Squaring costs half the digits: what is below about 1e-7 of the largest singular value
+    cannot be told from zero.
+    """
+    p = len(gram)
+    equilibrated = gram / scale / scale[:, None]
+    equilibrated[np.diag_indices_from(equilibrated)] += ridge / scale**2
+    eigenvalues, vectors = (array[..., ::-1] for array in np.linalg.eigh(equilibrated))
+    vectors[equilibrated.diagonal() == 0] = 0.0  # as in solve_root
+    largest = max(float(eigenvalues[0]), 1.0)
+    rank = int(np.count_nonzero(eigenvalues > EPS * 10.0 * p * largest))
+    # What counts as zero is unknown up to rounding, and may have an effect of that size.
+    sigma = np.sqrt(np.maximum(eigenvalues, EPS * largest))
+    projected = vectors[:, :rank].T @ (cross / scale[:, None]) / sigma[:rank, None]
+    condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
+    allowed = float(np.sqrt(EPS * 10.0 * p) * condition * np.sqrt(target_power))
+    theta, note = minimum_norm(vectors.T, sigma, projected, scale, allowed)
+    residual = target_power - float(np.sum(theta * (2 * cross - gram @ theta)))
+    seen = (
+        " The rank was judged from second moments, which cannot see singular values below 1e-7 "
+        f"of the largest; a TriangularFactor can.{note}"
+    )
+    known_rank, note = rank if ridge == 0 else None, seen if rank < p else ""
+    return Solution(theta, known_rank, max(0.0, residual), condition, ridge, note)
 
 
 @single_threaded_blas()
 def residual_pass(theta: NDArray, rows: Rows) -> tuple[NDArray[np.float64], float]:
     """(sum phi r^T, sum ||r||^2) for the residuals r = y - phi theta, in one pass."""
-    s = feature_weights(rows.width)[:, None]
     coef = as_coef(theta, rows.width)
-    gradient, power = np.zeros((n_pairs(rows.width), rows.width, len(coef))), 0.0
+    shape = (n_pairs(rows.width), rows.width, len(coef))
+
+    def part(blocks: list[RowBlock]) -> tuple[NDArray[np.float64], float]:
+        gradient, power = np.zeros(shape), 0.0
+        for block in blocks:
+            residual = block.targets - apply_coef(coef, block.pairs, block.queries)
+            add_correlation(gradient, block.pairs, block.queries, residual)
+            power += float(np.sum(residual**2))
+        return gradient, power
+
+    gradient, power = np.zeros(shape), 0.0
     for blocks in rows.groups():
-        for some_gradient, some_power in map_pieces(partial(_residual_part, coef), deal(blocks)):
+        for some_gradient, some_power in map_pieces(part, deal(blocks)):
             gradient += some_gradient
             power += some_power
-    return gradient.reshape(theta.shape) / s, power
-
-
-def _residual_part(coef: NDArray, blocks: list[RowBlock]) -> tuple[NDArray[np.float64], float]:
-    gradient, power = np.zeros((*coef.shape[1:], len(coef))), 0.0
-    for block in blocks:
-        residual = block.targets - apply_coef(coef, block.pairs, block.queries)
-        add_correlation(gradient, block.pairs, block.queries, residual)
-        power += float(np.sum(residual**2))
-    return gradient, power
+    return gradient.reshape(theta.shape) / feature_weights(rows.width)[:, None], power
 
 
 def as_coef(theta: NDArray, width: int) -> NDArray[np.float64]:
@@ -123,25 +146,3 @@ def _scale(moments: Moments, ridge: float) -> NDArray[np.float64]:
     """Powers of two that bring all features to a similar size."""
     s = feature_weights(moments.width)
     return column_scale(np.sqrt(moments.scaled_feature_powers() / s**2 + ridge))
-
-
-def _cholesky(
-    moments: Moments, scale: NDArray[np.float64], ridge: float
-) -> tuple[NDArray[np.float64] | None, float]:
-    """The factor of the equilibrated, penalised Gram (None if not safe) and its rcond."""
-    matrix = moments.scaled_gram(1.0 / (feature_weights(moments.width) * scale))
-    matrix[np.diag_indices_from(matrix)] += ridge / scale**2
-    norm = lapack.dlange("1", matrix.T)
-    # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
-    factor = matrix.T
-    definite = factor_lower(factor)
-    # This waits for memory: one thread is as fast, and leaves none spinning behind.
-    with single_threaded_blas():
-        rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if definite else 0.0
-    return (factor if rcond > SAFE_RCOND else None), rcond
-
-
-@single_threaded_blas()
-def _solve(factor: NDArray, rhs: NDArray, scale: NDArray) -> NDArray[np.float64]:
-    solution, _ = lapack.dpotrs(factor, np.asfortranarray(rhs / scale[:, None]), lower=1)
-    return np.ascontiguousarray(solution / scale[:, None])

@@ -8,7 +8,7 @@ share their tokens, so leaving out single positions would leak.
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,7 +85,11 @@ def chosen_ridge(
             "ridge='loo' needs the sequences themselves, which statistics do not keep; "
             "give X and Y, or use ridge='gcv' with Moments."
         )
-    return path.best, _in_true_units(path, source)
+    # Every ridge with its error: none may be lost, or another would be the best.
+    true_ridges = restored(path.ridges[:, None], 6 * token, "the ridges", np.ones(1))[:, 0]
+    target = source.target_exponent or 0
+    errors = [as_risk(float(error), target, negligible=0.0) for error in path.errors]
+    return path.best, RidgePath(true_ridges, np.array(errors), path.kind)
 
 
 def leave_one_out(rows: Rows, ridges: NDArray | None = None) -> RidgePath:
@@ -127,14 +131,6 @@ def generalised(source: Rows | Moments, ridges: NDArray | None = None) -> RidgeP
     freedom = (n - np.count_nonzero(nonzero) + left[nonzero].sum(axis=0)) / n
     residual = spectrum.outside + np.sum(spectrum.components**2, axis=1) @ left**2
     return RidgePath(grid, residual / freedom**2 / source.total_weight, "gcv")
-
-
-def _in_true_units(path: RidgePath, source: Rows | Moments | TriangularFactor) -> RidgePath:
-    """Every ridge with its error: none may be lost, or another would be the best."""
-    token, target = source.token_exponent or 0, source.target_exponent or 0
-    ridges = restored(path.ridges[:, None], 6 * token, "the ridges", np.ones(1))[:, 0]
-    errors = [as_risk(float(error), target, negligible=0.0) for error in path.errors]
-    return replace(path, ridges=ridges, errors=np.array(errors))
 
 
 def _scaled_ridge(ridge: NDArray, token_exponent: int) -> NDArray[np.float64]:

@@ -66,16 +66,6 @@ class Solver:
         return 8 * (self.numbers(size) + 2 * size.n_features * size.n_outputs)
 
 
-def _primal_numbers(size: ProblemSize) -> int:
-    p, q = size.n_features, n_pairs(size.width)
-    return 3 * p * p + q * q * q // 2
-
-
-def _direct_numbers(size: ProblemSize) -> int:
-    p = size.n_features
-    return 6 * p * p if size.n_rows >= p else 3 * size.n_rows * p
-
-
 def _few_rows(size: ProblemSize) -> bool:
     n_rows, p = size.n_rows, size.n_features
     return n_rows < p and n_rows <= DIRECT_ROWS and n_rows * p <= DIRECT_NUMBERS
@@ -85,14 +75,17 @@ def _few_rows(size: ProblemSize) -> bool:
 SOLVERS = {
     "primal": Solver(
         solve=solve_primal,
-        numbers=_primal_numbers,
+        numbers=lambda size: 3 * size.n_features**2 + n_pairs(size.width) ** 3 // 2,
         suits=lambda size: size.n_rows >= size.n_features,
         reason="{rows} for {features}: sums of size p x p",
         statistics=Moments,
     ),
     "direct": Solver(
         solve=solve_direct,
-        numbers=_direct_numbers,
+        numbers=lambda size: (
+            size.n_features
+            * (6 * size.n_features if size.n_rows >= size.n_features else 3 * size.n_rows)
+        ),
         suits=_few_rows,
         reason="{rows} for {features}, few enough to hold",
         statistics=TriangularFactor,
@@ -161,14 +154,12 @@ def solve(
     """
     if not isinstance(source, Rows):
         name = solver_of(source)
-    else:
-        name = plan(source.n_rows, source.n_dims, source.n_outputs, solver, source.bias).solver
-        # Where the sums would cost most, a layer without error saves them.
-        if try_exact and solver == "auto" and name == "primal" and ridge == 0.0:
-            exact = solve_exact(source)
-            if exact is not None:
-                return exact, "exact"
-    return SOLVERS[name].solve(source, ridge), name
+        return SOLVERS[name].solve(source, ridge), name
+    name = plan(source.n_rows, source.n_dims, source.n_outputs, solver, source.bias).solver
+    # Where the sums would cost most, a layer without error saves them.
+    wanted = try_exact and solver == "auto" and name == "primal" and ridge == 0.0
+    exact = solve_exact(source) if wanted else None
+    return (SOLVERS[name].solve(source, ridge), name) if exact is None else (exact, "exact")
 
 
 def solver_of(statistics: Moments | TriangularFactor) -> str:

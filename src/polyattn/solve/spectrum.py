@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from polyattn.errors import OutOfRange
 from polyattn.features.cubic import kernel
 from polyattn.features.pairs import feature_weights
-from polyattn.solve.direct import feature_matrix
+from polyattn.solve.direct import EPS, feature_matrix
 from polyattn.solve.dual import FEATURE_NUMBERS, gather
-from polyattn.solve.minimum_norm import EPS
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -53,14 +52,9 @@ class FeatureSpectrum:
         factor = TriangularFactor.of(rows)
         root = factor.scaled_factor() / feature_weights(rows.width)
         left, sizes, right = np.linalg.svd(root)
-        values = sizes[::-1] ** 2
-        return cls(
-            values,
-            right[::-1].T,
-            left[:, ::-1].T @ factor.scaled_projection(),
-            factor.scaled_residual_power(),
-            _within(MOST, spectrum.grid, values, ridges is None),
-        )
+        values, components = sizes[::-1] ** 2, left[:, ::-1].T @ factor.scaled_projection()
+        grid = _within(MOST, spectrum.grid, values, ridges is None)
+        return cls(values, right[::-1].T, components, factor.scaled_residual_power(), grid)
 
     @classmethod
     def of_moments(cls, moments: Moments, ridges: NDArray | None) -> FeatureSpectrum:
@@ -102,10 +96,9 @@ class SampleSpectrum:
         values, vectors = np.linalg.eigh(kernel(pairs, queries, pairs, queries))
         values = np.maximum(values, 0.0)
         grid = _grid(ridges, values, len(values))
-        if _condition(values, grid) <= SAFE:
-            return cls(values, vectors, targets, grid)
-        if rows.n_rows * rows.n_features > FEATURE_NUMBERS:
-            grid = _within(MOST_OF_SQUARES, grid, values, ridges is None)
+        safe = _condition(values, grid) <= SAFE
+        if safe or rows.n_rows * rows.n_features > FEATURE_NUMBERS:
+            grid = grid if safe else _within(MOST_OF_SQUARES, grid, values, ridges is None)
             return cls(values, vectors, targets, grid)
         features, targets = feature_matrix(rows)
         if rows.row_weights is not None:

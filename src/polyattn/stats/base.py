@@ -13,25 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.display import Described, Description, data_in_words
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.features.pairs import n_features, pair_index
-from polyattn.files.fields import (
-    Check,
-    entries,
-    flag,
-    integer,
-    listed,
-    nullable,
-    number,
-    one_of,
-    require,
-)
+from polyattn.files import fields
 from polyattn.files.records import Record, read_record, rebuild, write_record
+from polyattn.numerics import scaling
 from polyattn.numerics.parallel import physical_memory, single_threaded_blas
-from polyattn.numerics.scaling import (
-    exponent_for,
-    require_comparable,
-    require_weighable,
-    token_exponent,
-)
 from polyattn.quoting import counted, readable_bytes
 from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
@@ -50,15 +35,15 @@ LARGEST_EXPONENT = 1100
 # Scaled tokens and targets are below 2**41, and sums of sixth degree in tokens (see scaling.py).
 LARGEST_POWER = 250
 
-FIELDS = entries(
+COUNT, EXPONENT = fields.integer(0), fields.integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)
+FIELDS = fields.entries(
     {
-        "n_dims": integer(1), "n_outputs": integer(0), "mode": one_of(MODES), "bias": flag,
-        "n_rows": integer(0), "n_positive": integer(0), "n_sequences": integer(0),
-        "total_weight": number(0), "max_length": integer(0),
-        "token_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
-        "target_exponent": nullable(integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)),
+        "n_dims": fields.integer(1), "n_outputs": COUNT, "mode": fields.one_of(MODES),
+        "bias": fields.flag, "n_rows": COUNT, "n_positive": COUNT, "n_sequences": COUNT,
+        "total_weight": fields.number(0), "max_length": COUNT,
+        "token_exponent": fields.nullable(EXPONENT), "target_exponent": fields.nullable(EXPONENT),
     },
-    {name: listed(number(0)) for name in SIZES},
+    {name: fields.listed(fields.number(0)) for name in SIZES},
 )  # fmt: skip
 
 
@@ -86,7 +71,14 @@ class Statistics(Described, ABC):
         self.n_outputs = require_integer("n_outputs", n_outputs, 0)
         self.mode = require_choice("mode", mode, MODES)
         self.bias = require_flag("bias", bias)
-        self._require_memory()
+        wanted, available = 8 * self._numbers, physical_memory()
+        if available is not None and wanted > available:
+            raise InvalidInput(
+                f"{type(self).__name__} of tokens with {counted(self.width, 'coordinate')} would "
+                f"take about {readable_bytes(wanted)}, and this machine has "
+                f"{readable_bytes(available)}. Give X and Y to fit, whose solvers 'dual' and "
+                "'iterative' need less, or reduce the number of coordinates."
+            )
         self.n_rows = 0
         self.n_positive = 0  # rows of positive weight
         self.n_sequences = 0
@@ -135,8 +127,7 @@ class Statistics(Described, ABC):
     @single_threaded_blas()
     def add_rows(self, rows: Rows) -> Self:
         """Add rows that are validated already."""
-        self.coordinate_sizes, self.output_sizes = self._joined_sizes(rows)
-        self._adopt(*_exponents(self.coordinate_sizes, self.output_sizes))
+        self._adopt(*self._joined_sizes(rows))
         self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
         self._count(rows)
         return self
@@ -155,13 +146,11 @@ class Statistics(Described, ABC):
             raise InvalidInput(
                 f"only statistics of the same kind merge; these have {', '.join(different)}."
             )
-        coordinates, outputs = self._joined_sizes(other)
+        sizes = self._joined_sizes(other)
         merged, addend = self.copy(), other.copy()
-        token, target = _exponents(coordinates, outputs)
-        merged._adopt(token, target)
-        addend._adopt(token, target)
+        for each in (merged, addend):
+            each._adopt(*sizes)
         merged._absorb(addend)
-        merged.coordinate_sizes, merged.output_sizes = coordinates, outputs
         merged._count(other)
         return merged
 
@@ -224,18 +213,23 @@ class Statistics(Described, ABC):
         """The inverse of ``to_record``; the arrays are copied."""
         held = record.metadata
         FIELDS(held, "metadata")
-        n_rows, n_sequences = held["n_rows"], held["n_sequences"]
-        require(held["n_positive"] <= n_rows, "metadata.n_positive", "at most n_rows", n_rows)
-        require(n_sequences <= n_rows, "metadata.n_sequences", "at most n_rows", n_sequences)
+        for name in ("n_positive", "n_sequences"):
+            fits = held[name] <= held["n_rows"]
+            fields.require(fits, f"metadata.{name}", "at most n_rows", held[name])
         # Sizes are held against the arrays before anything of these sizes is made.
         width = held["n_dims"] + held["bias"]
         largest = held["total_weight"] * float(held["max_length"]) ** 2 * 2.0**LARGEST_POWER
-        entries(cls._stored(width, held["n_outputs"], largest))(record.arrays, "arrays")
-        made = cls(**{key: record.metadata[key] for key in SHAPE})
+        fields.entries(cls._stored(width, held["n_outputs"], largest))(record.arrays, "arrays")
+        made = cls(**{key: held[key] for key in SHAPE})
         for key in COUNTS:
-            setattr(made, key, record.metadata[key])
+            setattr(made, key, held[key])
         made._restore(record.arrays)
-        made._restore_sizes(held)
+        for name, estimate in zip(SIZES, made._estimated_sizes(), strict=True):
+            sizes = np.array(held.get(name, estimate), dtype=np.float64)
+            wanted = f"a list of {len(estimate)} numbers"
+            where, fits = f"metadata.{name}", sizes.shape == estimate.shape
+            fields.require(fits, where, wanted, held.get(name))
+            setattr(made, name, sizes)
         return made
 
     def _count(self, other: Rows | Self) -> None:
@@ -247,23 +241,14 @@ class Statistics(Described, ABC):
         """The largest magnitudes of both; refused where their sums do not fit together."""
         coordinates = np.maximum(self.coordinate_sizes, other.coordinate_sizes)
         outputs = np.maximum(self.output_sizes, other.output_sizes)
-        require_comparable(coordinates, outputs)
+        scaling.require_comparable(coordinates, outputs)
         # In other units than its own, a shard of small tokens and small weights may vanish.
         heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
-        require_weighable(heaviest, coordinates, outputs)
+        scaling.require_weighable(heaviest, coordinates, outputs)
         return coordinates, outputs
 
-    def _restore_sizes(self, held: dict) -> None:
-        """Take the sizes of a file; of one that lacks them, estimate them from the sums."""
-        known = dict(zip(SIZES, self._estimated_sizes(), strict=True))
-        for name, estimate in known.items():
-            sizes = np.array(held.get(name, estimate), dtype=np.float64)
-            wanted = f"a list of {len(estimate)} numbers"
-            require(sizes.shape == estimate.shape, f"metadata.{name}", wanted, held.get(name))
-            setattr(self, name, sizes)
-
     def _estimated_sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Root mean squares of coordinates and outputs, as far as the sums show them.
+        """Root mean squares of coordinates and outputs, for files that lack their sizes.
 
         The square of a feature G_jj x_l has the fourth power of a token coordinate in it and the
         square of a query coordinate.
@@ -278,24 +263,16 @@ class Statistics(Described, ABC):
             np.ldexp(np.sqrt(targets), self.target_exponent or 0),
         )
 
-    def _require_memory(self) -> None:
-        """Refuse sums that the machine cannot hold, before they are made."""
-        wanted, available = 8 * self._numbers, physical_memory()
-        if available is not None and wanted > available:
-            raise InvalidInput(
-                f"{type(self).__name__} of tokens with {counted(self.width, 'coordinate')} would "
-                f"take about {readable_bytes(wanted)}, and this machine has "
-                f"{readable_bytes(available)}. Give X and Y to fit, whose solvers 'dual' and "
-                "'iterative' need less, or reduce the number of coordinates."
-            )
-
-    def _adopt(self, token: int | None, target: int | None) -> None:
-        """Go over to other powers of two: exact, but for what underflows."""
+    def _adopt(self, coordinates: NDArray, outputs: NDArray) -> None:
+        """Go over to the powers of two for these sizes: exact, but for what underflows."""
+        token = scaling.token_exponent(coordinates)
+        target = scaling.exponent_for(float(outputs.max(initial=0.0)))
         tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
         targets = 0 if self.target_exponent is None else self.target_exponent - (target or 0)
         if tokens or targets:
             self._rescale(tokens, targets)
         self.token_exponent, self.target_exponent = token, target
+        self.coordinate_sizes, self.output_sizes = coordinates, outputs
 
     @abstractmethod
     def _accumulate(self, rows: Rows) -> None:
@@ -324,11 +301,8 @@ class Statistics(Described, ABC):
 
     @classmethod
     @abstractmethod
-    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
-        """The checks of the arrays in a file, for tokens of ``width`` coordinates.
-
-        largest : what no sum of squares can exceed
-        """
+    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, fields.Check]:
+        """The checks of the arrays in a file; no sum of squares can exceed ``largest``."""
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
@@ -337,8 +311,3 @@ class Statistics(Described, ABC):
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
         """Take the sums from ``_arrays`` of another object, as copies."""
-
-
-def _exponents(coordinates: NDArray, outputs: NDArray) -> tuple[int | None, int | None]:
-    """The powers of two for tokens and targets of these largest magnitudes."""
-    return token_exponent(coordinates), exponent_for(float(outputs.max(initial=0.0)))

@@ -14,9 +14,8 @@ from polyattn.files.fields import Check, array, require
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import require_comparable_squares, restored
 from polyattn.stats.base import Statistics
-from polyattn.stats.paired import PairedSums
 from polyattn.stats.rows import Rows
-from polyattn.stats.sums import ExplicitSums, Sums
+from polyattn.stats.sums import ExplicitSums, PairedSums, Sums
 
 # From this width on the paired way wins (benchmarks/moments_update.py prints both).
 PAIRED_FROM_WIDTH = 12
@@ -87,15 +86,12 @@ class Moments(Statistics):
     # Idle BLAS threads spin for a while, and would take the cores from ours.
     @single_threaded_blas()
     def _accumulate(self, rows: Rows) -> None:
-        if isinstance(self._sums, PairedSums) and self.mode == "full":
-            self._accumulate_full(rows, self._sums)
+        sums, weights = self._sums, rows.sequence_weights
+        if not (isinstance(sums, PairedSums) and self.mode == "full"):
+            for blocks in rows.groups():
+                sums.add(blocks)
             return
-        for blocks in rows.groups():
-            self._sums.add(blocks)
-
-    def _accumulate_full(self, rows: Rows, sums: PairedSums) -> None:
-        """All tokens of a sequence share G, and their sum x x^T is G again: one row each."""
-        weights = rows.sequence_weights
+        # All tokens of a sequence share G, and their sum x x^T is G again: one row each.
         for first in range(0, len(rows.batch), step := default_block_rows(rows.width)):
             stop = min(first + step, len(rows.batch))
             pairs = sequence_grams(rows.tokens, first, stop)
@@ -139,9 +135,8 @@ class Moments(Statistics):
             stored = kind(self.width, self.n_outputs)
             if not isinstance(self._sums, kind) and stored.gram.shape == arrays["gram"].shape:
                 stored.restore(arrays)
-                arrays = arrays | {
-                    "gram": self._sums.as_stored(stored.matrix(np.ones(self.n_features)))
-                }
+                matrix = stored.matrix(np.ones(self.n_features))
+                arrays = arrays | {"gram": self._sums.as_stored(matrix)}
         self._sums.restore(arrays)
         for name, squares in (
             ("gram", self.scaled_feature_powers()), ("targets", self._sums.targets.diagonal()),

@@ -11,16 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import require_flag
 from polyattn.features.pairs import n_features, n_pairs
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.summaries import SummaryBlock, Tokens, summary_blocks
+from polyattn.numerics import scaling
 from polyattn.numerics.arrays import pieces, ranges_of_rows
 from polyattn.numerics.parallel import map_pieces
-from polyattn.numerics.scaling import (
-    column_magnitudes,
-    exponent_for,
-    require_comparable,
-    require_weighable,
-    token_exponent,
-)
 from polyattn.progress import report
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.targets import Targets, as_targets, as_weights
@@ -37,16 +31,12 @@ MOST_SHARES, SHARE_NUMBERS, SHARE_ROWS = 8, 1 << 14, 512
 
 
 @dataclass(frozen=True)
-class RowBlock:
-    """Rows first..stop.  Queries and targets carry the square root of the row's weight.
+class RowBlock(SummaryBlock):
+    """A summary with its targets; these and the queries carry the square root of the row's weight.
 
     The features are linear in the query, so weighted sums need no further thought.
     """
 
-    first: int
-    stop: int
-    pairs: NDArray[np.float64]
-    queries: NDArray[np.float64]
     targets: NDArray[np.float64]  # (e, rows)
 
 
@@ -92,24 +82,16 @@ class Rows:
         else:
             targets = as_targets(Y, batch, mode, n_outputs)
         weights = as_weights(sample_weight, batch)
-        coordinates = column_magnitudes(pieces(batch.values), batch.n_dims)
+        coordinates = scaling.column_magnitudes(pieces(batch.values), batch.n_dims)
         if bias:
             coordinates = np.append(coordinates, 1.0)
-        outputs = column_magnitudes(pieces(targets), targets.shape[1])
-        require_comparable(coordinates, outputs)
+        outputs = scaling.column_magnitudes(pieces(targets), targets.shape[1])
+        scaling.require_comparable(coordinates, outputs)
         if weights is not None:
-            require_weighable(float(weights.max()), coordinates, outputs)
-        return cls(
-            batch,
-            targets,
-            weights,
-            mode,
-            bias,
-            token_exponent(coordinates),
-            exponent_for(float(outputs.max(initial=0.0))),
-            coordinates,
-            outputs,
-        )
+            scaling.require_weighable(float(weights.max()), coordinates, outputs)
+        token = scaling.token_exponent(coordinates)
+        target = scaling.exponent_for(float(outputs.max(initial=0.0)))
+        return cls(batch, targets, weights, mode, bias, token, target, coordinates, outputs)
 
     @property
     def n_rows(self) -> int:
@@ -169,6 +151,15 @@ class Rows:
         """The sum of the weights of all predicted positions."""
         weights = self.row_weights
         return float(self.n_rows) if weights is None else float(weights.sum())
+
+    @property
+    def _numbers_per_row(self) -> int:
+        return n_pairs(self.width) + self.width + self.n_outputs
+
+    @property
+    def _borders(self) -> NDArray[np.int64]:
+        """Where the rows of each sequence begin, and the end (n_sequences + 1,)."""
+        return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
 
     def with_exponents(self, token: int | None, target: int | None) -> Rows:
         """The same rows read at other powers of two, so that they add to other statistics."""
@@ -232,15 +223,6 @@ class Rows:
         share = max(-(-self.n_rows // MOST_SHARES), least)
         return [self.part(*piece) for piece in ranges_of_rows(self._borders, share)]
 
-    @property
-    def _numbers_per_row(self) -> int:
-        return n_pairs(self.width) + self.width + self.n_outputs
-
-    @property
-    def _borders(self) -> NDArray[np.int64]:
-        """Where the rows of each sequence begin, and the end (n_sequences + 1,)."""
-        return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
-
     def _read_together(self) -> list[RowBlock]:
         parts = map_pieces(lambda share: list(share._read_blocks(None)), self.shares())
         return list(chain.from_iterable(parts))
@@ -249,12 +231,11 @@ class Rows:
         weights = self.row_weights
         roots = None if weights is None else np.sqrt(weights)
         for block in summary_blocks(self.tokens, self.mode, block_rows):
-            queries, targets = block.queries, self.scaled_targets(block.first, block.stop)
+            first, stop = block.first, block.stop
+            queries, targets = block.queries, self.scaled_targets(first, stop)
             if roots is not None:
-                queries = queries * roots[block.first : block.stop]
-                targets = targets * roots[block.first : block.stop]
-            first, stop = self.base + block.first, self.base + block.stop
-            yield RowBlock(first, stop, block.pairs, queries, targets)
+                queries, targets = queries * roots[first:stop], targets * roots[first:stop]
+            yield RowBlock(self.base + first, self.base + stop, block.pairs, queries, targets)
 
     def scaled_targets(self, first: int, stop: int) -> NDArray[np.float64]:
         """Targets of some rows without weights, (e, rows), divided by their power of two."""

@@ -12,13 +12,12 @@ except ModuleNotFoundError as error:
         raise
     raise missing_extra("torch", "torch") from None
 
-from polyattn.interop.torch.convert import from_torch, layer_of, outputs, to_torch
+from polyattn.interop.torch.convert import from_torch, layer_of, outputs, to_multihead, to_torch
 from polyattn.interop.torch.modules import (
     TorchAttention,
     TorchLinearAttention,
     TorchSoftmaxAttention,
 )
-from polyattn.interop.torch.multihead import to_multihead
 
 __all__ = [
     "TorchAttention",

@@ -1,27 +1,34 @@
-"""Layers to modules and back, bit for bit, and any module as a function of sequences."""
+"""Layers to modules and back, bit for bit, and any module as a function of sequences.
+
+nn.MultiheadAttention has the functions of SoftmaxAttention in other parameters.  A head of width
+r with input projections W_Q, W_K, W_V (d, r), biases b_Q, b_K, b_V (r,), and its part W_O (r, d)
+of the output projection with bias b_O is, on tokens with an appended 1,
+
+    A = [W_Q; b_Q] [W_K; b_K]^T / sqrt(r),      V = [W_V; b_V] W_O + [0; b_O / H].
+
+Weights sum to one, so the last column of A has no effect and b_O can be shared equally.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyattn.errors import InvalidInput, InvalidType
-from polyattn.interop.torch.modules import (
-    TorchAttention,
-    TorchLinearAttention,
-    TorchSoftmaxAttention,
-)
-from polyattn.interop.torch.multihead import as_array, from_multihead
+from polyattn.errors import InvalidInput, InvalidType, require_head_count
+from polyattn.interop.torch import modules
+from polyattn.interop.torch.modules import TorchLinearAttention, TorchSoftmaxAttention
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
+Matrix = NDArray[np.float64]
 
-def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
+# Singular values below this part of the largest are rounding.
+RANK_TOLERANCE = 1e-12
+
+
+def to_torch(layer: LinearAttention | SoftmaxAttention) -> modules.TorchAttention:
     """The layer as a module, parameters in float64."""
     kinds: dict[type, type[TorchLinearAttention | TorchSoftmaxAttention]] = {
         LinearAttention: TorchLinearAttention,
@@ -75,10 +82,17 @@ def outputs(module: nn.Module, batch: SequenceBatch) -> NDArray | list[NDArray]:
     like = next((p for p in module.parameters() if p.is_floating_point()), None)
     target = torch.empty(0, dtype=torch.float64) if like is None else like
     length = batch.common_length
-    with torch.no_grad(), _evaluating(module):
-        if length is not None:
-            return _run(module, batch.values.reshape(len(batch), length, batch.n_dims), target)
-        return [_run(module, sequence[None], target)[0] for sequence in batch]
+    # Evaluation mode, without dropout; every part gets its own mode back.
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            if length is not None:
+                return _run(module, batch.values.reshape(len(batch), length, batch.n_dims), target)
+            return [_run(module, sequence[None], target)[0] for sequence in batch]
+    finally:
+        for part, training in before:
+            part.training = training
 
 
 def _run(module: nn.Module, X: NDArray, like: Tensor) -> NDArray[np.float64]:
@@ -93,13 +107,115 @@ def _run(module: nn.Module, X: NDArray, like: Tensor) -> NDArray[np.float64]:
     return result.to("cpu", torch.float64).numpy()
 
 
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode, without dropout; every part gets its own mode back."""
-    before = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in before:
-            part.training = training
+def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention:
+    """The layer that the module computes as self-attention, without dropout."""
+    _require_plain(module)
+    d, n_heads, head_dim = module.embed_dim, module.num_heads, module.head_dim
+    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, head_dim, d)
+    queries, keys, values = stacked.transpose(0, 1, 3, 2)  # (H, d, r) each
+    outputs = as_array(module.out_proj.weight).T.reshape(n_heads, head_dim, d)
+    bias = module.in_proj_bias is not None
+    if bias:
+        rows = as_array(module.in_proj_bias).reshape(3, n_heads, 1, head_dim)
+        queries, keys, values = (
+            np.concatenate([weights, row], axis=1)
+            for weights, row in zip((queries, keys, values), rows, strict=True)
+        )
+    attn = queries @ keys.transpose(0, 2, 1) / np.sqrt(head_dim)
+    value = values @ outputs
+    if bias:
+        value[:, -1] += as_array(module.out_proj.bias) / n_heads
+    return SoftmaxAttention(attn, value, mode, bias)
+
+
+def to_multihead(
+    layer: SoftmaxAttention, n_heads: int | str | None = None
+) -> nn.MultiheadAttention:
+    """The layer as ``nn.MultiheadAttention`` in float64, with ``batch_first=True``.
+
+    See ``polyattn.interop.to_multihead``.
+    """
+    if not isinstance(layer, SoftmaxAttention):
+        raise InvalidType(f"to_multihead takes a SoftmaxAttention; got {type(layer).__name__}.")
+    d = layer.n_dims
+    if layer.n_outputs != d:
+        raise InvalidInput(
+            "nn.MultiheadAttention has as many outputs as inputs; the layer has "
+            f"{layer.n_outputs} and {d}."
+        )
+    count = _number_of_heads(layer, n_heads)
+    head_dim = d // count
+    # What a constant coordinate adds to the keys has no effect, so keys need no bias.
+    queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(head_dim), head_dim, "attn")
+    values, outputs = _factors(layer.value[:, :d], head_dim, "value")
+    module = nn.MultiheadAttention(d, count, bias=layer.bias, batch_first=True, dtype=torch.float64)
+    stacked, projection = np.zeros((3, count, head_dim, d)), np.zeros((count, head_dim, d))
+    for i, factor in enumerate((queries[:, :d], keys, values)):
+        stacked[i, : layer.n_heads] = factor.transpose(0, 2, 1)
+    projection[: layer.n_heads] = outputs.transpose(0, 2, 1)
+    parameters: dict[str, NDArray] = {
+        "in_proj_weight": stacked.reshape(3 * d, d),
+        "out_proj.weight": projection.reshape(d, d).T,
+    }
+    if layer.bias:
+        rows = np.zeros((3, count, head_dim))
+        rows[0, : layer.n_heads] = queries[:, d]
+        parameters["in_proj_bias"] = rows.ravel()
+        parameters["out_proj.bias"] = layer.value[:, d].sum(axis=0)
+    module.load_state_dict({name: torch.tensor(array) for name, array in parameters.items()})
+    return module
+
+
+def as_array(parameter: Tensor) -> Matrix:
+    """A parameter as float64 numbers of its own."""
+    return np.array(parameter.detach().to("cpu", torch.float64).numpy())
+
+
+def _require_plain(module: nn.MultiheadAttention) -> None:
+    unsupported = {
+        f"kdim={module.kdim}": module.kdim != module.embed_dim,
+        f"vdim={module.vdim}": module.vdim != module.embed_dim,
+        "add_bias_kv=True": module.bias_k is not None or module.bias_v is not None,
+        "add_zero_attn=True": module.add_zero_attn,
+    }
+    named = [name for name, present in unsupported.items() if present]
+    if named:
+        raise InvalidInput(
+            f"this nn.MultiheadAttention has {', '.join(named)}: it is no self-attention of its "
+            "tokens alone (keys or values of another head_dim, or an added token), which "
+            "SoftmaxAttention cannot express."
+        )
+
+
+def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
+    """The number asked for, or the smallest divisor of d that all heads fit into."""
+    d = layer.n_dims
+    asked = require_head_count(n_heads)
+    if isinstance(asked, int):
+        if d % asked or asked < layer.n_heads:
+            raise InvalidInput(
+                f"n_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
+                f"number of heads; got {asked}."
+            )
+        return asked
+    possible = [count for count in range(layer.n_heads, d + 1) if d % count == 0]
+    if not possible:
+        raise InvalidInput(
+            f"nn.MultiheadAttention has at most as many heads as coordinates; the layer has "
+            f"{layer.n_heads} and {d}."
+        )
+    return possible[0]
+
+
+def _factors(matrices: Matrix, head_dim: int, name: str) -> tuple[Matrix, Matrix]:
+    """left (H, ., head_dim) and right (H, ., head_dim) with left right^T the given matrices."""
+    U, singular, Vt = np.linalg.svd(matrices, full_matrices=False)
+    ranks = np.count_nonzero(singular > RANK_TOLERANCE * singular[:, :1], axis=1)
+    if ranks.max() > head_dim:
+        h = int(ranks.argmax())
+        raise InvalidInput(
+            f"head {h} has {name} of rank {ranks[h]}, more than head_dim = {head_dim} of "
+            "nn.MultiheadAttention; fewer or simpler heads would fit."
+        )
+    roots = np.sqrt(singular[:, None, :head_dim])
+    return U[:, :, :head_dim] * roots, Vt[:, :head_dim].transpose(0, 2, 1) * roots

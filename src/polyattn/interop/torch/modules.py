@@ -46,7 +46,16 @@ class TorchAttention(nn.Module):
 
         One sequence (n, d) gives (e,) or (n, e).
         """
-        self._check(X)
+        if X.ndim not in (2, 3) or X.shape[-1] != self.n_dims or X.shape[-2] == 0:
+            raise InvalidInput(
+                f"X must have shape (B, n, {self.n_dims}) or (n, {self.n_dims}) with n >= 1; "
+                f"got {tuple(X.shape)}."
+            )
+        if X.dtype != self.attn.dtype:
+            raise InvalidType(
+                f"X has dtype {X.dtype}, the module {self.attn.dtype}; convert one of them, for "
+                "example with module.float() or X.double()."
+            )
         batch = X if X.ndim == 3 else X[None]
         if self.bias:
             batch = nn.functional.pad(batch, (0, 1), value=1.0)
@@ -64,18 +73,6 @@ class TorchAttention(nn.Module):
     def _attend(self, X: Tensor) -> Tensor:
         """Outputs (B, e) or (B, n, e) for X (B, n, d), the constant coordinate included."""
         raise NotImplementedError
-
-    def _check(self, X: Tensor) -> None:
-        if X.ndim not in (2, 3) or X.shape[-1] != self.n_dims or X.shape[-2] == 0:
-            raise InvalidInput(
-                f"X must have shape (B, n, {self.n_dims}) or (n, {self.n_dims}) with n >= 1; "
-                f"got {tuple(X.shape)}."
-            )
-        if X.dtype != self.attn.dtype:
-            raise InvalidType(
-                f"X has dtype {X.dtype}, the module {self.attn.dtype}; convert one of them, for "
-                "example with module.float() or X.double()."
-            )
 
 
 class TorchLinearAttention(TorchAttention):

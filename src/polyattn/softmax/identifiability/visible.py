@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import norm, qr
 
 from polyattn.model import SoftmaxAttention
-from polyattn.model.forward import equal_blocks, ordinary_tokens
+from polyattn.model.layer import equal_blocks, ordinary_tokens
 from polyattn.model.softmax import softmax
 from polyattn.sequences import SequenceBatch
 
