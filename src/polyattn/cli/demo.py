@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import RenderableType
-from rich.table import Table
 
-from polyattn.cli.console import emit, json_option, output_option, progress, working
+from polyattn.cli.console import emit, json_option, output_option, progress, table, working
 from polyattn.cli.io import require_output
 from polyattn.errors import MissingExtra
 from polyattn.model import coefficient_distance
+from polyattn.report import Page, Section, fill
+from polyattn.report.figures import draw_error_over_time
+from polyattn.report.fits import fit_page
+from polyattn.report.page import plot, statement
+from polyattn.report.page_data import PageData
 from polyattn_papers.tasks.recovery import (
     Recovery,
     RecoverySettings,
@@ -24,13 +28,6 @@ from polyattn_papers.tasks.recovery import (
 
 if TYPE_CHECKING:
     from polyattn_papers.baselines.train_linear import LinearRun
-
-
-from polyattn.report import Page, Section, fill
-from polyattn.report.figures import draw_error_over_time
-from polyattn.report.fits import fit_page
-from polyattn.report.page_data import PageData
-from polyattn.report.sections import plot, statement
 
 #: What is reported of the certificate.
 CERTIFIED = (
@@ -66,20 +63,14 @@ def demo(seconds: float, no_adam: bool, random_state: int, output: Path, as_json
         found = recover(task)
     adam, note = (None, "Adam was left out (--no-adam).") if no_adam else _adam(task, seconds)
     content = _figures(settings, found, task, adam, note)
-    report, line = _write(content, found, task, output)
-    emit(content | {"report": report}, [*_text(content), line], as_json)
-
-
-def _write(
-    content: dict[str, Any], found: Recovery, task: RecoveryTask, output: Path
-) -> tuple[str | None, str]:
-    """Where the page was written, or None, and the line that says so; figures need no page."""
+    content["report"], line = str(output), f"report: {output}"
     try:
         with working("writing the report"):
             demo_page(content, found, task).write(output)
     except MissingExtra as error:
-        return None, f"no report was written: {error}"
-    return str(output), f"report: {output}"
+        # Figures need no page.
+        content["report"], line = None, f"no report was written: {error}"
+    emit(content, [*_text(content), line], as_json)
 
 
 def _adam(task: RecoveryTask, seconds: float) -> tuple[LinearRun | None, str]:
@@ -131,45 +122,37 @@ def _figures(
 
 def _text(content: dict[str, Any]) -> list[RenderableType]:
     size, closed, adam = content["task"], content["closed_form"], content["adam"]
-    table = Table(title="recovering the planted layer", title_justify="left")
-    for heading in ("", "closed form", *(["Adam"] if adam else [])):
-        table.add_column(heading)
-    for name, key, form in (
-        ("time", "seconds", "{:.3g} s"),
-        ("of it for the search for heads", "heads_seconds", "{:.3g} s"),
-        ("validation error", "validation_error", "{:.2e}"),
-        ("heads", "n_heads", "{}"),
-        ("distance to the planted layer", "distance", "{:.2e}"),
-    ):
-        sides = (side for side in (closed, adam) if side)
-        table.add_row(name, *(form.format(side[key]) if key in side else "" for side in sides))
+    sides = [side for side in (closed, adam) if side]
+    rows = [
+        (name, *(form.format(side[key]) if key in side else "" for side in sides))
+        for name, key, form in (
+            ("time", "seconds", "{:.3g} s"),
+            ("of it for the search for heads", "heads_seconds", "{:.3g} s"),
+            ("validation error", "validation_error", "{:.2e}"),
+            ("heads", "n_heads", "{}"),
+            ("distance to the planted layer", "distance", "{:.2e}"),
+        )
+    ]
+    headings = ("", "closed form", "Adam")[: 1 + len(sides)]
     head = "one planted head" if size["n_heads"] == 1 else f"{size['n_heads']} planted heads"
     data = (
         f"data: {size['n_sequences']} sequences of {size['n_tokens']} tokens with "
         f"{size['n_dims']} coordinates, causal, {head}; {size['n_validation']} more for validation"
     )
-    lines: list[RenderableType] = [
-        data,
-        table,
-        closed["outcome"],
-        content["certificate"]["sentence"],
-    ]
-    if content["note"]:
-        lines.append(content["note"])
-    return lines
+    compared = table("recovering the planted layer", headings, rows)
+    sentences = [closed["outcome"], content["certificate"]["sentence"], content["note"]]
+    return [data, compared, *filter(None, sentences)]
 
 
 def demo_page(figures: dict[str, Any], found: Recovery, task: RecoveryTask) -> Page:
     """The figures of a demo first, then all that a report shows of the fit."""
-    validation = PageData.of(
-        task.X_validation, task.Y_validation, task.layer.mode, task.layer.n_dims
-    )
+    layer, size = task.layer, figures["task"]
+    validation = PageData.of(task.X_validation, task.Y_validation, layer.mode, layer.n_dims)
     sections = [
         Section("The result", fill("result", "polyattn.cli", **figures)),
         *fit_page(found.result, validation, found.certificate),
         _beside(figures),
     ]
-    size = figures["task"]
     heads = "1 head" if size["n_heads"] == 1 else f"{size['n_heads']} heads"
     lead = (
         f"{size['n_sequences']} sequences of {size['n_tokens']} tokens with {size['n_dims']} "

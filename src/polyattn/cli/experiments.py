@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import RenderableType
-from rich.table import Table
 
-from polyattn.cli.console import emit, json_option, output_option, plain, progress
+from polyattn.cli.console import emit, json_option, output_option, progress, table
 from polyattn.errors import PolyattnError
 from polyattn_papers.comparisons import ALL, Comparison, comparisons
 from polyattn_papers.reproduction import NAMES, Reproduction, find
@@ -25,25 +22,34 @@ from polyattn_papers.reproduction.experiment import PROFILES
     help="smoke: under a minute each; full: the paper's sizes, an hour or two in all.",
 )  # fmt: skip
 @output_option("The folder to write to.", "--out", default=Path("reproduction"), metavar="DIR")
-@click.option("--fresh", is_flag=True, help="Run finished cells again.")
+@click.option("--recompute", "--fresh", "fresh", is_flag=True, help="Run finished cells again.")
 @click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True,
     help="Cells at a time; above 1 measured times share the machine.",
 )  # fmt: skip
 @json_option
 def reproduce(name: str, profile: str, output: Path, fresh: bool, jobs: int, as_json: bool) -> None:
-    """Run an experiment of the papers again and write DIR/NAME with table, picture and page.
+    """Run an experiment of the papers again.
 
-    An interrupted run goes on where it was when the same command is given again.  The exit code
-    is 1 if a gate fails.
+    It writes DIR/NAME with table, picture and page.  An interrupted run goes on where it was when
+    the same command is given again.  The exit code is 1 if a gate fails.
     """
     names = NAMES if name == "all" else (find(name).name,)
     made = [_one(one, profile, output, fresh, jobs) for one in names]
-    content = {
-        "reproductions": [_summary(one) for one in made],
-        "index": str(output / "index.html"),
-    }
-    emit(content, [*map(_table, made), f"page: {output / 'index.html'}"], as_json)
+    # The rows are in the table that was written.
+    summaries = [
+        {key: value for key, value in one.to_dict().items() if key != "rows"} for one in made
+    ]
+    index = str(output / "index.html")
+    tables = [
+        table(
+            f"{one.experiment.name}: {one.experiment.title}",
+            ("gate", "seen", ""),
+            ((gate.claim, gate.seen, "holds" if gate.passed else "FAILS") for gate in one.gates),
+        )
+        for one in made
+    ]
+    emit({"reproductions": summaries, "index": index}, [*tables, f"page: {index}"], as_json)
     failed = [one.experiment.name for one in made if not one.passed]
     if failed:
         raise PolyattnError(f"gates fail in: {', '.join(failed)}.")
@@ -64,36 +70,22 @@ def _one(name: str, profile: str, output: Path, fresh: bool, jobs: int) -> Repro
     except KeyboardInterrupt:
         click.echo(
             f"\n{name}: interrupted, {done} of {total} cells are finished; "
-            f"the same command{' without --fresh' if fresh else ''} goes on from there.",
+            f"the same command{' without --recompute' if fresh else ''} goes on from there.",
             err=True,
         )
         raise
 
 
-def _summary(made: Reproduction) -> dict[str, Any]:
-    """What is printed: all but the rows, which are in the table."""
-    return {key: value for key, value in made.to_dict().items() if key != "rows"}
-
-
-def _table(made: Reproduction) -> RenderableType:
-    table = Table(title=f"{made.experiment.name}: {made.experiment.title}", title_justify="left")
-    for heading in ("gate", "seen", ""):
-        table.add_column(heading)
-    for gate in made.gates:
-        table.add_row(plain(gate.claim), plain(gate.seen), "holds" if gate.passed else "FAILS")
-    return table
-
-
 @click.command()
 @click.option(
-    "--scale", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
-    help="Multiplies the number of sequences.",
+    "--size-factor", "--scale", "scale", type=click.FloatRange(0, min_open=True), default=1.0,
+    show_default=True, help="Multiplies the number of sequences.",
 )  # fmt: skip
 @json_option
 def bench(scale: float, as_json: bool) -> None:
-    """Compare polyattn with the obvious way to do the same, on small data.
+    """Compare polyattn with the obvious way to do the same.
 
-    Both sides run in this process; a difference of the answers beyond rounding is an error.
+    On small data, both sides in this process; answers that differ beyond rounding are an error.
     """
     found: list[Comparison] = []
     with progress("comparing", len(ALL)) as move:
@@ -101,20 +93,19 @@ def bench(scale: float, as_json: bool) -> None:
             found.append(comparison)
             move(len(found))
     rows = [asdict(one) | {"ratio": one.ratio, "agrees": one.agrees} for one in found]
-    emit({"comparisons": rows}, [_compared(found)], as_json)
+    headings = ("job", "polyattn", "other way", "ratio", "answers differ by")
+    lines = [
+        (
+            f"{one.name} ({one.sizes})\nagainst {one.other}",
+            f"{1e3 * one.seconds:.1f} ms",
+            f"{1e3 * one.other_seconds:.1f} ms",
+            f"{one.ratio:.2f}x",
+            f"{one.difference:.0e}" + ("" if one.agrees else " – WRONG"),
+        )
+        for one in found
+    ]
+    text = table("polyattn bench: the best of a few runs each", headings, lines)
+    emit({"comparisons": rows}, [text], as_json)
     wrong = [one.name for one in found if not one.agrees]
     if wrong:
         raise PolyattnError(f"the answers differ beyond rounding in: {', '.join(wrong)}.")
-
-
-def _compared(found: list[Comparison]) -> RenderableType:
-    table = Table(title="polyattn bench: the best of a few runs each", title_justify="left")
-    for heading in ("job", "polyattn", "other way", "ratio", "answers differ by"):
-        table.add_column(heading)
-    for one in found:
-        table.add_row(
-            f"{one.name} ({one.sizes})\nagainst {one.other}",
-            f"{1e3 * one.seconds:.1f} ms", f"{1e3 * one.other_seconds:.1f} ms",
-            f"{one.ratio:.2f}x", f"{one.difference:.0e}" + ("" if one.agrees else " – WRONG"),
-        )  # fmt: skip
-    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -121,20 +122,21 @@ class LinearEstimator(SequenceEstimator):
         if result.statistics is None:
             rows = Rows.build(X, targets, self.mode, result.bias, sample_weight)
             state.evidence = evidence_of(rows)
-        self._keep(state, result.n_dims, len(result.coef))
+        self._state, self.n_features_in_, self.n_outputs_ = state, result.n_dims, len(result.coef)
         return self
 
     def _learn_more(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
         """Add to the sums of all calls so far."""
         refuse_table(X)
         kind = self._streaming_kind()
-        sums = self._continued_sums(kind)
+        sums = self._continued_sums(kind) if self.__sklearn_is_fitted__() else None
         known = (None, None) if sums is None else (sums.n_dims, sums.n_outputs)
         rows = Rows.build(X, targets, self.mode, bool(self.bias), sample_weight, *known)
         if sums is None:
             sums = kind(rows.n_dims, rows.n_outputs, self.mode, bool(self.bias))
         sums.add_rows(rows)
-        self._keep(FittedState(sums, self._options()), sums.n_dims, sums.n_outputs)
+        self._state = FittedState(sums, self._options())
+        self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
         return self
 
     def _fitted(self) -> FitResult:
@@ -151,15 +153,8 @@ class LinearEstimator(SequenceEstimator):
         """How far layers of no more training risk can be apart at each of the outputs for X."""
         certificate = self._state.certificate
         if not certificate.identifiable:
-            shapes = outputs if isinstance(outputs, list) else [outputs]
-            unbounded = [np.full(each.shape[:-1], np.inf) for each in shapes]
-            return unbounded if isinstance(outputs, list) else unbounded[0]
+            return on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
         return certificate.bound(X, self._state.excess)
-
-    def _keep(self, state: FittedState, n_dims: int, n_outputs: int) -> None:
-        self._state = state
-        self.n_features_in_ = n_dims
-        self.n_outputs_ = n_outputs
 
     def _options(self) -> dict[str, Any]:
         names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid")
@@ -190,9 +185,7 @@ class LinearEstimator(SequenceEstimator):
     def _continued_sums(
         self, kind: type[Moments] | type[TriangularFactor]
     ) -> Moments | TriangularFactor | None:
-        """The sums to add to: None at the start, refused where they cannot be continued."""
-        if not self.__sklearn_is_fitted__():
-            return None
+        """The sums to add to, refused where they cannot be continued."""
         sums = self._state.statistics
         if sums is None:
             raise InvalidInput(
@@ -224,8 +217,6 @@ def flatten(outputs: NDArray | list[NDArray]) -> NDArray[np.float64]:
     return outputs.reshape(-1, outputs.shape[-1])
 
 
-def without_output_axis(outputs: NDArray | list[NDArray]) -> NDArray | list[NDArray]:
-    """Outputs (..., 1) as (...)."""
-    if isinstance(outputs, list):
-        return [array[:, 0] for array in outputs]
-    return outputs[..., 0]
+def on_each(function: Callable[[NDArray], NDArray], arrays: NDArray | list[NDArray]) -> Any:
+    """A function of an array, or of every array of a list."""
+    return [function(array) for array in arrays] if isinstance(arrays, list) else function(arrays)

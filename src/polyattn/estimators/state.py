@@ -39,7 +39,7 @@ class FittedState:
     statistics: Moments | TriangularFactor | None
     options: dict[str, Any] = field(default_factory=dict)
     given: FitResult | None = None
-    evidence: Moments | RowCounts | None = None
+    evidence: Moments | Certificate | None = None
 
     @computed_once
     def result(self) -> FitResult:
@@ -49,8 +49,8 @@ class FittedState:
     @computed_once
     def certificate(self) -> Certificate:
         """Whether the data so far determine the layer on real inputs; made on first use."""
-        if isinstance(self.evidence, RowCounts):
-            return self.evidence.certificate()
+        if isinstance(self.evidence, Certificate):
+            return self.evidence
         sums = self.statistics or self.evidence
         if sums is None:
             raise InvalidInput(
@@ -63,7 +63,7 @@ class FittedState:
     def excess(self) -> float:
         """By how much the training risk exceeds the least of any layer (ridge, few heads)."""
         sums = self.statistics or self.evidence
-        if sums is None or isinstance(sums, RowCounts):
+        if sums is None or isinstance(sums, Certificate):
             return np.inf
         return excess_risk(self.result.coef, sums)
 
@@ -78,42 +78,18 @@ class FittedState:
         return {name: value for name, value in vars(self).items() if name != "certificate"}
 
 
-def evidence_of(rows: Rows) -> Moments | RowCounts | None:
-    """What a certificate will need of data that were fitted without sums.
+def evidence_of(rows: Rows) -> Moments | Certificate | None:
+    """What a certificate will need of data that were fitted without sums; or the certificate.
 
     Cost: a digest for few rows, the pass of ``Moments`` for many.
     """
-    if rows.n_positive < rows.n_features:
-        return RowCounts.of(rows)
-    return Moments.of(rows) if rows.n_features <= MOST_FEATURES else None
-
-
-@dataclass(frozen=True)
-class RowCounts:
-    """Data of fewer predicted positions than features: numbers that suffice for a verdict."""
-
-    n_dims: int
-    mode: str
-    bias: bool
-    n_sequences: int
-    n_rows: int  # of positive weight
-    n_features: int
-    digest: str
-
-    @classmethod
-    def of(cls, rows: Rows) -> RowCounts:
-        """The counts, and the digest that says which data they are about."""
-        return cls(
-            rows.n_dims, rows.mode, rows.bias, len(rows.batch), rows.n_positive, rows.n_features,
-            digest_sequences(rows.batch),
-        )  # fmt: skip
-
-    def certificate(self) -> Certificate:
-        """N equations never fix more than N unknowns."""
-        return Certificate(
-            verdict=NOT_IDENTIFIABLE, verdict_on_real_inputs=NOT_IDENTIFIABLE,
-            domain=as_domain("real"), mode=self.mode, bias=self.bias, n_dims=self.n_dims,
-            n_sequences=self.n_sequences, n_rows=self.n_rows, n_features=self.n_features,
-            dimension=self.n_features, rank=None, lambda_min=0.0, lambda_max=None,
-            method="count", rounding=0.0, digest=self.digest,
-        )  # fmt: skip
+    if rows.n_positive >= rows.n_features:
+        return Moments.of(rows) if rows.n_features <= MOST_FEATURES else None
+    # N equations never fix more than N unknowns.
+    return Certificate(
+        verdict=NOT_IDENTIFIABLE, verdict_on_real_inputs=NOT_IDENTIFIABLE,
+        domain=as_domain("real"), mode=rows.mode, bias=rows.bias, n_dims=rows.n_dims,
+        n_sequences=len(rows.batch), n_rows=rows.n_positive, n_features=rows.n_features,
+        dimension=rows.n_features, rank=None, lambda_min=0.0, lambda_max=None,
+        method="count", rounding=0.0, digest=digest_sequences(rows.batch),
+    )  # fmt: skip

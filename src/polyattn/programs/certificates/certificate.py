@@ -79,6 +79,8 @@ class ProgramCertificate(Result):
         Rows too near to the span to be called outside, and too far to be called inside.
     """
 
+    kind = "program_certificate"
+
     verdict: Verdict
     method: str
     arithmetic: str
@@ -113,7 +115,7 @@ class ProgramCertificate(Result):
     def to_dict(self) -> dict[str, Any]:
         """The outcome and all figures as plain JSON types."""
         outcome = self.outcome
-        plain = {"kind": type(self).__name__, "outcome": outcome.to_dict(), **self._plain()}
+        plain = {"kind": self.kind, "outcome": outcome.to_dict(), **self._plain()}
         return plain | {"sentence": str(outcome)}
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -122,7 +124,7 @@ class ProgramCertificate(Result):
 
     def to_record(self) -> Record:
         """The figures as plain metadata; there are no arrays."""
-        return Record("program_certificate", {}, self._plain())
+        return Record(self.kind, {}, self._plain())
 
     @classmethod
     def from_record(cls, record: Record) -> ProgramCertificate:
