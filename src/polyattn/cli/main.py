@@ -11,8 +11,7 @@ import click
 
 from polyattn._version import __version__
 from polyattn.cli.certify import audit, certify
-from polyattn.cli.demo import demo
-from polyattn.cli.experiments import bench, reproduce
+from polyattn.cli.experiments import bench, demo, reproduce
 from polyattn.cli.fit import fit, learn_softmax_verb
 from polyattn.cli.program.group import program
 from polyattn.cli.saved import predict, report, show

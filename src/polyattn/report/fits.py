@@ -102,8 +102,8 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
     if not quick:
         target = Target.on(result.coef, result.data_scale)
         rng = np.random.default_rng(result.random_state)
-        fewest = min(n_outputs, width)
-        quick = target.is_zero or least_heads(target.tensor, result.head_tolerance, rng) < fewest
+        least = 0 if target.is_zero else least_heads(target.tensor, result.head_tolerance, rng)
+        quick = least < min(n_outputs, width)
     if quick:
         return result.layer, result.heads.sentence
     found = factor(result.coef, result.data_scale)

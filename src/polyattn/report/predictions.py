@@ -86,8 +86,7 @@ def bounds_section(
     if not np.isfinite(excess):
         return statement(BOUNDS_TITLE, "There is no bound: the risk is beyond float64.", doubt=True)
     some, chosen = data.sample(BOUNDED_ROWS)
-    found = certificate.bound(some.batch, excess)
-    bounds = np.concatenate(found) if isinstance(found, list) else np.asarray(found)
+    bounds = rows_of(lambda batch: certificate.bound(batch, excess), some.batch)
     if not np.all(np.isfinite(bounds)):
         return statement(
             BOUNDS_TITLE,
