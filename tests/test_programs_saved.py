@@ -102,7 +102,7 @@ def test_coefficients_prove_the_same_after_saving(learned, tmp_path):
 def test_a_learned_program_describes_itself(learned, name, tmp_path):
     found = learned[name]
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert plain["kind"] == type(found).__name__
+    assert plain["kind"] == found.to_record().kind
     assert plain["outcome"]["name"] == found.outcome.name
     assert (
         plain["outcome"]["ok"] == found.succeeded == (name.split()[0] in ("rules", "coefficients"))

@@ -173,7 +173,7 @@ def test_other_data_than_those_of_the_training_certify_nothing_about_it(task):
 
 def test_a_bound_for_some_inputs_is_not_said_of_all(task, result, monkeypatch):
     assert "for half of the inputs, and" in body(make_page(result, task.X), BOUNDS)
-    monkeypatch.setattr("polyattn.report.bounds.MOST_ROWS", 50)
+    monkeypatch.setattr("polyattn.report.predictions.BOUNDED_ROWS", 50)
     assert "for half of the inputs shown, and" in body(make_page(result, task.X), BOUNDS)
 
 

@@ -239,7 +239,7 @@ def test_a_cell_with_its_digest_but_other_rows_is_named_by_its_folder(register, 
         cell.write_text(json.dumps(with_digest(content)))
     done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path)])
     assert isinstance(done.exception, SystemExit), done.exc_info
-    assert "--fresh" in done.stderr
+    assert "--recompute" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_an_interrupted_run_says_how_to_go_on(register, tmp_path):
     assert done.exit_code == 1
     assert "1 of 4 cells are finished; the same command goes on from there" in done.stderr
     done = CliRunner().invoke(cli, ["reproduce", "squares", "--out", str(tmp_path), "--fresh"])
-    assert "the same command without --fresh goes on from there" in done.stderr
+    assert "the same command without --recompute goes on from there" in done.stderr
 
 
 def test_the_output_must_be_a_folder(register, tmp_path):

@@ -11,7 +11,7 @@ from polyattn.data import (
     planted_softmax,
     random_softmax_layer,
 )
-from polyattn.data.hard_softmax import FAMILIES
+from polyattn.data.softmax import FAMILIES
 from polyattn.errors import InvalidInput
 from polyattn.reference.layer import softmax_forward
 from polyattn.sequences import MODES, SequenceBatch, as_batch

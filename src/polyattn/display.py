@@ -30,7 +30,7 @@ COLUMNS = 98
 # Matrices up to this size are shown number by number.
 SHOWN_DIMS, SHOWN_HEADS = 8, 4
 
-# Facts whose attributes are not named as people would.
+# Facts whose attributes are not named as people would; of others ``n_`` is left out.
 LABELS = {
     "condition": "condition number",
     "dimension": "features of the domain",
@@ -40,12 +40,11 @@ LABELS = {
     "lambda_min": "smallest eigenvalue",
     "max_length": "longest sequence",
     "n_dims": "coordinates",
-    "n_features": "features",
-    "n_heads": "heads",
-    "n_outputs": "outputs",
+    "n_held_out": "sequences held out",
     "n_queries": "sequences asked for",
     "n_rows": "predicted positions",
-    "n_sequences": "sequences",
+    "n_training": "sequences of training",
+    "n_undecided": "undecided rows",
     "optimal_norm": "norm of the optimum",
     "optimal_risk": "least risk",
     "verdict_on_real_inputs": "on all real inputs",
@@ -93,7 +92,7 @@ class Description:
         words = LABELS | dict(labels or {})
         facts = {"outcome": self.outcome} if self.outcome else {}
         return facts | {
-            words.get(name, name.replace("_", " ")): value
+            words.get(name, name.removeprefix("n_").replace("_", " ")): value
             for name, value in self.facts.items()
             if not isinstance(value, dict | list | tuple)
         }
@@ -161,7 +160,7 @@ class Carded:
     """A thing that notebooks show as a card; showing it computes nothing."""
 
     def _repr_html_(self) -> str:
-        return str(import_module("polyattn.report.sections").card(self))
+        return str(import_module("polyattn.report.page").card(self))
 
 
 class Described(Carded):

@@ -7,7 +7,7 @@ code that words them; the page of outcomes in the documentation is printed from 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from polyattn.errors import InvalidInput
@@ -36,12 +36,7 @@ class Outcome(Generic[Name_co]):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {
-            "name": self.name,
-            "sentence": self.sentence,
-            "next_step": self.next_step,
-            "ok": self.ok,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``polyattn certify``: whether data determine the layer, and whether a certificate is true."""
+"""``polyattn certify`` and ``audit``: what data determine, and how good a layer is on them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import click
 from numpy.typing import NDArray
 from rich.console import RenderableType
 
+from polyattn.auditing import audit as audit_layer
 from polyattn.certify import NextData, Witness, domains
 from polyattn.certify import certify as certify_data
 from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.document import load_certificate
+from polyattn.certify.verdict import IDENTIFIABLE, UNDECIDED
 from polyattn.cli.console import (
     FILE,
+    Parsed,
     emit,
     facts,
     json_option,
@@ -24,30 +27,25 @@ from polyattn.cli.console import (
     shown,
     working,
 )
-from polyattn.cli.io import read_data, require_output
+from polyattn.cli.io import NEEDED, load_as, read_data, require_output
 from polyattn.errors import InvalidInput
+from polyattn.fitting.result import FitResult
+from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import MODES
 from polyattn.stats import Moments, TriangularFactor
-from polyattn.storage import load, save
+from polyattn.storage import save
 
 # Codes 1 and 2 are errors and wrong usage.
 EXIT_CODES = {"identifiable": 0, "not_identifiable": 3, "undecided": 4}
 
 
-class Lengths(click.ParamType):
-    """``N``, ``A:B`` or ``A:``: numbers of tokens."""
+def _lengths(text: str) -> int | tuple[int, int | None]:
+    """The number, or the pair (least, most)."""
+    least, colon, most = text.partition(":")
+    return (int(least), int(most) if most else None) if colon else int(least)
 
-    name = "N|A:B"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | tuple[int, int | None]:
-        """The number, or the pair (least, most)."""
-        least, colon, most = str(value).partition(":")
-        try:
-            return (int(least), int(most) if most else None) if colon else int(least)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number N nor a range A:B or A:.", param, ctx)
+LENGTHS = Parsed("N|A:B", _lengths, "neither a number N nor a range A:B or A:")
 
 
 @click.command()
@@ -57,17 +55,20 @@ class Lengths(click.ParamType):
     "--domain", type=click.Choice(tuple(domains.BUILT_IN)),
     help="Where layers have to agree [default: real].",
 )  # fmt: skip
-@click.option("--lengths", type=Lengths(), help="Of the domain's sequences: N, A:B or A: [any].")
+@click.option("--lengths", type=LENGTHS, help="Of the domain's sequences: N, A:B or A: [any].")
 @click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
 @click.option("--method", type=click.Choice(METHODS), help="Arithmetic [default: auto].")
 @output_option("Where to save the certificate (.json).", "--save")
-@click.option("--check", type=FILE, help="Recompute this certificate instead of making one.")
+@click.option(
+    "--certificate", "--check", "stored", type=FILE,
+    help="Recompute this certificate instead of making one.",
+)  # fmt: skip
 @click.option("--witness", is_flag=True, help="Show two layers that the data cannot tell apart.")
 @click.option("--next", "next_data", is_flag=True, help="Say which sequences to collect.")
 @json_option
 @click.pass_context
 def certify(
-    ctx: click.Context, /, data: Path, output: Path | None, check: Path | None, witness: bool,
+    ctx: click.Context, /, data: Path, output: Path | None, stored: Path | None, witness: bool,
     next_data: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Say whether DATA determine the layer, and prove it.
@@ -75,21 +76,31 @@ def certify(
     DATA is a .npz or .npy as for polyattn fit, of which X is read; or saved statistics
     (.safetensors).
 
-    Exit codes: 0 identifiable, 3 not identifiable, 4 undecided; with --check 0 if the
-    certificate is true of DATA, and 1 with every objection otherwise.
+    Exit codes: 0 identifiable, 3 not identifiable, 4 undecided; with --certificate 0 if it
+    is true of DATA, and 1 with every objection otherwise.
     """
-    chosen = _given(options)
-    if check is not None:
+    if stored is not None:
         asked = _given(options | {"output": output, "witness": witness, "next": next_data})
         if asked:
             names = ", ".join(f"--{name}" for name in asked)
-            raise InvalidInput(f"--check takes everything from the certificate; leave {names} out.")
-        ctx.exit(_check(data, check, as_json))
+            raise InvalidInput(
+                f"with --certificate everything is taken from its file; leave {names} out."
+            )
+        ctx.exit(_check(data, stored, as_json))
     require_output(output)
+    chosen = _given(options)
+    domain = domains.BUILT_IN[chosen.pop("domain", "real")](chosen.pop("lengths", None))
     with working("reading the data"):
-        source = _source(data, chosen)
+        if data.suffix == ".safetensors":
+            chosen["statistics"] = load_as(data, (Moments, TriangularFactor), NEEDED)
+            if "mode" in chosen or "bias" in chosen:
+                raise InvalidInput(
+                    "statistics already contain mode and bias; leave --mode and --bias out."
+                )
+        else:
+            chosen["X"] = read_data(data).sequences()
     with passes("certifying"):
-        certificate = certify_data(**source)
+        certificate = certify_data(domain=domain, **chosen)
     more: dict[str, object] = {}
     if output is not None:
         save(certificate, output)
@@ -103,28 +114,54 @@ def certify(
     ctx.exit(EXIT_CODES[certificate.verdict])
 
 
+@click.command()
+@click.argument("model", type=FILE)
+@click.argument("data", type=FILE)
+@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.option(
+    "--domain", type=click.Choice(tuple(domains.BUILT_IN)), default="real", show_default=True,
+    help="Where layers have to agree.",
+)  # fmt: skip
+@output_option("Where to save the audit (.safetensors).")
+@json_option
+@click.pass_context
+def audit(
+    ctx: click.Context, /, model: Path, data: Path, targets: Path | None, domain: str,
+    output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Say how far MODEL is from the best layer for DATA.
+
+    And whether DATA determine that one.  MODEL is a layer or a fit result (.safetensors), DATA a
+    .npz with X and Y as for polyattn fit.  The best layer is that of linear attention; a MODEL of
+    softmax attention may be better.
+
+    Exit codes: 0 the data determine the layer, 3 they do not, 4 that is undecided, or they do
+    and rounding hides whether MODEL is the best.
+    """
+    require_output(output)
+    with working("reading"):
+        kinds = (LinearAttention, SoftmaxAttention, FitResult)
+        layer = load_as(model, kinds, "; MODEL must be a layer or a fit result.")
+        read = read_data(data, targets)
+        X, Y = read.sequences(), read.targets(layer.mode)
+    with passes("looking for the best layer"):
+        found = audit_layer(layer, X, Y, domain=domain, sample_weight=read.weights)
+    content, more = found.to_full_dict(), dict[str, object]()
+    if output is not None:
+        save(found, output)
+        content["audit"] = more["saved to"] = str(output)
+    emit(content, [*shown(found, more), *shown(found.certificate)], as_json)
+    # Where rounding hides whether the layer is optimal, the answer is undecided, too.
+    verdict = found.certificate.verdict
+    hidden = verdict == IDENTIFIABLE and found.outcome.name == UNDECIDED
+    ctx.exit(EXIT_CODES[UNDECIDED if hidden else verdict])
+
+
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given; 0 is one that was."""
     return {
         name: value for name, value in options.items() if value is not None and value is not False
     }
-
-
-def _source(data: Path, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of ``polyattn.certify``."""
-    lengths = chosen.pop("lengths", None)
-    domain = domains.BUILT_IN[chosen.pop("domain", "real")](lengths)
-    if data.suffix != ".safetensors":
-        return {"X": read_data(data).sequences(), "domain": domain, **chosen}
-    loaded = load(data)
-    if not isinstance(loaded, Moments | TriangularFactor):
-        raise InvalidInput(
-            f"{str(data)!r} holds a {type(loaded).__name__}; DATA must be sequences (.npz, .npy) "
-            "or saved statistics."
-        )
-    if "mode" in chosen or "bias" in chosen:
-        raise InvalidInput("statistics already contain mode and bias; leave --mode and --bias out.")
-    return {"statistics": loaded, "domain": domain, **chosen}
 
 
 def _check(data: Path, path: Path, as_json: bool) -> int:
@@ -138,14 +175,13 @@ def _check(data: Path, path: Path, as_json: bool) -> int:
         "verified": not found, "objections": found, "certificate": str(path),
         "verdict": certificate.verdict,
     }  # fmt: skip
-    if not found:
-        text = [
-            "The certificate is true of these data: all of it was recomputed.",
-            certificate.sentence,
-        ]
-    else:
+    text: list[RenderableType]
+    if found:
         text = ["The certificate is not true of these data.", *(f"- {each}" for each in found)]
-    emit(content, list(text), as_json)
+    else:
+        said = "The certificate is true of these data: all of it was recomputed."
+        text = [said, certificate.sentence]
+    emit(content, text, as_json)
     return 1 if found else 0
 
 
@@ -160,7 +196,7 @@ def _add_witness(witness: Witness, content: dict[str, Any], text: list[Renderabl
         "layer_b": witness.layer_b.to_full_dict(),
     }
     arrays = {"input": witness.input, "output a": witness.output_a, "output b": witness.output_b}
-    rows: dict[str, object] = {name: _tokens(array) for name, array in arrays.items()}
+    rows = {name: _tokens(array) for name, array in arrays.items()}
     text += [witness.sentence, facts("witness", rows)]
 
 
@@ -172,9 +208,7 @@ def _add_next(found: NextData, content: dict[str, Any], text: list[RenderableTyp
         "complete": found.complete,
     }
     text.append(found.sentence)
-    rows: dict[str, object] = {
-        f"{i + 1}": _tokens(sequence) for i, sequence in enumerate(found.sequences)
-    }
+    rows = {f"{i + 1}": _tokens(sequence) for i, sequence in enumerate(found.sequences)}
     if rows:
         text.append(facts("sequences to collect", rows))
 

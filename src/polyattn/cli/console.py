@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,51 +23,36 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 # Files are checked where they are read, so that a missing one is an error (1), not usage (2).
 FILE = click.Path(path_type=Path)
 
-# Lines that no terminal wraps may be as long as what is to be said.
-UNLIMITED = 10_000
-
 
 def json_option(command: Command) -> Command:
     """The option ``--json``, the same for every verb."""
-    option = click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else."
-    )
-    return option(command)
+    help_text = "Print one JSON object, and nothing else."
+    return click.option("--json", "as_json", is_flag=True, help=help_text)(command)
 
 
-class NumberOr(click.ParamType):
+class Parsed(click.ParamType):
+    """What ``parse`` makes of a text, which raises ValueError of what is none of ``wanted``."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any], wanted: str) -> None:
+        self.name, self.parse, self.wanted = name, parse, wanted
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value, or a line that says what it should have been."""
+        try:
+            return self.parse(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is {self.wanted}.", param, ctx)
+
+
+class NumberOr(Parsed):
     """A number, or one of a few words."""
 
     def __init__(self, number: type[int] | type[float], words: tuple[str, ...]) -> None:
-        self.number, self.words = number, words
-        self.name = "|".join((number.__name__, *words))
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | float | str:
-        """The word itself, or the number."""
-        if value in self.words:
-            return str(value)
-        try:
-            return self.number(value)
-        except ValueError:
-            words = ", ".join(self.words)
-            self.fail(f"{value!r} is neither a number nor one of {words}.", param, ctx)
-
-
-class Numbers(click.ParamType):
-    """Numbers with commas between them."""
-
-    name = "float,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[float]:
-        """The list."""
-        try:
-            return [float(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is not a list of numbers such as 0.1,1,10.", param, ctx)
+        super().__init__(
+            "|".join((number.__name__, *words)),
+            lambda text: text if text in words else number(text),
+            f"neither a number nor one of {', '.join(words)}",
+        )
 
 
 def output_option(
@@ -87,25 +72,22 @@ def emit(content: dict[str, Any], text: list[RenderableType], as_json: bool) -> 
         return
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = UNLIMITED
+        # Lines that no terminal wraps may be as long as what is to be said.
+        console.width = 10_000
     for part in text:
         # Sentences wrap in the terminal, not here, so that a pipe gets whole lines.
-        if isinstance(part, str):
-            console.print(plain(part), soft_wrap=True)
-        else:
-            console.print(part)
+        sentence = isinstance(part, str)
+        console.print(plain(part) if sentence else part, soft_wrap=sentence)
 
 
 def shown(
-    thing: Described, more: dict[str, object] | None = None, numbers: bool = True
+    thing: Described, more: Mapping[str, object] | None = None, numbers: bool = True
 ) -> list[Any]:
     """What a thing says of itself, as text: its sentence, figures and ``more``, small matrices."""
     made = thing.describe()
-    rows: dict[str, object] = {name: figure(value) for name, value in made.table().items()}
+    rows = {name: figure(value) for name, value in made.table().items()} | dict(more or {})
     text: list[Any] = [made.statement] if made.statement else []
-    text.append(made.lead)
-    if rows or more:
-        text.append(facts("", rows | (more or {})))
+    text += [made.lead, *([facts("", rows)] if rows else [])]
     for name, matrix in made.matrices.items() if numbers else ():
         text += [f"{name}:", *("  ".join(f"{number:10.4g}" for number in row) for row in matrix)]
     if numbers and not made.matrices and thing.arrays():
@@ -114,14 +96,28 @@ def shown(
     return [*text, *made.lines]
 
 
-def facts(title: str, rows: dict[str, object]) -> Table:
+def facts(title: str, rows: Mapping[str, object]) -> Table:
     """A table of two columns: names and what they are."""
-    table = Table(title=title or None, title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, entry in rows.items():
-        table.add_row(plain(name), plain(entry))
-    return table
+    made = table(title, ("", ""), rows.items())
+    made.show_header = False
+    made.columns[0].style = "bold"
+    return made
+
+
+def table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Iterable[object]],
+    right: Sequence[str] = (),
+) -> Table:
+    """A table of anything; the columns of these headings stand at the right."""
+    made = Table(title=title or None, title_justify="left")
+    for heading in headings:
+        justify: Any = "right" if heading in right else "left"
+        made.add_column(heading, justify=justify, overflow="fold")
+    for row in rows:
+        made.add_row(*map(plain, row))
+    return made
 
 
 def plain(entry: object) -> Text:
@@ -130,26 +126,27 @@ def plain(entry: object) -> Text:
 
 
 @contextmanager
-def working(message: str) -> Iterator[None]:
-    """A turning sign on stderr while something of unknown length is done; terminals only."""
+def working(message: str) -> Iterator[Callable[[str], None]]:
+    """A turning sign on stderr while something of unknown length is done; terminals only.
+
+    Calling what is yielded changes the message.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield
+        yield lambda _: None
         return
-    with console.status(message):
-        yield
+    with console.status(message) as status:
+        yield status.update
 
 
 @contextmanager
 def progress(message: str, total: float) -> Iterator[Callable[[float], None]]:
     """A bar on stderr, moved by calling what is yielded with the amount done so far."""
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    ) as bar:  # fmt: skip
         task = bar.add_task(message, total=total)
         yield lambda done: bar.update(task, completed=min(done, total))
 

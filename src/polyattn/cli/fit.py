@@ -1,4 +1,4 @@
-"""``polyattn fit``: data or statistics in, a fitted layer out."""
+"""``polyattn fit`` and ``learn-softmax``: data in, a layer out."""
 
 from __future__ import annotations
 
@@ -7,28 +7,42 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import RenderableType
 
 from polyattn.cli.console import (
     FILE,
     NumberOr,
-    Numbers,
+    Parsed,
     emit,
     json_option,
     output_option,
     passes,
     shown,
+    table,
     working,
 )
-from polyattn.cli.io import read_data, require_output
+from polyattn.cli.io import NEEDED, DataFile, load_as, read_data, require_output
 from polyattn.errors import InvalidInput
 from polyattn.fitting.fit import fit as fit_layer
 from polyattn.quoting import counted
-from polyattn.sequences import MODES
+from polyattn.sequences import MODES, SequenceBatch
+from polyattn.softmax import LearnedSoftmax, learn_softmax
+from polyattn.softmax.arguments import METHODS
+from polyattn.softmax.outcomes import percent
 from polyattn.solve.ridge import RULES
 from polyattn.solve.solvers import SOLVERS, plan
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
-from polyattn.storage import load, save
+from polyattn.storage import save
+from polyattn.targets import as_weights
+
+NUMBERS = Parsed(
+    "float,...",
+    lambda text: [float(part) for part in text.split(",")],
+    "not a list of numbers such as 0.1,1,10",
+)
 
 
 @click.command()
@@ -39,7 +53,7 @@ from polyattn.storage import load, save
     "--ridge", type=NumberOr(float, RULES), default=0.0, show_default=True,
     help="The penalty, or the rule that chooses it.",
 )  # fmt: skip
-@click.option("--ridge-grid", type=Numbers(), help="The ridges that a rule chooses from.")
+@click.option("--ridge-grid", type=NUMBERS, help="The ridges that a rule chooses from.")
 @click.option(
     "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)),
     help="Limit the number of heads.",
@@ -57,47 +71,51 @@ def fit(
     data: Path,
     targets: Path | None,
     mode: str | None,
-    ridge: float | str,
-    ridge_grid: list[float] | None,
-    n_heads: int | str | None,
-    solver: str,
     bias: bool,
-    random_state: int,
     explain: bool,
     output: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
-    """Fit the best linear attention layer to DATA: the global optimum, in closed form.
+    """Fit the best linear attention layer to DATA.
 
-    DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, and perhaps weights (one
-    per sequence) and, for sequences of different lengths, lengths (X padded) or offsets (X
-    without padding); or X as a .npy with --targets; or statistics that were saved
-    (.safetensors).
+    It is the global optimum, in closed form.  DATA is a .npz with arrays X (sequences, tokens,
+    coordinates) and Y, and perhaps weights (one per sequence) and, for sequences of different
+    lengths, lengths (X padded) or offsets (X without padding); or X as a .npy with --targets; or
+    statistics that were saved (.safetensors).
     """
     require_output(output)
+    source: dict[str, Any]
     with working("reading the data"):
         if data.suffix == ".safetensors":
-            source: dict[str, Any] = {"statistics": _statistics(data, targets, mode, bias)}
+            fitted = f", which is fitted already{NEEDED}"
+            source = {"statistics": load_as(data, (Moments, TriangularFactor), fitted)}
+            if targets is not None or mode is not None or bias:
+                raise InvalidInput(
+                    "statistics already contain targets, mode and bias; leave --targets, --mode "
+                    "and --bias out."
+                )
         else:
-            source = _sequences(data, targets, mode or "last", bias)
+            read, mode = read_data(data, targets), mode or "last"
+            source = {"X": read.sequences(), "Y": read.targets(mode), "mode": mode, "bias": bias}
+            source["sample_weight"] = read.weights
     if explain:
-        _explain(source, solver, as_json)
+        _explain(source, options["solver"], as_json)
         return
     start = time.perf_counter()
     with passes("solving for the optimum"):
-        result = fit_layer(
-            **source, ridge=ridge, ridge_grid=ridge_grid, n_heads=n_heads, solver=solver,
-            random_state=random_state,
-        )  # fmt: skip
+        result = fit_layer(**source, **options)
     solved = time.perf_counter()
     with working("looking for as few heads as compute it"):
         n_found = result.heads.n_heads
     times = {"seconds": solved - start, "heads_seconds": time.perf_counter() - solved}
     content = result.to_dict() | times
-    rows: dict[str, object] = {
-        "time to solve": f"{times['seconds']:.3g} s (reading excluded)",
-        "time to find heads": f"{times['heads_seconds']:.3g} s for {counted(n_found, 'head')}",
-    }
+    # Heads that the fit itself looked for, as for a limit of their number, were not found later.
+    included = "" if result.known_heads is None else ", heads included"
+    rows = {"time to solve": f"{times['seconds']:.3g} s (reading excluded{included})"}
+    if not included:
+        heads = counted(n_found, "head")
+        rows["time to find heads"] = f"{times['heads_seconds']:.3g} s for {heads}"
     if output is not None:
         with working("writing"):
             save(result, output)
@@ -105,30 +123,74 @@ def fit(
     emit(content, shown(result, rows, numbers=False), as_json)
 
 
-def _sequences(data: Path, targets: Path | None, mode: str, bias: bool) -> dict[str, Any]:
-    """The arguments of ``polyattn.fit`` from a data file."""
-    read = read_data(data, targets)
-    return {
-        "X": read.sequences(), "Y": read.targets(mode), "mode": mode, "bias": bias,
-        "sample_weight": read.weights,
-    }  # fmt: skip
+@click.command("learn-softmax")
+@click.argument("data", type=FILE)
+@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
+@click.option("--bias", is_flag=True, help="The layer sees a constant 1 beside every token.")
+@click.option(
+    "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)), default="auto",
+    show_default=True, help="The number of heads; auto: the data decide.",
+)  # fmt: skip
+@click.option("--max-heads", type=int, help="The most to look for when it is not given.")
+@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
+@click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
+@click.option("--max-seconds", type=float, help="Stop with the best layer after this time.")
+@click.option("--random-state", "--seed", "random_state", type=int, default=0, show_default=True)
+@output_option("Where to save the result (.safetensors).")
+@json_option
+def learn_softmax_verb(
+    data: Path, targets: Path | None, output: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Recover the heads of a softmax attention layer from DATA.
+
+    DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, as for fit, but
+    without weights: every sequence counts once.  Ctrl-C keeps the best layer so far.  Exit code
+    0: recovered, the held-out check passed and the data determine every head; 4: a layer was
+    found, but it is not the one, or that is open.
+    """
+    require_output(output)
+    with working("reading the data"):
+        read = read_data(data, targets)
+        X, Y = read.sequences(), read.targets(options["mode"])
+        _require_equal_weights(read, X)
+    start = time.perf_counter()
+    with working("looking for heads") as say:
+
+        def follow(phase: str, n_heads: int, error: float) -> None:
+            say(
+                f"{phase}: {counted(n_heads, 'head')}, relative error {error:.1e} (Ctrl-C keeps it)"
+            )
+
+        learned = learn_softmax(X, Y, **options, callback=follow)
+    content = learned.to_full_dict() | {"seconds": time.perf_counter() - start}
+    text = learned_text(learned)
+    if output is not None:
+        save(learned, output)
+        content["model"] = str(output)
+        text.append(f"saved to {output}")
+    emit(content, text, as_json)
+    if not learned.recovered:
+        raise click.exceptions.Exit(4)
 
 
-def _statistics(
-    path: Path, targets: Path | None, mode: str | None, bias: bool
-) -> Moments | TriangularFactor:
-    loaded = load(path)
-    if not isinstance(loaded, Moments | TriangularFactor):
-        raise InvalidInput(
-            f"{str(path)!r} holds a {type(loaded).__name__}, which is fitted already; DATA must "
-            "be sequences (.npz, .npy) or saved statistics."
+def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
+    """What it says of itself, a table of heads and one of phases, for people."""
+    headings = ("head", "|attn|", "rank", "expected error", "|value|", "rank", "expected error")
+    heads = [
+        (
+            h + 1,
+            *_of_matrix(learned.layer.attn[h], learned.attn_error[h]),
+            *_of_matrix(learned.layer.value[h], learned.value_error[h]),
         )
-    if targets is not None or mode is not None or bias:
-        raise InvalidInput(
-            "statistics already contain targets, mode and bias; leave --targets, --mode and "
-            "--bias out."
-        )
-    return loaded
+        for h in range(learned.n_heads)
+    ]
+    phases = [(each.name, each.sentence, f"{each.seconds:.2f}") for each in learned.phases]
+    return [
+        *shown(learned, numbers=False),
+        table("heads", headings, heads, right=headings),
+        table("phases", ("phase", "what it measured", "seconds"), phases, right=("seconds",)),
+    ]
 
 
 def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
@@ -145,3 +207,21 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,
     }  # fmt: skip
     emit(content, [str(made)], as_json)
+
+
+def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
+    """Refuse weights that would make a difference: learning counts every sequence once."""
+    weights = as_weights(read.weights, X)
+    if weights is None or (weights[0] > 0 and np.all(weights == weights[0])):
+        return
+    raise InvalidInput(
+        f"{str(read.path)!r} holds 'weights' from {weights.min():g} to {weights.max():g}, which "
+        "learn-softmax does not use: every sequence counts once. Leave out the sequences of weight "
+        "zero, then remove the array."
+    )
+
+
+def _of_matrix(matrix: NDArray, error: float) -> tuple[str, int, str]:
+    """Its norm, its rank, and the part of it that is expected to be wrong."""
+    share = percent(error, 1) if np.isfinite(error) else "open"
+    return f"{np.hypot.reduce(matrix, axis=None):.3g}", int(np.linalg.matrix_rank(matrix)), share

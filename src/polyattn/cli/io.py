@@ -7,25 +7,56 @@ different lengths one of
     offsets   X is (n_tokens_total, n_dims); sequence i is X[offsets[i]:offsets[i+1]]
 
 with Y in the same form where there is one target per token.  A ``.npy`` holds one array.
+
+Files may hold anything.  A header says which numbers follow, and how many: it is held against the
+size of the file, or of the member of an archive, before memory is taken for them, and an archive
+may not unpack to many times its own size.  Nothing in a file is executed.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+import struct
+import zipfile
+import zlib
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.cli.array_files import read_arrays
 from polyattn.errors import FileFormatError, InvalidInput
-from polyattn.files.atomic import require_writable, write_atomically
+from polyattn.files.atomic import file_to_read, require_writable, write_atomically
 from polyattn.numerics.arrays import real_array
 from polyattn.quoting import shown
 from polyattn.sequences import SequenceBatch, as_batch
+from polyattn.storage import load
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")
+
+# How the message ends about a saved thing that is neither.
+NEEDED = "; DATA must be sequences (.npz, .npy) or saved statistics."
+
+# How a .npz begins (it is a zip archive), and a .npy.
+ARCHIVE, MAGIC = b"PK", b"\x93NUMPY"
+
+# An archive unpacks to so many bytes, or to so many times its own size.
+FREE_BYTES, MOST_EXPANSION = 1 << 28, 100
+
+# Numbers and text: what the verbs read, and what they refuse by name.
+_TYPE = re.compile(r"[<>|=]?(?:[biuf?][0-9]{0,2}|c(?:8|16|32)|[SU][0-9]{1,6})")
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MOST_HEADER = 10_000
+_CHUNK = 1 << 20
+
+# What zipfile raises for archives that are damaged, encrypted, or packed in other ways.
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError,
+    OverflowError, KeyError, IndexError, MemoryError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,28 +93,20 @@ class DataFile:
         Y = real_array(self.arrays["Y"], "Y")
         if mode == "last" or not {"lengths", "offsets"} & set(self.arrays):
             return Y
-        self._require_token_targets(Y, mode)
+        tokens = self.arrays["X"].shape[:-1]
+        if Y.shape[: len(tokens)] != tokens:
+            # One target per token of X, or per sequence: the second axis of a padded X says which.
+            given = f"{len(Y)} targets" if Y.ndim and len(tokens) == 1 else f"shape {Y.shape}"
+            padded = f"shape ({', '.join(map(str, tokens))}, n_outputs)"
+            wanted = f"{tokens[0]}" if len(tokens) == 1 else padded
+            raise InvalidInput(
+                f"Y has {given}; mode {mode!r} wants one per token ({wanted}). One target per "
+                "sequence needs mode 'last'."
+            )
         if "offsets" in self.arrays:
             return SequenceBatch(Y[:, None] if Y.ndim == 1 else Y, self.arrays["offsets"])
-        padded = Y[:, :, None] if Y.ndim == 2 else Y
-        return SequenceBatch.from_padded(padded, self.arrays["lengths"], "Y")
-
-    def _require_token_targets(self, Y: NDArray, mode: str) -> None:
-        """Refuse targets that are not one per token of X, of which the shape is known to be good.
-
-        Y in the shape of padded X is distinguished from one target per sequence by its second axis.
-        """
-        tokens = self.arrays["X"].shape[:-1]
-        if Y.shape[: len(tokens)] == tokens:
-            return
-        given = f"{len(Y)} targets" if Y.ndim and len(tokens) == 1 else f"shape {Y.shape}"
-        wanted = (
-            f"{tokens[0]}" if len(tokens) == 1 else f"shape ({tokens[0]}, {tokens[1]}, n_outputs)"
-        )
-        raise InvalidInput(
-            f"Y has {given}; mode {mode!r} wants one per token ({wanted}). One target per "
-            "sequence needs mode 'last'."
-        )
+        Y = Y[:, :, None] if Y.ndim == 2 else Y
+        return SequenceBatch.from_padded(Y, self.arrays["lengths"], "Y")
 
     @property
     def weights(self) -> NDArray | None:
@@ -111,6 +134,31 @@ def read_data(path: Path, targets: Path | None = None) -> DataFile:
             )
         arrays = arrays | {"Y": given}
     return DataFile(path, arrays)
+
+
+def read_arrays(path: Path) -> NDArray | dict[str, NDArray]:
+    """The array of a .npy, mapped and not read; or those of a .npz by their names."""
+    path = file_to_read(path, "the data file")
+    if path.suffix not in (".npy", ".npz"):
+        raise FileFormatError(f"data are read from .npz and .npy files; got {str(path)!r}.")
+    try:
+        with path.open("rb") as file:
+            archive = file.read(len(ARCHIVE)) == ARCHIVE
+            file.seek(0)
+            return _archive(file, path.stat().st_size) if archive else _mapped(file, path)
+    except _Unreadable as reason:
+        raise FileFormatError(
+            f"{str(path)!r} is no readable {path.suffix} file of plain numbers: it is truncated, "
+            f"of another format, or holds Python objects ({reason})."
+        ) from None
+
+
+def load_as(path: Path, kinds: tuple[type, ...], otherwise: str) -> Any:
+    """What was saved, if it is of one of these kinds; ``otherwise`` ends the message."""
+    loaded = load(path)
+    if not isinstance(loaded, kinds):
+        raise InvalidInput(f"{str(path)!r} holds a {type(loaded).__name__}{otherwise}")
+    return loaded
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray]) -> None:
@@ -141,3 +189,108 @@ def require_output(*outputs: Path | None) -> None:
 
 def _names(arrays: Any) -> str:
     return ", ".join(shown(name) for name in list(arrays)[:12]) or "nothing"
+
+
+class _Unreadable(Exception):
+    """Why a file cannot be read."""
+
+
+class _Header(NamedTuple):
+    """What the header of a .npy says of the numbers, which begin at byte ``start``."""
+
+    dtype: np.dtype
+    order: Any  # C or F
+    shape: tuple[int, ...]
+    n_bytes: int
+    start: int
+
+
+def _mapped(file: IO[bytes], path: Path) -> NDArray:
+    """A large .npy is mapped, not read: blocks are converted as they are used."""
+    header = _header(file, path.stat().st_size)
+    if header.n_bytes == 0:
+        return np.empty(header.shape, header.dtype)
+    return np.asarray(np.memmap(path, header.dtype, "r", header.start, header.shape, header.order))
+
+
+def _archive(file: IO[bytes], size: int) -> dict[str, NDArray]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            names = [each.filename.removesuffix(".npy") for each in members]
+            if len(set(names)) < len(names):
+                raise _Unreadable("it holds two arrays of one name")
+            if any(each.compress_type not in _PACKINGS for each in members):
+                raise _Unreadable("it is packed in a way that numpy does not write")
+            total = sum(each.file_size for each in members)
+            if total > max(FREE_BYTES, MOST_EXPANSION * size):
+                raise _Unreadable(
+                    f"its {size} bytes would unpack to {total}, more than {MOST_EXPANSION} times "
+                    "as many; write it with numpy.savez, without compression"
+                )
+            return {name: _member(archive, each) for name, each in zip(names, members, strict=True)}
+    except _DAMAGE as error:
+        raise _Unreadable(shown(str(error) or type(error).__name__, 200)) from None
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray:
+    """One array of an archive; reading to its end checks its checksum, too."""
+    with archive.open(info) as file:
+        header = _header(file, info.file_size)
+        array = np.empty(prod(header.shape), header.dtype)
+        content, filled = array.view(np.uint8), 0
+        while filled < len(content):
+            piece = file.read(min(_CHUNK, len(content) - filled))
+            if not piece:
+                raise _Unreadable(f"{shown(info.filename)} ends early")
+            content[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+            filled += len(piece)
+        file.read(1)
+    return array.reshape(header.shape, order=header.order)
+
+
+def _header(file: IO[bytes], size: int) -> _Header:
+    """The header of a .npy of so many bytes, which must all be accounted for."""
+    begin = file.read(8)
+    if len(begin) < 8 or not begin.startswith(MAGIC) or begin[6] not in (1, 2, 3):
+        raise _Unreadable("it does not begin as a .npy does")
+    width = 2 if begin[6] == 1 else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > _MOST_HEADER:
+        raise _Unreadable(f"its header has {length} bytes")
+    dtype, order, shape = _parsed(file.read(length))
+    n_bytes, start = prod(shape) * dtype.itemsize, 8 + width + length
+    if start + n_bytes != size:
+        raise _Unreadable(
+            f"its header speaks of {n_bytes} bytes of numbers, and there are {size - start}"
+        )
+    return _Header(dtype, order, shape, n_bytes, start)
+
+
+def _parsed(text: bytes) -> tuple[np.dtype, str, tuple[int, ...]]:
+    """The type, the order and the shape in a header."""
+    try:
+        content = ast.literal_eval(text.decode().strip())
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or set(content) != {"descr", "fortran_order", "shape"}:
+        raise _Unreadable("its header is no description of an array")
+    kind, fortran, shape = content["descr"], content["fortran_order"], content["shape"]
+    # As numpy has them: up to 32 axes, and no length that memory could not hold.
+    is_shape = (
+        isinstance(shape, tuple)
+        and len(shape) <= 32
+        and all(type(each) is int and 0 <= each < 2**60 for each in shape)
+        and prod(each for each in shape if each) < 2**60
+    )
+    if not isinstance(kind, str) or not _TYPE.fullmatch(kind):
+        raise _Unreadable(f"its type is {shown(kind)}")
+    if type(fortran) is not bool or not is_shape:
+        raise _Unreadable(f"its order is {shown(fortran)}, its shape {shown(shape)}")
+    try:
+        dtype = np.dtype(kind)
+    except TypeError:
+        raise _Unreadable(f"its type is {shown(kind)}") from None
+    if dtype.itemsize == 0 and prod(shape) > 0:
+        raise _Unreadable(f"its type is {shown(kind)}, of no bytes")
+    return dtype, "F" if fortran else "C", shape

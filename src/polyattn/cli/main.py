@@ -10,12 +10,9 @@ from typing import Any
 import click
 
 from polyattn._version import __version__
-from polyattn.cli.audit import audit
-from polyattn.cli.certify import certify
-from polyattn.cli.demo import demo
-from polyattn.cli.experiments import bench, reproduce
-from polyattn.cli.fit import fit
-from polyattn.cli.learn_softmax import learn_softmax_verb
+from polyattn.cli.certify import audit, certify
+from polyattn.cli.experiments import bench, demo, reproduce
+from polyattn.cli.fit import fit, learn_softmax_verb
 from polyattn.cli.program import program
 from polyattn.cli.saved import predict, report, show
 from polyattn.errors import PolyattnError
@@ -40,7 +37,7 @@ class Verbs(click.Group):
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
             verb = self.get_command(ctx, ctx.invoked_subcommand or "")
-            raise click.ClickException(_with_option(_one_line(error), verb)) from error
+            raise click.ClickException(_with_option(_message(error), verb)) from error
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,20 +52,10 @@ def cli() -> None:
     """
 
 
-for verb in (
-    demo,
-    fit,
-    predict,
-    certify,
-    audit,
-    show,
-    learn_softmax_verb,
-    program,
-    report,
-    reproduce,
-    bench,
-):
+for verb in (demo, fit, predict, certify, audit, show, learn_softmax_verb, program, report):
     cli.add_command(verb)
+cli.add_command(reproduce)
+cli.add_command(bench)
 
 
 def main() -> None:
@@ -86,11 +73,6 @@ def _escaped() -> Iterator[None]:
         raise
 
 
-def _one_line(error: BaseException) -> str:
-    """The message on one line, cut where it is long, what a terminal would obey escaped."""
-    return shortened(printable(" ".join(_message(error).split())))
-
-
 def _with_option(message: str, verb: click.Command | None) -> str:
     """A message that begins with the name of an argument, with the option of that name instead."""
     for parameter in () if verb is None else verb.params:
@@ -101,8 +83,10 @@ def _with_option(message: str, verb: click.Command | None) -> str:
 
 
 def _message(error: BaseException) -> str:
+    """The message on one line, cut where it is long, what a terminal would obey escaped."""
+    text = str(error)
     if isinstance(error, MemoryError):
-        return "there is not enough memory; polyattn fit --explain says what was needed."
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}."
-    return str(error)
+        text = "there is not enough memory; polyattn fit --explain says what was needed."
+    elif isinstance(error, OSError) and error.strerror and error.filename:
+        text = f"{error.filename}: {error.strerror}."
+    return shortened(printable(" ".join(text.split())))

@@ -10,8 +10,8 @@ import click
 import numpy as np
 
 from polyattn.cli.console import FILE, emit, json_option, output_option, passes, shown, working
+from polyattn.cli.fit import learned_text
 from polyattn.cli.io import DataFile, read_data, require_output, require_suffix, write_arrays
-from polyattn.cli.learn_softmax import learned_text
 from polyattn.errors import InvalidInput
 from polyattn.fitting.result import FitResult
 from polyattn.model.layer import AttentionLayer
@@ -27,9 +27,10 @@ from polyattn.storage import load
 @click.argument("model", type=FILE)
 @json_option
 def show(model: Path, as_json: bool) -> None:
-    """Say what is in MODEL: whatever polyattn saved, a layer, a result, statistics, a program.
+    """Say what is in MODEL, whatever polyattn saved.
 
-    Nothing is computed for it.  With --json arrays are printed, too.
+    A layer, a result, statistics, a program, a certificate.  Nothing is computed for it.  With
+    --json arrays are printed, too.
     """
     with working("reading"):
         loaded = load(model)
@@ -43,7 +44,7 @@ def show(model: Path, as_json: bool) -> None:
 @click.option("-o", "--output", type=FILE, required=True, help="A .npy or .npz file.")
 @json_option
 def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
-    """Apply MODEL to the sequences X of DATA and write the predictions.
+    """Apply MODEL to the sequences X of DATA; write predictions.
 
     One per sequence, or one per token for layers of mode causal and full.  A .npz holds them
     as Y – or, for sequences of different lengths, as values (n_tokens_total, n_outputs) with
@@ -79,12 +80,13 @@ def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
         return model.mode, model.predict
     if isinstance(model, AttentionLayer):
         return model.mode, model
+    why = f"a {type(loaded).__name__}, not a layer."
     if isinstance(model, Moments | TriangularFactor):
-        raise InvalidInput(
-            f"{str(path)!r} holds statistics, not a layer; solve them first with: "
+        why = (
+            "statistics, not a layer; solve them first with: "
             f"polyattn fit {path} -o model.safetensors"
         )
-    raise InvalidInput(f"{str(path)!r} holds a {type(loaded).__name__}, not a layer.")
+    raise InvalidInput(f"{str(path)!r} holds {why}")
 
 
 def _model(loaded: Any) -> Any:
@@ -105,12 +107,12 @@ def report(
     model: Path, data: Path | None, output: Path, targets: Path | None, machine: str | None,
     word: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write a page about MODEL, a file that polyattn wrote, and DATA.
+    """Write a page about MODEL, and DATA if they are given.
 
-    MODEL is a layer, a fit result, an audit, a learned softmax layer, statistics, a certificate
-    (.json), or a program, compiled or learned.  DATA is a .npz with X and perhaps Y and weights
-    as for polyattn fit; with them the page shows bounds, predictions and the certificate of what
-    keeps no data.  Of a program the page shows a run to click through.
+    MODEL is a file that polyattn wrote: a layer, a fit result, an audit, a learned softmax layer,
+    statistics, a certificate (.json), or a program, compiled or learned.  DATA is a .npz with X and
+    perhaps Y and weights as for polyattn fit; with them the page shows bounds, predictions and the
+    certificate of what keeps no data.  Of a program the page shows a run to click through.
 
     The page is one file that asks for nothing from anywhere.
     """
@@ -134,8 +136,7 @@ def report(
         "report": str(output), "kind": type(loaded).__name__, "title": page.title,
         "sections": titles, "bytes": output.stat().st_size,
     }  # fmt: skip
-    text = [f"{page.title}: {output}", *(f"  {title}" for title in titles)]
-    emit(content, list(text), as_json)
+    emit(content, [f"{page.title}: {output}", *(f"  {title}" for title in titles)], as_json)
 
 
 def _data(model: Any, read: DataFile) -> dict[str, Any]:

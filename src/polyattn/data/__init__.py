@@ -1,6 +1,5 @@
 """Seeded generators of sequences, layers, traces and tasks with a known answer."""
 
-from polyattn.data.hard_softmax import hard_softmax_layer
 from polyattn.data.memory import associative_memory
 from polyattn.data.recovery import (
     Planted,
@@ -10,7 +9,7 @@ from polyattn.data.recovery import (
     random_sequences,
 )
 from polyattn.data.regression import InContextTask, OneStep, in_context_regression
-from polyattn.data.softmax import planted_softmax, random_softmax_layer
+from polyattn.data.softmax import hard_softmax_layer, planted_softmax, random_softmax_layer
 from polyattn.data.traces import automaton_traces, turing_traces, with_wrong_labels
 
 __all__ = [

@@ -165,17 +165,8 @@ def _sequences(
 
 def _drawn_lengths(n_sequences: int, n_tokens: Length, rng: np.random.Generator) -> NDArray:
     """The length of each sequence: the one that is given, or uniform between two."""
-    shortest, longest = _length_range(n_tokens)
-    if isinstance(n_tokens, tuple):
-        return rng.integers(shortest, longest, endpoint=True, size=n_sequences)
-    return np.full(n_sequences, longest)
-
-
-def _length_range(n_tokens: Length) -> tuple[int, int]:
-    """The shortest and the longest sequence, checked."""
     if not isinstance(n_tokens, tuple):
-        length = require_integer("n_tokens", n_tokens)
-        return length, length
+        return np.full(n_sequences, require_integer("n_tokens", n_tokens))
     if len(n_tokens) != 2:
         raise InvalidInput(
             f"n_tokens must be an integer or a pair (shortest, longest); got {n_tokens!r}."
@@ -185,4 +176,4 @@ def _length_range(n_tokens: Length) -> tuple[int, int]:
         raise InvalidInput(
             f"n_tokens must be (shortest, longest) with shortest <= longest; got {n_tokens!r}."
         )
-    return shortest, longest
+    return rng.integers(shortest, longest, endpoint=True, size=n_sequences)

@@ -12,9 +12,6 @@ from polyattn.features.pairs import pair_position
 from polyattn.model import LinearAttention
 from polyattn.numerics.random_state import RandomState, require_generator
 
-# A covariance is symmetric and definite if rounding alone could not make it so.
-TOLERANCE = 1e-12
-
 
 @dataclass(frozen=True, eq=False)
 class InContextTask:
@@ -158,21 +155,20 @@ def _require_covariance(covariance: ArrayLike) -> NDArray[np.float64]:
         S = np.empty(0)
     square = S.ndim == 2 and S.shape[0] == S.shape[1] and S.size > 0
     if not square or not np.all(np.isfinite(S)):
+        shape = getattr(covariance, "shape", None)
+        came = type(covariance).__name__ if shape is None else f"shape {shape}"
         raise InvalidInput(
             "covariance must be a square array (d, d) of finite numbers; "
-            f"got {_shown(covariance)}; for independent inputs give numpy.eye(d)."
+            f"got {came}; for independent inputs give numpy.eye(d)."
         )
-    least, size = float(np.linalg.eigvalsh(S)[0]), float(np.max(np.abs(S)))
-    if np.max(np.abs(S - S.T)) > TOLERANCE * size or least <= TOLERANCE * size:
+    least, asymmetry = float(np.linalg.eigvalsh(S)[0]), float(np.max(np.abs(S - S.T)))
+    # Rounding alone could not make it symmetric and definite.
+    negligible = 1e-12 * float(np.max(np.abs(S)))
+    if asymmetry > negligible or least <= negligible:
         raise InvalidInput(
             "covariance must be symmetric and positive definite; its smallest eigenvalue is "
-            f"{least:.3g}, its asymmetry {np.max(np.abs(S - S.T)):.3g}."
+            f"{least:.3g}, its asymmetry {asymmetry:.3g}."
         )
     S = (S + S.T) / 2
     S.setflags(write=False)
     return S
-
-
-def _shown(value: object) -> str:
-    shape = getattr(value, "shape", None)
-    return f"shape {shape}" if shape is not None else f"{type(value).__name__}"

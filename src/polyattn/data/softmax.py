@@ -1,11 +1,12 @@
-"""Random softmax layers, and the task of recovering them from sequences and outputs."""
+"""Random and hard softmax layers, and the task of recovering them from sequences and outputs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.hard_softmax import hard_softmax_layer
 from polyattn.data.recovery import (
     Length,
     Planted,
@@ -18,6 +19,9 @@ from polyattn.errors import InvalidInput, require_choice, require_integer, requi
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES
+
+# Heads of "close" differ by this part of their size.
+CLOSE = 0.1
 
 DISTRIBUTIONS = ("boolean", "gaussian")
 
@@ -104,12 +108,53 @@ def planted_softmax(
         layer = random_softmax_layer(n_dims, n_outputs, n_heads, logits, None, mode, rng, bias=bias)
     else:
         layer = hard_softmax_layer(family, n_dims, n_heads, logits, n_outputs, mode, rng, bias=bias)
-    X = (
-        boolean_sequences(n_sequences, n_tokens, n_dims, rng)
-        if distribution == "boolean"
-        else random_sequences(n_sequences, n_tokens, n_dims, 1.0, rng)
-    )
+    if distribution == "boolean":
+        X = boolean_sequences(n_sequences, n_tokens, n_dims, rng)
+    else:
+        X = random_sequences(n_sequences, n_tokens, n_dims, 1.0, rng)
     return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
+
+
+def hard_softmax_layer(
+    family: str,
+    n_dims: int,
+    n_heads: int = 3,
+    logits: float = 1.0,
+    n_outputs: int | None = None,
+    mode: str = "full",
+    random_state: RandomState = 0,
+    *,
+    bias: bool = False,
+) -> SoftmaxAttention:
+    """A layer of one of the hard families; other parameters are as in ``random_softmax_layer``.
+
+    With G_h (d, d) of entries N(0, 1/d^2), W_h (d, e) of entries N(0, 1/d), c = ``logits``:
+
+    ================== =========================================================================
+    "close"            A_h = c (G_0 + 0.1 G_h): attention matrices within 10 % of each other
+    "same_value"       V_h = W_1 for all heads: only their attention tells them apart
+    "rank_one_value"   V_h = u_h v_h^T: each head writes one direction
+    "scales"           V_h = 10^-(h-1) W_h: heads of sizes 1, 0.1, 0.01, ...
+    "identity"         A_h = c h / (H sqrt(d)) I: multiples of one matrix
+    "rank_one_attn"    A_h = c u_h v_h^T: each head looks at one direction
+    "cancel"           V_h = W_h - mean W: the values sum to zero, so the mean output says nothing
+    "sharp_mix"        A_h = c 3^-(h-1) G_h: sharp heads beside blurred ones
+    "permutation"      A_h = c P_h / sqrt(d), permutation matrices: equal singular values
+    ================== =========================================================================
+
+    Guarantee: the heads are distinct and have non-zero values, so all sequences together
+    determine them (with ``logits > 0``; in "permutation" while no permutation is drawn twice).
+    """
+    draw = FAMILIES[require_choice("family", family, tuple(FAMILIES))]
+    n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
+    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
+    if family == "cancel" and n_heads < 2:
+        raise InvalidInput('the values of one head cannot cancel; family "cancel" needs n_heads 2.')
+    rng = require_generator(random_state)
+    attn = rng.standard_normal((n_heads, d, d)) / d
+    value = rng.standard_normal((n_heads, d, e)) / np.sqrt(d)
+    attn, value = draw(attn, value, rng)
+    return SoftmaxAttention(logits * attn, value, mode, bool(bias))
 
 
 def _matrices(
@@ -120,3 +165,42 @@ def _matrices(
         return rng.standard_normal((count, n_rows, n_columns))
     left = rng.standard_normal((count, n_rows, rank))
     return left @ rng.standard_normal((count, rank, n_columns)) / np.sqrt(rank)
+
+
+def _rank_one(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    left, right = rng.standard_normal((*shape[:2], 1)), rng.standard_normal((shape[0], 1, shape[2]))
+    return left * right
+
+
+def _powers(base: float, heads: NDArray) -> NDArray[np.float64]:
+    return np.power(base, np.arange(len(heads), dtype=np.float64))[:, None, None]
+
+
+def _multiples(attn: NDArray) -> NDArray[np.float64]:
+    """The identity times h / (H sqrt(d))."""
+    n_heads, d, _ = attn.shape
+    return np.arange(1, n_heads + 1)[:, None, None] / (n_heads * np.sqrt(d)) * np.eye(d)
+
+
+def _permutations(attn: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
+    d = attn.shape[1]
+    return np.stack([np.eye(d)[rng.permutation(d)] for _ in attn]) / np.sqrt(d)
+
+
+# From attn (H, d, d) and value (H, d, e) of independent normal numbers to those of a family, for
+# logits of order one.
+FAMILIES: dict[str, Callable[[NDArray, NDArray, np.random.Generator], tuple[NDArray, NDArray]]] = {
+    "close": lambda attn, value, rng: (
+        rng.standard_normal(attn.shape[1:]) / attn.shape[1] + CLOSE * attn, value
+    ),
+    "same_value": lambda attn, value, _: (attn, np.broadcast_to(value[0], value.shape)),
+    "rank_one_value": lambda attn, value, rng: (
+        attn, _rank_one(rng, value.shape) / np.sqrt(value.shape[1])
+    ),
+    "scales": lambda attn, value, _: (attn, value * _powers(0.1, value)),
+    "identity": lambda attn, value, _: (_multiples(attn), value),
+    "rank_one_attn": lambda attn, value, rng: (_rank_one(rng, attn.shape) / attn.shape[1], value),
+    "cancel": lambda attn, value, _: (attn, value - value.mean(axis=0)),
+    "sharp_mix": lambda attn, value, _: (attn * _powers(1 / 3, attn), value),
+    "permutation": lambda attn, value, rng: (_permutations(attn, rng), value),
+}  # fmt: skip

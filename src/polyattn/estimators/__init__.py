@@ -1,7 +1,6 @@
 """Estimators of scikit-learn for sequences: thin, no algebra."""
 
 from polyattn.estimators.classifier import LinearAttentionClassifier
-from polyattn.estimators.regressor import LinearAttentionRegressor
-from polyattn.estimators.softmax import SoftmaxAttentionRegressor
+from polyattn.estimators.regressor import LinearAttentionRegressor, SoftmaxAttentionRegressor
 
 __all__ = ["LinearAttentionClassifier", "LinearAttentionRegressor", "SoftmaxAttentionRegressor"]

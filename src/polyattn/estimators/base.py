@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -9,11 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.certify import Certificate
+from polyattn.certify import Certificate, certify
+from polyattn.certify.digest import digest_sequences
+from polyattn.certify.domains import as_domain
+from polyattn.certify.minimiser import excess_risk
+from polyattn.certify.verdict import NOT_IDENTIFIABLE
 from polyattn.errors import InvalidInput, require_choice, require_head_count
-from polyattn.estimators.state import FittedState, evidence_of
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
+from polyattn.numerics.parallel import computed_once
 from polyattn.numerics.random_state import RandomState
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES, Sequences
@@ -22,6 +28,9 @@ from polyattn.solve.solvers import SOLVERS
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
+
+# Where a fit made no sums, moments of up to so many features (134 MB) are made for certificates.
+MOST_FEATURES = 4096
 
 
 class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
@@ -121,20 +130,21 @@ class LinearEstimator(SequenceEstimator):
         if result.statistics is None:
             rows = Rows.build(X, targets, self.mode, result.bias, sample_weight)
             state.evidence = evidence_of(rows)
-        self._keep(state, result.n_dims, len(result.coef))
+        self._state, self.n_features_in_, self.n_outputs_ = state, result.n_dims, len(result.coef)
         return self
 
     def _learn_more(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
         """Add to the sums of all calls so far."""
         refuse_table(X)
         kind = self._streaming_kind()
-        sums = self._continued_sums(kind)
+        sums = self._continued_sums(kind) if self.__sklearn_is_fitted__() else None
         known = (None, None) if sums is None else (sums.n_dims, sums.n_outputs)
         rows = Rows.build(X, targets, self.mode, bool(self.bias), sample_weight, *known)
         if sums is None:
             sums = kind(rows.n_dims, rows.n_outputs, self.mode, bool(self.bias))
         sums.add_rows(rows)
-        self._keep(FittedState(sums, self._options()), sums.n_dims, sums.n_outputs)
+        self._state = FittedState(sums, self._options())
+        self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
         return self
 
     def _fitted(self) -> FitResult:
@@ -151,15 +161,8 @@ class LinearEstimator(SequenceEstimator):
         """How far layers of no more training risk can be apart at each of the outputs for X."""
         certificate = self._state.certificate
         if not certificate.identifiable:
-            shapes = outputs if isinstance(outputs, list) else [outputs]
-            unbounded = [np.full(each.shape[:-1], np.inf) for each in shapes]
-            return unbounded if isinstance(outputs, list) else unbounded[0]
+            return on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
         return certificate.bound(X, self._state.excess)
-
-    def _keep(self, state: FittedState, n_dims: int, n_outputs: int) -> None:
-        self._state = state
-        self.n_features_in_ = n_dims
-        self.n_outputs_ = n_outputs
 
     def _options(self) -> dict[str, Any]:
         names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid")
@@ -190,9 +193,7 @@ class LinearEstimator(SequenceEstimator):
     def _continued_sums(
         self, kind: type[Moments] | type[TriangularFactor]
     ) -> Moments | TriangularFactor | None:
-        """The sums to add to: None at the start, refused where they cannot be continued."""
-        if not self.__sklearn_is_fitted__():
-            return None
+        """The sums to add to, refused where they cannot be continued."""
         sums = self._state.statistics
         if sums is None:
             raise InvalidInput(
@@ -205,6 +206,75 @@ class LinearEstimator(SequenceEstimator):
                 "fresh estimator (sklearn.base.clone)."
             )
         return self._state.sums_to_extend()
+
+
+@dataclass(eq=False)
+class FittedState:
+    """Sums and the options to solve them with, or a result that is there already; no sequences.
+
+    ``partial_fit`` only adds to the sums; the solution waits here for the first question, so a
+    stream of a thousand pieces is solved once.
+
+    evidence : what is known of the data where the fit made no sums, for the certificate
+    """
+
+    statistics: Moments | TriangularFactor | None
+    options: dict[str, Any] = field(default_factory=dict)
+    given: FitResult | None = None
+    evidence: Moments | Certificate | None = None
+
+    @computed_once
+    def result(self) -> FitResult:
+        """The result; on first use after ``partial_fit`` this solves."""
+        return self.given or fit(statistics=self.statistics, **self.options)
+
+    @computed_once
+    def certificate(self) -> Certificate:
+        """Whether the data so far determine the layer on real inputs; made on first use."""
+        if isinstance(self.evidence, Certificate):
+            return self.evidence
+        sums = self.statistics or self.evidence
+        if sums is None:
+            raise InvalidInput(
+                f"the fit kept no sums, and of more than {MOST_FEATURES} features none are made "
+                "for a certificate; call polyattn.certify(X), or fit with solver='primal'."
+            )
+        return certify(statistics=sums)
+
+    @computed_once
+    def excess(self) -> float:
+        """By how much the training risk exceeds the least of any layer (ridge, few heads)."""
+        sums = self.statistics or self.evidence
+        if sums is None or isinstance(sums, Certificate):
+            return np.inf
+        return excess_risk(self.result.coef, sums)
+
+    def sums_to_extend(self) -> Moments | TriangularFactor | None:
+        """The sums; a copy of them where something that was handed out refers to them."""
+        asked = vars(self).keys() & {"result", "certificate"}
+        handed_out = self.given is not None or bool(asked)
+        return self.statistics.copy() if handed_out and self.statistics else self.statistics
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A certificate refers to matrices that are made again when it is asked for.
+        return {name: value for name, value in vars(self).items() if name != "certificate"}
+
+
+def evidence_of(rows: Rows) -> Moments | Certificate | None:
+    """What a certificate will need of data that were fitted without sums; or the certificate.
+
+    Cost: a digest for few rows, the pass of ``Moments`` for many.
+    """
+    if rows.n_positive >= rows.n_features:
+        return Moments.of(rows) if rows.n_features <= MOST_FEATURES else None
+    # N equations never fix more than N unknowns.
+    return Certificate(
+        verdict=NOT_IDENTIFIABLE, verdict_on_real_inputs=NOT_IDENTIFIABLE,
+        domain=as_domain("real"), mode=rows.mode, bias=rows.bias, n_dims=rows.n_dims,
+        n_sequences=len(rows.batch), n_rows=rows.n_positive, n_features=rows.n_features,
+        dimension=rows.n_features, rank=None, lambda_min=0.0, lambda_max=None,
+        method="count", rounding=0.0, digest=digest_sequences(rows.batch),
+    )  # fmt: skip
 
 
 def refuse_table(X: Any) -> None:
@@ -224,8 +294,6 @@ def flatten(outputs: NDArray | list[NDArray]) -> NDArray[np.float64]:
     return outputs.reshape(-1, outputs.shape[-1])
 
 
-def without_output_axis(outputs: NDArray | list[NDArray]) -> NDArray | list[NDArray]:
-    """Outputs (..., 1) as (...)."""
-    if isinstance(outputs, list):
-        return [array[:, 0] for array in outputs]
-    return outputs[..., 0]
+def on_each(function: Callable[[NDArray], NDArray], arrays: NDArray | list[NDArray]) -> Any:
+    """A function of an array, or of every array of a list."""
+    return [function(array) for array in arrays] if isinstance(arrays, list) else function(arrays)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
-from polyattn.errors import InvalidInput, require_flag
-from polyattn.estimators.base import LinearEstimator, flatten, without_output_axis
-from polyattn.estimators.labels import as_labels, check_classes, encode, find_classes, indicators
+from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
+from polyattn.estimators.base import LinearEstimator, flatten, on_each
+from polyattn.numerics.arrays import require_finite, require_unrounded
 from polyattn.numerics.random_state import RandomState
-from polyattn.sequences import Sequences
+from polyattn.sequences import MODES, Sequences
+
+# Labels are one array, or for tokens of ragged sequences a list of arrays (n_i,).
+Labels: TypeAlias = NDArray | list[NDArray]
 
 
 class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
@@ -95,15 +98,13 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         """
         bounded = require_flag("return_bound", return_bound)
         outputs = self._outputs(X)
-        scores = without_output_axis(outputs) if len(self.classes_) == 2 else outputs
+        two = len(self.classes_) == 2
+        scores = on_each(lambda each: each[..., 0], outputs) if two else outputs
         return (scores, self._bounds(X, outputs)) if bounded else scores
 
     def predict(self, X: Sequences) -> Any:
         """The label of each sequence, or of each token in modes ``causal`` and ``full``."""
-        outputs = self._outputs(X)
-        if isinstance(outputs, list):
-            return [self.classes_[_winners(array)] for array in outputs]
-        return self.classes_[_winners(outputs)]
+        return on_each(lambda outputs: self.classes_[_winners(outputs)], self._outputs(X))
 
     def score(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The share of predicted positions whose label is right."""
@@ -127,8 +128,101 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         return self.classes_
 
 
+def as_labels(y: object, mode: str) -> Labels:
+    """Labels as (n_sequences,), or per token as (n_sequences, n_tokens) or a list of (n_i,)."""
+    require_choice("mode", mode, MODES)
+    if mode != "last" and isinstance(y, list | tuple):
+        if not y:
+            raise InvalidInput("y is empty: at least one sequence of labels is needed.")
+        return [_one_array(item, f"y[{i}]", 1, "(n_tokens,)") for i, item in enumerate(y)]
+    n_axes, shape = (1, "(n_sequences,)") if mode == "last" else (2, "(n_sequences, n_tokens)")
+    return _one_array(y, "y", n_axes, shape)
+
+
+def find_classes(labels: Labels) -> NDArray:
+    """The sorted distinct labels; at least two are needed."""
+    classes = np.unique(_flat(labels))
+    if len(classes) < 2:
+        raise InvalidInput(
+            f"y needs at least two classes to tell apart; got only {classes.tolist()!r}."
+        )
+    return classes
+
+
+def check_classes(classes: ArrayLike) -> NDArray:
+    """The ``classes`` argument: sorted, distinct, at least two."""
+    return find_classes(_one_array(classes, "classes", 1, "(n_classes,)"))
+
+
+def encode(labels: Labels, classes: NDArray) -> Any:
+    """The position of each label among the classes; -1 where it is none of them."""
+
+    def positions(array: NDArray) -> NDArray:
+        if (array.dtype.kind == "U") != (classes.dtype.kind == "U"):
+            raise InvalidType(
+                f"labels must be of one kind; the classes are {classes.dtype}, y has {array.dtype}."
+            )
+        found = np.minimum(np.searchsorted(classes, array), len(classes) - 1)
+        return np.where(classes[found] == array, found, -1)
+
+    return on_each(positions, labels)
+
+
+def indicators(labels: Labels, classes: NDArray) -> Any:
+    """Targets (..., K): 1 for the own class, else 0; two classes need one column of -1 and 1.
+
+    One column is the difference of the two indicator columns, and least squares is linear in
+    its targets: nothing is lost.
+    """
+    codes = encode(labels, classes)
+    unknown = _flat(codes) < 0
+    if np.any(unknown):
+        some = np.unique(_flat(labels)[unknown])[:5].tolist()
+        raise InvalidInput(
+            f"y has labels that are not among the classes {classes.tolist()!r}: {some!r}; name "
+            "every class in the first call of partial_fit."
+        )
+    table = np.array([[-1.0], [1.0]]) if len(classes) == 2 else np.eye(len(classes))
+    return on_each(lambda positions: table[positions], codes)
+
+
 def _winners(outputs: NDArray) -> NDArray[np.intp]:
     """The position of the winning class, from outputs (..., K) or (..., 1)."""
     if outputs.shape[-1] == 1:
         return (outputs[..., 0] > 0).astype(np.intp)
     return np.argmax(outputs, axis=-1)
+
+
+def _flat(labels: Labels) -> NDArray:
+    return np.concatenate(labels) if isinstance(labels, list) else labels.ravel()
+
+
+def _one_array(y: object, name: str, n_axes: int, shape: str) -> NDArray:
+    try:
+        array = np.asarray(y)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is not rectangular; labels must have shape {shape}. Labels of single tokens "
+            "are a list of arrays (n_tokens,) and need mode='causal' or mode='full'."
+        ) from None
+    if array.dtype.kind in "OT" and all(isinstance(item, str) for item in array.flat):
+        array = array.astype(str)
+    if array.dtype.kind not in "biufU":
+        raise InvalidType(
+            f"{name} must hold labels that are text, integers or booleans; got dtype {array.dtype}."
+        )
+    if array.ndim != n_axes:
+        raise InvalidInput(
+            f"{name} must have shape {shape}, one label per predicted position; got shape "
+            f"{array.shape}. Give labels themselves, not indicator columns; one per token needs "
+            "mode='causal' or mode='full'."
+        )
+    if array.dtype.kind == "f":
+        require_unrounded(y, array, name)
+        require_finite(array, name)
+        if np.any(array != np.round(array)):
+            raise InvalidInput(
+                f"{name} holds fractions, which are not class labels; "
+                "LinearAttentionRegressor predicts numbers."
+            )
+    return array

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from polyattn.certify import Certificate, Witness, certify
+from polyattn.certify import Certificate, certify
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import CustomDomain
 from polyattn.certify.evidence import Evidence
@@ -19,15 +19,13 @@ from polyattn.certify.verified.gram import second_moment
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.quoting import counted
-from polyattn.report.bounds import bounds_section
 from polyattn.report.figures import OTHER, OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
-from polyattn.report.page import Section, fill
+from polyattn.report.page import Section, described, fill, plot, statement
 from polyattn.report.page_data import PageData, spread
-from polyattn.report.sections import described, plot, statement
+from polyattn.report.predictions import bounds_section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
 
 TITLE = "Do the data determine the layer?"
 WITNESS_TITLE = "Two layers that the data cannot tell apart"
@@ -51,13 +49,9 @@ EPS = float(np.finfo(np.float64).eps)
 
 def certificate_page(certificate: Certificate, data: PageData | None) -> list[Section]:
     """All that a certificate shows by itself; ``data`` are inputs to bound, or its own data."""
-    if certificate.evidence is None and data is not None:
-        certificate = certified_again(certificate, data)
-    evidence = certificate.evidence
-    if data is None and evidence is not None and evidence.rows is not None:
-        data = PageData(evidence.rows.batch, certificate.mode)
+    certificate, data = with_its_data(certificate, data)
     sections = certificate_sections(certificate)
-    if certificate.identifiable and data is not None and evidence is not None:
+    if certificate.identifiable and data is not None and certificate.evidence is not None:
         meaning = (
             "So far can two layers be apart if the risk of each (the mean squared error on the "
             "data) exceeds the least by at most 1. The bound grows like the square root: for an "
@@ -77,9 +71,8 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
         TITLE, certificate, ("digest", "method"), {"decided by": METHODS[certificate.method]},
         lines=[about] if about else [], pictures=pictures, notes=notes,
     )  # fmt: skip
-    if certificate.verdict != NOT_IDENTIFIABLE:
-        return [verdict]
-    return [verdict, _witness(certificate)]
+    witness = [_witness(certificate)] if certificate.verdict == NOT_IDENTIFIABLE else []
+    return [verdict, *witness]
 
 
 def certificate_if_possible(make: Callable[[], Certificate]) -> tuple[Certificate | None, str]:
@@ -90,35 +83,45 @@ def certificate_if_possible(make: Callable[[], Certificate]) -> tuple[Certificat
         return None, f"There is no certificate: {error}"
 
 
-def certified_again(certificate: Certificate, data: PageData) -> Certificate:
-    """A certificate from a file, made anew from its data, so that there is something to draw."""
-    if digest_sequences(data.batch) != certificate.digest:
-        raise InvalidInput(
-            "X are not the data of this certificate: their digest is another (a certificate of "
-            "sums has no sequences that could match it). Give the sequences that were certified, "
-            "or leave X out."
-        )
-    if isinstance(certificate.domain, CustomDomain):
-        return certificate
-    method = "exact" if certificate.method == "exact" else "auto"
-    return certify(
-        data.batch, certificate.mode, certificate.domain, bias=certificate.bias, method=method
-    )
+def with_its_data(
+    certificate: Certificate, data: PageData | None
+) -> tuple[Certificate, PageData | None]:
+    """A certificate with something to draw, and inputs to bound: ``data``, or else its own.
+
+    One that comes from a file is made anew from ``data``, which must be those it is about.
+    """
+    if certificate.evidence is None and data is not None:
+        if digest_sequences(data.batch) != certificate.digest:
+            raise InvalidInput(
+                "X are not the data of this certificate: their digest is another (a certificate of "
+                "sums has no sequences that could match it). Give the sequences that were "
+                "certified, or leave X out."
+            )
+        if not isinstance(certificate.domain, CustomDomain):
+            method = "exact" if certificate.method == "exact" else "auto"
+            certificate = certify(
+                data.batch, certificate.mode, certificate.domain, bias=certificate.bias,
+                method=method,
+            )  # fmt: skip
+    evidence = certificate.evidence
+    if data is None and evidence is not None and evidence.rows is not None:
+        data = PageData(evidence.rows.batch, certificate.mode)
+    return certificate, data
 
 
 def _spectrum(certificate: Certificate) -> tuple[list[Markup], list[str]]:
     """The picture of the spectrum, or the reason why there is none."""
-    evidence = certificate.evidence
+    evidence, not_drawn = certificate.evidence, "The spectrum is not drawn:"
     if evidence is None:
         why = "the certificate comes without its data; give them to this page and it is."
-        return [], [f"The spectrum is not drawn: {why}"]
+        return [], [f"{not_drawn} {why}"]
     size = evidence.space.dimension
     if size > MOST_FEATURES:
         why = f"{size:,} eigenvalues would take long; up to {MOST_FEATURES:,} are drawn."
-        return [], [f"The spectrum is not drawn: {why}"]
+        return [], [f"{not_drawn} {why}"]
     spectrum = spectrum_of(evidence)
     if not spectrum.values[0] > 0:
-        return [], ["The spectrum is not drawn: all features of the data are zero."]
+        return [], [f"{not_drawn} all features of the data are zero."]
     caption = (
         f"The {counted(size, 'eigenvalue')} of Λ, the second moment of the features, largest "
         f"first; {spectrum.n_above:,} stand above what rounding in these sums may amount to. The "
@@ -134,20 +137,14 @@ def _witness(certificate: Certificate) -> Section:
         witness = certificate.witness()
     except PolyattnError as error:
         return statement(WITNESS_TITLE, f"No witness is shown: {error}", doubt=True)
-    return Section(WITNESS_TITLE, fill("witness", **_shown(witness)))
-
-
-def _shown(witness: Witness) -> dict[str, Any]:
-    """The witness in plain types."""
-    outputs = [witness.output_a.reshape(-1), witness.output_b.reshape(-1)]
+    outputs = [each.reshape(-1).tolist() for each in (witness.output_a, witness.output_b)]
     every = witness.layer_a.mode != "last"
-    return {
-        "sentence": witness.sentence,
-        "tokens": witness.input.tolist(),
-        "outputs": [output.tolist() for output in outputs],
-        "places": [f"token {t + 1}" for t in range(len(outputs[0]))] if every else ["output"],
-        "disagreement": witness.training_disagreement,
-    }
+    places = [f"token {t + 1}" for t in range(len(outputs[0]))] if every else ["output"]
+    body = fill(
+        "witness", sentence=witness.sentence, tokens=witness.input.tolist(), outputs=outputs,
+        places=places, disagreement=witness.training_disagreement,
+    )  # fmt: skip
+    return Section(WITNESS_TITLE, body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,16 +196,15 @@ def draw_spectrum(spectrum: Spectrum) -> Figure:
         axes.set_yscale("log")
         mark = "o" if len(chosen) <= 60 else ""
         axes.plot(chosen[clear] + 1, heights[clear], color=OURS, marker=mark)
-        if not clear.all():
-            axes.plot(
-                chosen[~clear] + 1, heights[~clear], "o", color=SOFT, markersize=3,
-                label="not above rounding",
-            )  # fmt: skip
+        last, least = len(spectrum.values), spectrum.values[-1]
+        if clear.all():
+            label = f"smallest: {least:.3g}"
+            axes.plot(last, least, "o", color=OURS, markersize=7, label=label)
         else:
+            label, hidden = "not above rounding", ~clear
             axes.plot(
-                len(spectrum.values), spectrum.values[-1], "o", color=OURS, markersize=7,
-                label=f"smallest: {spectrum.values[-1]:.3g}",
-            )  # fmt: skip
+                chosen[hidden] + 1, heights[hidden], "o", color=SOFT, markersize=3, label=label
+            )
         axes.axhline(spectrum.floor, color=OTHER, linestyle="--", label="rounding floor")
         axes.set(xlabel="number of the eigenvalue", ylabel="eigenvalue")
         axes.margins(y=0.12)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,19 +20,11 @@ from polyattn.errors import missing_extra
 from polyattn.files.atomic import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 INK, SOFT, LINE = "#1d2430", "#5c6675", "#d5d8d0"
 OURS, OTHER, THIRD, FOURTH = "#0b6e4f", "#b3541e", "#35569c", "#8a3b78"
@@ -76,15 +69,16 @@ _numbers = count(1)
 
 def new_figure(width: float = 6.4, height: float = 3.2) -> Figure:
     """An empty figure (inches) without any global state; draw on it within ``drawing()``."""
-    figure_type = _matplotlib_figure()
     with drawing():
-        return figure_type(figsize=(width, height), layout="constrained")
+        from matplotlib.figure import Figure
+
+        return Figure(figsize=(width, height), layout="constrained")
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
     """Within the block axes, text and lines are made in the style of the pages."""
-    _matplotlib_figure()
+    require_matplotlib()
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
@@ -93,10 +87,19 @@ def drawing() -> Iterator[None]:
 
 def inline_svg(figure: Figure, label: str, caption: str = "") -> Markup:
     """The figure as part of a page; ``label`` says what it shows to those who do not see it."""
-    text = _svg(figure).decode()
+    buffer = io.BytesIO()
+    with drawing():
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue().decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', _opening(label), text, count=1)
+    # The first tag gets no fixed size, so the page decides, and is readable aloud.
+    name = str(escape(label)).replace("\\", "\\\\")
+    opening = (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        rf'viewBox="\1" role="img" aria-label="{name}">'
+    )
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', opening, text, count=1)
     # Several figures share one page, so their names must differ.
     prefix = f"f{next(_numbers)}-"
     text = re.sub(r'\bid="', f'id="{prefix}', text)
@@ -109,12 +112,10 @@ def inline_svg(figure: Figure, label: str, caption: str = "") -> Markup:
 
 def save_figure(figure: Figure, stem: Path) -> None:
     """Write STEM.png and STEM.svg, on white."""
-    with drawing():
-        for suffix in ("png", "svg"):
-            buffer = io.BytesIO()
-            metadata = {"Date": None} if suffix == "svg" else None
-            figure.savefig(buffer, format=suffix, facecolor="white", metadata=metadata)
-            write_atomically(stem.with_suffix(f".{suffix}"), _writer(buffer.getvalue()))
+    for suffix, metadata in (("png", None), ("svg", {"Date": None})):
+        write = partial(figure.savefig, format=suffix, facecolor="white", metadata=metadata)
+        with drawing():
+            write_atomically(stem.with_suffix(f".{suffix}"), write)
 
 
 def whole_numbers(axes: Axes) -> None:
@@ -157,34 +158,9 @@ def draw_error_over_time(
 
 def require_matplotlib() -> None:
     """Refuse before the work, not after it, where matplotlib is not installed."""
-    _matplotlib_figure()
-
-
-def _svg(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    with drawing():
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return buffer.getvalue()
-
-
-def _opening(label: str) -> str:
-    """The first tag: no fixed size, so the page decides; readable aloud."""
-    name = str(escape(label)).replace("\\", "\\\\")
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        rf'viewBox="\1" role="img" aria-label="{name}">'
-    )
-
-
-def _writer(content: bytes) -> Any:
-    return lambda file: file.write(content)
-
-
-def _matplotlib_figure() -> type[Figure]:
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise missing_extra("matplotlib", "plots") from None
-    return Figure

@@ -13,14 +13,12 @@ from polyattn.heads.data_scale import SampleScale
 from polyattn.heads.search import least_heads
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
-from polyattn.report.bounds import bounds_section
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
 from polyattn.report.heads import MOST_UNFOLDED, heads_section
-from polyattn.report.page import Section
+from polyattn.report.page import Section, described, plot, statement
 from polyattn.report.page_data import PageData, norms, rows_of
-from polyattn.report.predictions import predictions_section
-from polyattn.report.sections import described, plot, statement
+from polyattn.report.predictions import bounds_section, predictions_section
 
 # What a certificate, and so a bound, can be about.
 TRAINING, GIVEN = "the training data", "the data given to this page"
@@ -49,8 +47,15 @@ def fit_page(
         sections.append(predictions_section(result.predict, data))
     if certificate is not None and data is not None:
         sections.append(_bounds(result, certificate, data, of))
-    missing = _missing("" if certificate is not None else about, data)
-    return [*sections, missing] if missing else sections
+    missing = [about] if certificate is None else []
+    if data is None:
+        missing.append("Bounds for each input: the page needs sequences X.")
+    if data is None or data.targets is None:
+        missing.append("Predictions beside true outputs: the page needs X and their targets Y.")
+    if missing:
+        how = "result.report(path, X, Y), or polyattn report MODEL DATA, shows all of it."
+        sections.append(statement("What is not shown", lines=missing, notes=[how]))
+    return sections
 
 
 def certificate_of(result: FitResult, data: PageData | None) -> tuple[Certificate | None, str, str]:
@@ -93,7 +98,13 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
             "The heads were not looked for: with so many coefficients that can take minutes. Call "
             "result.layer, which does it, and write the page again."
         )
-    if known or _is_quick(result):
+    quick = known or result.coef.size <= QUICK_COEFFICIENTS
+    if not quick:
+        target = Target.on(result.coef, result.data_scale)
+        rng = np.random.default_rng(result.random_state)
+        least = 0 if target.is_zero else least_heads(target.tensor, result.head_tolerance, rng)
+        quick = least < min(n_outputs, width)
+    if quick:
         return result.layer, result.heads.sentence
     found = factor(result.coef, result.data_scale)
     why = (
@@ -103,17 +114,6 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
     )
     layer = LinearAttention(found.attn, found.value, result.mode, result.bias)
     return layer, f"{found.sentence} {why}"
-
-
-def _is_quick(result: FitResult) -> bool:
-    if result.coef.size <= QUICK_COEFFICIENTS:
-        return True
-    target = Target.on(result.coef, result.data_scale)
-    rng = np.random.default_rng(result.random_state)
-    n_outputs, _, width = result.coef.shape
-    return target.is_zero or least_heads(target.tensor, result.head_tolerance, rng) < min(
-        n_outputs, width
-    )
 
 
 def _heads(result: FitResult, data: PageData | None) -> Section:
@@ -179,15 +179,3 @@ def _bounds(result: FitResult, certificate: Certificate, data: PageData, of: str
         f"{excess:.3g} ({share})."
     )
     return bounds_section(certificate, data, excess, meaning, result.predict)
-
-
-def _missing(no_certificate: str, data: PageData | None) -> Section | None:
-    lines = [no_certificate] if no_certificate else []
-    if data is None:
-        lines.append("Bounds for each input: the page needs sequences X.")
-    if data is None or data.targets is None:
-        lines.append("Predictions beside true outputs: the page needs X and their targets Y.")
-    if not lines:
-        return None
-    how = "result.report(path, X, Y), or polyattn report MODEL DATA, shows all of it."
-    return statement("What is not shown", lines=lines, notes=[how])

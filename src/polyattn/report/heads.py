@@ -17,9 +17,8 @@ from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.quoting import counted
 from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
-from polyattn.report.page import Section, fill
+from polyattn.report.page import Section, fill, plot, statement
 from polyattn.report.page_data import norms, spread
-from polyattn.report.sections import plot, statement
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -66,11 +65,9 @@ def heads_section(
             }
             for number, h in enumerate(shown)
         ]  # fmt: skip
-        shown_maps = fill(
-            "maps", maps=maps, of_attn=of_attn, of_value=of_value, positive=POSITIVE,
-            negative=NEGATIVE,
-        )  # fmt: skip
-        pictures.append(shown_maps)
+        largest = {"of_attn": of_attn, "of_value": of_value}
+        colours = {"positive": POSITIVE, "negative": NEGATIVE}
+        pictures.append(fill("maps", "polyattn.report", maps=maps, **largest, **colours))
     notes = []
     if len(order) > MOST_HEADS:
         notes.append(f"Shown are the {MOST_HEADS} largest of {len(order):,} heads.")
@@ -129,8 +126,12 @@ def _singular_values(
     if width * min(width, n_outputs) > MOST_UNFOLDED or not np.any(layer.coef):
         return []
     sigma = _unfolded_values(unfold_coef(layer.coef))
-    rank = None if scale is None else _rank(layer, scale)
-    beside = "" if rank is None else f" (rank {rank:,})"
+    rank, beside = None, ""
+    if scale is not None:
+        # In the units of the data, so that it is the same in whatever units tokens come.
+        scaled = _unfolded_values(Target.on(layer.coef, scale).tensor)
+        rank = int(np.count_nonzero(scaled > 1e-10 * scaled[0]))
+        beside = f" (rank {rank:,})"
     caption = (
         f"Data determine the symmetric part of the layer's tensor. By itself it has rank {rank:,}, "
         f"which would take as many heads; the part that data cannot see was chosen so that "
@@ -142,12 +143,6 @@ def _singular_values(
     if rank is not None:
         caption += " The rank is that in units in which coordinates and outputs are of size one."
     return [plot(_draw_sizes(sigma, sizes), "Singular values and sizes of heads", caption)]
-
-
-def _rank(layer: LinearAttention, scale: DataScale) -> int:
-    """The rank of the symmetric part of the tensor, the same in whatever units tokens come."""
-    sigma = _unfolded_values(Target.on(layer.coef, scale).tensor)
-    return int(np.count_nonzero(sigma > 1e-10 * sigma[0]))
 
 
 def _unfolded_values(tensor: NDArray) -> NDArray[np.float64]:

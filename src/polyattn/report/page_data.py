@@ -77,15 +77,14 @@ class PageData:
         chosen = counted[np.arange(wanted) * len(counted) // wanted]
         if wanted == n_sequences:
             return self, chosen
-        parts = [self.batch[int(i)] for i in chosen]
-        batch = SequenceBatch.from_sequences(parts)
+        batch = SequenceBatch.from_sequences([self.batch[int(i)] for i in chosen])
         weights = None if self.weights is None else self.weights[chosen]
-        if self.targets is None:
-            return PageData(batch, self.mode, None, weights), chosen
-        if self.mode == "last":
-            return PageData(batch, self.mode, self.targets[chosen], weights), chosen
-        offsets = self.batch.offsets
-        targets = np.concatenate([self.targets[offsets[i] : offsets[i + 1]] for i in chosen])
+        targets = self.targets
+        if targets is not None and self.mode == "last":
+            targets = targets[chosen]
+        elif targets is not None:
+            offsets = self.batch.offsets
+            targets = np.concatenate([targets[offsets[i] : offsets[i + 1]] for i in chosen])
         return PageData(batch, self.mode, targets, weights), chosen
 
     def places(self, chosen: NDArray[np.intp]) -> list[str]:

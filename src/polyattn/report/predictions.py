@@ -1,4 +1,4 @@
-"""Predicted against true: a picture of some outputs, and the error on many."""
+"""Outputs for single inputs: predicted against true, and how far apart good layers can be there."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify import Certificate
 from polyattn.quoting import counted
-from polyattn.report.figures import OURS, SOFT, drawing, new_figure
-from polyattn.report.page import Section
-from polyattn.report.page_data import PageData, rows_of, spread
-from polyattn.report.sections import plot, statement
+from polyattn.report.figures import OTHER, OURS, SOFT, drawing, log_ticks, new_figure
+from polyattn.report.page import Section, fill, plot, statement
+from polyattn.report.page_data import PageData, norms, rows_of, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Predicted against true"
+PREDICTIONS_TITLE = "Predicted against true"
+BOUNDS_TITLE = "How far apart can good layers be?"
 
 # The error is measured on so many predicted positions at most, and so many outputs are drawn.
-MOST_ROWS, MOST_POINTS = 20_000, 600
+SCORED_ROWS, DRAWN_OUTPUTS = 20_000, 600
+
+# Bounds are computed for so many positions, drawn for fewer, and listed for the largest.
+BOUNDED_ROWS, DRAWN_BOUNDS, LISTED_BOUNDS = 600, 300, 5
 
 UNWEIGHTED = "Every predicted position counts once here; sample_weight makes these means weighted."
 
 
 def predictions_section(function: Callable[[Any], Any], data: PageData) -> Section:
     """Outputs beside targets for evenly spaced sequences of the data given."""
-    some, _ = data.sample(MOST_ROWS)
+    some, _ = data.sample(SCORED_ROWS)
     assert some.targets is not None  # noqa: S101 - the caller has looked
     true = np.asarray(some.targets, dtype=np.float64)
     predicted = rows_of(function, some.batch)
@@ -35,8 +39,16 @@ def predictions_section(function: Callable[[Any], Any], data: PageData) -> Secti
     error, power = _mean_square(predicted - true, weights), _mean_square(true, weights)
     explained = None
     if power[0] > 0:
-        explained = 1.0 - _times_power(error[0] / power[0], error[1] - power[1])
-    drawn = spread(true.size, MOST_POINTS)
+        explained = _percent(1.0 - _times_power(error[0] / power[0], error[1] - power[1]))
+    drawn = spread(true.size, DRAWN_OUTPUTS)
+    figure = new_figure(4.7, 3.4)
+    with drawing():
+        axes = figure.add_subplot()
+        x, y = true.reshape(-1)[drawn], predicted.reshape(-1)[drawn]
+        ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
+        axes.plot(ends, ends, color=SOFT, linewidth=1)
+        axes.plot(x, y, ".", color=OURS, alpha=0.6)
+        axes.set(xlabel="true", ylabel="predicted")
     some_of = "all" if len(drawn) == true.size else f"{len(drawn):,} evenly spaced"
     caption = (
         f"{some_of} of the {counted(true.size, 'output')} at "
@@ -48,18 +60,58 @@ def predictions_section(function: Callable[[Any], Any], data: PageData) -> Secti
             f" These are evenly spaced sequences{some_weight}; the data have {data.n_rows:,} "
             "predicted positions, and the figures below are about the sample, too."
         )
-    picture = plot(
-        _draw(true.reshape(-1)[drawn], predicted.reshape(-1)[drawn]), "Predicted against true",
-        caption,
-    )  # fmt: skip
     kind = "mean" if weights is None else "weighted mean"
     facts = {
         f"{kind} ||y − F(X)||²": _times_power(*error),
         f"{kind} ||y||²": _times_power(*power),
-        "share of ||y||² explained": None if explained is None else _percent(explained),
+        "share of ||y||² explained": explained,
     }
     notes = [UNWEIGHTED] if weights is None else []
-    return statement(TITLE, pictures=[picture], facts=facts, notes=notes)
+    picture = plot(figure, PREDICTIONS_TITLE, caption)
+    return statement(PREDICTIONS_TITLE, pictures=[picture], facts=facts, notes=notes)
+
+
+def bounds_section(
+    certificate: Certificate,
+    data: PageData,
+    excess: float,
+    meaning: str,
+    function: Callable[[Any], Any] | None = None,
+) -> Section:
+    """Bounds for (a sample of) the inputs, beside the sizes of predictions where known.
+
+    ``excess``: how much worse than the best layer each of two may be on the training data;
+    ``meaning`` says in words why this much.
+    """
+    if not np.isfinite(excess):
+        return statement(BOUNDS_TITLE, "There is no bound: the risk is beyond float64.", doubt=True)
+    some, chosen = data.sample(BOUNDED_ROWS)
+    bounds = rows_of(lambda batch: certificate.bound(batch, excess), some.batch)
+    if not np.all(np.isfinite(bounds)):
+        return statement(
+            BOUNDS_TITLE,
+            "There is no bound: rounding leaves no inverse of the data's second moment to trust."
+            if certificate.identifiable
+            else "There is no bound: layers that fit the data equally well can be as far apart as "
+            "you like where the data do not determine them.",
+            doubt=True,
+        )
+    sizes = None if function is None else norms(rows_of(function, some.batch))
+    order = np.argsort(-bounds, kind="stable")
+    places = data.places(chosen)
+    listed = [
+        (places[i], float(bounds[i]), None if sizes is None else float(sizes[i]))
+        for i in order[:LISTED_BOUNDS]
+    ]
+    whole = len(bounds) == data.n_rows
+    of = "all" if whole else f"{len(bounds):,} evenly spaced of"
+    about = f"Shown: {of} {counted(data.n_rows, 'predicted position')}."
+    inputs = "inputs" if whole else "inputs shown"
+    median = f"The bound is at most {np.median(bounds):.3g} for half of the {inputs}, "
+    claim = f"{median}and {bounds.max():.3g} for all of them. {meaning}"
+    picture = plot(_draw_bounds(bounds, sizes), "Bounds for each input", about)
+    table = fill("bounds", listed=listed, with_sizes=sizes is not None)
+    return statement(BOUNDS_TITLE, claim, pictures=[picture, table])
 
 
 def _mean_square(rows: NDArray, weights: NDArray | None) -> tuple[float, int]:
@@ -84,12 +136,24 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{min(digits, 12)}f} %"
 
 
-def _draw(true: NDArray, predicted: NDArray) -> Figure:
-    figure = new_figure(4.7, 3.4)
+def _draw_bounds(bounds: NDArray, sizes: NDArray | None) -> Figure:
+    figure = new_figure(4.7, 3.0)
     with drawing():
         axes = figure.add_subplot()
-        low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
-        axes.plot([low, high], [low, high], color=SOFT, linewidth=1)
-        axes.plot(true, predicted, ".", color=OURS, alpha=0.6)
-        axes.set(xlabel="true", ylabel="predicted")
+        chosen = spread(len(bounds), DRAWN_BOUNDS)
+        if sizes is not None and np.all(sizes > 0) and np.all(bounds > 0):
+            axes.set(xscale="log", yscale="log")
+            axes.plot(sizes[chosen], bounds[chosen], ".", color=OURS, alpha=0.6)
+            ends = np.array([sizes.min(), sizes.max()])
+            axes.plot(ends, ends, color=OTHER, linestyle="--", label="as large as the output")
+            axes.set(xlabel="size of the predicted output", ylabel="bound of the difference")
+            axes.legend(loc="best")
+            log_ticks(axes.xaxis)
+            log_ticks(axes.yaxis)
+        else:
+            share = 100.0 * chosen / max(1, len(bounds) - 1)
+            axes.plot(share, np.sort(bounds)[chosen], color=OURS)
+            axes.set(
+                xlabel="percent of the inputs", ylabel="bound of the difference", ylim=(0, None)
+            )
     return figure

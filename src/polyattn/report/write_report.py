@@ -1,35 +1,48 @@
-"""write_report and write_program_report: what is given is described and written to one file."""
+"""write_report and write_program_report: what is given is described and written to one file.
+
+The pages of fits and certificates are made in modules of their own, all others here.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from polyattn.auditing import Audit
+from polyattn.auditing import Audit, audit
+from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
-from polyattn.display import Described
-from polyattn.errors import InvalidInput, InvalidType
+from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.files.atomic import require_writable
 from polyattn.fitting.result import FitResult
+from polyattn.heads.data_scale import SampleScale
 from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned, Program, ProgramCertificate
-from polyattn.report.audits import audit_page, layer_page
-from polyattn.report.certificates import certificate_page
+from polyattn.quoting import counted
+from polyattn.report.certificates import (
+    certificate_if_possible,
+    certificate_page,
+    certificate_sections,
+    with_its_data,
+)
 from polyattn.report.figures import require_matplotlib
 from polyattn.report.fits import fit_page
-from polyattn.report.page import Page, Section
+from polyattn.report.heads import heads_section
+from polyattn.report.page import Page, Section, described, fill, lead, statement
 from polyattn.report.page_data import PageData
-from polyattn.report.sections import lead, statement
-from polyattn.report.softmax import learned_page, queries_page
-from polyattn.sequences import Sequences
+from polyattn.report.predictions import bounds_section, predictions_section
+from polyattn.report.programs import program_certificate_page, program_sections
+from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.targets import Targets
+
+AUDIT_TITLE = "How good is the layer?"
 
 
 def write_report(
@@ -70,8 +83,6 @@ def write_program_report(
     inputs: Any = None,
 ) -> Page:
     """Write the page of a program and of a run to click through."""
-    from polyattn.report.programs import program_sections
-
     require_writable(path)
     sections, script = program_sections(program, machine, inputs)
     made = program.describe()
@@ -94,52 +105,113 @@ def make_page(
         if isinstance(thing, Program | Compiled | Learned):
             hint = " Programs have a page of their own: write_program_report."
         raise InvalidType(f"a page is made of one of {kinds}; got {type(thing).__name__}.{hint}")
-    sections, sizes_of = _PAGES[kind]
-    sizes = sizes_of(thing)
-    data = None if sizes is None else _data(thing, sizes.describe().sizes, X, Y, sample_weight)
+    sections, sized = _PAGES[kind]
+    measure = sized(thing)
+    data = None
+    if measure is not None:
+        sizes = measure.describe().sizes
+        n_outputs = sizes.get("n_outputs")
+        for name, given in (("Y", Y), ("sample_weight", sample_weight)):
+            if given is not None and n_outputs is None:
+                raise InvalidInput(
+                    f"{name} says nothing about a {type(thing).__name__}; leave it out."
+                )
+        data = PageData.of(X, Y, sizes["mode"], sizes["n_dims"], n_outputs, sample_weight)
     made = thing.describe()
     return Page(made.title, lead(made, data), sections(thing, data))
 
 
-def _data(
-    thing: Any,
-    sizes: dict[str, Any],
-    X: Sequences | None,
-    Y: Targets | None,
-    sample_weight: ArrayLike | None,
-) -> PageData | None:
-    """The data given, checked against the sizes; only what has outputs takes targets."""
-    n_outputs = sizes.get("n_outputs")
-    for name, given in (("Y", Y), ("sample_weight", sample_weight)):
-        if given is not None and n_outputs is None:
-            raise InvalidInput(f"{name} says nothing about a {type(thing).__name__}; leave it out.")
-    return PageData.of(X, Y, sizes["mode"], sizes["n_dims"], n_outputs, sample_weight)
+def learned_page(found: LearnedSoftmax | QueryResult, data: PageData | None) -> list[Section]:
+    """What ``learn_softmax`` or ``learn_from_queries`` returned."""
+    sections = [described("What was found", found)]
+    if found.layer is not None:
+        errors = []
+        if isinstance(found, LearnedSoftmax):
+            known = (
+                [f"{error:.1e}" if np.isfinite(error) else "unknown" for error in of_matrix]
+                for of_matrix in (found.attn_error, found.value_error)
+            )
+            errors = [
+                f"expected error {attn} of attn, {value} of value"
+                for attn, value in zip(*known, strict=True)
+            ]
+        sections.append(heads_section(found.layer, errors=errors))
+        if data is not None and data.targets is not None:
+            sections.append(predictions_section(found.layer, data))
+        else:
+            note = "Predictions beside true outputs: give the page X and Y."
+            sections.append(statement("What is not shown", lines=[note]))
+    if found.phases:
+        total = counted(len(found.phases), "phase")
+        how = fill("phases", phases=found.phases, total=total)
+        sections.append(Section("How it was found", how))
+    return sections
+
+
+def layer_page(layer: AttentionLayer, data: PageData | None) -> list[Section]:
+    """Heads; with sequences the certificate, with targets the audit and predictions."""
+    if data is None:
+        needs = [
+            "Whether data determine the layer: the page needs sequences X.",
+            "How good the layer is on them: the page needs their targets Y, too.",
+        ]
+        return [heads_section(layer), statement("What is not shown", lines=needs)]
+    linear = isinstance(layer, LinearAttention)
+    # The rank of a linear layer is judged in the scale of the data.
+    scale = SampleScale.of(data.rows(layer.bias)) if linear else None
+    heads = heads_section(layer, scale=scale)
+    if data.targets is None:
+        needs = ["How good the layer is on these data: the page needs their targets Y."]
+        sections = [heads]
+        if linear:
+            certificate, why_not = certificate_if_possible(
+                lambda: certify_rows(data.rows(layer.bias))
+            )
+            needs += [why_not] if why_not else []
+            sections = [*(certificate_sections(certificate) if certificate else []), heads]
+        return [*sections, statement("What is not shown", lines=needs)]
+    Y: Any = data.targets
+    if data.mode != "last":
+        Y = SequenceBatch(data.targets, data.batch.offsets)
+    try:
+        found = audit(layer, data.batch, Y, sample_weight=data.weights)
+        audited = audit_page(found, data, layer)
+    except OutOfRange as reason:
+        # The layer can still be shown where float64 cannot hold the figures of an audit.
+        audited = [statement(AUDIT_TITLE, str(reason), doubt=True)]
+    return [*audited, heads, predictions_section(layer, data)]
+
+
+def audit_page(
+    found: Audit, data: PageData | None = None, layer: AttentionLayer | None = None
+) -> list[Section]:
+    """The figures of an audit, the certificate, and bounds where the optimum is determined."""
+    certificate, data = with_its_data(found.certificate, data)
+    evidence, implied = certificate.evidence, found.implied
+    sections = [described(AUDIT_TITLE, found), *certificate_sections(certificate)]
+    if implied is not None and data is not None and evidence is not None and implied.excess > 0:
+        meaning = (
+            "So far can two linear attention layers be apart that are as good as the audited one "
+            f"(risk at most {implied.excess:.3g} above the least)."
+        )
+        sections.append(bounds_section(certificate, data, implied.excess, meaning, layer))
+    return sections
 
 
 def _statistics_page(sums: Moments | TriangularFactor, data: PageData | None) -> list[Section]:
     return certificate_page(certify(statistics=sums), data)
 
 
-def _program_certificate_page(certificate: ProgramCertificate, data: None) -> list[Section]:
-    from polyattn.report.programs import program_certificate_page
-
-    return program_certificate_page(certificate, data)
-
-
-def _itself(thing: Described) -> Described:
-    return thing
-
-
 # For each kind the function that makes its sections, and what says which data fit beside it.
 _PAGES: dict[type, tuple[Callable[[Any, Any], list[Section]], Callable[[Any], Any]]] = {
-    FitResult: (fit_page, _itself),
-    LinearAttention: (layer_page, _itself),
-    SoftmaxAttention: (layer_page, _itself),
-    LearnedSoftmax: (learned_page, attrgetter("layer")),
-    QueryResult: (queries_page, attrgetter("layer")),
-    Certificate: (certificate_page, _itself),
-    Audit: (audit_page, attrgetter("certificate")),
-    ProgramCertificate: (_program_certificate_page, lambda _: None),
-    Moments: (_statistics_page, _itself),
-    TriangularFactor: (_statistics_page, _itself),
+    FitResult: (fit_page, lambda fit: fit),
+    LinearAttention: (layer_page, lambda layer: layer),
+    SoftmaxAttention: (layer_page, lambda layer: layer),
+    LearnedSoftmax: (learned_page, lambda found: found.layer),
+    QueryResult: (learned_page, lambda found: found.layer),
+    Certificate: (certificate_page, lambda certificate: certificate),
+    Audit: (audit_page, lambda found: found.certificate),
+    ProgramCertificate: (program_certificate_page, lambda _: None),
+    Moments: (_statistics_page, lambda sums: sums),
+    TriangularFactor: (_statistics_page, lambda sums: sums),
 }

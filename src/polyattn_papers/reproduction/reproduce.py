@@ -92,7 +92,7 @@ def _errors_of_cells(folder: Path, n_known: int) -> Iterator[None]:
             raise
         raise FileFormatError(
             f"a finished cell in {str(folder)!r} does not hold the rows that its experiment writes "
-            f"({type(error).__name__}: {error}); run all again with fresh=True (--fresh)."
+            f"({type(error).__name__}: {error}); run all again with fresh=True (--recompute)."
         ) from error
 
 

@@ -74,6 +74,8 @@ class ProgramCertificate(Result):
         Rows too near to the span to be called outside, and too far to be called inside.
     """
 
+    kind = "program_certificate"
+
     verdict: Verdict
     method: Method
     arithmetic: str
@@ -108,7 +110,7 @@ class ProgramCertificate(Result):
     def to_dict(self) -> dict[str, Any]:
         """The outcome and all figures as plain JSON types."""
         outcome = self.outcome
-        plain = {"kind": type(self).__name__, "outcome": outcome.to_dict(), **asdict(self)}
+        plain = {"kind": self.kind, "outcome": outcome.to_dict(), **asdict(self)}
         return plain | {"sentence": str(outcome)}
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -117,7 +119,7 @@ class ProgramCertificate(Result):
 
     def to_record(self) -> Record:
         """The figures as plain metadata; there are no arrays."""
-        return Record("program_certificate", {}, asdict(self))
+        return Record(self.kind, {}, asdict(self))
 
     @classmethod
     def from_record(cls, record: Record) -> ProgramCertificate:

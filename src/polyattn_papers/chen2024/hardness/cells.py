@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from polyattn.data import planted_softmax
-from polyattn.data.hard_softmax import FAMILIES
+from polyattn.data.softmax import FAMILIES
 from polyattn_papers.reproduction.experiment import Row, Settings
 from polyattn_papers.tasks.parity import N_DIMS, parity_task, same_parity_layer
 from polyattn_papers.tasks.softmax_methods import (

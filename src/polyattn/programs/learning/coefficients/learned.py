@@ -68,6 +68,7 @@ class LearnedCoefficients(Learned):
         The numbers of the rows that were fitted: of contradicting labels those that are believed.
     """
 
+    kind = "learned_coefficients"
     method = "coefficients"
     about = "a layer whose coefficients were learned one by one"
     outcome: Outcome[CoefficientsName]
@@ -208,7 +209,7 @@ class LearnedCoefficients(Learned):
             "schema": plain_schema(self.schema), "traces": plain, "ridge": self.ridge,
             "outcome": self.outcome.to_dict(), "largest_error": self.largest_error,
         }  # fmt: skip
-        return Record("learned_coefficients", arrays, content)
+        return Record(self.kind, arrays, content)
 
     @classmethod
     def from_record(cls, record: Record) -> LearnedCoefficients:

@@ -51,6 +51,7 @@ class LearnedRules(Learned):
     max_offset : the most steps that a rule may go on a line or circle
     """
 
+    kind = "learned_rules"
     method = "rules"
     about = "rules that hold for all states, letters and places"
 
@@ -146,7 +147,7 @@ class LearnedRules(Learned):
             "n_candidates": self.n_candidates,
             "max_offset": self.max_offset,
         }
-        return Record("learned_rules", arrays, content)
+        return Record(self.kind, arrays, content)
 
     @classmethod
     def from_record(cls, record: Record) -> LearnedRules:
