@@ -155,7 +155,7 @@ def test_mistakes_are_one_clear_line(run):
     both = run("certify", "gaussian.npz", "--check", "c.json", "--bias", "--next", code=1)
     refused(both, "leave --bias, --next out")
     run("certify", "gaussian.npz", "--lengths", "two", code=2)
-    run("certify", "gaussian.npz", "--domain", "ternary", code=2)
+    run("certify", "gaussian.npz", "--domain", "no_such_domain", code=2)
     run("certify", code=2)
 
 

@@ -477,7 +477,7 @@ def test_wrong_entries_are_named(certificates):
         assert entry == "direction" or not is_valid(changed, SCHEMA), entry
     others = {
         "domain": [
-            {"name": "ternary", "lengths": [1, None]}, {"name": "real", "lengths": [True, None]},
+            {"name": "nowhere", "lengths": [1, None]}, {"name": "real", "lengths": [True, None]},
             {"name": "real", "lengths": [1]}, {"name": "real", "lengths": [3, 2]}, {}, "real",
         ],
         "direction": [
@@ -637,3 +637,22 @@ def test_the_checker_objects_to_a_domain_that_it_does_not_know(certificates):
 
     certificate = replace(certificates["gram"], domain=Positive())
     assert "the checker knows no domain 'positive'." in objections(certificate, CASES["gram"][0])
+
+
+# Tokens of two coordinates that no domain but the real one has.
+FOREIGN = {"boolean": [[0.5, 1.0], [0.0, 1.0]], "one_hot": [[1.0, 1.0], [0.0, 0.0], [0.5, 0.0]]}
+
+
+@pytest.mark.parametrize("name", tuple(CHECKED))
+def test_both_codes_know_the_tokens_of_a_domain(name):
+    """What one of them takes the other takes; and tokens from elsewhere are refused by both."""
+    domain, checked = domains.BUILT_IN[name](), CHECKED[name]()
+    inside = SequenceBatch.from_array(checked.some_tokens(3, 2, np.random.default_rng(0)))
+    assert checked.holds(inside)
+    domain.require_inside(inside)
+    assert name == "real" or FOREIGN[name]
+    for token in FOREIGN.get(name, ()):
+        outside = SequenceBatch.from_array(np.array([[token]]))
+        assert not checked.holds(outside)
+        with pytest.raises(InvalidInput, match="does not belong"):
+            domain.require_inside(outside)

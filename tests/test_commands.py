@@ -7,6 +7,7 @@ listed with the reason, and still has to name what exists.
 import re
 import tomllib
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 
 import click
 import pytest
@@ -43,6 +44,8 @@ def nowhere(words):
     program, *arguments = words
     if program == "make":
         return [target for target in arguments if target not in TARGETS]
+    if program == "python" and arguments[0] == "-m":
+        return [] if find_spec(arguments[1]) else [arguments[1]]
     if program == "python":
         return [] if (ROOT / arguments[0]).is_file() else [arguments[0]]
     if program == ".venv/bin/pytest":

@@ -7,6 +7,7 @@ neither can hide a mistake of the other; a test holds their dimensions against e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from math import comb
 from typing import ClassVar
@@ -22,8 +23,8 @@ TRIED = 256
 
 
 @dataclass(frozen=True, eq=False)
-class CheckedDomain:
-    """All sequences of ``least`` to ``most`` real tokens; other tokens are subclasses."""
+class CheckedDomain(ABC):
+    """All sequences of ``least`` to ``most`` tokens of some kind."""
 
     least: int = 1
     most: int | None = None
@@ -32,22 +33,21 @@ class CheckedDomain:
 
     is_one_hot: ClassVar[bool] = False
 
+    @abstractmethod
     def dimension(self, n_dims: int, bias: bool) -> int | None:
         """The dimension of what the features of the domain span; None for custom domains."""
-        width = n_dims + bias
-        return comb(width + 2, 3) if self.most == 1 else width**2 * (width + 1) // 2
 
+    @abstractmethod
     def are_tokens(self, tokens: NDArray) -> bool:
         """Whether all tokens (n, d) belong to the domain."""
-        return True
 
+    @abstractmethod
     def some_tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
         """Sequences (k, n_tokens, d), enough for every direction that is not zero to show.
 
         A polynomial of degree three that is not zero shows on nearly all real inputs, and on one
         of eight Boolean ones.
         """
-        return rng.integers(-9, 10, (TRIED, n_tokens, n_dims))
 
     def holds(self, data: SequenceBatch) -> bool:
         """Whether all sequences belong to the domain."""
@@ -60,6 +60,20 @@ class CheckedDomain:
         """Sequences of the domain, enough for every direction that is not zero on it to show."""
         n_tokens = 1 if self.most == 1 else max(self.least, 2)
         return SequenceBatch.from_array(self.some_tokens(n_tokens, n_dims, rng))
+
+
+class CheckedReal(CheckedDomain):
+    """Tokens with any coordinates."""
+
+    def dimension(self, n_dims: int, bias: bool) -> int:
+        width = n_dims + bias
+        return comb(width + 2, 3) if self.most == 1 else width**2 * (width + 1) // 2
+
+    def are_tokens(self, tokens: NDArray) -> bool:
+        return True
+
+    def some_tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+        return rng.integers(-9, 10, (TRIED, n_tokens, n_dims))
 
 
 class CheckedBoolean(CheckedDomain):
@@ -99,12 +113,12 @@ class CheckedOneHot(CheckedDomain):
 
 
 @dataclass(frozen=True, eq=False)
-class CheckedSequences(CheckedDomain):
+class CheckedSequences(CheckedReal):
     """A custom domain: exactly these sequences.  Data need not lie in it."""
 
     batch: SequenceBatch = field(kw_only=True)
 
-    def dimension(self, n_dims: int, bias: bool) -> None:
+    def dimension(self, n_dims: int, bias: bool) -> None:  # type: ignore[override]
         return None
 
     def holds(self, data: SequenceBatch) -> bool:
@@ -115,7 +129,7 @@ class CheckedSequences(CheckedDomain):
 
 
 CHECKED: dict[str, type[CheckedDomain]] = {
-    "real": CheckedDomain,
+    "real": CheckedReal,
     "boolean": CheckedBoolean,
     "one_hot": CheckedOneHot,
 }
