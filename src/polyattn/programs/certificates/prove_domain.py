@@ -46,7 +46,7 @@ def prove_domain(training: Sequence[Trace], domain: Iterable[Trace]) -> ProgramC
     for trace in listed:
         pairs, queries = _occurring(trace)
         seen |= (pairs.T @ queries) > 0
-    columns = np.flatnonzero(seen.ravel())
+    columns, unknown = np.flatnonzero(seen.ravel()), (~seen).astype(float)
     rows = _feature_rows(listed, _places(listed), columns)
     found = exact_rank(rows)
 
@@ -59,7 +59,7 @@ def prove_domain(training: Sequence[Trace], domain: Iterable[Trace]) -> ProgramC
 
     for number, trace in enumerate(everything):
         pairs, queries = _occurring(trace)
-        new = np.einsum("mp,pl,ml->m", pairs, (~seen).astype(float), queries, optimize=True)
+        new = np.einsum("mp,pl,ml->m", pairs, unknown, queries, optimize=True)
         if new.any():
             return certificate("not_saturated", Leaving(number, int(np.flatnonzero(new)[0])))
     vectors = null_space(rows, found)
