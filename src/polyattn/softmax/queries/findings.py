@@ -51,13 +51,15 @@ class HeldOutCheck:
 class HeadsAt:
     """All heads for one difference: columns (H, D) are A_i delta, values (H, e) are delta V_i.
 
-    ``doubt`` is the relative error that residuals suggest, of the worst head.
+    ``doubt`` is the relative error that residuals suggest, of the worst head; ``residual`` the
+    largest rms deviation of a head from its sigmoid, where heads were solved for one by one.
     """
 
     delta: NDArray[np.float64]
     columns: NDArray[np.float64]
     values: NDArray[np.float64]
     doubt: float = 0.0
+    residual: float = 0.0
 
 
 @dataclass
@@ -101,11 +103,6 @@ class QueryFindings:
         """Start another attempt at the heads; the longest one so far is kept."""
         self.partial = max(self.partial, self.heads, key=len)
         self.heads = []
-
-    def keep(self, check: HeldOutCheck) -> None:
-        """Keep the present heads if no others did better on held-out sequences."""
-        if self.best is None or check.deviation < self.best.deviation:
-            self.best, self.best_heads = check, self.heads
 
     @property
     def n_heads(self) -> int:

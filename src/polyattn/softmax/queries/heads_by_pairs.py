@@ -23,7 +23,6 @@ from polyattn.softmax.queries.mixing import (
     DISTANCE,
     N_HALVINGS,
     NOISY,
-    Mixing,
     Points,
     other_directions,
     points_for_all_rows,
@@ -97,7 +96,6 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     """
     findings.recorder.present = "number of heads"
     delta = pairs.random_delta()
-    total = delta @ pairs.sum_value
     n_heads, spectrum = _count(pairs, delta)
     findings.n_independent = n_heads
     findings.record(
@@ -108,26 +106,17 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     if n_heads > 1 and n_heads > pairs.n_dims:
         return None
     findings.recorder.present = "first difference"
-    starts = [total[None, :]]
+    starts = [(delta @ pairs.sum_value)[None, :]]
     if n_heads > 1:
         derivatives = _jacobians(pairs, delta, min(pairs.n_dims, n_heads + 2))
         starts = _candidates(derivatives, n_heads, pairs.rng)
     points = points_for_all_rows(pairs, n_heads)
     effects = pairs.effect(points.tokens, delta)
-    tried = (points.solve(effects, total, start, delta, pairs.noise) for start in starts)
-    solved = next((each for each in tried if each is not None and _accepted(each[0], pairs)), None)
-    findings.record(
-        pairs.oracle.n_queries,
-        n_heads=n_heads,
-        residual=None if solved is None else solved[0].residual,
-    )
-    return None if solved is None else (solved[1], points)
-
-
-def _accepted(mixing: Mixing, pairs: Pairs) -> bool:
-    """Whether every head fits its sigmoid up to what noise explains."""
-    size = float(np.linalg.norm(mixing.unmix, axis=0).max())
-    return mixing.residual <= min(1e-3, 1e-11 + 30 * pairs.error * size)
+    tried = (points.solve(pairs, effects, delta, start) for start in starts)
+    heads = next((each for each in tried if each is not None), None)
+    residual = None if heads is None else heads.residual
+    findings.record(pairs.oracle.n_queries, n_heads=n_heads, residual=residual)
+    return None if heads is None else (heads, points)
 
 
 def _count(pairs: Pairs, delta: NDArray) -> tuple[int, NDArray[np.float64]]:
@@ -218,13 +207,13 @@ def _solve_once(
 
     def solve(piece: tuple[NDArray, NDArray, NDArray]) -> HeadsAt | None:
         delta, start, seen = piece
-        solved = points.solve(seen, delta @ pairs.sum_value, start, delta, pairs.noise)
-        if solved is None or not _accepted(solved[0], pairs):
+        heads = points.solve(pairs, seen, delta, start)
+        if heads is None:
             return None
         # Heads keep their order: each c_i is nearest to the one it was started from.
-        apart = np.linalg.norm(solved[1].values[:, None] - start[None], axis=2)
+        apart = np.linalg.norm(heads.values[:, None] - start[None], axis=2)
         in_order = np.all(np.argmin(apart, axis=1) == np.arange(len(apart)))
-        return solved[1] if in_order else None
+        return heads if in_order else None
 
     return map_pieces(solve, list(zip(deltas, starts, np.split(effects, len(deltas)), strict=True)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -150,12 +150,10 @@ def _result(
         layer=None if layer is None else box.restored(layer),
         n_queries=box.n_queries,
         outcome=outcome,
-        validation_error=None if best is None else best.validation_error,
-        deviation=None if best is None else best.deviation,
-        doubt=None if best is None else best.doubt,
         noise=findings.noise_std,
         phases=tuple(findings.recorder.phases),
         error=error,
+        **{name: getattr(best, name, None) for name in ("validation_error", "deviation", "doubt")},
     )
 
 
@@ -181,12 +179,8 @@ def _learn(
             "head that attends to all tokens alike is right; larger ones the oracle does not "
             "answer.",
         )
-    # Attention without effect is one head that attends to all tokens alike: none is to be found.
-    searches: Iterable[Callable[[], bool]] = (lambda: True,)
-    if not sizes.flat:
-        searches = _strategies(pairs, findings, n_heads)
     n_close = 0
-    for find_heads in searches:
+    for find_heads in _strategies(pairs, findings, n_heads, sizes.flat):
         findings.begin()
         try:
             layer = assemble(findings, findings.heads, "last") if find_heads() else None
@@ -205,7 +199,8 @@ def _learn(
             doubt=check.doubt,
             validation_error=check.validation_error,
         )
-        findings.keep(check)
+        if findings.best is None or check.deviation < findings.best.deviation:
+            findings.best, findings.best_heads = check, findings.heads
         n_close += check.close
         if check.passed or n_close == MOST_CLOSE:
             break
@@ -233,13 +228,17 @@ def _begin(box: Oracle, findings: QueryFindings, rng: np.random.Generator) -> tu
 
 
 def _strategies(
-    pairs: Pairs, findings: QueryFindings, n_heads: int | None
+    pairs: Pairs, findings: QueryFindings, n_heads: int | None, flat: bool
 ) -> Iterator[Callable[[], bool]]:
     """Functions that add heads to ``findings`` and return whether all differences were solved.
 
     The next one is called only when those before it did not pass the held-out check: pairs of
     tokens first, then copies, with ``n_heads`` if it is known and then with ever more heads.
     """
+    if flat:
+        # Attention without effect is one head that attends to all tokens alike.
+        yield lambda: True
+        return
     for _ in range(N_ATTEMPTS):
         yield partial(heads_by_pairs, pairs, findings)
     measured: list[Places] = []

@@ -13,11 +13,9 @@ from polyattn.softmax.recorder import require_time
 # theta (B, p), which problems (B',) -> residuals (B', m) and Jacobians (B', m, p)
 Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
 
-# A step that leaves more than this of the residual brings no progress.
-STALLED = 0.999
-
-# Unknowns of order one that grow beyond this diverge.
-FARTHEST = 1e30
+# A step that leaves more than this of the residual brings no progress, and unknowns of order one
+# that grow beyond the other diverge.
+STALLED, FARTHEST = 0.999, 1e30
 
 
 @single_threaded_blas()

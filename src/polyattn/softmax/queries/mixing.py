@@ -154,16 +154,19 @@ class Points:
     n_mixing: int
 
     def solve(
-        self, effects: NDArray, total: NDArray, start: NDArray, delta: NDArray, noise: float
-    ) -> tuple[Mixing, HeadsAt] | None:
-        """The heads for ``delta`` whose c_i are near the rows of ``start`` (H, e)."""
-        n = self.n_mixing
+        self, pairs: Pairs, effects: NDArray, delta: NDArray, start: NDArray
+    ) -> HeadsAt | None:
+        """The heads for ``delta`` whose c_i are near the rows of ``start`` (H, e).
+
+        None unless every head fits its sigmoid up to what noise explains.
+        """
+        n, total = self.n_mixing, delta @ pairs.sum_value
         mixing = _solve_mixing(effects[:n], total, self.rows[:n] @ self.basis, start)
         if mixing is None:
             return None
         if n == len(self.tokens):
             columns = np.einsum("...dk,...k->...d", self.basis, mixing.slopes)
-        elif noise > NOISY:
+        elif pairs.noise > NOISY:
             mixing = _solve_mixing(effects, total, self.rows, mixing.values)
             if mixing is None:
                 return None
@@ -174,7 +177,10 @@ class Points:
                 columns = np.linalg.lstsq(rows, _logits(sigmoids), rcond=None)[0].T
             else:
                 columns = _slopes_of(sigmoids, np.broadcast_to(rows, (len(start), *rows.shape)))
-        return mixing, HeadsAt(delta, columns, mixing.values, mixing.doubt)
+        size = float(np.linalg.norm(mixing.unmix, axis=0).max())
+        if not mixing.residual <= min(1e-3, 1e-11 + 30 * pairs.error * size):
+            return None
+        return HeadsAt(delta, columns, mixing.values, mixing.doubt, mixing.residual)
 
 
 def points_for_all_rows(pairs: Pairs, n_heads: int) -> Points:

@@ -10,8 +10,7 @@ from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.findings import HeadsAt, HeldOutCheck
 from polyattn.softmax.queries.pairs import Pairs
 
-LENGTHS = (2, 3, 5, 9)
-N_PER_LENGTH = 9
+LENGTHS, N_PER_LENGTH = (2, 3, 5, 9), 9
 
 # Spreads of the tokens, in calibrated sizes; each is judged by itself.
 SPREADS = (0.7, 2.0, 4.0)
@@ -19,10 +18,7 @@ SPREADS = (0.7, 2.0, 4.0)
 # Deviations that pass: this, and this multiple of the noise, but no more than the third, and
 # no more than so many times what noise and doubt explain: more is a function of the inputs, as
 # heads leave over that are nearly alike and were taken for one.
-PRECISION = 1e-7
-NOISE_FACTOR = 1000
-LARGEST_TOLERANCE = 1e-3
-EXPLAINED = 10
+PRECISION, NOISE_FACTOR, LARGEST_TOLERANCE, EXPLAINED = 1e-7, 1000, 1e-3, 10
 
 
 def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> HeldOutCheck:

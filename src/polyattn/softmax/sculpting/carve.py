@@ -30,18 +30,14 @@ Matrix = NDArray[np.float64]
 # The share of all rows that is certified, kept between so many constraints per unknown.
 CERTIFIED_SHARE, LEAST_PER_UNKNOWN, MOST_PER_UNKNOWN = 0.02, 8, 32
 
-# How often the weights of contradicted rows are revised.
-REVISIONS = 4
-
-# Eigenvalues of the Gram matrix below this, relative to the largest, are taken for zero.
-RIDGE = 1e-9
+# How often the weights of contradicted rows are revised, and the eigenvalues of the Gram matrix,
+# relative to the largest, that are taken for zero.
+REVISIONS, RIDGE = 4, 1e-9
 
 # Rows that stray from the centre by more than so many medians are left out, and the slack is so
 # many times what the centre needs for the others: errors of S that all rows share do not show.
-AGREEMENT, GENEROSITY = 1.0, 3.0
-
-# Slack that rounding needs in any case.
-LEAST_SLACK = 1e-6
+# Rounding needs the third in any case.
+AGREEMENT, GENEROSITY, LEAST_SLACK = 1.0, 3.0, 1e-6
 
 
 @dataclass(frozen=True)
@@ -68,15 +64,6 @@ class Carved:
         """The median slack of a constraint of K."""
         return float(np.median(self.body.slack)) if len(self.body) else 0.0
 
-    def record(self, note: Note) -> None:
-        """What phase 2 found."""
-        note.say(
-            f"{self.n_certified} of {self.n_usable} rows with a pattern are certified, "
-            f"{self.n_kept} agree with the centre; {len(self.body)} constraints, "
-            f"median slack {self.slack:.2g}.",
-            **self.figures,
-        )
-
     @property
     def figures(self) -> dict[str, Any]:
         """The numbers as plain JSON types."""
@@ -92,7 +79,7 @@ class Carved:
         }
 
 
-def carve(blocks: tuple[ExampleBlock, ...], S: Matrix) -> Carved:
+def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None) -> Carved:
     """Certify rows with the sum of values S, and cut K from their constraints.
 
     Guarantee: K contains its centre.  It contains the A_i of one head whenever the deviations of
@@ -112,7 +99,15 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix) -> Carved:
     slack = np.maximum(GENEROSITY * needed * inside.deviation, LEAST_SLACK)
     K = ConvexBody(inside.normals, inside.rhs, slack)
     counts = n_usable, given.n_rows, inside.n_rows
-    return Carved(K, centre, spectrum, axes, *counts, residuals, needed)
+    carved = Carved(K, centre, spectrum, axes, *counts, residuals, needed)
+    if note is not None:
+        note.say(
+            f"{carved.n_certified} of {n_usable} rows with a pattern are certified, "
+            f"{carved.n_kept} agree with the centre; {len(K)} constraints, "
+            f"median slack {carved.slack:.2g}.",
+            **carved.figures,
+        )
+    return carved
 
 
 def plain_number(value: float) -> float | None:

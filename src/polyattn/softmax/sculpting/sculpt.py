@@ -156,8 +156,7 @@ def sculpt(
     with recorder.phase("crude sum") as note:
         crude = crude_sum(blocks, note)
     with recorder.phase("sculpt") as note:
-        wide = carve(blocks, crude.S)
-        wide.record(note)
+        wide = carve(blocks, crude.S, note)
     with recorder.phase("minimum norm") as note:
         sharp, n_one_hot = sharp_sum(blocks, crude.S, wide, note)
     with recorder.phase("sculpt again") as note:

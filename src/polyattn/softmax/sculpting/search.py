@@ -30,11 +30,9 @@ from polyattn.softmax.sculpting.span import HeadSpan
 
 Matrix = NDArray[np.float64]
 
-# Where descent starts: so many of the best candidates of the net, so many random ones.
-FROM_NET, FROM_RANDOM = 4, 4
-
-# How much random starts stretch the base.
-STRETCH = 0.3
+# Descent starts at so many of the best candidates of the net and so many random ones, which stretch
+# the base by this much.
+FROM_NET, FROM_RANDOM, STRETCH = 4, 4, 0.3
 
 # Rows that the search fits, and per unknown value at the least.
 SEARCH_ROWS, ROWS_PER_VALUE = 1600, 4
@@ -42,11 +40,8 @@ SEARCH_ROWS, ROWS_PER_VALUE = 1600, 4
 # A held-out error below this needs no further start.
 EXACT = 1e-6
 
-# Points on one axis of the net, points in all, and candidates.
-POINTS_PER_AXIS, MOST_POINTS, MOST_CANDIDATES = 33, 64, 4096
-
-# Candidates that are solved at once.
-BATCH = 512
+# Points on one axis of the net, points in all, candidates, and those that are solved at once.
+POINTS_PER_AXIS, MOST_POINTS, MOST_CANDIDATES, BATCH = 33, 64, 4096, 512
 
 # Keeps systems of nearly equal heads solvable, relative to their trace.
 RIDGE = 1e-9

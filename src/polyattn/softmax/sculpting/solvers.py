@@ -29,9 +29,6 @@ Program = Callable[[Matrix, Matrix, Matrix], tuple[Status, Matrix | None]]
 # The status numbers of HiGHS.
 STATUS: dict[int, Status] = {0: "found", 2: "empty", 3: "unbounded"}
 
-# How many violated constraints are added at once, per unknown.
-ADDED_PER_UNKNOWN = 1.0
-
 # Steps, the duality gap that ends them (relative), and how close to the boundary a step may go.
 MOST_STEPS, GAP, TOWARDS_BOUNDARY = 80, 1e-10, 0.995
 
@@ -53,7 +50,8 @@ def cut(
     part of the slabs is "empty" for all.
     """
     n_unknowns = normals.shape[1]
-    at_once = max(8, int(ADDED_PER_UNKNOWN * n_unknowns))
+    # As many violated constraints as unknowns are added at once.
+    at_once = max(8, n_unknowns)
     kept = np.zeros(len(rhs), dtype=bool)
     kept[first] = True
     while True:

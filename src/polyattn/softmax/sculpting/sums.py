@@ -37,14 +37,12 @@ Matrix = NDArray[np.float64]
 # The share of rows that is trusted, at least so many per coordinate, and how often it is revised.
 TRUSTED_SHARE, TRUSTED_PER_DIM, REVISIONS = 0.05, 8, 10
 
-# Of one-hot rows half: there are few, and a small share of them may be a handful of tokens.
-TRUSTED_ONE_HOT = 0.5
+# A pattern with this weight on one key is called one-hot.  Of one-hot rows half is trusted: there
+# are few, and a small share of them may be a handful of tokens.
+ONE_HOT, TRUSTED_ONE_HOT = 0.9, 0.5
 
 # Directions that trusted rows show by less than this, relatively, keep the S they had.
 SHOWN = 1e-3
-
-# A pattern with this weight on one key is called one-hot.
-ONE_HOT = 0.9
 
 # Rounds of sculpting and sharpening; they end early once S has come to rest.
 MOST_ROUNDS, AT_REST, AT_REST_ALONE = 10, 3e-3, 1e-9
