@@ -49,9 +49,6 @@ PROVED_FACTOR = 8.0
 # ... and if inputs within this relative distance of the given ones would not show it at all.
 INPUT_ROUNDING = 2.0**-46
 
-# In a few rows the output may hardly depend on the inputs by chance.
-UNEXPLAINED_SHARE = 0.1
-
 # Ranks are compared modulo so many random primes: each is misled less often than once in fifty.
 PRIMES = 4
 
@@ -182,7 +179,8 @@ def effect_if_unseen(
     bound = SLACK * float(np.sqrt(bounded))
     if bound > PROVED_FACTOR * evidence.tolerance:
         return None
-    explained = evidence.rounded.any() and unexplained <= UNEXPLAINED_SHARE * rows.n_rows
+    # In a few rows the output may hardly depend on the inputs by chance.
+    explained = evidence.rounded.any() and unexplained <= 0.1 * rows.n_rows
     return bound if explained or is_hidden() else None
 
 

@@ -111,7 +111,15 @@ def from_document(document: object) -> Certificate:
             f"the certificate has format version {shown(version)}; this release reads version "
             f"{VERSION}. Upgrade polyattn to read it."
         )
-    _check(document)
+    checks.entries(ENTRIES)(document, "the certificate")
+    wanted, claimed = n_features(document["n_dims"] + document["bias"]), document["n_features"]
+    said = f"{wanted}, as n_dims says"
+    checks.require(claimed == wanted, "the certificate.n_features", said, claimed)
+    for numbers in (document["direction"] or {}).values():
+        if len(numbers) != claimed:
+            raise FileFormatError(
+                f"the direction must have {claimed} entries, one per feature; got {len(numbers)}."
+            )
     if document["seal"] != seal(document):
         raise FileFormatError(
             "the certificate is damaged or was changed after it was written: its seal does not "
@@ -148,21 +156,6 @@ def _certificate(document: dict[str, Any]) -> Certificate:
         rounding=math.inf if rounding is None else float(rounding),
         given_direction=direction,
     )
-
-
-def _check(document: dict[str, Any]) -> None:
-    """Refuse a document that does not fit the schema, naming what is wrong with it."""
-    checks.entries(ENTRIES)(document, "the certificate")
-    wanted = n_features(document["n_dims"] + document["bias"])
-    claimed = document["n_features"]
-    checks.require(
-        claimed == wanted, "the certificate.n_features", f"{wanted}, as n_dims says", claimed
-    )
-    for numbers in (document["direction"] or {}).values():
-        if len(numbers) != claimed:
-            raise FileFormatError(
-                f"the direction must have {claimed} entries, one per feature; got {len(numbers)}."
-            )
 
 
 def _versions(value: Any, where: str) -> None:
