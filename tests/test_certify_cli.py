@@ -112,7 +112,7 @@ def test_saved_statistics_are_certified(run):
 
 def test_certificates_are_checked(run):
     run("certify", "boolean.npy", "--domain", "boolean", "--save", "good.json")
-    result = run("certify", "boolean.npy", "--check", "good.json")
+    result = run("certify", "boolean.npy", "--certificate", "good.json")
     assert "is true of these data" in result.stdout
     checked = json.loads(run("certify", "boolean.npy", "--check", "good.json", "--json").stdout)
     assert checked == {

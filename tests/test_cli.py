@@ -77,6 +77,9 @@ def test_fit_prints_what_was_found_and_saves_it(run, task):
         assert words in result.stdout
     loaded = pa.load("model.safetensors")
     assert pa.same_function(loaded.layer, task.layer)
+    limited = run("fit", "data.npz", "--n-heads", "1").stdout
+    assert "heads included" in limited
+    assert "time to find heads" not in limited
 
 
 def test_fit_json_agrees_with_the_library(run, task):
@@ -233,7 +236,7 @@ def test_bench_prints_both_sides_and_compares_answers(run):
     for one in found:
         assert one["agrees"]
         assert one["ratio"] == pytest.approx(one["other_seconds"] / one["seconds"])
-    assert "answers differ by" in run("bench", "--scale", "0.01").stdout
+    assert "answers differ by" in run("bench", "--size-factor", "0.01").stdout
 
 
 def test_bench_ends_with_an_error_when_answers_differ(run, monkeypatch):
