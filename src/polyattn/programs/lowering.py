@@ -27,17 +27,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from polyattn.model import LinearAttention
-from polyattn.programs.language.attributes import Bindings, Pattern, Variable
+from polyattn.programs.language.attributes import Bindings, Pattern
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.language.sorts import Sort
-from polyattn.programs.language.terms import Beyond, Condition, Exact, Term, Unequal, exact
+from polyattn.programs.language.terms import Exact, Term, exact
 
 # Coordinates (from, to) and weight: the nonzero entries of a matrix, exactly.
 Entries: TypeAlias = Mapping[tuple[int, int], Exact]
@@ -54,7 +52,7 @@ class Head:
 def lower(term: Term, schema: Schema) -> Iterator[Head]:
     """The heads of a term, one for each value of the variables that both sides share."""
     shared = shared_variables(term)
-    for known in _choices({name: term.variables[name] for name in shared}, term.where, {}):
+    for known in term.choices(shared, {}):
         value = _entries(term, term.read, term.write, known, schema, exact(term.weight))
         attn = _entries(term, term.query, term.match, known, schema, 1)
         if value and attn:
@@ -76,7 +74,7 @@ def shared_variables(term: Term) -> set[str]:
     asked = {*term.match.variables, *term.query.variables}
     shared = written & asked
     for condition in term.where:
-        names = condition_variables(condition)
+        names = condition.variables
         if names & (written - shared) and names & (asked - shared):
             shared |= names & asked
     return shared
@@ -88,7 +86,7 @@ def _entries(
     """The entries (start, end) for the known variables and all others of these two patterns."""
     names = (start.variables.keys() | end.variables.keys()) - known.keys()
     found: dict[tuple[int, int], Exact] = {}
-    for bindings in _choices({name: term.variables[name] for name in names}, term.where, known):
+    for bindings in term.choices(names, known):
         at, to = start.fill(bindings), end.fill(bindings)
         if at is not None and to is not None:
             place = (
@@ -97,24 +95,6 @@ def _entries(
             )
             found[place] = found.get(place, 0) + weight
     return found
-
-
-def _choices(
-    sorts: dict[str, Sort], conditions: tuple[Condition, ...], known: Bindings
-) -> Iterator[Bindings]:
-    """All values of some variables, with those known, that meet the conditions on them."""
-    names = known.keys() | sorts.keys()
-    fitting = [each for each in conditions if condition_variables(each) <= names]
-    for parts in product(*(sort.parts for sort in sorts.values())):
-        bindings = known | dict(zip(sorts, parts, strict=True))
-        if all(condition.holds(bindings) for condition in fitting):
-            yield bindings
-
-
-def condition_variables(condition: Unequal | Beyond) -> set[str]:
-    """The names of the variables that a condition speaks of."""
-    sides = (condition.left, condition.right)
-    return {side.name for side in sides if isinstance(side, Variable)}
 
 
 # Assembly.  A head whose attn has several entries is the sum of heads with one entry each, and the

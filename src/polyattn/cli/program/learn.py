@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 from polyattn.cli.console import FILE, emit, facts, json_option, passes, progress
 from polyattn.cli.io import require_output
-from polyattn.cli.program.programs import STYLES, make_program, option_name, program_option
+from polyattn.cli.program.compile import STYLES, make_program, option_name, program_option
 from polyattn.cli.program.show import lines
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.files.atomic import write_atomically

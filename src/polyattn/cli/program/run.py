@@ -9,7 +9,7 @@ import click
 from rich.console import RenderableType
 
 from polyattn.cli.console import NumberOr, emit, facts, json_option, working
-from polyattn.cli.program.programs import STYLES, program_facts
+from polyattn.cli.program.compile import STYLES, program_facts
 from polyattn.errors import InvalidInput
 from polyattn.programs import Compiled, Program, universal_dfa, universal_turing_machine
 from polyattn.programs import compile as compile_program

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from polyattn.cli.console import emit, facts, json_option, plain, working
-from polyattn.cli.program.programs import make_program, option_name, program_facts, size_options
+from polyattn.cli.program.compile import make_program, option_name, program_facts, size_options
 from polyattn.programs import Program
 from polyattn.programs import compile as compile_program
 from polyattn.programs.library import PROGRAMS

@@ -8,7 +8,7 @@ last token: exactly the products G[j, k] x[l] that a linear attention layer can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -40,6 +40,11 @@ class Unequal:
     left: Argument
     right: Argument
 
+    @property
+    def variables(self) -> set[str]:
+        """The names of the variables that the condition speaks of."""
+        return {side.name for side in (self.left, self.right) if isinstance(side, Variable)}
+
     def holds(self, bindings: Bindings) -> bool:
         return _bound(self.left, bindings) != _bound(self.right, bindings)
 
@@ -55,6 +60,11 @@ class Beyond:
     right: Variable
     steps: int
     sort: Sort
+
+    @property
+    def variables(self) -> set[str]:
+        """The names of the variables that the condition speaks of."""
+        return {self.left.name, self.right.name}
 
     def holds(self, bindings: Bindings) -> bool:
         left, right = _bound(self.left, bindings), _bound(self.right, bindings)
@@ -107,13 +117,19 @@ class Term:
         """Whether the conditions hold."""
         return all(condition.holds(bindings) for condition in self.where)
 
+    def choices(self, names: Iterable[str], known: Bindings) -> Iterator[Bindings]:
+        """All values of some variables, with those known, that meet the conditions on them."""
+        own = self.variables
+        sorts = {name: own[name] for name in names}
+        fitting = [each for each in self.where if each.variables <= known.keys() | sorts.keys()]
+        for parts in product(*(sort.parts for sort in sorts.values())):
+            bindings = known | dict(zip(sorts, parts, strict=True))
+            if all(condition.holds(bindings) for condition in fitting):
+                yield bindings
+
     def entries(self) -> Iterator[Entry]:
         """All products that the term stands for: one for each choice of its variables."""
-        sorts = self.variables
-        for parts in product(*(sort.parts for sort in sorts.values())):
-            bindings: Bindings = dict(zip(sorts, parts, strict=True))
-            if not self.allows(bindings):
-                continue
+        for bindings in self.choices(self.variables, {}):
             write, read, match, query = (pattern.fill(bindings) for pattern in self.patterns)
             if write is not None and read is not None and match is not None and query is not None:
                 yield write, read, match, query

@@ -122,7 +122,19 @@ def find_machine(text: str) -> NamedMachine:
     if text in READY:
         return READY[text].make()
     if text.startswith("divisibility:"):
-        return _divisibility(text)
+        numbers = text.partition(":")[2].split(",")
+        if not 1 <= len(numbers) <= 2 or not all(each.strip().isdecimal() for each in numbers):
+            raise InvalidInput(
+                f"{text!r} must be like divisibility:7, or divisibility:7,10 in base 10."
+            )
+        divisor, base = int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else 2
+        if divisor > MOST_STATES or base > len(_DIGITS):
+            raise InvalidInput(
+                f"divisibility goes up to divisor {MOST_STATES} and base {len(_DIGITS)}; got "
+                f"{text!r}."
+            )
+        states, letters = tuple(map(str, range(divisor))), tuple(_DIGITS[:base])
+        return NamedMachine(divisibility(divisor, base), states, letters, text, decides=True)
     if Path(text).suffix.lower() in _FILES or Path(text).is_file():
         return load_machine(text)
     if _SHORT_FORM.fullmatch(text):
@@ -131,19 +143,3 @@ def find_machine(text: str) -> NamedMachine:
         f"{text!r} is no machine: give a file ({', '.join(_FILES)}), one of "
         f"{', '.join(READY)}, divisibility:N[,BASE], or a text such as 1RB1LB_1LA1RH."
     )
-
-
-def _divisibility(text: str) -> NamedMachine:
-    numbers = text.partition(":")[2].split(",")
-    if not 1 <= len(numbers) <= 2 or not all(each.strip().isdecimal() for each in numbers):
-        raise InvalidInput(
-            f"{text!r} must be like divisibility:7, or divisibility:7,10 in base 10."
-        )
-    divisor, base = int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else 2
-    if divisor > MOST_STATES or base > len(_DIGITS):
-        raise InvalidInput(
-            f"divisibility goes up to divisor {MOST_STATES} and base {len(_DIGITS)}; got {text!r}."
-        )
-    dfa = divisibility(divisor, base)
-    states = tuple(map(str, range(divisor)))
-    return NamedMachine(dfa, states, tuple(_DIGITS[:base]), text, decides=True)
