@@ -98,7 +98,7 @@ def shuffled(traces, seed=0):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_tied_programs_run_fresh_machines_at_their_size_and_others(name):
+def test_programs_of_rules_run_fresh_machines_at_their_size_and_others(name):
     found = learned(name)
     assert (found.outcome.name, found.succeeded) == ("learned", True)
     assert n_exact(found, 40) == 40
