@@ -34,6 +34,10 @@ def test_what_is_ok_is_said_by_the_set():
     assert not bad.ok
     assert str(bad) == "It did not. Try again."
     assert outcomes.from_dict(bad.to_dict()) == bad
+    assert not outcomes("good", "It went well, but.", doubtful=True).ok
+    # A file can take ok away, but not give it.
+    assert not outcomes.from_dict(outcomes("good", "So so.", doubtful=True).to_dict()).ok
+    assert not outcomes.from_dict(bad.to_dict() | {"ok": True}).ok
     # Files of before hold no ok.
     assert outcomes.from_dict({"name": "bad", "sentence": "a", "next_step": ""}).ok is False
 

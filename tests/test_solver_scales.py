@@ -103,6 +103,7 @@ def test_few_rows_beside_a_constant_of_another_size(solver, size, power):
     np.testing.assert_allclose(found.predict(X), numbers(exact.predicted), atol=1e-9)
     assert found.risk == pytest.approx(nearest(exact.risk), rel=1e-9, abs=1e-18)
     assert ("beyond float64" in str(found.outcome)) == (found.condition >= 1e13)
+    assert found.outcome.ok == (found.condition < 1e13)
 
 
 def test_sequences_of_zeros_leave_the_dual_as_it_is():

@@ -208,7 +208,7 @@ class Result(Described):
         more["outcome"] = outcome.name
         if outcome.ok:
             return Description(title, about, str(outcome), facts=facts, **more)
-        doubts = (outcome.next_step or "This is not the answer one hopes for.",)
+        doubts = (outcome.next_step or "Read the sentence before you use it.",)
         return Description(title, about, outcome.sentence, doubts, facts, **more)
 
 

@@ -23,7 +23,7 @@ class Outcome(Generic[Name_co]):
     name : one of the names that this kind of result can have
     sentence : what happened
     next_step : what to do about it; empty where there is nothing to do
-    ok : whether the question that was asked has the answer one hopes for.  If not, read on.
+    ok : whether the result can be used as it is; if not, read the sentence
     """
 
     name: Name_co
@@ -41,7 +41,7 @@ class Outcome(Generic[Name_co]):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a name of an outcome stands for, and whether it is the answer one hopes for."""
+    """What a name of an outcome stands for, and whether such a result can be used as it is."""
 
     ok: bool
     text: str
@@ -74,13 +74,20 @@ class OutcomeSet(Generic[Name_co]):
         """All names, in the order of the documentation."""
         return tuple(self.meanings)
 
-    def __call__(self, name: Name_co, sentence: str, next_step: str = "") -> Outcome[Name_co]:  # type: ignore[misc]
-        """The outcome of that name in these words."""
+    def __call__(
+        self,
+        name: Name_co,  # type: ignore[misc]
+        sentence: str,
+        next_step: str = "",
+        *,
+        doubtful: bool = False,
+    ) -> Outcome[Name_co]:
+        """The outcome of that name in these words; a doubtful one is not ok, whatever its name."""
         if name not in self.meanings:
             raise InvalidInput(
                 f"{self.result} has no outcome {name!r}; it has {', '.join(self.names)}."
             )
-        return Outcome(name, sentence, next_step, self.meanings[name].ok)
+        return Outcome(name, sentence, next_step, self.meanings[name].ok and not doubtful)
 
     @property
     def check(self) -> Check:
@@ -90,5 +97,6 @@ class OutcomeSet(Generic[Name_co]):
         )
 
     def from_dict(self, content: Mapping[str, Any]) -> Outcome[Name_co]:
-        """The inverse of ``Outcome.to_dict``; what is ok is known here, not in the file."""
-        return self(content["name"], content["sentence"], content["next_step"])
+        """The inverse of ``Outcome.to_dict``; a file cannot call ok what its name does not."""
+        name, doubtful = content["name"], not content.get("ok", True)
+        return self(name, content["sentence"], content["next_step"], doubtful=doubtful)

@@ -48,7 +48,8 @@ def describe(solution: Solution, source: Source, path: RidgePath | None = None) 
     if solution.ridge > 0:
         words = f"The unique minimiser of squared error + {solution.ridge:.3g} ||T||^2 was found."
         words += solution.note
-        if not solution.condition < BLURRED:
+        blurred = not solution.condition < BLURRED
+        if blurred:
             words += (
                 f" Its condition number, about {solution.condition:.0e}, is beyond float64: the "
                 "coefficients may be wrong, and so may predictions on inputs unlike the data. A "
@@ -58,7 +59,8 @@ def describe(solution: Solution, source: Source, path: RidgePath | None = None) 
             "Smaller ridge follows the data more closely; ridge='loo' chooses it by leaving "
             "sequences out."
         )
-        return FIT_OUTCOMES("regularised", words, _choice(path, source) if path else advice)
+        advice = _choice(path, source) if path else advice
+        return FIT_OUTCOMES("regularised", words, advice, doubtful=blurred)
     if solution.rank is None:
         return FIT_OUTCOMES(
             "iterative",
@@ -114,6 +116,7 @@ def describe_limited(
         f"The best layer with {counted(n_heads, 'head')} that was found has risk {risk:.6g}; "
         f"{best} has {optimal_risk:.6g} (gap {risk - optimal_risk:.3g}).{note}",
         f"The optimum itself: {optimum.sentence}",
+        doubtful=not optimum.ok,
     )
 
 
