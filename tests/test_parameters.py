@@ -14,6 +14,7 @@ import pytest
 
 import polyattn
 from polyattn.cli.main import cli
+from polyattn.solve import spectrum
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "parameters.md").read_text(encoding="utf-8")
@@ -200,3 +201,9 @@ def test_tables_are_read_as_they_are_meant():
         '| `a`, `b` | int | `0` | Both. | `--a` |\n| `c` | text |  | Or "x". |  |\n'
     )
     assert listed(page) == ({"a": "0", "b": "0", "c": None}, ["--a"])
+
+
+def test_the_default_grid_of_ridges_is_the_one_that_the_page_names():
+    grid = spectrum.DEFAULT_GRID
+    row = next(row for row in read_rows(PAGE) if row[0] == "`ridge_grid`")
+    assert f"{len(grid)} from {grid[0]:g} to {grid[-1]:g} times" in row[3]
