@@ -19,11 +19,11 @@ from polyattn.softmax.identifiability.visible import hidden_directions
 from polyattn.softmax.judging.alternatives import rival_layer, share_of_constant
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import open_on_generic_inputs
+from polyattn.softmax.methods import Found, Search
 from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubt_of, stopped
-from polyattn.softmax.polish import Projection, project
+from polyattn.softmax.polish import project
 from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until
 from polyattn.softmax.result import LearnedSoftmax
-from polyattn.softmax.search import Found, Search
 from polyattn.targets import Targets
 
 
@@ -88,7 +88,7 @@ def learn_softmax(
         X, Y, n_heads, method, mode=mode, bias=bias, noise=noise, max_heads=max_heads
     )
     rng = require_generator(random_state)
-    end, recorder = end_after(max_seconds), Recorder[Projection](callback)
+    end, recorder = end_after(max_seconds), Recorder(callback)
     examples, units = prepare(data.batch, data.rows, data.mode, rng, data.bias)
     held_out, training = examples.split(data.n_held_out)
     scaled_noise = None if data.noise is None else units.scaled_noise(data.noise)

@@ -22,7 +22,7 @@ from scipy.linalg import LinAlgError, lstsq, qr
 
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.moments.first_order import Spans, WhiteFrame, correlate, frame_of, unfold
-from polyattn.softmax.polish import Projection, enough, polish, project
+from polyattn.softmax.polish import enough, polish, project
 from polyattn.softmax.recorder import Recorder
 
 # First-order moments see saturated logits too small: factors by which heads are enlarged.
@@ -66,7 +66,7 @@ def initialise(
     examples: Examples,
     n_heads: int,
     rng: np.random.Generator,
-    recorder: Recorder[Projection] | None = None,
+    recorder: Recorder | None = None,
 ) -> Initialisation:
     """Heads (m, d, d) near those that made the examples, from low-order moments.
 

@@ -2,7 +2,7 @@
 
 Membership is a product, support points are linear programs (HiGHS), the point of least norm is
 a quadratic program (Clarabel).  They are solved by cutting planes, and every answer is the answer
-for all constraints (see ``solvers.cut``).
+for all constraints (see ``slab_programs.cut``).
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.sculpting import solvers
-from polyattn.softmax.sculpting.solvers import Program, Status, cut, farthest
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.examples import Matrix
+from polyattn.softmax.sculpting import slab_programs
+from polyattn.softmax.sculpting.slab_programs import Program, Status, cut, farthest
 
 # Directions in which the normals have less than this of their largest size are free.
 RANK_TOLERANCE = 1e-9
@@ -81,7 +80,7 @@ class ConvexBody:
         if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
             empty = not self.feasible().value <= self._rounding
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
-        status, point = self._cut(partial(solvers.linear_program, goal))
+        status, point = self._cut(partial(slab_programs.linear_program, goal))
         value = -np.inf if point is None else float(goal @ point)
         return self._extreme(status, value, point)
 
@@ -102,7 +101,7 @@ class ConvexBody:
 
         Cost: a few quadratic programs in d^2 unknowns with a few d^2 constraints.
         """
-        status, point = self._cut(solvers.norm_program)
+        status, point = self._cut(slab_programs.norm_program)
         value = np.inf if point is None else float(np.linalg.norm(point))
         return self._extreme(status, value, point)
 
@@ -110,7 +109,7 @@ class ConvexBody:
         """The point whose worst violation is least: K is empty iff ``value`` is positive."""
         if len(self) == 0:
             return Extreme("found", -np.inf, np.zeros(self.normals.shape[1:]))
-        status, found = self._cut(solvers.depth_program)
+        status, found = self._cut(slab_programs.depth_program)
         if found is None:
             return Extreme(status, np.inf, None)
         value = float(self.excess(found[:-1]).max())

@@ -1,7 +1,7 @@
 """Phase 2, sculpting: a convex body around the affine hull of all A_i [chen2024].
 
 Rows on which one pattern explains the outputs are certified; what follows for A holds for
-every head.  Each constraint is measured in units of its own deviation (see ``rows``).
+every head.  Each constraint is measured in units of its own deviation (see ``row_patterns``).
 
 The centre of the body is the weighted least-squares solution of the constraints, rows that
 contradict it weighing less.  Its Gram matrix
@@ -14,18 +14,15 @@ stands for the body in practice: {A : (A - centre)^T M (A - centre) <= 1} is lon
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.examples import ExampleBlock, Matrix
 from polyattn.softmax.recorder import Note, require_time
 from polyattn.softmax.sculpting.body import ConvexBody
-from polyattn.softmax.sculpting.rows import Constraints, RowFit, constraints, fit_rows, joined
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.row_patterns import Constraints, RowFit, constraints, fit_rows
 
 # The share of all rows that is certified, kept between so many constraints per unknown.
 CERTIFIED_SHARE, LEAST_PER_UNKNOWN, MOST_PER_UNKNOWN = 0.02, 8, 32
@@ -66,16 +63,16 @@ class Carved:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The numbers as plain JSON types."""
+        """The numbers by name."""
         return {
             "usable": self.n_usable,
             "certified": self.n_certified,
             "kept": self.n_kept,
             "constraints": len(self.body),
-            "residuals": [plain_number(value) for value in self.residuals],
+            "residuals": self.residuals,
             "slack": self.slack,
             "needed": self.needed,
-            "centre": self.centre.tolist(),
+            "centre": self.centre,
         }
 
 
@@ -89,30 +86,25 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None)
     """
     fits = [fit_rows(block, S) for block in blocks if block.keys.shape[1] > 1]
     chosen, n_usable, residuals = _certified(fits)
-    parts = [constraints(fit, rows) for fit, rows in zip(fits, chosen, strict=True) if len(rows)]
-    given = joined(parts, len(S))
-    centre, spectrum, axes = _centre(given)
-    strays = _strays(given, centre)
-    kept = strays <= AGREEMENT * np.median(strays) if len(strays) else strays < 0
-    inside = given.of(kept)
+    parts, n_certified = [], 0
+    for fit, rows in zip(fits, chosen, strict=True):
+        parts.append(constraints(fit, rows, n_certified))
+        n_certified += len(rows)
+    given = Constraints(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    centre, spectrum, axes, strays = _centre(given, n_certified)
+    kept = strays <= AGREEMENT * np.median(strays) if n_certified else strays < 0
     needed = float(strays[kept].max(initial=0.0))
-    slack = np.maximum(GENEROSITY * needed * inside.deviation, LEAST_SLACK)
-    K = ConvexBody(inside.normals, inside.rhs, slack)
-    counts = n_usable, given.n_rows, inside.n_rows
-    carved = Carved(K, centre, spectrum, axes, *counts, residuals, needed)
-    if note is not None:
-        note.say(
-            f"{carved.n_certified} of {n_usable} rows with a pattern are certified, "
-            f"{carved.n_kept} agree with the centre; {len(K)} constraints, "
-            f"median slack {carved.slack:.2g}.",
-            **carved.figures,
-        )
+    inside = kept[given.row]
+    slack = np.maximum(GENEROSITY * needed * given.deviation[inside], LEAST_SLACK)
+    K = ConvexBody(given.normals[inside], given.rhs[inside], slack)
+    n_kept = int(np.count_nonzero(kept))
+    carved = Carved(K, centre, spectrum, axes, n_usable, n_certified, n_kept, residuals, needed)
+    (note or Note()).say(
+        f"{n_certified} of {n_usable} rows with a pattern are certified, {n_kept} agree with the "
+        f"centre; {len(K)} constraints, median slack {carved.slack:.2g}.",
+        **carved.figures,
+    )
     return carved
-
-
-def plain_number(value: float) -> float | None:
-    """A figure of a phase: JSON has no inf and no nan."""
-    return value if isfinite(value) else None
 
 
 def _certified(
@@ -137,31 +129,26 @@ def _certified(
     return parts, int(usable.sum()), (low, middle, high)
 
 
-def _centre(given: Constraints) -> tuple[Matrix, Matrix, Matrix]:
-    """The robust least-squares point, and the spectrum and axes of its Gram matrix."""
+def _centre(given: Constraints, n_rows: int) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """The robust least-squares point, and the spectrum and axes of its Gram matrix.
+
+    Then for each row its largest deviation from that point, in units, shape (n_rows,).
+    """
     n_dims = given.normals.shape[1]
-    weights = np.ones(len(given.rhs))
-    scaled = given.normals.reshape(len(weights), n_dims * n_dims) / given.deviation[:, None]
+    flat = given.normals.reshape(len(given.rhs), n_dims * n_dims)
+    scaled = flat / given.deviation[:, None]
     wanted = given.rhs / given.deviation
-    centre = np.zeros((n_dims, n_dims))
-    for revision in range(REVISIONS + 1):
+    weights = np.ones(len(given.rhs))
+    for _ in range(REVISIONS + 1):
         require_time()
         weighted = weights[:, None] * scaled
         spectrum, axes = np.linalg.eigh(weighted.T @ scaled / max(weights.sum(), 1.0))
         moment = weighted.T @ wanted / max(weights.sum(), 1.0)
         damped = spectrum + max(RIDGE * spectrum[-1], np.finfo(float).tiny)
-        centre = (axes @ (axes.T @ moment / damped)).reshape(n_dims, n_dims)
-        strays = _strays(given, centre)
-        if revision < REVISIONS and len(strays):
+        centre = axes @ (axes.T @ moment / damped)
+        strays = np.zeros(n_rows)
+        np.maximum.at(strays, given.row, np.abs(flat @ centre - given.rhs) / given.deviation)
+        if n_rows:
             typical = max(float(np.median(strays)), np.finfo(float).tiny)
             weights = (1 / (1 + (strays / typical) ** 2) ** 2)[given.row]
-    return centre, spectrum, axes
-
-
-def _strays(given: Constraints, centre: Matrix) -> Matrix:
-    """For each row its largest deviation from the centre, in units, shape (n_rows,)."""
-    flat = given.normals.reshape(len(given.rhs), centre.size)
-    off = np.abs(flat @ centre.reshape(-1) - given.rhs) / given.deviation
-    strays = np.zeros(given.n_rows)
-    np.maximum.at(strays, given.row, off)
-    return strays
+    return centre.reshape(n_dims, n_dims), spectrum, axes, strays

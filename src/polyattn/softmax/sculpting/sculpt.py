@@ -10,19 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from polyattn.display import plain
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.polish import Projection
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.recorder import Recorder
-from polyattn.softmax.sculpting.carve import Carved, carve, plain_number
-from polyattn.softmax.sculpting.rows import views
-from polyattn.softmax.sculpting.search import search
-from polyattn.softmax.sculpting.span import HeadSpan, find_span
-from polyattn.softmax.sculpting.sums import crude_sum, sculpt_again, sharp_sum
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.carve import Carved, carve
+from polyattn.softmax.sculpting.find_span import HeadSpan, find_span
+from polyattn.softmax.sculpting.row_patterns import views
+from polyattn.softmax.sculpting.search_span import search_span
+from polyattn.softmax.sculpting.sum_of_values import crude_sum, sculpt_again, sharp_sum
 
 # Examples that only validate: this share, at most so many.
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500
@@ -109,7 +106,7 @@ class Condition:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; what is infinite becomes None."""
-        return asdict(self) | {"measured": plain_number(self.measured)}
+        return dict(plain(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def sculpt(
     training: Examples,
     n_heads: int,
     rng: np.random.Generator,
-    recorder: Recorder[Projection] | None = None,
+    recorder: Recorder | None = None,
 ) -> Sculpted:
     """The six phases on examples of m heads.
 
@@ -154,18 +151,18 @@ def sculpt(
     recorder = recorder or Recorder()
 
     with recorder.phase("crude sum") as note:
-        crude = crude_sum(blocks, note)
+        crude, carried = crude_sum(blocks, note)
     with recorder.phase("sculpt") as note:
-        wide = carve(blocks, crude.S, note)
+        wide = carve(blocks, crude, note)
     with recorder.phase("minimum norm") as note:
-        sharp, n_one_hot = sharp_sum(blocks, crude.S, wide, note)
+        sharp, n_one_hot = sharp_sum(blocks, crude, wide, note)
     with recorder.phase("sculpt again") as note:
         carved, S = sculpt_again(blocks, sharp, n_heads, note)
     with recorder.phase("span") as note:
         span = find_span(carved, n_heads, rng, note)
     with recorder.phase("search") as note:
-        found, error = search(fitting, held_out, span, n_heads, rng, recorder, note)
-    conditions = _conditions(blocks, n_heads, crude.carried, S, carved, n_one_hot, span, error)
+        found, error = search_span(fitting, held_out, span, n_heads, rng, recorder, note)
+    conditions = _conditions(blocks, n_heads, carried, S, carved, n_one_hot, span, error)
     return Sculpted(found.attn, found.value, conditions)
 
 

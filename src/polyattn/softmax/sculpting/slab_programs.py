@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from polyattn.softmax.examples import Matrix
 from polyattn.softmax.recorder import require_time, seconds_left
 
-Matrix = NDArray[np.float64]
 Status = Literal["found", "empty", "unbounded", "undecided"]
 Program = Callable[[Matrix, Matrix, Matrix], tuple[Status, Matrix | None]]
 

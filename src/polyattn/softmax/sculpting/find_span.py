@@ -15,13 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import null_space
 
+from polyattn.softmax.examples import Matrix
 from polyattn.softmax.recorder import Note
-from polyattn.softmax.sculpting.carve import Carved, plain_number
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.carve import Carved
 
 # Axes beyond the m - 1 longest along which K* is measured as well.
 MORE_AXES = 2
@@ -73,7 +71,8 @@ def find_span(
     if len(carved.body) == 0:
         drawn = rng.standard_normal((n_dims * n_dims, count + 1))
         axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
-        eigenvalues, unbounded = [0.0] * (count + MORE_AXES), (np.inf,) * (count + MORE_AXES)
+        eigenvalues = np.zeros(count + MORE_AXES)
+        unbounded = (np.inf,) * len(eigenvalues)
         span = HeadSpan(0.3 * axes[0], axes[1:], 1.0, unbounded, np.inf, 0.0)
     else:
         axes = carved.axes.T.reshape(-1, n_dims, n_dims)
@@ -86,7 +85,7 @@ def find_span(
         )
         # Relative to their median.
         middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
-        eigenvalues = (carved.spectrum[:n_measured] / middle).tolist()
+        eigenvalues = carved.spectrum[:n_measured] / middle
         gap, agreement = _gap(carved, count), _agreement(chords[:-1], axes[:count])
         span = HeadSpan(carved.centre, axes[:count], gap, tuple(widths), typical_width, agreement)
     (note or Note()).say(
@@ -94,11 +93,11 @@ def find_span(
         f"widths of K* by {span.width_gap:.2g}; its own directions agree to a cosine of "
         f"{span.agreement:.3f}.",
         dimension=len(span.directions),
-        directions=span.directions.tolist(),
+        directions=span.directions,
         eigenvalues=eigenvalues,
         gap=span.gap,
-        widths=[plain_number(width) for width in span.widths],
-        typical_width=plain_number(span.typical_width),
+        widths=span.widths,
+        typical_width=span.typical_width,
         width_gap=span.width_gap,
         agreement=span.agreement,
     )
@@ -124,7 +123,7 @@ def _gap(carved: Carved, count: int) -> float:
         return 1.0
     gram = (carved.axes * carved.spectrum) @ carved.axes.T
     base = carved.centre.reshape(-1)
-    across = null_space(base[None]) if base.any() else np.eye(len(base))
+    across = null_space(base[None])
     spectrum = np.linalg.eigvalsh(across.T @ gram @ across)
     floor = np.finfo(float).eps * max(float(spectrum[-1]), np.finfo(float).tiny)
     last, next_one = spectrum[count - 1], spectrum[min(count, len(spectrum) - 1)]

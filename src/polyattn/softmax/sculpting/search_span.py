@@ -12,9 +12,9 @@ and a candidate, m points, costs one (m d) x (m d) system, however many examples
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import combinations
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,11 @@ from scipy.linalg import lstsq, qr
 
 from polyattn.model.softmax import softmax
 from polyattn.numerics.damping import Damping, Rest
-from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.polish import Projection, project
 from polyattn.softmax.recorder import Note, require_time
-from polyattn.softmax.sculpting.rows import views
-from polyattn.softmax.sculpting.span import HeadSpan
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.find_span import HeadSpan
+from polyattn.softmax.sculpting.row_patterns import views
 
 # Descent starts at so many of the best candidates of the net and so many random ones, which stretch
 # the base by this much.
@@ -50,7 +48,7 @@ RIDGE = 1e-9
 DAMPING, REST, MOST_STEPS, MOST_TRIALS = Damping(least=1e-9), Rest(1, 1e-4), 40, 8
 
 
-def search(
+def search_span(
     fitting: Examples,
     held_out: Examples,
     span: HeadSpan,
@@ -74,7 +72,7 @@ def search(
     by_norm = (1 + np.sqrt(n_heads - 1)) * float(np.linalg.norm(span.base))
     radius = max(by_norm, *([width for width in span.widths if np.isfinite(width)] or [1.0]))
     starts, n_candidates = best_of_net(family, n_heads, radius, FROM_NET, rng)
-    net_error = fit_values(family, starts[0]).error
+    net_error = family.fit(starts[0]).error
     for _ in range(FROM_RANDOM if n_heads > 1 else 0):
         # The base for every head, stretched and moved at random within the span.
         stretched = 1 + STRETCH * rng.standard_normal((n_heads, 1))
@@ -83,9 +81,9 @@ def search(
     best: Projection | None = None
     validated, fitted, tried = np.inf, np.inf, 0
     for start in starts:
-        found = descend(family, start)
+        found = family.descend(start)
         tried += 1
-        residual = test.targets - test.seen(found.G) @ found.value.reshape(-1, found.value.shape[2])
+        residual = test.targets - test.seen(found.G) @ found.value.reshape(-1, fitting.n_outputs)
         error = float(np.linalg.norm(residual)) / test.size
         if error < validated:
             best = project(fitting, family.attn(found.G))
@@ -203,22 +201,66 @@ class SpanFamily:
         """d y / d G for values (m, d, e), shape (rows, e, m m')."""
         parts = []
         for block, logits, weights in zip(self.blocks, self._logits, self._weights(G), strict=True):
-            columns = []
-            for p, V in zip(weights, value, strict=True):
-                outputs = block.keys @ V
-                moved = p * (logits - np.sum(p * logits, axis=3, keepdims=True))
-                columns.append(moved @ outputs[None])
-            both = np.concatenate(columns)
-            parts.append(both.transpose(1, 2, 3, 0).reshape(block.n_rows, -1, len(both)))
+            p = weights[:, None]
+            moved = p * (logits - np.sum(p * logits, axis=4, keepdims=True))
+            change = moved @ (block.keys @ value[:, None])[:, None]
+            parts.append(change.transpose(2, 3, 4, 0, 1).reshape(block.n_rows, -1, G.size))
         return np.concatenate(parts)
+
+    def fit(self, G: Matrix) -> SpanFit:
+        """The values of least squared error for the heads of G."""
+        seen = self.seen(G)
+        stacked = lstsq(seen, self.targets, cond=1e-12, check_finite=False)[0]
+        value = stacked.reshape(len(G), self.basis.shape[1], -1)
+        residual = self.targets - seen @ stacked
+        return SpanFit(G, value, float(np.linalg.norm(residual)) / self.size, seen, residual)
+
+    def descend(self, G: Matrix) -> SpanFit:
+        """Levenberg–Marquardt over G (m, m') until nothing is gained.
+
+        Guarantee: the error never rises.
+        Cost: O(rows (m d)^2 + rows e (m m')^2) per step.
+        """
+        here, damping = self.fit(G), DAMPING.first
+        for _ in range(MOST_STEPS):
+            require_time()
+            step = self._damped_steps(here)
+            for _ in range(MOST_TRIALS):
+                trial = self.fit(here.G + step(damping).reshape(G.shape))
+                if trial.error < here.error:
+                    break
+                damping = DAMPING.raised(damping)
+            else:
+                return here
+            before, here, damping = here, trial, DAMPING.lowered(damping)
+            if REST.reached([before.error, here.error]):
+                break
+        return here
+
+    def _damped_steps(self, here: SpanFit) -> Callable[[float], Matrix]:
+        """damping -> (hessian + damping diag(hessian))^-1 gradient, from one decomposition.
+
+        The hessian is J^T (1 - Z Z^+) J, the gradient J^T residual (Kaufman).
+        """
+        slopes = self.slopes(here.G, here.value)
+        rows, n_outputs, count = slopes.shape
+        flat = slopes.reshape(rows * n_outputs, count)
+        orthonormal = qr(here.seen, mode="economic", check_finite=False)[0]
+        followed = np.tensordot(orthonormal.T, slopes, axes=1).reshape(-1, count)
+        hessian = flat.T @ flat - followed.T @ followed
+        hessian = (hessian + hessian.T) / 2
+        diagonal = np.diag(hessian)
+        scale = np.sqrt(np.maximum(diagonal, 1e-12 * max(diagonal.max(), np.finfo(float).tiny)))
+        sizes, axes = np.linalg.eigh(hessian / np.outer(scale, scale))
+        wanted = axes.T @ (flat.T @ here.residual.reshape(-1) / scale)
+        return lambda damping: (axes @ (wanted / (np.maximum(sizes, 0.0) + damping))) / scale
 
     def _weights(self, G: Matrix) -> list[Matrix]:
         """Patterns (m, B, r, n) of every block."""
         return [softmax(np.tensordot(G, logits, axes=1)) for logits in self._logits]
 
 
-@dataclass(frozen=True)
-class SpanFit:
+class SpanFit(NamedTuple):
     """Coefficients G (m, m') with their best values (m, d, e) and relative residual."""
 
     G: Matrix
@@ -226,54 +268,3 @@ class SpanFit:
     error: float
     seen: Matrix
     residual: Matrix
-
-
-def fit_values(family: SpanFamily, G: Matrix) -> SpanFit:
-    """The values of least squared error for the heads of G."""
-    seen = family.seen(G)
-    stacked = lstsq(seen, family.targets, cond=1e-12, check_finite=False)[0]
-    residual = family.targets - seen @ stacked
-    value = stacked.reshape(len(G), family.basis.shape[1], -1)
-    return SpanFit(G, value, float(np.linalg.norm(residual)) / family.size, seen, residual)
-
-
-def descend(family: SpanFamily, G: Matrix) -> SpanFit:
-    """Levenberg–Marquardt over G (m, m') until nothing is gained.
-
-    Guarantee: the error never rises.
-    Cost: O(rows (m d)^2 + rows e (m m')^2) per step.
-    """
-    here, damping = fit_values(family, G), DAMPING.first
-    for _ in range(MOST_STEPS):
-        require_time()
-        step = _damped_steps(family, here)
-        for _ in range(MOST_TRIALS):
-            trial = fit_values(family, here.G + step(damping).reshape(G.shape))
-            if trial.error < here.error:
-                break
-            damping = DAMPING.raised(damping)
-        else:
-            return here
-        before, here, damping = here, trial, DAMPING.lowered(damping)
-        if REST.reached([before.error, here.error]):
-            break
-    return here
-
-
-def _damped_steps(family: SpanFamily, here: SpanFit) -> Callable[[float], Matrix]:
-    """damping -> (hessian + damping diag(hessian))^-1 gradient, from one decomposition.
-
-    The hessian is J^T (1 - Z Z^+) J, the gradient J^T residual (Kaufman).
-    """
-    slopes = family.slopes(here.G, here.value)
-    rows, n_outputs, count = slopes.shape
-    flat = slopes.reshape(rows * n_outputs, count)
-    orthonormal = qr(here.seen, mode="economic", check_finite=False)[0]
-    followed = np.tensordot(orthonormal.T, slopes, axes=1).reshape(-1, count)
-    hessian = flat.T @ flat - followed.T @ followed
-    hessian = (hessian + hessian.T) / 2
-    diagonal = np.diag(hessian)
-    scale = np.sqrt(np.maximum(diagonal, 1e-12 * max(diagonal.max(), np.finfo(float).tiny)))
-    sizes, axes = np.linalg.eigh(hessian / np.outer(scale, scale))
-    wanted = axes.T @ (flat.T @ here.residual.reshape(-1) / scale)
-    return lambda damping: (axes @ (wanted / (np.maximum(sizes, 0.0) + damping))) / scale

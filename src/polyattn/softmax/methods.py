@@ -51,7 +51,7 @@ class Search:
     """Looks for heads: every method ends in ``settled``, which judges what it found."""
 
     judge: Judge
-    recorder: Recorder[Projection]
+    recorder: Recorder
     rng: np.random.Generator
     method: str
 

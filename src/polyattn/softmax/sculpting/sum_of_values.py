@@ -24,15 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.examples import ExampleBlock, Matrix
 from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.recorder import Note
-from polyattn.softmax.sculpting.carve import Carved, carve, plain_number
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.carve import Carved, carve
 
 # The share of rows that is trusted, at least so many per coordinate, and how often it is revised.
 TRUSTED_SHARE, TRUSTED_PER_DIM, REVISIONS = 0.05, 8, 10
@@ -48,16 +45,10 @@ SHOWN = 1e-3
 MOST_ROUNDS, AT_REST, AT_REST_ALONE = 10, 3e-3, 1e-9
 
 
-@dataclass(frozen=True)
-class CrudeSum:
-    """S (d, e), and the share of the squared outputs that mean(X) S explains."""
+def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> tuple[Matrix, float]:
+    """Estimate S (d, e) by regressing y_r on mean(X) and (1 - 1/n) x_r.
 
-    S: Matrix
-    carried: float
-
-
-def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> CrudeSum:
-    """Estimate S by regressing y_r on mean(X) and (1 - 1/n) x_r.
+    Beside it: the share of the squared outputs that mean(X) S explains.
 
     Guarantee: exact for sequences of one token; otherwise right to first order in the logits, and
     no number of examples removes what is left.
@@ -85,11 +76,11 @@ def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> Cru
     (note or Note()).say(
         f"the mean token explains {carried:.0%} of the squared outputs; terms of "
         f"first order, taken out, were {turned:.0%} of the sum.",
-        S=S.tolist(),
+        S=S,
         carried=carried,
         turned=turned,
     )
-    return CrudeSum(S, carried)
+    return S, carried
 
 
 @dataclass(frozen=True)
@@ -132,11 +123,11 @@ def sharp_sum(
     (note or Note()).say(
         f"the point of least norm {least.value:.3g} lies {apart:.0%} from the centre; "
         f"S comes from {sharp.n_rows} rows at the {best}, {n_one_hot} rows are one-hot.",
-        S=sharp.S.tolist(),
-        norm=plain_number(least.value),
+        S=sharp.S,
+        norm=least.value,
         apart=apart,
         anchor=best,
-        margins=np.quantile(margins, [0.5, 0.9, 1.0]).tolist(),
+        margins=np.quantile(margins, [0.5, 0.9, 1.0]),
         rows=sharp.n_rows,
         residual=sharp.residual,
         one_hot_rows=n_one_hot,
@@ -158,13 +149,11 @@ def sharpen(
     rows, outputs = [], []
     for block in blocks:
         p = patterns(block, A0)
-        z, y = (p @ block.keys).reshape(block.n_rows, -1), block.targets.reshape(block.n_rows, -1)
+        used = p.max(axis=2) >= least_weight
         if least_weight > 0.0:
-            heavy = p.max(axis=2).reshape(-1) >= least_weight
-            top = np.take_along_axis(block.keys, p.argmax(axis=2)[:, :, None], axis=1)
-            z, y = top.reshape(block.n_rows, -1)[heavy], y[heavy]
-        rows.append(z)
-        outputs.append(y)
+            p = np.eye(p.shape[2])[p.argmax(axis=2)]
+        rows.append((p @ block.keys)[used])
+        outputs.append(block.targets[used])
     seen, targets = np.concatenate(rows), np.concatenate(outputs)
     share = TRUSTED_ONE_HOT if least_weight > 0.0 else TRUSTED_SHARE
     count = min(len(seen), max(int(share * len(seen)), TRUSTED_PER_DIM * S.shape[0]))
@@ -202,7 +191,7 @@ def sculpt_again(
         f"{len(moved)} rounds, the last moved S by {(moved or [0.0])[-1]:.1e}; "
         f"{carved.n_kept} rows in K*, median slack {carved.slack:.2g}.",
         **carved.figures,
-        S=S.tolist(),
+        S=S,
         moved=moved,
     )
     return carved, S
