@@ -13,11 +13,8 @@ marker 1 and -1 the weighted mean of the markers is a hyperbolic tangent,
     z_t = beta (sum_{i in U} x_ri - (2t - s - 1) x_r,mu).
 
 The sum over U is odd and 2t - s - 1 is even, so |z_t| >= beta, and for large beta the tangents
-are signs.  If w of the hidden coordinates are 1, then (for marker 1) the first w signs are
-positive and the others negative, and the alternating sum is (-1)^w; for marker -1 the heads
-change places t <-> s + 1 - t, which keeps (-1)^t.  Done: see ``parity_error_bound``.
-
-Proofs and what follows for learning: ``docs/derivations/softmax_parity.md``.
+are signs, whose alternating sum is (-1)^w where w hidden coordinates are 1.  Proofs and what
+follows for learning: ``docs/derivations/softmax_parity.md``.
 """
 
 from __future__ import annotations

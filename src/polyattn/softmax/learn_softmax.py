@@ -91,8 +91,7 @@ def learn_softmax(
     end, recorder = end_after(max_seconds), Recorder(callback)
     examples, units = prepare(data.batch, data.rows, data.mode, rng, data.bias)
     held_out, training = examples.split(data.n_held_out)
-    scaled_noise = None if data.noise is None else units.scaled_noise(data.noise)
-    judge = Judge(training, held_out, data.rounding, scaled_noise)
+    judge = Judge(training, held_out, data.rounding, units.scaled_noise(data.noise))
     search = Search(judge, recorder, rng, data.method)
     # One head that attends to everything alike: what is known before any search.
     best = project(training, np.zeros((1, training.width, training.width)))
@@ -125,7 +124,7 @@ def _result(
     if data.bias and fit.explained:
         notes = (*notes, CONVENTION)
     outcome = describe(fit, bars, len(judge.held_out), notes, rival, doubt, share)
-    bars = bars if rival is None else rival.opened(bars)
+    bars = bars if rival is None else bars.opened(rival.attn, rival.value)
     attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):

@@ -1,13 +1,13 @@
 """Where descent starts: at random, near heads that were found, and with one head more.
 
-Where would a new head explain the residual R?  A head with pattern p that is replaced by the two
-heads A + t D, A - t D with values V/2 + W, V/2 - W changes the output of a query x by
+A head with pattern p that parts into A + t D, A - t D with values V/2 + W, V/2 - W changes the
+output of a query x by
 
     2 t x D Cov_p(X) W  +  t^2/2 sum_j p_j ((x D z_j)^2 - mean) z_j V  +  ...,     z_j = x_j - p X.
 
-The first term is bilinear in D and W: its correlation with R is vec(D)^T M vec(W), so the top
-singular vectors of M are the best D.  The second is a quadratic form Q in D, whose top
-eigenvectors are the best D without new values.
+The correlation of the first term with the residual is vec(D)^T M vec(W), so the top singular
+vectors of M are the best D.  That of the second is a quadratic form in D: its top eigenvectors are
+the best D without new values.
 """
 
 from __future__ import annotations

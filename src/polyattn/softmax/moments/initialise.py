@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
+from numpy.linalg import inv
 from scipy.linalg import LinAlgError, lstsq, qr
 
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
@@ -71,8 +72,7 @@ def initialise(
     """Heads (m, d, d) near those that made the examples, from low-order moments.
 
     The tokens should be independent draws of a distribution without odd moments; then the span
-    is right up to a bias of third order in the logits.  Other tokens make the start worse, not
-    wrong: it is only a start.
+    is right up to a bias of third order in the logits.  Other tokens make the start worse.
 
     Cost: O(rows d^3 e + d^6) and a few steps of descent on some of the examples.
     """
@@ -169,15 +169,14 @@ def separate(
     a, b = np.triu_indices(size)
     rows = solution[1 + size : 1 + size + len(a)]
     second[a, b] = second[b, a] = rows * np.where(a == b, 2.0, 1.0)[:, None]
-    return _diagonalised(second @ np.linalg.inv(first), rng)
+    return _joint_eigenvalues(second @ inv(first), rng)
 
 
 def _cumulants(
     block: ExampleBlock, frame: WhiteFrame, spans: Spans, n_orders: int
 ) -> Iterator[Matrix]:
     """Joint cumulants (B, q, r) of logits and tokens, in the order of the table's keys."""
-    queries, keys, weights = frame.white(block)
-    mean = weights @ keys
+    queries, keys, weights, mean = frame.white(block)
     yield mean
     logits = []
     for P in spans.attn:
@@ -201,7 +200,7 @@ def _cumulants(
         yield whole - pairs[a][b] * firsts[c] - pairs[a][c] * firsts[b] - pairs[b][c] * firsts[a]
 
 
-def _diagonalised(family: Matrix, rng: np.random.Generator) -> Matrix | None:
+def _joint_eigenvalues(family: Matrix, rng: np.random.Generator) -> Matrix | None:
     """G[i, a], the i-th joint eigenvalue of family[a], from the best separated combination."""
     best, found = -1.0, None
     for _ in range(N_COMBINATIONS):
@@ -213,10 +212,7 @@ def _diagonalised(family: Matrix, rng: np.random.Generator) -> Matrix | None:
         gap = float(distances.min() / np.abs(values).max(initial=1e-300))
         if gap > best:
             best, found = gap, vectors
-    if found is None:
-        return None
     try:
-        inverse = np.linalg.inv(found)
+        return None if found is None else np.einsum("ij,ajk,ki->ia", inv(found), family, found)
     except LinAlgError:
         return None
-    return np.einsum("ij,ajk,ki->ia", inverse, family, found)

@@ -1,12 +1,14 @@
 """The convex body K = {A : |<normal_q, A> - rhs_q| <= slack_q for all q}.
 
 Membership is a product, support points are linear programs (HiGHS), the point of least norm is
-a quadratic program (Clarabel).  They are solved by cutting planes, and every answer is the answer
-for all constraints (see ``slab_programs.cut``).
+a quadratic program (Clarabel).  Slabs are many more than unknowns, so programs are solved over few
+of them by cutting planes: an answer for some of the slabs that satisfies all others is the answer
+for all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -16,8 +18,14 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from polyattn.softmax.examples import Matrix
-from polyattn.softmax.sculpting import slab_programs
-from polyattn.softmax.sculpting.slab_programs import Program, Status, cut, farthest
+from polyattn.softmax.recorder import require_time
+from polyattn.softmax.sculpting.slab_programs import (
+    Status,
+    depth_program,
+    farthest,
+    linear_program,
+    norm_program,
+)
 
 # Directions in which the normals have less than this of their largest size are free.
 RANK_TOLERANCE = 1e-9
@@ -80,7 +88,7 @@ class ConvexBody:
         if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
             empty = not self.feasible().value <= self._rounding
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
-        status, point = self._cut(partial(slab_programs.linear_program, goal))
+        status, point = self._cut(partial(linear_program, goal))
         value = -np.inf if point is None else float(goal @ point)
         return self._extreme(status, value, point)
 
@@ -101,7 +109,7 @@ class ConvexBody:
 
         Cost: a few quadratic programs in d^2 unknowns with a few d^2 constraints.
         """
-        status, point = self._cut(slab_programs.norm_program)
+        status, point = self._cut(norm_program)
         value = np.inf if point is None else float(np.linalg.norm(point))
         return self._extreme(status, value, point)
 
@@ -109,7 +117,7 @@ class ConvexBody:
         """The point whose worst violation is least: K is empty iff ``value`` is positive."""
         if len(self) == 0:
             return Extreme("found", -np.inf, np.zeros(self.normals.shape[1:]))
-        status, found = self._cut(slab_programs.depth_program)
+        status, found = self._cut(depth_program)
         if found is None:
             return Extreme(status, np.inf, None)
         value = float(self.excess(found[:-1]).max())
@@ -139,8 +147,35 @@ class ConvexBody:
     def _rounding(self) -> float:
         return ROUNDING * (1.0 + float(np.abs(self.rhs).max(initial=0.0)))
 
-    def _cut(self, program: Program) -> tuple[Status, Matrix | None]:
-        return cut(program, self._flat, self.rhs, self.slack, self._first, self._rounding)
+    def _cut(
+        self, program: Callable[[Matrix, Matrix, Matrix], tuple[Status, Matrix | None]]
+    ) -> tuple[Status, Matrix | None]:
+        """Solve ``program(normals, rhs, slack)`` over all Q slabs by cutting planes.
+
+        The answer is a vector that begins with the point (d^2,); an entry after it is an allowance
+        by which every slab is widened.  Slabs that are violated are added, the worst first, as
+        many at once as there are unknowns; a slab never leaves, so this ends.
+
+        Guarantee: a point that is found satisfies every slab up to rounding; "empty" for a part of
+        the slabs is "empty" for all.
+        """
+        n_unknowns = self._flat.shape[1]
+        kept = np.zeros(len(self), dtype=bool)
+        kept[self._first] = True
+        while True:
+            status, found = program(self._flat[kept], self.rhs[kept], self.slack[kept])
+            require_time()
+            if found is None:
+                return status, None
+            excess = self.excess(found[:n_unknowns])
+            if len(found) > n_unknowns:
+                excess -= found[n_unknowns]
+            excess[kept] = 0.0
+            violated = np.flatnonzero(excess > self._rounding)
+            if len(violated) == 0:
+                return status, found
+            order = np.argsort(-excess[violated], kind="stable")
+            kept[violated[order[: max(8, n_unknowns)]]] = True
 
     def _extreme(self, status: Status, value: float, point: Matrix | None) -> Extreme:
         shaped = None if point is None else point.reshape(self.normals.shape[1:])

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyattn.softmax.examples import ExampleBlock, Matrix
 from polyattn.softmax.recorder import Note, require_time
 from polyattn.softmax.sculpting.body import ConvexBody
-from polyattn.softmax.sculpting.row_patterns import Constraints, RowFit, constraints, fit_rows
+from polyattn.softmax.sculpting.row_patterns import Constraints, constraints, fit_rows
 
 # The share of all rows that is certified, kept between so many constraints per unknown.
 CERTIFIED_SHARE, LEAST_PER_UNKNOWN, MOST_PER_UNKNOWN = 0.02, 8, 32
@@ -53,7 +52,7 @@ class Carved:
     n_usable: int
     n_certified: int
     n_kept: int
-    residuals: tuple[float, float, float]
+    residuals: Matrix
     needed: float
 
     @property
@@ -85,11 +84,21 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None)
     Cost: O(rows n (n^2 + e)) + (1 + REVISIONS) Q d^4 for Q constraints.
     """
     fits = [fit_rows(block, S) for block in blocks if block.keys.shape[1] > 1]
-    chosen, n_usable, residuals = _certified(fits)
+    # Of all blocks together the rows of smallest residual.
+    residual = np.concatenate([fit.residual.reshape(-1) for fit in fits])
+    each = np.concatenate([np.full(fit.residual.size, fit.pattern.shape[2] - 1) for fit in fits])
+    n_usable = int(np.count_nonzero(np.isfinite(residual)))
+    order = np.argsort(residual, kind="stable")[:n_usable]
+    least, most = LEAST_PER_UNKNOWN * len(S) ** 2, MOST_PER_UNKNOWN * len(S) ** 2
+    wanted = np.clip(CERTIFIED_SHARE * each.sum(), least, most)
+    order = order[: int(np.searchsorted(np.cumsum(each[order]), wanted)) + 1]
+    certified = np.zeros(len(residual), dtype=bool)
+    certified[order] = True
+    borders = np.cumsum([fit.residual.size for fit in fits])[:-1]
     parts, n_certified = [], 0
-    for fit, rows in zip(fits, chosen, strict=True):
-        parts.append(constraints(fit, rows, n_certified))
-        n_certified += len(rows)
+    for fit, chosen in zip(fits, np.split(certified, borders), strict=True):
+        parts.append(constraints(fit, np.flatnonzero(chosen), n_certified))
+        n_certified += int(np.count_nonzero(chosen))
     given = Constraints(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     centre, spectrum, axes, strays = _centre(given, n_certified)
     kept = strays <= AGREEMENT * np.median(strays) if n_certified else strays < 0
@@ -98,6 +107,7 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None)
     slack = np.maximum(GENEROSITY * needed * given.deviation[inside], LEAST_SLACK)
     K = ConvexBody(given.normals[inside], given.rhs[inside], slack)
     n_kept = int(np.count_nonzero(kept))
+    residuals = np.quantile(residual[order], [0.0, 0.5, 1.0]) if n_usable else np.full(3, np.inf)
     carved = Carved(K, centre, spectrum, axes, n_usable, n_certified, n_kept, residuals, needed)
     (note or Note()).say(
         f"{n_certified} of {n_usable} rows with a pattern are certified, {n_kept} agree with the "
@@ -105,28 +115,6 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None)
         **carved.figures,
     )
     return carved
-
-
-def _certified(
-    fits: list[RowFit],
-) -> tuple[list[NDArray[np.intp]], int, tuple[float, float, float]]:
-    """Of each block the rows of smallest residual, over all blocks; and how small they are."""
-    residual = np.concatenate([fit.residual.reshape(-1) for fit in fits])
-    usable = np.isfinite(residual)
-    each = np.concatenate([np.full(fit.residual.size, fit.pattern.shape[2] - 1) for fit in fits])
-    order = np.argsort(residual, kind="stable")[: np.count_nonzero(usable)]
-    n_unknowns = fits[0].block.keys.shape[2] ** 2
-    least, most = LEAST_PER_UNKNOWN * n_unknowns, MOST_PER_UNKNOWN * n_unknowns
-    wanted = np.clip(CERTIFIED_SHARE * each.sum(), least, most)
-    order = order[: int(np.searchsorted(np.cumsum(each[order]), wanted)) + 1]
-    certified = np.zeros(len(residual), dtype=bool)
-    certified[order] = True
-    borders = np.cumsum([fit.residual.size for fit in fits])[:-1]
-    parts = [np.flatnonzero(part) for part in np.split(certified, borders)]
-    if len(order) == 0:
-        return parts, 0, (np.inf, np.inf, np.inf)
-    low, middle, high = np.quantile(residual[order], [0.0, 0.5, 1.0]).tolist()
-    return parts, int(usable.sum()), (low, middle, high)
 
 
 def _centre(given: Constraints, n_rows: int) -> tuple[Matrix, Matrix, Matrix, Matrix]:

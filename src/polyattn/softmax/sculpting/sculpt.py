@@ -13,10 +13,10 @@ import numpy as np
 
 from polyattn.display import plain
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
+from polyattn.softmax.examples import Examples, Matrix
 from polyattn.softmax.recorder import Recorder
-from polyattn.softmax.sculpting.carve import Carved, carve
-from polyattn.softmax.sculpting.find_span import HeadSpan, find_span
+from polyattn.softmax.sculpting.carve import carve
+from polyattn.softmax.sculpting.find_span import find_span
 from polyattn.softmax.sculpting.row_patterns import views
 from polyattn.softmax.sculpting.search_span import search_span
 from polyattn.softmax.sculpting.sum_of_values import crude_sum, sculpt_again, sharp_sum
@@ -162,22 +162,9 @@ def sculpt(
         span = find_span(carved, n_heads, rng, note)
     with recorder.phase("search") as note:
         found, error = search_span(fitting, held_out, span, n_heads, rng, recorder, note)
-    conditions = _conditions(blocks, n_heads, carried, S, carved, n_one_hot, span, error)
-    return Sculpted(found.attn, found.value, conditions)
 
-
-def _conditions(
-    blocks: tuple[ExampleBlock, ...],
-    n_heads: int,
-    carried: float,
-    S: Matrix,
-    carved: Carved,
-    n_one_hot: int,
-    span: HeadSpan,
-    error: float,
-) -> tuple[Condition, ...]:
-    """Every condition, with what the phases measured."""
-    n_outputs = blocks[0].targets.shape[2]
+    # What sculpting needs, and what the phases measured of it.
+    n_outputs = training.n_outputs
     # The fewest tokens, of two or more, that a query attends to.
     length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
     unknowns = n_heads * (length - 1)
@@ -191,7 +178,7 @@ def _conditions(
     # The paper's phase 3 rests on one-hot rows.
     one_hot_needed = ONE_HOT_PER_DIM * len(carved.centre)
     facts = {"n_weights": length - 1, "n_heads": n_heads, "position": position + 1, "ratio": ratio}
-    named = []
+    conditions = []
     for name, holds, measured, needed in (
         ("residual test", length <= n_outputs, length, n_outputs),
         ("disagreement is seen", unknowns <= n_outputs, unknowns, n_outputs),
@@ -208,7 +195,7 @@ def _conditions(
         sentence = (fact + (good if holds else bad)).format(
             measured=measured, needed=needed, n_kept=carved.n_kept, **facts
         )
-        named.append(Condition(name, bool(holds), float(measured), float(needed), sentence))
+        conditions.append(Condition(name, bool(holds), float(measured), float(needed), sentence))
     if not len(span.directions):
-        named[-2] = Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")
-    return tuple(named)
+        conditions[-2] = Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")
+    return Sculpted(found.attn, found.value, tuple(conditions))

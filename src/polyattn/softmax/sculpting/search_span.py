@@ -1,12 +1,10 @@
 """Phase 6, the search in the span: values by regression, held-out examples decide [chen2024].
 
 The paper tries all points of an epsilon-net of the m^2 coefficients.  Here a net of attention
-matrices picks the starting points, some more are drawn at random, and Levenberg–Marquardt goes
-from each to the nearest minimum in the span.
-
-A point t of the net is the attention matrix base + sum_a t_a D_a.  Its features F_t = p_t X do
-not depend on the other heads, so the products F_s^T F_t and F_t^T Y of all points are made once,
-and a candidate, m points, costs one (m d) x (m d) system, however many examples there are.
+matrices base + sum_a t_a D_a picks the starting points, some more are drawn at random, and
+Levenberg–Marquardt goes from each to the nearest minimum in the span.  The features F_t = p_t X of
+a point do not depend on the other heads, so the products F_s^T F_t and F_t^T Y of all points are
+made once, and a candidate, m points, costs one (m d) x (m d) system.
 """
 
 from __future__ import annotations

@@ -1,22 +1,11 @@
 """Phases 1, 3 and 4: the sum S of the values, crude, sharp, and sharper with every body [chen2024].
 
-Phase 1.  The paper correlates the mean token with the outputs.  To first order in the logits
-
-    y_r = mean(X) S + sum_i x_r A_i C V_i + ...,      E[C] = (1 - 1/n) Cov(x),
-
-so part of y_r is linear in x_r, which is itself a part of the mean token.  Regressing on both,
-with x_r weighed by 1 - 1/n, takes that part out and leaves half of the error or less.
-
-Phase 3.  The point of least norm in K stands for an average attention matrix A0.  In the paper,
-rows on which A0 is nearly one-hot with a large margin have y_r = x_j S.  Here the pattern of A0 is
-used as it is, y_r = p_0 X S, which tends to that equation as the margin grows and is right without
-a margin too; rows on which the heads differ show a residual, and the rows of smallest residual are
-kept.
-
-Phase 4.  With a sharper S certified rows are truer, with truer rows the centre of the body is
-closer to the affine hull of the A_i, and with a better centre S is sharper again.  For one head
-this converges to the truth; for several it comes to rest where the heads' disagreement on certified
-rows is.
+Phase 1 regresses the outputs on the mean token, and on x_r as well: to first order in the logits a
+part of y_r is linear in x_r.  Phase 3 takes the point of least norm in K, or its centre, for an
+average attention matrix A0, and solves y_r = p_0 X S on the rows that show the smallest residual.
+Phase 4 alternates: with a sharper S certified rows are truer, and the centre of the body closer to
+the affine hull of the A_i.  Where this departs from the paper, and why:
+``docs/derivations/softmax_sculpting.md``.
 """
 
 from __future__ import annotations
