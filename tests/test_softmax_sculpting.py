@@ -138,7 +138,7 @@ def test_support_points_are_the_best_vertices(seed):
     for direction in np.random.default_rng(seed + 100).standard_normal((4, 2, 2)):
         best = max(np.vdot(direction, corner) for corner in corners)
         assert body.support(direction).value == pytest.approx(best, abs=1e-7)
-        reached = body.support_from(direction, inside)
+        reached = body.support(direction, inside)
         assert reached.value == pytest.approx(best, abs=1e-7)
         assert body.contains(reached.point).holds
 
@@ -165,8 +165,7 @@ def test_unbounded_bodies_say_so():
     assert seen.support(np.array([[0.0, 0.0], [1.0, 0.0]])).status == "unbounded"
     assert seen.support(np.array([[1.0, 0.0], [0.0, 0.0]])).value == pytest.approx(1.5)
     assert (
-        seen.support_from(np.array([[0, 0], [1, 0]]), np.array([[1, 2], [0, 0]])).status
-        == "unbounded"
+        seen.support(np.array([[0, 0], [1, 0]]), np.array([[1, 2], [0, 0]])).status == "unbounded"
     )
     np.testing.assert_allclose(seen.minimum_norm().point, [[0.5, 1.5], [0, 0]], atol=1e-6)
 
@@ -196,7 +195,7 @@ def test_cutting_planes_answer_for_all_constraints():
     found = body.support(direction)
     assert found.value == pytest.approx(direction.ravel() @ whole, abs=1e-7)
     assert body.contains(found.point).holds
-    assert body.support_from(direction, inside).value == pytest.approx(found.value, abs=1e-7)
+    assert body.support(direction, inside).value == pytest.approx(found.value, abs=1e-7)
     _, part = linear_program(direction.ravel(), flat[:20], body.rhs[:20], body.slack[:20])
     assert not body.contains(part.reshape(4, 4)).holds
     least = body.minimum_norm()

@@ -15,7 +15,7 @@ from polyattn.softmax.growth.starts import (
     random_heads,
     random_mixtures,
 )
-from polyattn.softmax.polish import OnStep, Projection, descend, enough, polish, project
+from polyattn.softmax.polish import OnStep, Projection, enough, polish, project
 from polyattn.softmax.polish.polish import FEWEST_EXAMPLES
 
 # Standard deviations of the logits of a start, in the order in which they are tried; of heads of
@@ -89,13 +89,6 @@ def grow(
     few = enough(examples, len(heads) + 1)
     best = best_descents(few, grown_starts(few, heads, rng, effort), on_step=on_step)[0]
     return best if len(few) == len(examples) else polish(examples, best.attn, on_step=on_step)
-
-
-def restarts(examples: Examples, n_heads: int, rng: np.random.Generator) -> Iterator[Projection]:
-    """Descents from random heads, without end; the scale of the logits goes round ``SCALES``."""
-    while True:
-        for scale in SCALES:
-            yield descend(examples, random_heads(rng, n_heads, examples.width, scale))
 
 
 def best_descents(

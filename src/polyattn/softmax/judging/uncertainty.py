@@ -136,8 +136,9 @@ def uncertainty(
     open_value = (touched | (following * lengths[:, None] > TOUCHED)).reshape(value.shape)
     n_open = left_open.shape[1] + hidden.shape[1] * examples.n_outputs
     n_parameters = examples.n_unknowns(projection.n_heads)
-    worst = float(max(errors[0].max(), errors[1].max()))
-    bars = Uncertainty(attn, value, *np.hypot(errors, finest), n_open, n_parameters, worst)
+    of_attn, of_value = np.hypot(errors, finest)
+    worst = float(np.max(errors))
+    bars = Uncertainty(attn, value, of_attn, of_value, n_open, n_parameters, worst)
     return bars.opened(open_attn, open_value)
 
 

@@ -1,14 +1,12 @@
 """Heads from moments: correlate, unfold, separate, and descend inside the span.
 
-Which combinations of the spans are heads, second and third cumulants say, diagonalised jointly.
-Write B_i = sum_a G[i,a] P_a and V_i = sum_b H[i,b] Q_b in the bases of the spans, and l_a for the
-logits of P_a.  A head moves the mean token by its cumulants, so
+In bases P_a, Q_b of the spans the heads are B_i = sum_a G[i,a] P_a, V_i = sum_b H[i,b] Q_b.  With
+l_a the logits of P_a, a head moves the mean token by its cumulants,
 
     y = ... + sum_ab T1[a,b] k(l_a, z) Q_b + 1/2 sum_aa'b T2[a,a',b] k(l_a, l_a', z) Q_b + ...,
-    T1 = G^T H,      T2[a] = G^T diag(G[:, a]) H.
+    T1 = G^T H,      T2[a] = G^T diag(G[:, a]) H,
 
-Hence T2[a] T1^-1 = G^T diag(G[:, a]) G^-T: the same eigenvectors for all a, and the eigenvalues
-are the coordinates of the heads (Jennrich).
+so T2[a] T1^-1 = G^T diag(G[:, a]) G^-T: common eigenvectors, and eigenvalues G (Jennrich).
 """
 
 from __future__ import annotations

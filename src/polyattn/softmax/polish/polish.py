@@ -31,9 +31,6 @@ LONGEST_STEP, LEAST_PROMISE = 2.0, 1e-13
 # So many examples cost next to nothing, however few the unknowns.
 FAR_EQUATIONS, FEWEST_EXAMPLES = 16.0, 100
 
-# Descent in two stages ends when steps gain less than this: on few examples, and on all.
-FAR_GAIN, NEAR_GAIN = 1e-3, 1e-4
-
 
 def polish(
     examples: Examples,
@@ -67,17 +64,6 @@ def polish(
         if on_step is not None:
             on_step(here)
     return replace(here, errors=tuple(errors))
-
-
-def descend(examples: Examples, attn: Matrix) -> Projection:
-    """``polish`` on enough examples to see the way, then on all.
-
-    Guarantee: the result is at rest on all examples, or as many steps as are allowed were made.
-    """
-    few = enough(examples, len(attn))
-    if 2 * len(few) <= len(examples):
-        attn = polish(few, attn, gain=FAR_GAIN).attn
-    return polish(examples, attn, gain=NEAR_GAIN)
 
 
 def enough(examples: Examples, n_heads: int, equations: float = FAR_EQUATIONS) -> Examples:

@@ -78,31 +78,25 @@ class ConvexBody:
         index = int(excess.argmax())
         return Membership(bool(excess[index] <= self._rounding), float(excess[index]), index)
 
-    def support(self, direction: Matrix) -> Extreme:
+    def support(self, direction: Matrix, inside: Matrix | None = None) -> Extreme:
         """The point of K that is farthest along ``direction``: max <direction, A>.
 
         Guarantee: optimal over all constraints, to the tolerance of the solver.
-        Cost: a few linear programs in d^2 unknowns with a few d^2 constraints.
+        Cost: a few linear programs in d^2 unknowns with a few d^2 constraints.  From a point
+        strictly ``inside`` K, which is faster when d is large, about twenty products of Q d^4
+        multiply-adds, unless the interior method does not close its gap.
         """
         goal = np.asarray(direction, dtype=np.float64).reshape(-1)
+        if inside is not None:
+            point = farthest(goal, self._flat, self.rhs, self.slack, inside.reshape(-1))
+            if point is not None:
+                return self._extreme("found", float(goal @ point), point)
         if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
             empty = not self.feasible().value <= self._rounding
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
         status, point = self._cut(partial(linear_program, goal))
         value = -np.inf if point is None else float(goal @ point)
         return self._extreme(status, value, point)
-
-    def support_from(self, direction: Matrix, inside: Matrix) -> Extreme:
-        """What ``support`` finds, from a point strictly inside K: faster when d is large.
-
-        Where the interior method does not close its gap, ``support`` answers.
-        Cost: about twenty products of Q d^4 multiply-adds.
-        """
-        goal = np.asarray(direction, dtype=np.float64).reshape(-1)
-        point = farthest(goal, self._flat, self.rhs, self.slack, inside.reshape(-1))
-        if point is None:
-            return self.support(direction)
-        return self._extreme("found", float(goal @ point), point)
 
     def minimum_norm(self) -> Extreme:
         """The point of K of least Frobenius norm, and that norm; it is unique.

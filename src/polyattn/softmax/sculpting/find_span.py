@@ -78,8 +78,8 @@ def find_span(
         chords: list[Matrix | None] = []
         widths: list[float] = []
         for axis in measured:
-            ahead = carved.body.support_from(axis, carved.centre).point
-            behind = carved.body.support_from(-axis, carved.centre).point
+            ahead = carved.body.support(axis, carved.centre).point
+            behind = carved.body.support(-axis, carved.centre).point
             chord = None if ahead is None or behind is None else ahead - behind
             chords.append(chord)
             widths.append(np.inf if chord is None else float(np.vdot(chord, axis)))

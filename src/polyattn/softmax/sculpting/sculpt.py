@@ -28,24 +28,21 @@ HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500
 LEAST_CARRIED, LEAST_SINGULAR, LEAST_GAP, ONE_HOT_PER_DIM = 0.05, 0.02, 1.2, 8
 LARGEST_RESIDUAL, LARGEST_ERROR = 0.15, 0.3
 
-# The fact, and what it means if the condition holds and if it does not.
+# The fact, what it means if the condition does not hold, and what if it does, where that is more
+# than a full stop.
 WORDS = {
     "residual test": (
         "a pattern over {measured} tokens has {n_weights} unknowns and {needed} equations; ",
-        "what is left over tests whether heads agree.",
         "it explains any output, so the residual has no power.",
+        "what is left over tests whether heads agree.",
     ),
     "disagreement is seen": (
-        (
-            "the patterns of {n_heads} heads have {measured} unknowns on a row and {needed} "
-            "equations: "
-        ),
-        "a residual of zero means agreement.",
-        "heads can disagree without a residual.",
+        "the patterns of {n_heads} heads have {measured} unknowns on a row and {needed} equations",
+        ": heads can disagree without a residual.",
+        ": a residual of zero means agreement.",
     ),
     "sum of values": (
         "the sum of the values carries {measured:.0%} of the squared outputs",
-        ".",
         (
             ", below {needed:g}: the values nearly cancel, and no pattern can be read from the "
             "outputs."
@@ -53,12 +50,10 @@ WORDS = {
     ),
     "sum of values is regular": (
         "singular value {position} of the sum of values is {ratio:.2g} of the largest",
-        ".",
         ", below {needed:g}: patterns cannot be distinguished through so singular a sum.",
     ),
     "rows on which heads agree": (
         "{n_kept} rows give {measured} constraints for {needed} unknowns",
-        ".",
         ", fewer than {needed:g}: more examples are needed, or heads that agree more often.",
     ),
     "heads agree well": (
@@ -66,13 +61,11 @@ WORDS = {
             "half of the certified rows have a residual below {measured:.2g} of the spread of the "
             "outputs"
         ),
-        ".",
         "; heads disagree on them, or the outputs are noisy.",
     ),
     "K is bounded": ("{measured} directions are seen by no constraint.", "", ""),
     "one-hot rows": (
         "{measured} rows attend to one token alone",
-        ".",
         ", fewer than {needed:g}: attention is soft everywhere, and S rests on patterns alone.",
     ),
     "spectral gap": (
@@ -80,12 +73,10 @@ WORDS = {
             "the first direction outside the span is {measured:.2g} times as well determined as "
             "the last one inside"
         ),
-        ".",
         ", below {needed:g}: the span may hold wrong directions.",
     ),
     "fit in the span": (
         "the best heads of the span leave {measured:.2g} of held-out outputs unexplained",
-        ".",
         ": noise, or the true heads are not near it.",
     ),
 }
@@ -191,7 +182,7 @@ def sculpt(
         ("spectral gap", span.gap >= LEAST_GAP, span.gap, LEAST_GAP),
         ("fit in the span", error <= LARGEST_ERROR, error, LARGEST_ERROR),
     ):
-        fact, good, bad = WORDS[name]
+        fact, bad, good = (*WORDS[name], ".")[:3]
         sentence = (fact + (good if holds else bad)).format(
             measured=measured, needed=needed, n_kept=carved.n_kept, **facts
         )

@@ -123,8 +123,17 @@ def best_of_net(
     gram = (features.T @ features).reshape(n_points, n_dims, n_points, n_dims)
     gram = gram.transpose(0, 2, 1, 3)
     moment = (features.T @ family.targets).reshape(n_points, n_dims, -1)
-    batches = (chosen[first : first + BATCH] for first in range(0, len(chosen), BATCH))
-    explained = np.concatenate([_explained(gram, moment, batch) for batch in batches])
+    # How much of ||Y||^2 each candidate explains.
+    explained, size = np.empty(len(chosen)), n_heads * n_dims
+    for first in range(0, len(chosen), BATCH):
+        batch = chosen[first : first + BATCH]
+        systems = gram[batch[:, :, None], batch[:, None, :]].transpose(0, 1, 3, 2, 4)
+        systems = systems.reshape(-1, size, size)
+        trace = np.trace(systems, axis1=1, axis2=2)[:, None, None]
+        systems = systems + RIDGE * np.maximum(trace, np.finfo(float).tiny) * np.eye(size)
+        moments = moment[batch].reshape(len(batch), size, -1)
+        solved = np.sum(moments * np.linalg.solve(systems, moments), axis=(1, 2))
+        explained[first : first + BATCH] = solved
     order = np.argsort(-explained, kind="stable")[:count]
     return [coefficients[chosen[index]] for index in order], len(chosen)
 
@@ -147,18 +156,6 @@ def _choices(n_points: int, n_heads: int, rng: np.random.Generator) -> NDArray[n
         return np.array(list(combinations(range(n_points), n_heads)), dtype=np.intp)
     keys = rng.random((MOST_CANDIDATES, n_points))
     return np.sort(np.argpartition(keys, n_heads - 1, axis=1)[:, :n_heads], axis=1)
-
-
-def _explained(gram: Matrix, moment: Matrix, chosen: NDArray[np.intp]) -> Matrix:
-    """How much of ||Y||^2 each candidate (c, m) explains, shape (c,)."""
-    count, n_heads = chosen.shape
-    size = n_heads * gram.shape[2]
-    systems = gram[chosen[:, :, None], chosen[:, None, :]].transpose(0, 1, 3, 2, 4)
-    systems = systems.reshape(count, size, size)
-    trace = np.trace(systems, axis1=1, axis2=2)[:, None, None]
-    systems = systems + RIDGE * np.maximum(trace, np.finfo(float).tiny) * np.eye(size)
-    moments = moment[chosen].reshape(count, size, -1)
-    return np.sum(moments * np.linalg.solve(systems, moments), axis=(1, 2))
 
 
 class SpanFamily:
