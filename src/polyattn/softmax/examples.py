@@ -136,11 +136,6 @@ class Examples:
         return self.groups[0].keys.shape[2]
 
     @property
-    def n_dims(self) -> int:
-        """The coordinates of a token, without the constant of ``bias``."""
-        return self.width - self.bias
-
-    @property
     def n_outputs(self) -> int:
         """e, the coordinates of a target."""
         return self.groups[0].targets.shape[2]
@@ -178,14 +173,14 @@ class Examples:
         found: set[bytes] = set()
         of_sum: set[bytes] = set()
         for group in self.groups:
-            for keys, queries in zip(group.keys, group.queries, strict=True):
-                for row, query in enumerate(queries):
-                    if len(found) >= most:
-                        return most
-                    there = keys if group.hidden is None else keys[~group.hidden[row]]
-                    uniform = not np.any(query) or np.all(there == there[0])
-                    content = min(_content(query, there), _content(-query, -there))
-                    (of_sum if uniform else found).add(content)
+            for at, row in np.ndindex(*group.targets.shape[:2]):
+                if len(found) >= most:
+                    return most
+                keys, query = group.keys[at], group.queries[at, row]
+                there = keys if group.hidden is None else keys[~group.hidden[row]]
+                uniform = not np.any(query) or np.all(there == there[0])
+                content = min(_content(query, there), _content(-query, -there))
+                (of_sum if uniform else found).add(content)
         return min(most, len(found) + min(len(of_sum), self.width))
 
     def blocks(self, n_rows: int = 1 << 14) -> Iterator[ExampleBlock]:

@@ -122,10 +122,13 @@ def uncertainty(
     moved = _value_squares(projection, followed, roots)
     squares = sigma**2 * (own + moved) + _value_squares(projection, followed, left)
     value = np.sqrt(squares).reshape(projection.value.shape)
-    errors = (
-        _relative(attn, projection.attn, SMALL_ATTENTION),
-        _relative(value, projection.value, np.finfo(float).tiny),
-    )
+    errors = []
+    for error, heads, least in (
+        (attn, projection.attn, SMALL_ATTENTION),
+        (value, projection.value, np.finfo(float).tiny),
+    ):
+        norms = np.maximum(np.linalg.norm(heads, axis=(1, 2)), least)
+        errors.append(np.hypot(np.linalg.norm(error, axis=(1, 2)) / norms, FINEST))
     # Which entries take part in open directions: of attn, of the values alone, and of values that
     # follow attn, in units of the columns of Z.
     open_attn = np.linalg.norm(left_open, axis=1).reshape(attn.shape) > TOUCHED
@@ -199,8 +202,7 @@ def _hidden_values(projection: Projection, bias: bool) -> Matrix:
         shares = np.zeros((n_heads, width, n_heads - 1))
         shares[:, -1] = null_space(np.ones((1, n_heads)))
         seen = np.concatenate([seen, shares.reshape(n_heads * width, -1)], axis=1)
-    n_features, rank = seen.shape
-    return null_space(seen.T) if rank < n_features else np.zeros((n_features, 0))
+    return null_space(seen.T)
 
 
 def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> Matrix:
@@ -213,8 +215,3 @@ def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> M
     along = followed.reshape(len(moves), rank * n_outputs).T @ moves
     by_output = along.reshape(rank, n_outputs, moves.shape[1]).transpose(1, 0, 2)
     return np.stack([np.sum((whitening @ part) ** 2, axis=1) for part in by_output], axis=1)
-
-
-def _relative(deviation: Matrix, heads: Matrix, least: float) -> Matrix:
-    sizes = np.maximum(np.linalg.norm(heads, axis=(1, 2)), least)
-    return np.hypot(np.linalg.norm(deviation, axis=(1, 2)) / sizes, FINEST)

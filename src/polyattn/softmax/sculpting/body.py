@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +31,6 @@ RANK_TOLERANCE = 1e-9
 
 # How far outside a constraint, relative to the sizes in it, solvers may leave a point.
 ROUNDING = 1e-7
-
-
-class Membership(NamedTuple):
-    """Whether a point lies in K; worst = max_q |<normal_q, A> - rhs_q| - slack_q, at slab q."""
-
-    holds: bool
-    worst: float
-    slab: int
 
 
 @dataclass(frozen=True)
@@ -70,13 +61,9 @@ class ConvexBody:
         """|<normal_q, A> - rhs_q| - slack_q, shape (Q,): positive where A is outside."""
         return np.abs(self._flat @ A.reshape(-1) - self.rhs) - self.slack
 
-    def contains(self, A: Matrix) -> Membership:
-        """Whether A satisfies every constraint up to rounding, and the worst violation."""
-        if len(self) == 0:
-            return Membership(True, -np.inf, -1)
-        excess = self.excess(A)
-        index = int(excess.argmax())
-        return Membership(bool(excess[index] <= self._rounding), float(excess[index]), index)
+    def contains(self, A: Matrix) -> bool:
+        """Whether A satisfies every constraint up to rounding."""
+        return bool(np.all(self.excess(A) <= self._rounding))
 
     def support(self, direction: Matrix, inside: Matrix | None = None) -> Extreme:
         """The point of K that is farthest along ``direction``: max <direction, A>.
@@ -120,10 +107,7 @@ class ConvexBody:
     @cached_property
     def free(self) -> Matrix:
         """Orthonormal directions (f, d^2) that are in no constraint: K is bounded iff f = 0."""
-        flat = self._flat
-        if len(self) == 0:
-            return np.eye(flat.shape[1])
-        sizes, axes = np.linalg.eigh(flat.T @ flat)
+        sizes, axes = np.linalg.eigh(self._flat.T @ self._flat)
         return axes[:, sizes <= RANK_TOLERANCE * max(sizes[-1], np.finfo(float).tiny)].T
 
     @cached_property

@@ -40,39 +40,17 @@ AGREEMENT, GENEROSITY, LEAST_SLACK = 1.0, 3.0, 1e-6
 class Carved:
     """K, its centre (d, d), and eigenvalues (d^2,), rising, and axes (d^2, d^2) of its Gram matrix.
 
-    n_usable : rows with a pattern; n_certified : rows with a small residual; n_kept : those in K
-    residuals : quantiles 0, 1/2, 1 of the residuals of certified rows
-    needed : the largest deviation, in its units, that the centre needs on kept rows
+    figures : how many rows are ``usable``, having a pattern, ``certified`` by a small residual,
+        and ``kept`` in K; ``residuals``, quantiles 0, 1/2, 1 of those of certified rows; ``slack``,
+        the median of the ``constraints``; ``needed``, the largest deviation, in its units, of the
+        ``centre`` on kept rows
     """
 
     body: ConvexBody
     centre: Matrix
     spectrum: Matrix
     axes: Matrix
-    n_usable: int
-    n_certified: int
-    n_kept: int
-    residuals: Matrix
-    needed: float
-
-    @property
-    def slack(self) -> float:
-        """The median slack of a constraint of K."""
-        return float(np.median(self.body.slack)) if len(self.body) else 0.0
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The numbers by name."""
-        return {
-            "usable": self.n_usable,
-            "certified": self.n_certified,
-            "kept": self.n_kept,
-            "constraints": len(self.body),
-            "residuals": self.residuals,
-            "slack": self.slack,
-            "needed": self.needed,
-            "centre": self.centre,
-        }
+    figures: dict[str, Any]
 
 
 def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None) -> Carved:
@@ -106,15 +84,22 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None)
     inside = kept[given.row]
     slack = np.maximum(GENEROSITY * needed * given.deviation[inside], LEAST_SLACK)
     K = ConvexBody(given.normals[inside], given.rhs[inside], slack)
-    n_kept = int(np.count_nonzero(kept))
-    residuals = np.quantile(residual[order], [0.0, 0.5, 1.0]) if n_usable else np.full(3, np.inf)
-    carved = Carved(K, centre, spectrum, axes, n_usable, n_certified, n_kept, residuals, needed)
+    figures = {
+        "usable": n_usable,
+        "certified": n_certified,
+        "kept": int(np.count_nonzero(kept)),
+        "constraints": len(K),
+        "residuals": np.quantile(residual[order], [0.0, 0.5, 1.0]) if n_usable else [np.inf] * 3,
+        "slack": float(np.median(slack)) if len(slack) else 0.0,
+        "needed": needed,
+        "centre": centre,
+    }
     (note or Note()).say(
-        f"{n_certified} of {n_usable} rows with a pattern are certified, {n_kept} agree with the "
-        f"centre; {len(K)} constraints, median slack {carved.slack:.2g}.",
-        **carved.figures,
+        "{certified} of {usable} rows with a pattern are certified, {kept} agree with the centre; "
+        "{constraints} constraints, median slack {slack:.2g}.".format(**figures),
+        **figures,
     )
-    return carved
+    return Carved(K, centre, spectrum, axes, figures)
 
 
 def _centre(given: Constraints, n_rows: int) -> tuple[Matrix, Matrix, Matrix, Matrix]:

@@ -165,7 +165,7 @@ def sculpt(
     ratio = float(sigma[position] / sigma[0]) if sigma[0] > 0 else 0.0
     regular = ratio if len(sigma) >= length - 1 else 0.0
     count, n_unknowns = len(carved.body), carved.centre.size
-    residual, n_free = carved.residuals[1], len(carved.body.free)
+    residual, n_free = carved.figures["residuals"][1], len(carved.body.free)
     # The paper's phase 3 rests on one-hot rows.
     one_hot_needed = ONE_HOT_PER_DIM * len(carved.centre)
     facts = {"n_weights": length - 1, "n_heads": n_heads, "position": position + 1, "ratio": ratio}
@@ -184,7 +184,7 @@ def sculpt(
     ):
         fact, bad, good = (*WORDS[name], ".")[:3]
         sentence = (fact + (good if holds else bad)).format(
-            measured=measured, needed=needed, n_kept=carved.n_kept, **facts
+            measured=measured, needed=needed, n_kept=carved.figures["kept"], **facts
         )
         conditions.append(Condition(name, bool(holds), float(measured), float(needed), sentence))
     if not len(span.directions):

@@ -10,7 +10,7 @@ made once, and a candidate, m points, costs one (m d) x (m d) system.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, product
 from math import comb
 from typing import NamedTuple
 
@@ -61,7 +61,7 @@ def search_span(
     ends the search.  Values are those of regression on all examples but the held-out ones.
     """
     # As many examples as give SEARCH_ROWS rows, or more if there are many values to fit.
-    rows = max(SEARCH_ROWS, ROWS_PER_VALUE * n_heads * fitting.n_dims)
+    rows = max(SEARCH_ROWS, ROWS_PER_VALUE * n_heads * (fitting.width - fitting.bias))
     some = fitting.first(max(1, -(-rows * len(fitting) // fitting.n_rows)))
     family = SpanFamily(views(some), span.basis)
     test = SpanFamily(views(held_out), span.basis)
@@ -139,13 +139,11 @@ def best_of_net(
 
 
 def _points(n_directions: int, radius: float, rng: np.random.Generator) -> Matrix:
-    if n_directions == 0:
-        return np.zeros((1, 0))
-    if n_directions <= 2:
-        per_axis = POINTS_PER_AXIS if n_directions == 1 else int(np.sqrt(MOST_POINTS))
-        ticks = np.linspace(-radius, radius, per_axis)
-        return np.stack(np.meshgrid(*[ticks] * n_directions), axis=-1).reshape(-1, n_directions)
-    return rng.uniform(-radius, radius, (MOST_POINTS, n_directions))
+    if n_directions > 2:
+        return rng.uniform(-radius, radius, (MOST_POINTS, n_directions))
+    per_axis = POINTS_PER_AXIS if n_directions == 1 else int(np.sqrt(MOST_POINTS))
+    ticks = np.linspace(-radius, radius, per_axis)
+    return np.array(list(product(ticks, repeat=n_directions)))[:, ::-1]
 
 
 def _choices(n_points: int, n_heads: int, rng: np.random.Generator) -> NDArray[np.intp]:

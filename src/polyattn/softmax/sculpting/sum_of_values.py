@@ -10,7 +10,7 @@ the affine hull of the A_i.  Where this departs from the paper, and why:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lstsq
@@ -72,8 +72,7 @@ def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> tup
     return S, carried
 
 
-@dataclass(frozen=True)
-class SumFit:
+class SumFit(NamedTuple):
     """S (d, e) from ``n_rows`` rows, which it leaves unexplained to ``residual`` per output."""
 
     S: Matrix
@@ -178,7 +177,7 @@ def sculpt_again(
             break
     (note or Note()).say(
         f"{len(moved)} rounds, the last moved S by {(moved or [0.0])[-1]:.1e}; "
-        f"{carved.n_kept} rows in K*, median slack {carved.slack:.2g}.",
+        f"{carved.figures['kept']} rows in K*, median slack {carved.figures['slack']:.2g}.",
         **carved.figures,
         S=S,
         moved=moved,
