@@ -24,10 +24,12 @@ MOST_UNKNOWNS = 1 << 14
 MOST_HEADS = 16
 
 
-def check_arguments(batch: SequenceBatch, rows: NDArray, bias: bool, least: int) -> tuple[int, int]:
+def check_arguments(
+    batch: SequenceBatch, rows: NDArray, bias: bool, least: int
+) -> tuple[int, int, int]:
     """Refuse sequences with targets ``rows`` (n_rows, e) that do not show ``least`` heads.
 
-    How many sequences to hold out, and for how many heads there are examples enough.
+    How many sequences to hold out, and for how many heads there are examples, and memory, enough.
     """
     if batch.lengths.max() < 2:
         raise InvalidInput(
@@ -42,7 +44,8 @@ def check_arguments(batch: SequenceBatch, rows: NDArray, bias: bool, least: int)
         )
     n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(batch)))
     n_supported = _supported_heads(batch, rows, bias, n_held_out, least)
-    unknowns = least * (batch.n_dims + bias) ** 2
+    per_head = (batch.n_dims + bias) ** 2
+    unknowns = least * per_head
     if unknowns > MOST_UNKNOWNS:
         raise InvalidInput(
             f"attn would have {unknowns} unknown entries, and descent over them needs some "
@@ -51,7 +54,7 @@ def check_arguments(batch: SequenceBatch, rows: NDArray, bias: bool, least: int)
         )
     if not np.any(rows):
         raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
-    return n_held_out, n_supported
+    return n_held_out, n_supported, MOST_UNKNOWNS // per_head
 
 
 def rounding_of(rows: NDArray) -> float:

@@ -77,11 +77,9 @@ def parity_outputs(
     positive = np.count_nonzero(X[:, :, mu] > 0, axis=1)
     with np.errstate(divide="ignore"):
         shift = 0.5 * (np.log(positive) - np.log(X.shape[1] - positive))
-    outputs = np.zeros(X.shape[:2])
-    for t in range(1, len(U) + 1):
-        z = beta * (X[:, :, U].sum(axis=2) - (2 * t - len(U) - 1) * X[:, :, mu])
-        outputs += (-1.0) ** t * np.tanh(z + shift[:, None])
-    return outputs
+    heads = np.arange(1, len(U) + 1)
+    z = beta * (X[:, :, U].sum(axis=2)[..., None] - (2 * heads - len(U) - 1) * X[:, :, [mu]])
+    return np.tanh(z + shift[:, None, None]) @ (-1.0) ** heads
 
 
 def parity_error_bound(s: int, beta: float, k: int) -> float:

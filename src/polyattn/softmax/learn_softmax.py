@@ -13,13 +13,7 @@ from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
-from polyattn.softmax.arguments import (
-    METHODS,
-    MOST_HEADS,
-    MOST_UNKNOWNS,
-    check_arguments,
-    rounding_of,
-)
+from polyattn.softmax.arguments import METHODS, MOST_HEADS, check_arguments, rounding_of
 from polyattn.softmax.examples import ExampleUnits, prepare
 from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.visible import hidden_directions
@@ -98,7 +92,7 @@ def learn_softmax(
     most_heads = MOST_HEADS if max_heads is None else require_integer("max_heads", max_heads)
     batch = as_batch(X)
     rows = as_targets(Y, batch, mode)
-    n_held_out, n_supported = check_arguments(batch, rows, bias, given or 1)
+    n_held_out, n_supported, n_possible = check_arguments(batch, rows, bias, given or 1)
     noise = None if noise is None else require_number("noise", noise)
     rng = require_generator(random_state)
     end, recorder = end_after(max_seconds), Recorder(callback)
@@ -106,7 +100,6 @@ def learn_softmax(
     held_out, training = examples.split(n_held_out)
     judge = Judge(training, held_out, rounding_of(rows), units.scaled_noise(noise))
     search = Search(judge, recorder, rng, method)
-    most_heads = min(most_heads, MOST_UNKNOWNS // training.width**2)
     # One head that attends to everything alike: what is known before any search.
     best = project(training, np.zeros((1, training.width, training.width)))
     why: Stop | None = None
@@ -114,7 +107,7 @@ def learn_softmax(
         try:
             with until(end):
                 recorder(best)
-                found = find_heads(search, given, n_supported, most_heads)
+                found = find_heads(search, given, n_supported, min(most_heads, n_possible))
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
             found = search.judged(recorder.best or best, recorder.best_phase)
@@ -136,7 +129,8 @@ def _result(
     rival, unexamined = rival_layer(judge, projection, bars) if fit.explained else (None, ())
     layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), mode, bias)
     gaps = hidden_directions(layer, batch) if bars.n_open else []
-    notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
+    # What was found of heads one after the other is said once.
+    notes = tuple(dict.fromkeys((*found.notes, *(gap.sentence for gap in gaps))))
     equations = judge.count(found.n_heads, fit.sigma)
     redundant = bars.n_open > 0 and open_on_generic_inputs(projection, bias)
     doubt = doubt_of(fit, bars, equations, redundant, unexamined)

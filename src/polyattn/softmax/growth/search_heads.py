@@ -83,7 +83,6 @@ def grow(
     """The best m + 1 heads reached from ``heads`` (m, d, d), of which there may be none.
 
     ``effort`` multiplies the number of directions tried and of descents made.
-
     Cost: about 4 ``effort`` descents on enough examples to see the way, and one on all.
     """
     few = enough(examples, len(heads) + 1)
@@ -179,9 +178,9 @@ class _Moves:
                 yield from self._best(grown_starts(self.few, heads, self.rng, level))
 
     def mixed(self, level: int) -> Iterator[Projection]:
-        """Random heads in the span of the best, and in what those ask for and look at.
+        """Random heads in the span of the best, and in products of their main directions.
 
-        The second kind has few unknowns: many starts on few examples, and the best go free.
+        The second kind has few unknowns: many starts on few examples, and the best then leave it.
         """
         scales = SCALES + SHARP_SCALES
         heads = self.best[0].attn

@@ -88,7 +88,7 @@ def directions(heads: Matrix) -> Matrix:
 
 
 def common_products(heads: Matrix, minor: float) -> Matrix:
-    """Orthonormal matrices u v^T (r, d, d) of what the heads ask for and what they look at.
+    """Orthonormal matrices u v^T (r, d, d) of the main directions of queries and keys.
 
     u are the main left singular vectors of all heads side by side, v the right ones of all
     heads one upon another, but for the share ``minor`` of their squared norm: at a local
@@ -148,11 +148,10 @@ def adding(examples: Examples, here: Projection | None, count: int) -> list[Matr
 
 
 def _queries_and_residual(block: ExampleBlock, here: Projection | None) -> tuple[Matrix, Matrix]:
-    queries = block.queries.reshape(block.n_rows, -1)
-    targets = block.targets.reshape(block.n_rows, -1)
-    if here is None:
-        return queries, targets
-    return queries, targets - seen(block, here.attn) @ here.stacked_value
+    residual = block.targets.reshape(block.n_rows, -1)
+    if here is not None:
+        residual = residual - seen(block, here.attn) @ here.stacked_value
+    return block.queries.reshape(block.n_rows, -1), residual
 
 
 def _products(left: Matrix, right: Matrix) -> Matrix:

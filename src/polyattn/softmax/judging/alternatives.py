@@ -11,8 +11,8 @@ queries see two tokens alike, or heads of equal value that few queries let pair 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,7 @@ MOST_TRIED, N_STEPS = 16, 12
 LEAST_SHARE, REAL_FALL = 0.1, 5.0
 
 
-@dataclass(frozen=True)
-class Visible:
+class Visible(NamedTuple):
     """Projectors onto the directions that occur in queries, and between keys; both (d, d).
 
     complete : whether all of attn can be seen that any inputs show
@@ -98,8 +97,7 @@ def smaller_heads(here: Projection) -> list[tuple[Matrix, str]]:
     return [(joined, merged), *without]
 
 
-@dataclass(frozen=True)
-class Rival:
+class Rival(NamedTuple):
     """Another layer that explains the examples: its name as a finding, and what differs.
 
     heads : those that are replaced
@@ -118,7 +116,6 @@ def rival_layer(
     """Another layer of as many heads that explains the examples, if one is known.
 
     Beside it, heads of equal value that can be paired in too many ways to try all.
-
     Cost: nothing for heads of different values and attn that is neither zero nor opposite;
     otherwise a few steps of descent for each alternative.
     """
@@ -160,9 +157,8 @@ def _rival(judge: Judge, found: Projection, other: Alternative) -> Rival | None:
 def share_of_constant(examples: Examples, found: Projection) -> float:
     """The part of the squared residuals that ``bias=True`` would explain at once; 0 if little.
 
-    The last rows of value are fitted; those of attn make one Gauss–Newton step, while the rest of
-    attn stays.  What a constant explains after a new search is more.
-
+    The last rows of value are fitted, those of attn make one Gauss–Newton step, and the rest of
+    attn stays: a new search explains more.
     Cost: that of a step of descent on enough examples for the heads.
     """
     few = enough(examples, found.n_heads)

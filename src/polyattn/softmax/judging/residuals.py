@@ -156,7 +156,7 @@ def structure_scores(
     tokens, outputs = (np.concatenate(column) for column in zip(*parts, strict=True))
     residual = left.values[: len(tokens)] / sigma
     first, second = np.triu_indices(width)
-    # Always the same combinations: a judge draws no lots.
+    # Always the same combinations: the same heads are judged alike.
     rng = np.random.default_rng(0)
     directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(width)
     families = {

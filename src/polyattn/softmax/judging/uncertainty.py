@@ -153,7 +153,7 @@ def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
     _, width, n_outputs = projection.value.shape
     n_parameters = projection.attn.size + projection.value.size
     n_sequences = 1 + EQUATIONS * n_parameters // (N_TOKENS * n_outputs)
-    # Always the same tokens: a judge draws no lots.
+    # Always the same tokens: the same heads are judged alike.
     keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
     if bias:
         keys[:, :, -1] = 1.0

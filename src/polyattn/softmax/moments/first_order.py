@@ -18,7 +18,7 @@ with the given fold.  Derivation: ``docs/derivations/softmax_moments.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,7 @@ BLOCK_ROWS = 1 << 12
 ROUNDS, SETTLED = 30, 1e-4
 
 
-@dataclass(frozen=True)
-class WhiteFrame:
+class WhiteFrame(NamedTuple):
     """The affine map to white tokens.
 
     mean : (d,);  whitening : W (d, r), where r coordinates vary;  colouring : U (r, d)
@@ -92,8 +91,7 @@ def frame_of(examples: Examples) -> WhiteFrame:
     return WhiteFrame(mean, axes / scale, (axes * scale).T)
 
 
-@dataclass(frozen=True)
-class Spans:
+class Spans(NamedTuple):
     """Bases of the heads' spans: attn (s, 1 + r, r), value (s, r, e), s <= m; all of norm one.
 
     singular_values : of the unfolded tensor, up to three more than m

@@ -12,8 +12,8 @@ so T2[a] T1^-1 = G^T diag(G[:, a]) G^-T: common eigenvectors, and eigenvalues G 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import numpy as np
 from numpy.linalg import inv
@@ -47,8 +47,7 @@ N_COMBINATIONS = 20
 WORST_CONDITION = 1e8
 
 
-@dataclass(frozen=True)
-class Initialisation:
+class Initialisation(NamedTuple):
     """Heads to start from.
 
     attn : (m, d, d)

@@ -83,9 +83,9 @@ def project(examples: Examples, attn: Matrix) -> Projection:
     value = value.reshape(*attn.shape[:2], -1)
     if examples.bias:
         value[:, -1] = value[:, -1].mean(axis=0)
-    lost = triangle[n_features:, n_features:]
     dropped = left[:, rank:].T @ triangle[:n_features, n_features:]
-    unexplained = np.hypot(np.linalg.norm(lost), np.linalg.norm(dropped))
+    lost = np.linalg.norm(triangle[n_features:, n_features:])
+    unexplained = np.hypot(lost, np.linalg.norm(dropped))
     size = np.sqrt(examples.power)
     error = float(unexplained / size) if size > 0 else 0.0
     return Projection(attn, value, error, whitening)

@@ -18,13 +18,8 @@ from scipy.linalg import qr
 
 from polyattn.softmax.examples import Matrix
 from polyattn.softmax.recorder import require_time
-from polyattn.softmax.sculpting.slab_programs import (
-    Status,
-    depth_program,
-    farthest,
-    linear_program,
-    norm_program,
-)
+from polyattn.softmax.sculpting import slab_programs
+from polyattn.softmax.sculpting.slab_programs import Status
 
 # Directions in which the normals have less than this of their largest size are free.
 RANK_TOLERANCE = 1e-9
@@ -75,13 +70,14 @@ class ConvexBody:
         """
         goal = np.asarray(direction, dtype=np.float64).reshape(-1)
         if inside is not None:
-            point = farthest(goal, self._flat, self.rhs, self.slack, inside.reshape(-1))
+            flat = inside.reshape(-1)
+            point = slab_programs.farthest(goal, self._flat, self.rhs, self.slack, flat)
             if point is not None:
                 return self._extreme("found", float(goal @ point), point)
         if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
             empty = not self.feasible().value <= self._rounding
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
-        status, point = self._cut(partial(linear_program, goal))
+        status, point = self._cut(partial(slab_programs.linear_program, goal))
         value = -np.inf if point is None else float(goal @ point)
         return self._extreme(status, value, point)
 
@@ -90,7 +86,7 @@ class ConvexBody:
 
         Cost: a few quadratic programs in d^2 unknowns with a few d^2 constraints.
         """
-        status, point = self._cut(norm_program)
+        status, point = self._cut(slab_programs.norm_program)
         value = np.inf if point is None else float(np.linalg.norm(point))
         return self._extreme(status, value, point)
 
@@ -98,7 +94,7 @@ class ConvexBody:
         """The point whose worst violation is least: K is empty iff ``value`` is positive."""
         if len(self) == 0:
             return Extreme("found", -np.inf, np.zeros(self.normals.shape[1:]))
-        status, found = self._cut(depth_program)
+        status, found = self._cut(slab_programs.depth_program)
         if found is None:
             return Extreme(status, np.inf, None)
         value = float(self.excess(found[:-1]).max())

@@ -1,10 +1,8 @@
 """Phase 2, sculpting: a convex body around the affine hull of all A_i [chen2024].
 
-Rows on which one pattern explains the outputs are certified; what follows for A holds for
-every head.  Each constraint is measured in units of its own deviation (see ``row_patterns``).
-
-The centre of the body is the weighted least-squares solution of the constraints, rows that
-contradict it weighing less.  Its Gram matrix
+Rows on which one pattern explains the outputs are certified: what follows for A, in units of
+deviations (see ``row_patterns``), holds for every head.  The centre of the body is the weighted
+least-squares solution, rows that contradict it weighing less.  Its Gram matrix
 
     M = sum_q w_q n_q n_q^T / deviation_q^2
 
@@ -84,7 +82,7 @@ def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None)
     inside = kept[given.row]
     slack = np.maximum(GENEROSITY * needed * given.deviation[inside], LEAST_SLACK)
     K = ConvexBody(given.normals[inside], given.rhs[inside], slack)
-    figures = {
+    figures: dict[str, Any] = {
         "usable": n_usable,
         "certified": n_certified,
         "kept": int(np.count_nonzero(kept)),

@@ -6,8 +6,7 @@ with what is needed, so that a failure has a name.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,8 +81,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """One assumption: its name, whether it holds, what was measured, what is needed, in words."""
 
     name: str
@@ -97,11 +95,10 @@ class Condition:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; what is infinite becomes None."""
-        return dict(plain(asdict(self)))
+        return dict(plain(self._asdict()))
 
 
-@dataclass(frozen=True)
-class Sculpted:
+class Sculpted(NamedTuple):
     """Heads of the last phase, before any polish over all of attn.
 
     attn : (m, d, d);  value : (m, d, e)

@@ -89,16 +89,14 @@ def farthest(
     """The a (P,) of largest <goal, a> with |N a - b| <= s; ``inside`` must satisfy all strictly.
 
     None if the gap did not close, which happens where the body is unbounded.  A dense interior-
-    point method, Mehrotra's predictor and corrector, for the room that is left on both sides,
+    point method, Mehrotra's predictor and corrector, for the distances to both sides,
 
         [s - (N a - b), s + (N a - b)] >= 0.
 
-    A step solves N^T D N da = ..., D diagonal: one product of Q P^2 multiply-adds for Q slabs and
-    P unknowns.  Normals are dense and Q >> P, where this is some twenty times faster than a simplex
-    method that was made for sparse problems.
+    A step solves N^T D N da = ..., D diagonal: one product of Q P^2 multiply-adds.  Normals are
+    dense and Q >> P, where this is some twenty times faster than a simplex method.
 
-    Guarantee: every iterate is inside, and the value is within GAP (relative) of the optimum by
-    duality.
+    Guarantee: every iterate is inside, and the value is within GAP of the optimum, relatively.
     """
     count = len(rhs)
     a = np.array(inside, dtype=np.float64)
@@ -111,12 +109,12 @@ def farthest(
     for _ in range(MOST_STEPS):
         require_time()
         left = normals @ a - rhs
-        room = np.maximum(np.concatenate([slack - left, slack + left]), floor)
+        distances = np.maximum(np.concatenate([slack - left, slack + left]), floor)
         missing = goal - normals.T @ (dual[:count] - dual[count:])
-        size = 1.0 + abs(float(goal @ a))
-        if dual @ room < GAP * size and np.abs(missing).max() < GAP * (1.0 + np.abs(goal).max()):
+        gap, size = dual @ distances, 1.0 + abs(float(goal @ a))
+        if gap < GAP * size and np.abs(missing).max() < GAP * (1.0 + np.abs(goal).max()):
             return a
-        step = _newton(normals, room, dual, missing)
+        step = _newton(normals, distances, dual, missing)
         if step is None:
             return None
         a += step[0]
@@ -125,11 +123,11 @@ def farthest(
 
 
 def _newton(
-    normals: Matrix, room: Matrix, dual: Matrix, missing: Matrix
+    normals: Matrix, distances: Matrix, dual: Matrix, missing: Matrix
 ) -> tuple[Matrix, Matrix] | None:
     """A corrected step of the point (P,) and of the dual variables (2 Q,)."""
     count = len(normals)
-    stiffness = dual / room
+    stiffness = dual / distances
     system = (normals * (stiffness[:count] + stiffness[count:])[:, None]).T @ normals
     try:
         factor = cho_factor(system, check_finite=False)
@@ -137,22 +135,22 @@ def _newton(
         return None
 
     def solve(wanted: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        pushed = wanted / room
+        pushed = wanted / distances
         right_side = missing - normals.T @ (pushed[:count] - pushed[count:])
         da = cho_solve(factor, right_side, check_finite=False)
         taken = normals @ da
         taken = np.concatenate([taken, -taken])
-        return da, taken, (wanted + dual * taken) / room
+        return da, taken, (wanted + dual * taken) / distances
 
     def lengths(taken: Matrix, d_dual: Matrix) -> tuple[float, float]:
-        """How far to go until nothing is left of the room, or of a dual variable."""
-        return 1 / max(1.0, (taken / room).max()), 1 / max(1.0, (-d_dual / dual).max())
+        """How far to go until a distance, or a dual variable, is zero."""
+        return 1 / max(1.0, (taken / distances).max()), 1 / max(1.0, (-d_dual / dual).max())
 
-    _, taken, d_dual = solve(-dual * room)
+    _, taken, d_dual = solve(-dual * distances)
     primal_length, dual_length = lengths(taken, d_dual)
-    gap = dual @ room
-    predicted = (dual + dual_length * d_dual) @ (room - primal_length * taken)
-    centring = (predicted / gap) ** 3 * gap / len(room)
-    da, corrected, d_dual = solve(centring - dual * room + taken * d_dual)
+    gap = dual @ distances
+    predicted = (dual + dual_length * d_dual) @ (distances - primal_length * taken)
+    centring = (predicted / gap) ** 3 * gap / len(distances)
+    da, corrected, d_dual = solve(centring - dual * distances + taken * d_dual)
     primal_length, dual_length = lengths(corrected, d_dual)
     return TOWARDS_BOUNDARY * primal_length * da, TOWARDS_BOUNDARY * dual_length * d_dual
