@@ -22,11 +22,11 @@ from threadpoolctl import threadpool_limits
 
 import polyattn as pa
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.polish import Projection, polish
+from polyattn.softmax.polish import polish
 from polyattn.softmax.recorder import Recorder
 from polyattn.softmax.sculpting import sculpt
 from polyattn.softmax.sculpting.carve import carve
-from polyattn.softmax.sculpting.rows import views
+from polyattn.softmax.sculpting.row_patterns import views
 
 N_EXAMPLES, N_POLISH, EXACT = 20_000, 400, 1e-10
 
@@ -80,7 +80,7 @@ def run_cell(cell: tuple[int, int, int, float], n_seeds: int, hull: float, cosin
 def sculpted_line(heads: pa.SoftmaxAttention, examples: Examples, seed: int) -> list[float]:
     """One line of figures: sculpting against the truth."""
     start = time.perf_counter()
-    recorder: Recorder[Projection] = Recorder()
+    recorder = Recorder()
     sculpted = sculpt(examples, len(heads.attn), np.random.default_rng(seed), recorder)
     spent = time.perf_counter() - start
     figures = {phase.name: phase.figures for phase in recorder.phases}
@@ -134,7 +134,7 @@ def growth() -> None:
 def found_with(n_heads: int, count: int, seed: int) -> tuple[float, float, float]:
     heads, examples = planted(n_heads, 8, 4, 1.0, count, seed)
     start = time.perf_counter()
-    recorder: Recorder[Projection] = Recorder()
+    recorder = Recorder()
     sculpt(examples, n_heads, np.random.default_rng(seed), recorder)
     spent = time.perf_counter() - start
     figures = {phase.name: phase.figures for phase in recorder.phases}

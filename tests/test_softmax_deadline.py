@@ -20,11 +20,11 @@ from polyattn.softmax.recorder import (
     until,
 )
 from polyattn.softmax.sculpting.carve import carve
-from polyattn.softmax.sculpting.rows import views
-from polyattn.softmax.sculpting.search import search
-from polyattn.softmax.sculpting.solvers import depth_program, linear_program, norm_program
-from polyattn.softmax.sculpting.span import find_span
-from polyattn.softmax.sculpting.sums import crude_sum, sculpt_again, sharp_sum
+from polyattn.softmax.sculpting.find_span import find_span
+from polyattn.softmax.sculpting.row_patterns import views
+from polyattn.softmax.sculpting.search_span import search_span
+from polyattn.softmax.sculpting.slab_programs import depth_program, linear_program, norm_program
+from polyattn.softmax.sculpting.sum_of_values import crude_sum, sculpt_again, sharp_sum
 
 
 class Prepared:
@@ -36,7 +36,7 @@ class Prepared:
         self.examples = Examples((ExampleBlock(task.X, task.Y, None),))
         self.held_out, self.fitting = self.examples.split(60)
         self.blocks = views(self.fitting)
-        self.S = crude_sum(self.blocks).S
+        self.S = crude_sum(self.blocks)[0]
         self.carved = carve(self.blocks, self.S)
         self.span = find_span(self.carved, 2, self.rng)
 
@@ -51,7 +51,7 @@ PHASES = {
     "minimum norm": lambda w: sharp_sum(w.blocks, w.S, w.carved),
     "sculpt again": lambda w: sculpt_again(w.blocks, w.S, 2),
     "span": lambda w: find_span(w.carved, 2, w.rng),
-    "search": lambda w: search(w.fitting, w.held_out, w.span, 2, w.rng),
+    "search": lambda w: search_span(w.fitting, w.held_out, w.span, 2, w.rng),
     "moments": lambda w: initialise(w.examples, 2, w.rng),
     "polish": lambda w: polish(w.examples, np.zeros((1, 5, 5))),
 }

@@ -5,7 +5,7 @@ import pytest
 
 from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.growth import grow, restarts, search_heads
+from polyattn.softmax.growth import grow, search_heads
 from polyattn.softmax.growth.search_heads import best_descents
 from polyattn.softmax.growth.starts import (
     adding,
@@ -16,6 +16,7 @@ from polyattn.softmax.growth.starts import (
     splitting,
 )
 from polyattn.softmax.polish import polish, project
+from polyattn_papers.tasks.softmax_methods import restarts
 
 
 def layer(attn, value, keys):

@@ -7,7 +7,7 @@ from polyattn.model.softmax import softmax
 from polyattn.softmax.examples import ExampleBlock, Examples
 from polyattn.softmax.moments import initialise
 from polyattn.softmax.moments.first_order import correlate, frame_of, unfold
-from polyattn.softmax.polish import descend
+from polyattn.softmax.polish import polish
 from polyattn.softmax.recorder import Recorder
 
 
@@ -90,7 +90,7 @@ def test_any_covariance_is_as_good_as_white():
     start = initialise(coloured, 2, rng)
     white = colour @ start.attn @ colour.T
     assert farthest(attn, white) < 0.35
-    found = descend(coloured, start.attn)
+    found = polish(coloured, start.attn)
     assert found.error < 1e-11
     assert farthest(back @ attn @ back.T, found.attn) < 1e-8
 
@@ -106,7 +106,7 @@ def test_modes_and_ragged_lengths(mode):
         groups.append(ExampleBlock(keys, targets[:, -1:] if mode == "last" else targets, hidden))
     start = initialise(Examples(tuple(groups)), 2, rng)
     assert outside(start.span, attn) < 0.4
-    assert descend(Examples(tuple(groups)), start.attn).error < 1e-12
+    assert polish(Examples(tuple(groups)), start.attn).error < 1e-12
 
 
 def test_tokens_that_are_not_centred_and_one_constant_coordinate():
@@ -117,7 +117,7 @@ def test_tokens_that_are_not_centred_and_one_constant_coordinate():
     keys[:, :, 0] = 1.0
     examples = examples_of(attn, value, keys)
     start = initialise(examples, 2, rng)
-    assert descend(examples, start.attn).error < 1e-11
+    assert polish(examples, start.attn).error < 1e-11
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3])

@@ -5,8 +5,9 @@ import pytest
 
 from polyattn.reference.layer import softmax_forward, softmax_jacobian, softmax_weights
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.polish import descend, enough, polish, project
+from polyattn.softmax.polish import enough, polish, project
 from polyattn.softmax.polish.projection import normal_equations
+from polyattn_papers.tasks.softmax_methods import restarts
 
 EPS = np.finfo(float).eps
 
@@ -98,7 +99,7 @@ def test_descent_on_few_then_all_ends_on_all():
     examples = planted_examples(rng, attn, value, [(600, 4)], noise=0.1)
     few = enough(examples, 1)
     assert 2 * len(few) < len(examples)
-    found = descend(examples, np.zeros_like(attn))
+    found = next(restarts(examples, 1, rng))
     best = polish(examples, attn)
     assert found.error == pytest.approx(best.error, rel=1e-10)
     assert found.error == pytest.approx(project(examples, found.attn).error, rel=1e-12)
@@ -148,7 +149,7 @@ def test_noise_costs_what_information_allows():
         rng = np.random.default_rng(seed)
         attn, value = planted_heads(rng, 2, 4, 4)
         examples = planted_examples(rng, attn, value, [(300, 4)], noise=noise)
-        found = descend(examples, attn + 0.05 * rng.standard_normal(attn.shape))
+        found = polish(examples, attn + 0.05 * rng.standard_normal(attn.shape))
         hessian = normal_equations(examples, project(examples, attn)).hessian
         bound = noise**2 * np.trace(np.linalg.inv(hessian))
         ratios.append(np.sum((found.attn - attn) ** 2) / bound)

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import (
-    InvalidInput,
-    require_choice,
-    require_flag,
-    require_integer,
-    require_number,
-)
-from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.errors import InvalidInput
+from polyattn.sequences import SequenceBatch
 from polyattn.softmax.examples import count_unknowns
-from polyattn.targets import Targets, as_targets
 
 METHODS = ("auto", "moments", "sculpt")
 
@@ -33,50 +24,13 @@ MOST_UNKNOWNS = 1 << 14
 MOST_HEADS = 16
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """Validated data and options of a call of ``learn_softmax``.
-
-    rows : targets (n_rows, e)
-    n_heads : None where the data decide
-    n_supported : heads for which there are examples enough
-    most_heads : heads that are looked for at most when the data decide
-    rounding : relative size of the rounding of the targets
-    """
-
-    batch: SequenceBatch
-    rows: NDArray
-    mode: str
-    bias: bool
-    method: str
-    n_heads: int | None
-    n_supported: int
-    most_heads: int
-    n_held_out: int
-    rounding: float
-    noise: float | None
-
-
 def check_arguments(
-    X: Sequences,
-    Y: Targets,
-    n_heads: int | str | None,
-    method: str,
-    *,
-    mode: str,
-    bias: bool,
-    noise: float | None,
-    max_heads: int | None,
-) -> Arguments:
-    """Check everything that can be wrong with a call of ``learn_softmax``."""
-    method, mode = require_choice("method", method, METHODS), require_choice("mode", mode, MODES)
-    bias = require_flag("bias", bias)
-    counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
-    given = None if counted else require_integer("n_heads", n_heads)
-    if max_heads is not None:
-        max_heads = require_integer("max_heads", max_heads)
-    batch = as_batch(X)
-    rows = as_targets(Y, batch, mode)
+    batch: SequenceBatch, rows: NDArray, bias: bool, least: int
+) -> tuple[int, int, int]:
+    """Refuse sequences with targets ``rows`` (n_rows, e) that do not show ``least`` heads.
+
+    How many sequences to hold out, and for how many heads there are examples, and memory, enough.
+    """
     if batch.lengths.max() < 2:
         raise InvalidInput(
             "all sequences have one token: the softmax of a single logit is 1 whatever the "
@@ -88,10 +42,10 @@ def check_arguments(
             "all tokens of X are equal: attention sees differences between tokens, and there "
             "are none. Give tokens that vary."
         )
-    width, least = batch.n_dims + bias, given or 1
     n_held_out = max(LEAST_HELD_OUT, round(HELD_OUT * len(batch)))
     n_supported = _supported_heads(batch, rows, bias, n_held_out, least)
-    unknowns = least * width**2
+    per_head = (batch.n_dims + bias) ** 2
+    unknowns = least * per_head
     if unknowns > MOST_UNKNOWNS:
         raise InvalidInput(
             f"attn would have {unknowns} unknown entries, and descent over them needs some "
@@ -100,25 +54,20 @@ def check_arguments(
         )
     if not np.any(rows):
         raise InvalidInput("Y is zero everywhere: every layer of zero values fits, none is found.")
-    noise = None if noise is None else require_number("noise", noise)
-    most_heads = min(max_heads or MOST_HEADS, MOST_UNKNOWNS // width**2)
-    rounding = rounding_of(rows)
-    return Arguments(
-        batch, rows, mode, bias, method, given, n_supported, most_heads, n_held_out, rounding, noise
-    )
+    return n_held_out, n_supported, MOST_UNKNOWNS // per_head
 
 
 def rounding_of(rows: NDArray) -> float:
     """The relative rounding of targets: of float32 numbers it is 2^-24 in any dtype."""
-    if rows.dtype == np.float16:
-        return 2.0**-11
-    if rows.dtype.kind == "f" and rows.dtype.itemsize == 8:
+    if rows.dtype.kind != "f":
+        return 2.0**-53
+    if rows.dtype.itemsize == 8:
         digits = np.frexp(rows)[0]
         single = np.array_equal(digits.astype(np.float32), digits)
         # Every number from 2**53 on is whole, so there that says nothing.
         whole = np.abs(rows).max() < 2.0**53 and np.all(rows == np.rint(rows))
         return 2.0**-24 if single and not whole else 2.0**-53
-    return 2.0**-24 if rows.dtype.kind == "f" else 2.0**-53
+    return 2.0**-11 if rows.dtype == np.float16 else 2.0**-24
 
 
 def _supported_heads(

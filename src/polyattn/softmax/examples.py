@@ -6,10 +6,10 @@ X = X' D and Y = s Y' the layer (A', V') of the scaled data is the layer
 
     A = D^-1 A' D^-1,      V = s D^-1 V'
 
-of the data.  With ``bias`` a last coordinate that is always 1 is appended to every token; it is
-not scaled.  The last column of attn shifts all logits of a query alike, so that no input shows it,
-and of the last rows of value only the sum over heads can be seen.  By convention the column is
-zero, and every head has an equal share of the sum.
+of the data.  With ``bias`` every token gets a last coordinate 1, which is not scaled.  No input
+shows the last column of attn, which shifts all logits of a query alike, and of the last rows of
+value only the sum over heads can be seen.  By convention the column is zero, and every head has an
+equal share of the sum.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ IN_RANGE = (
 class ExampleBlock:
     """Sequences of one length n.
 
-    keys : array (B, n, d), all tokens
-    targets : array (B, r, e), for the last r of them: r = n, or 1 in mode ``last``
-    hidden : array (r, n) or None, which keys a query does not see
+    keys : (B, n, d), all tokens
+    targets : (B, r, e), for the last r of them: r = n, or 1 in mode ``last``
+    hidden : (r, n) or None, which keys a query does not see
     bias : whether the last coordinate of the tokens is the constant of ``bias``
     """
 
@@ -87,10 +87,8 @@ class ExampleUnits:
         columns = value.transpose(0, 2, 1)
         rows = columns.reshape(-1, value.shape[1])
         rows = restored(rows, of_value[:, 0], "value", alike, IN_RANGE)
-        return (
-            restored(attn, of_attn, "attn", alike, IN_RANGE),
-            rows.reshape(columns.shape).transpose(0, 2, 1),
-        )
+        attn = restored(attn, of_attn, "attn", alike, IN_RANGE)
+        return attn, rows.reshape(columns.shape).transpose(0, 2, 1)
 
     def deviations(self, attn: Matrix, value: Matrix) -> tuple[Matrix, Matrix]:
         """Standard deviations of heads in the units of the data: never rounded down."""
@@ -107,10 +105,10 @@ class ExampleUnits:
             )
         return noise
 
-    def scaled_noise(self, noise: float) -> float:
-        """A standard deviation that was declared for the targets, in scaled units."""
+    def scaled_noise(self, noise: float | None) -> float | None:
+        """A standard deviation that was declared for the targets, if any, in scaled units."""
         with np.errstate(over="ignore", under="ignore"):
-            return float(np.ldexp(noise, -self.of_targets))
+            return None if noise is None else float(np.ldexp(noise, -self.of_targets))
 
     def _of_heads(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Of attn (d, d) and of value (d, 1)."""
@@ -136,11 +134,6 @@ class Examples:
     def width(self) -> int:
         """The coordinates of a token, with the constant of ``bias``."""
         return self.groups[0].keys.shape[2]
-
-    @property
-    def n_dims(self) -> int:
-        """The coordinates of a token, without the constant of ``bias``."""
-        return self.width - self.bias
 
     @property
     def n_outputs(self) -> int:
@@ -180,14 +173,14 @@ class Examples:
         found: set[bytes] = set()
         of_sum: set[bytes] = set()
         for group in self.groups:
-            for keys, queries in zip(group.keys, group.queries, strict=True):
-                for row, query in enumerate(queries):
-                    if len(found) >= most:
-                        return most
-                    there = keys if group.hidden is None else keys[~group.hidden[row]]
-                    uniform = not np.any(query) or np.all(there == there[0])
-                    content = min(_content(query, there), _content(-query, -there))
-                    (of_sum if uniform else found).add(content)
+            for at, row in np.ndindex(*group.targets.shape[:2]):
+                if len(found) >= most:
+                    return most
+                keys, query = group.keys[at], group.queries[at, row]
+                there = keys if group.hidden is None else keys[~group.hidden[row]]
+                uniform = not np.any(query) or np.all(there == there[0])
+                content = min(_content(query, there), _content(-query, -there))
+                (of_sum if uniform else found).add(content)
         return min(most, len(found) + min(len(of_sum), self.width))
 
     def blocks(self, n_rows: int = 1 << 14) -> Iterator[ExampleBlock]:
@@ -208,11 +201,9 @@ class Examples:
         totals = np.rint(share * np.cumsum([len(group) for group in self.groups])).astype(int)
         borders = np.diff(totals, prepend=0).tolist()
         pairs = list(zip(self.groups, borders, strict=True))
-        before = tuple(group.part(0, border) for group, border in pairs if border)
-        after = tuple(
-            group.part(border, len(group)) for group, border in pairs if border < len(group)
-        )
-        return Examples(before), Examples(after)
+        before = [group.part(0, border) for group, border in pairs]
+        after = [group.part(border, len(group)) for group, border in pairs]
+        return Examples(tuple(filter(len, before))), Examples(tuple(filter(len, after)))
 
 
 def count_unknowns(n_heads: int, width: int, n_outputs: int, bias: bool) -> int:

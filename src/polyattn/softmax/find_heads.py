@@ -17,8 +17,8 @@ import numpy as np
 
 from polyattn.softmax.judging.alternatives import smaller_heads
 from polyattn.softmax.judging.residuals import gain_score, residuals
+from polyattn.softmax.methods import Found, Search
 from polyattn.softmax.polish import polish
-from polyattn.softmax.search import Found, Search
 
 # A gain on held-out examples is real when it is this many standard errors.
 REAL_GAIN = 3.0

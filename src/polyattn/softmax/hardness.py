@@ -13,11 +13,8 @@ marker 1 and -1 the weighted mean of the markers is a hyperbolic tangent,
     z_t = beta (sum_{i in U} x_ri - (2t - s - 1) x_r,mu).
 
 The sum over U is odd and 2t - s - 1 is even, so |z_t| >= beta, and for large beta the tangents
-are signs.  If w of the hidden coordinates are 1, then (for marker 1) the first w signs are
-positive and the others negative, and the alternating sum is (-1)^w; for marker -1 the heads
-change places t <-> s + 1 - t, which keeps (-1)^t.  Done: see ``parity_error_bound``.
-
-Proofs and what follows for learning: ``docs/derivations/softmax_parity.md``.
+are signs, whose alternating sum is (-1)^w where w hidden coordinates are 1.  Proofs and what
+follows for learning: ``docs/derivations/softmax_parity.md``.
 """
 
 from __future__ import annotations
@@ -80,11 +77,9 @@ def parity_outputs(
     positive = np.count_nonzero(X[:, :, mu] > 0, axis=1)
     with np.errstate(divide="ignore"):
         shift = 0.5 * (np.log(positive) - np.log(X.shape[1] - positive))
-    outputs = np.zeros(X.shape[:2])
-    for t in range(1, len(U) + 1):
-        z = beta * (X[:, :, U].sum(axis=2) - (2 * t - len(U) - 1) * X[:, :, mu])
-        outputs += (-1.0) ** t * np.tanh(z + shift[:, None])
-    return outputs
+    heads = np.arange(1, len(U) + 1)
+    z = beta * (X[:, :, U].sum(axis=2)[..., None] - (2 * heads - len(U) - 1) * X[:, :, [mu]])
+    return np.tanh(z + shift[:, None, None]) @ (-1.0) ** heads
 
 
 def parity_error_bound(s: int, beta: float, k: int) -> float:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from polyattn.errors import require_choice, require_flag, require_integer, require_number
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
-from polyattn.sequences import Sequences
-from polyattn.softmax.arguments import Arguments, check_arguments
+from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.softmax.arguments import METHODS, MOST_HEADS, check_arguments, rounding_of
 from polyattn.softmax.examples import ExampleUnits, prepare
 from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.visible import hidden_directions
 from polyattn.softmax.judging.alternatives import rival_layer, share_of_constant
 from polyattn.softmax.judging.judge import Judge
 from polyattn.softmax.judging.uncertainty import open_on_generic_inputs
+from polyattn.softmax.methods import Found, Search
 from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubt_of, stopped
-from polyattn.softmax.polish import Projection, project
+from polyattn.softmax.polish import project
 from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until
 from polyattn.softmax.result import LearnedSoftmax
-from polyattn.softmax.search import Found, Search
-from polyattn.targets import Targets
+from polyattn.targets import Targets, as_targets
 
 
 def learn_softmax(
@@ -84,16 +85,21 @@ def learn_softmax(
     Guarantee: none on success – learning parities of s bits is a special case with s heads – but
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
     """
-    data = check_arguments(
-        X, Y, n_heads, method, mode=mode, bias=bias, noise=noise, max_heads=max_heads
-    )
+    method, mode = require_choice("method", method, METHODS), require_choice("mode", mode, MODES)
+    bias = require_flag("bias", bias)
+    counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
+    given = None if counted else require_integer("n_heads", n_heads)
+    most_heads = MOST_HEADS if max_heads is None else require_integer("max_heads", max_heads)
+    batch = as_batch(X)
+    rows = as_targets(Y, batch, mode)
+    n_held_out, n_supported, n_possible = check_arguments(batch, rows, bias, given or 1)
+    noise = None if noise is None else require_number("noise", noise)
     rng = require_generator(random_state)
-    end, recorder = end_after(max_seconds), Recorder[Projection](callback)
-    examples, units = prepare(data.batch, data.rows, data.mode, rng, data.bias)
-    held_out, training = examples.split(data.n_held_out)
-    scaled_noise = None if data.noise is None else units.scaled_noise(data.noise)
-    judge = Judge(training, held_out, data.rounding, scaled_noise)
-    search = Search(judge, recorder, rng, data.method)
+    end, recorder = end_after(max_seconds), Recorder(callback)
+    examples, units = prepare(batch, rows, mode, rng, bias)
+    held_out, training = examples.split(n_held_out)
+    judge = Judge(training, held_out, rounding_of(rows), units.scaled_noise(noise))
+    search = Search(judge, recorder, rng, method)
     # One head that attends to everything alike: what is known before any search.
     best = project(training, np.zeros((1, training.width, training.width)))
     why: Stop | None = None
@@ -101,31 +107,38 @@ def learn_softmax(
         try:
             with until(end):
                 recorder(best)
-                found = find_heads(search, data.n_heads, data.n_supported, data.most_heads)
+                found = find_heads(search, given, n_supported, min(most_heads, n_possible))
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
             found = search.judged(recorder.best or best, recorder.best_phase)
-        return _result(found, search, units, data, why)
+        return _result(found, search, units, batch, mode, why)
 
 
 def _result(
-    found: Found, search: Search, units: ExampleUnits, data: Arguments, stopped_by: Stop | None
+    found: Found,
+    search: Search,
+    units: ExampleUnits,
+    batch: SequenceBatch,
+    mode: str,
+    stopped_by: Stop | None,
 ) -> LearnedSoftmax:
     """Error bars, the sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
+    bias = judge.training.bias
     bars = judge.error_bars(projection, fit)
     rival, unexamined = rival_layer(judge, projection, bars) if fit.explained else (None, ())
-    layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), data.mode, data.bias)
-    gaps = hidden_directions(layer, data.batch) if bars.n_open else []
-    notes = found.with_notes(*(gap.sentence for gap in gaps)).notes
+    layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), mode, bias)
+    gaps = hidden_directions(layer, batch) if bars.n_open else []
+    # What was found of heads one after the other is said once.
+    notes = tuple(dict.fromkeys((*found.notes, *(gap.sentence for gap in gaps))))
     equations = judge.count(found.n_heads, fit.sigma)
-    redundant = bars.n_open > 0 and open_on_generic_inputs(projection, data.bias)
+    redundant = bars.n_open > 0 and open_on_generic_inputs(projection, bias)
     doubt = doubt_of(fit, bars, equations, redundant, unexamined)
-    share = 0.0 if fit.explained or data.bias else share_of_constant(judge.training, projection)
-    if data.bias and fit.explained:
+    share = 0.0 if fit.explained or bias else share_of_constant(judge.training, projection)
+    if bias and fit.explained:
         notes = (*notes, CONVENTION)
     outcome = describe(fit, bars, len(judge.held_out), notes, rival, doubt, share)
-    bars = bars if rival is None else rival.opened(bars)
+    bars = bars if rival is None else bars.opened(rival.attn, rival.value)
     attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.
     if stopped_by and (fit.noisy or outcome.name != "recovered"):

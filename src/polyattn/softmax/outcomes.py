@@ -131,9 +131,8 @@ def doubt_of(
 ) -> str:
     """Why examples that heads explain do not determine them; empty where they do.
 
-    Heads are uncertain in directions that the examples show, or inputs that differ are too few
-    (``equations``: numbers and unknowns), or no input tells heads apart (``redundant``), or
-    ``unexamined`` heads may be paired otherwise.
+    ``equations`` are the numbers and unknowns of inputs that differ; ``redundant`` heads are told
+    apart by no input, ``unexamined`` ones may be paired otherwise.
     """
     n_equations, n_unknowns = equations
     doubt = ""

@@ -12,10 +12,14 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from numbers import Real
 from time import monotonic, perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from polyattn.display import plain
 from polyattn.errors import InvalidInput
 from polyattn.files.fields import any_object, entries, listed, number, plain_value, text
+
+if TYPE_CHECKING:
+    from polyattn.softmax.polish.projection import Projection
 
 # Receives (phase, number of heads, relative error) after every step of descent.
 Callback = Callable[[str, int, float], None]
@@ -48,24 +52,9 @@ def check_phases(value: Any, where: str) -> None:
         plain_value(phase["figures"], f"{where}[{at}].figures")
 
 
-class Candidate(Protocol):
-    """Heads that a search has reached."""
-
-    @property
-    def error(self) -> float:
-        """What they leave unexplained, relatively."""
-
-    @property
-    def n_heads(self) -> int:
-        """How many they are."""
-
-
-Best = TypeVar("Best", bound=Candidate)
-
-
 @dataclass
 class Note:
-    """What a phase measured; filled while it runs."""
+    """What a phase measured, filled while it runs; arrays and infinite numbers may be given."""
 
     sentence: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
@@ -77,29 +66,29 @@ class Note:
 
 
 @dataclass
-class Recorder(Generic[Best]):
-    """Phases in the order in which they ended, the best candidate, and who is kept informed.
+class Recorder:
+    """Phases in the order in which they ended, the best heads, and who is kept informed.
 
-    Calling it with a candidate takes note of it: pass it as ``on_step``.  Work that has no
-    candidates leaves ``best`` empty.
+    Calling it with heads takes note of them: pass it as ``on_step``.  Learning from queries calls
+    it with none and leaves ``best`` empty.
 
     present : the phase that is running; "start" outside of all
     best_phase : the phase in which the best was found
     """
 
     callback: Callback | None = None
-    best: Best | None = None
+    best: Projection | None = None
     phases: list[Phase] = field(default_factory=list)
     present: str = "start"
     best_phase: str = "start"
     _last_end: float = field(default_factory=perf_counter, repr=False)
 
-    def __call__(self, candidate: Best) -> None:
-        """Keep the candidate if it is the best so far, and inform the callback."""
-        if self.best is None or candidate.error < self.best.error:
-            self.best, self.best_phase = candidate, self.present
+    def __call__(self, found: Projection) -> None:
+        """Keep heads if they are the best so far, and inform the callback."""
+        if self.best is None or found.error < self.best.error:
+            self.best, self.best_phase = found, self.present
         if self.callback is not None:
-            self.callback(self.present, candidate.n_heads, candidate.error)
+            self.callback(self.present, found.n_heads, found.error)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Note]:
@@ -118,7 +107,7 @@ class Recorder(Generic[Best]):
 
     def _keep(self, name: str, sentence: str, figures: dict[str, Any], began: float) -> None:
         self._last_end = perf_counter()
-        self.phases.append(Phase(name, sentence, figures, self._last_end - began))
+        self.phases.append(Phase(name, sentence, plain(figures), self._last_end - began))
 
 
 class OutOfTime(Exception):

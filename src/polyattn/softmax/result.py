@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,14 +19,12 @@ from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
 from polyattn.softmax.recorder import Phase, check_phases
 
 ERRORS = ("attn_std", "value_std", "attn_error", "value_error")
-PLAIN = ("validation_error", "training_error", "noise", "method", "n_training", "n_held_out")
-
-FIELDS = entries({
+PLAIN = {
     "validation_error": number(0), "training_error": number(0), "noise": number(0),
     "method": text(100), "n_training": integer(0), "n_held_out": integer(0),
-    "mode": one_of(MODES), "outcome": SOFTMAX_OUTCOMES.check,
-    "phases": check_phases,
-}, {"bias": flag})  # fmt: skip
+}  # fmt: skip
+MORE = {"mode": one_of(MODES), "outcome": SOFTMAX_OUTCOMES.check, "phases": check_phases}
+FIELDS = entries(PLAIN | MORE, {"bias": flag})
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +66,11 @@ class LearnedSoftmax(Reported, Result):
     method: str
     n_training: int
     n_held_out: int
-    attn_std: NDArray[np.float64] = field(repr=False)
-    value_std: NDArray[np.float64] = field(repr=False)
-    attn_error: NDArray[np.float64] = field(repr=False)
-    value_error: NDArray[np.float64] = field(repr=False)
-    phases: tuple[Phase, ...] = field(default=(), repr=False)
+    attn_std: NDArray[np.float64]
+    value_std: NDArray[np.float64]
+    attn_error: NDArray[np.float64]
+    value_error: NDArray[np.float64]
+    phases: tuple[Phase, ...] = ()
 
     kind: ClassVar[str] = "learned_softmax"
 
@@ -98,13 +96,7 @@ class LearnedSoftmax(Reported, Result):
         return self._described(
             "A softmax attention layer learned from examples",
             f"{self.layer.describe().about}, from {sequences}",
-            {
-                "recovered": self.recovered,
-                "n_heads": self.n_heads,
-                "mode": self.layer.mode,
-                "bias": self.layer.bias,
-                **{name: getattr(self, name) for name in PLAIN},
-            },
+            {"recovered": self.recovered, "n_heads": self.n_heads, **self._figures()},
         )
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
@@ -118,13 +110,14 @@ class LearnedSoftmax(Reported, Result):
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        metadata = {name: getattr(self, name) for name in PLAIN} | {
-            "mode": self.layer.mode,
-            "bias": self.layer.bias,
-            "outcome": self.outcome.to_dict(),
-            "phases": [phase.to_dict() for phase in self.phases],
-        }
-        return Record(self.kind, self.arrays(), metadata)
+        phases = [phase.to_dict() for phase in self.phases]
+        words = {"outcome": self.outcome.to_dict(), "phases": phases}
+        return Record(self.kind, self.arrays(), self._figures() | words)
+
+    def _figures(self) -> dict[str, Any]:
+        """The figures that both a description and a file have."""
+        layer = {"mode": self.layer.mode, "bias": self.layer.bias}
+        return layer | {name: getattr(self, name) for name in PLAIN}
 
     @classmethod
     def from_record(cls, record: Record) -> LearnedSoftmax:

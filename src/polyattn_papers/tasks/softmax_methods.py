@@ -8,8 +8,9 @@ random starts that chance gets right.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import numpy as np
 
@@ -18,14 +19,19 @@ from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
 from polyattn.sequences import as_batch
 from polyattn.softmax import LearnedSoftmax, learn_from_queries, learn_softmax
-from polyattn.softmax.examples import prepare
-from polyattn.softmax.growth import restarts
+from polyattn.softmax.examples import Examples, prepare
+from polyattn.softmax.growth.search_heads import SCALES
+from polyattn.softmax.growth.starts import random_heads
+from polyattn.softmax.polish import Projection, enough, polish
 from polyattn.targets import as_targets
 
 Task = Planted[SoftmaxAttention]
 
 #: Outcomes that are not the learner's: too few data to begin with; a method that claims nothing.
 REFUSED, NO_CLAIM = "refused", "no_claim"
+
+#: Descent from random heads ends when steps gain less than this: on few examples, and on all.
+FAR_GAIN, NEAR_GAIN = 1e-3, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +119,19 @@ def by_random_starts(
     return Attempt(
         best, NO_CLAIM, False, spent, len(batch), n_starts=n_starts, n_solved=n_solved
     )  # fmt: skip
+
+
+def restarts(examples: Examples, n_heads: int, rng: np.random.Generator) -> Iterator[Projection]:
+    """Descents from random heads, without end; the scale of the logits goes round ``SCALES``.
+
+    Each goes on enough examples to see the way, then on all, where it comes to rest.
+    """
+    few = enough(examples, n_heads)
+    for scale in cycle(SCALES):
+        attn = random_heads(rng, n_heads, examples.width, scale)
+        if 2 * len(few) <= len(examples):
+            attn = polish(few, attn, gain=FAR_GAIN).attn
+        yield polish(examples, attn, gain=NEAR_GAIN)
 
 
 def by_adam(task: Task, n_heads: int, seconds: float, seed: int) -> Attempt:

@@ -15,7 +15,7 @@ from polyattn.softmax.growth.starts import (
     random_heads,
     random_mixtures,
 )
-from polyattn.softmax.polish import OnStep, Projection, descend, enough, polish, project
+from polyattn.softmax.polish import OnStep, Projection, enough, polish, project
 from polyattn.softmax.polish.polish import FEWEST_EXAMPLES
 
 # Standard deviations of the logits of a start, in the order in which they are tried; of heads of
@@ -58,14 +58,18 @@ def search_heads(
 
     Guarantee: the same generator gives the same heads.
     """
-    moves = _Moves(training, enough(training, n_heads), n_heads, rng, on_step)
-    for level in range(1, effort + 1):
-        for move in (moves.random, moves.grown, moves.mixed, moves.exchanged):
-            for found in move(level):
-                finished = moves.finish(found)
-                if finished is not None and accept(finished):
-                    return finished
-    return min(moves.finished, key=lambda polished: polished.error)
+    few = enough(training, n_heads)
+    moves, finished = _Moves(few, n_heads, rng, on_step), []
+    for found in moves.up_to(effort):
+        if moves.best and found.error > BETTER * moves.best[0].error:
+            continue
+        moves.best.insert(0, found)
+        if len(few) < len(training):
+            found = polish(training, found.attn, FINISHING_STEPS, on_step, gain=FINISHING_GAIN)
+        finished.append(found)
+        if accept(found):
+            return found
+    return min(finished, key=lambda polished: polished.error)
 
 
 def grow(
@@ -79,19 +83,11 @@ def grow(
     """The best m + 1 heads reached from ``heads`` (m, d, d), of which there may be none.
 
     ``effort`` multiplies the number of directions tried and of descents made.
-
     Cost: about 4 ``effort`` descents on enough examples to see the way, and one on all.
     """
     few = enough(examples, len(heads) + 1)
     best = best_descents(few, grown_starts(few, heads, rng, effort), on_step=on_step)[0]
     return best if len(few) == len(examples) else polish(examples, best.attn, on_step=on_step)
-
-
-def restarts(examples: Examples, n_heads: int, rng: np.random.Generator) -> Iterator[Projection]:
-    """Descents from random heads, without end; the scale of the logits goes round ``SCALES``."""
-    while True:
-        for scale in SCALES:
-            yield descend(examples, random_heads(rng, n_heads, examples.width, scale))
 
 
 def best_descents(
@@ -135,29 +131,20 @@ def different(descents: list[Projection]) -> list[Projection]:
 class _Moves:
     """The moves of a search: each yields heads that were found on few examples.
 
-    on_few : the best heads there, best first
-    finished : the same brought to rest on all examples
+    best : what the search keeps of them, best first
     """
 
-    training: Examples
     few: Examples
     n_heads: int
     rng: np.random.Generator
     on_step: OnStep | None
-    on_few: list[Projection] = field(default_factory=list)
-    finished: list[Projection] = field(default_factory=list)
+    best: list[Projection] = field(default_factory=list)
 
-    def finish(self, found: Projection) -> Projection | None:
-        """Heads found on few examples as they become on all; None if others were as good."""
-        if self.on_few and found.error > BETTER * self.on_few[0].error:
-            return None
-        self.on_few.insert(0, found)
-        if len(self.few) < len(self.training):
-            found = polish(
-                self.training, found.attn, FINISHING_STEPS, self.on_step, gain=FINISHING_GAIN
-            )
-        self.finished.append(found)
-        return found
+    def up_to(self, effort: int) -> Iterator[Projection]:
+        """What all moves find, of level 1, 2, ..., ``effort``."""
+        for level in range(1, effort + 1):
+            for move in (self.random, self.grown, self.mixed, self.exchanged):
+                yield from move(level)
 
     def random(self, level: int) -> Iterator[Projection]:
         """Random starts of several scales, by successive halving."""
@@ -183,7 +170,7 @@ class _Moves:
     def exchanged(self, level: int) -> Iterator[Projection]:
         """The best heads less one of them, the least missed first, and grown again."""
         for _ in range(level):
-            attn = self.on_few[0].attn
+            attn = self.best[0].attn
             remaining = [np.delete(attn, head, axis=0) for head in range(self.n_heads)]
             if self.n_heads > 1:
                 remaining.sort(key=lambda heads: project(self.few, heads).error)
@@ -191,18 +178,18 @@ class _Moves:
                 yield from self._best(grown_starts(self.few, heads, self.rng, level))
 
     def mixed(self, level: int) -> Iterator[Projection]:
-        """Random heads in the span of the best, and in what those ask for and look at.
+        """Random heads in the span of the best, and in products of their main directions.
 
-        The second kind has few unknowns: many starts on few examples, and the best go free.
+        The second kind has few unknowns: many starts on few examples, and the best then leave it.
         """
         scales = SCALES + SHARP_SCALES
-        heads = self.on_few[0].attn
+        heads = self.best[0].attn
         units = directions(heads)
         yield from self._best(
             [random_mixtures(self.rng, self.n_heads, units, s) for s in scales[: 3 * level]]
         )
         for minor in MINOR_SHARES * level:
-            products = common_products(self.on_few[0].attn, minor)
+            products = common_products(self.best[0].attn, minor)
             if 2 * len(products) > heads[0].size:
                 continue
             n_values = self.few.width * self.few.n_outputs

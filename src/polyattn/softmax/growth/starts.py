@@ -1,13 +1,13 @@
 """Where descent starts: at random, near heads that were found, and with one head more.
 
-Where would a new head explain the residual R?  A head with pattern p that is replaced by the two
-heads A + t D, A - t D with values V/2 + W, V/2 - W changes the output of a query x by
+A head with pattern p that parts into A + t D, A - t D with values V/2 + W, V/2 - W changes the
+output of a query x by
 
     2 t x D Cov_p(X) W  +  t^2/2 sum_j p_j ((x D z_j)^2 - mean) z_j V  +  ...,     z_j = x_j - p X.
 
-The first term is bilinear in D and W: its correlation with R is vec(D)^T M vec(W), so the top
-singular vectors of M are the best D.  The second is a quadratic form Q in D, whose top
-eigenvectors are the best D without new values.
+The correlation of the first term with the residual is vec(D)^T M vec(W), so the top singular
+vectors of M are the best D.  That of the second is a quadratic form in D: its top eigenvectors are
+the best D without new values.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def directions(heads: Matrix) -> Matrix:
 
 
 def common_products(heads: Matrix, minor: float) -> Matrix:
-    """Orthonormal matrices u v^T (r, d, d) of what the heads ask for and what they look at.
+    """Orthonormal matrices u v^T (r, d, d) of the main directions of queries and keys.
 
     u are the main left singular vectors of all heads side by side, v the right ones of all
     heads one upon another, but for the share ``minor`` of their squared norm: at a local
@@ -148,11 +148,10 @@ def adding(examples: Examples, here: Projection | None, count: int) -> list[Matr
 
 
 def _queries_and_residual(block: ExampleBlock, here: Projection | None) -> tuple[Matrix, Matrix]:
-    queries = block.queries.reshape(block.n_rows, -1)
-    targets = block.targets.reshape(block.n_rows, -1)
-    if here is None:
-        return queries, targets
-    return queries, targets - seen(block, here.attn) @ here.stacked_value
+    residual = block.targets.reshape(block.n_rows, -1)
+    if here is not None:
+        residual = residual - seen(block, here.attn) @ here.stacked_value
+    return block.queries.reshape(block.n_rows, -1), residual
 
 
 def _products(left: Matrix, right: Matrix) -> Matrix:

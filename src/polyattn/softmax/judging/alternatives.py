@@ -3,19 +3,16 @@
 Two heads with equal attn act through the sum of their values alone; a head of zero value does
 not act at all.  Tokens that leave out a direction leave out a part of attn: with P the
 projector onto the span of the queries and Q onto the span of the differences between keys, A
-and P A Q give the same weights.  What is invisible is set to zero.
+and P A Q give the same weights.
 
-Error bars see changes that are small.  Other heads may be far away: the opposite ones where
-queries see two tokens alike, or heads of equal value that few queries let pair otherwise.  Each
-of these is tried: descent from it must come to rest nearby and explain what was held out.
-
-Where heads explain little, a constant beside each token may: the hint to try ``bias``.
+Error bars see small changes.  Heads that are far away are tried one by one: the opposite ones where
+queries see two tokens alike, or heads of equal value that few queries let pair otherwise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import chain, combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +44,7 @@ MOST_TRIED, N_STEPS = 16, 12
 LEAST_SHARE, REAL_FALL = 0.1, 5.0
 
 
-@dataclass(frozen=True)
-class Visible:
+class Visible(NamedTuple):
     """Projectors onto the directions that occur in queries, and between keys; both (d, d).
 
     complete : whether all of attn can be seen that any inputs show
@@ -101,28 +97,17 @@ def smaller_heads(here: Projection) -> list[tuple[Matrix, str]]:
     return [(joined, merged), *without]
 
 
-@dataclass(frozen=True)
-class Rival:
+class Rival(NamedTuple):
     """Another layer that explains the examples: its name as a finding, and what differs.
 
     heads : those that are replaced
-    attn, value : (m,) whether the matrix of a head is another one there
+    attn, value : (m, 1, 1) whether the matrix of a head is another one there
     """
 
     name: str
     heads: tuple[int, ...]
     attn: NDArray[np.bool_]
     value: NDArray[np.bool_]
-
-    def opened(self, bars: Uncertainty) -> Uncertainty:
-        """Error bars that are infinite for matrices that are other ones in this layer."""
-        return replace(
-            bars,
-            attn=np.where(self.attn[:, None, None], np.inf, bars.attn),
-            value=np.where(self.value[:, None, None], np.inf, bars.value),
-            attn_error=np.where(self.attn, np.inf, bars.attn_error),
-            value_error=np.where(self.value, np.inf, bars.value_error),
-        )
 
 
 def rival_layer(
@@ -131,7 +116,6 @@ def rival_layer(
     """Another layer of as many heads that explains the examples, if one is known.
 
     Beside it, heads of equal value that can be paired in too many ways to try all.
-
     Cost: nothing for heads of different values and attn that is neither zero nor opposite;
     otherwise a few steps of descent for each alternative.
     """
@@ -141,11 +125,9 @@ def rival_layer(
     groups = judge.training.groups
     queries = np.concatenate([group.queries.reshape(group.n_rows, -1) for group in groups])
     unexamined: tuple[int, ...] = ()
-    others = chain(
-        mirrored(found.attn, value, tolerance),
-        rearranged(found.attn, value, queries, tolerance),
-    )
-    for count, other in enumerate(others):
+    opposite = mirrored(found.attn, value, tolerance)
+    paired = rearranged(found.attn, value, queries, tolerance)
+    for count, other in enumerate(chain(opposite, paired)):
         if isinstance(other, Unexamined):
             unexamined = other.heads
         elif count >= MOST_TRIED:
@@ -163,23 +145,20 @@ def _rival(judge: Judge, found: Projection, other: Alternative) -> Rival | None:
     near = np.linalg.norm(there.attn - other.attn) <= 0.5 * distances.min(axis=1).max()
     if not (near and judge.fit(there).explained):
         return None
-    replaced = np.isin(np.arange(found.n_heads), other.heads)
-
-    def changed(before: Matrix, after: Matrix) -> NDArray[np.bool_]:
-        sizes = np.linalg.norm(before, axis=(1, 2)).max()
-        return replaced & (np.linalg.norm(after - before, axis=(1, 2)) > 1e-3 * sizes)
-
-    return Rival(
-        other.name, other.heads, changed(found.attn, there.attn), changed(found.value, there.value)
-    )
+    replaced = np.isin(np.arange(found.n_heads), other.heads)[:, None, None]
+    changed = []
+    for before, after in ((found.attn, there.attn), (found.value, there.value)):
+        size = np.linalg.norm(before, axis=(1, 2)).max()
+        moved = np.linalg.norm(after - before, axis=(1, 2), keepdims=True)
+        changed.append(replaced & (moved > 1e-3 * size))
+    return Rival(other.name, other.heads, *changed)
 
 
 def share_of_constant(examples: Examples, found: Projection) -> float:
     """The part of the squared residuals that ``bias=True`` would explain at once; 0 if little.
 
-    The last rows of value are fitted; those of attn make one Gauss–Newton step, while the rest of
-    attn stays.  What a constant explains after a new search is more.
-
+    The last rows of value are fitted, those of attn make one Gauss–Newton step, and the rest of
+    attn stays: a new search explains more.
     Cost: that of a step of descent on enough examples for the heads.
     """
     few = enough(examples, found.n_heads)
@@ -187,9 +166,7 @@ def share_of_constant(examples: Examples, found: Projection) -> float:
     wider = few.with_constant()
     here = project(wider, np.pad(found.attn, ((0, 0), (0, 1), (0, 1))))
     equations = normal_equations(wider, here)
-    entries = np.zeros(here.attn.shape, dtype=bool)
-    entries[:, -1, :-1] = True
-    new = np.flatnonzero(entries)
+    new = np.arange(here.attn.size).reshape(here.attn.shape)[:, -1, :-1].reshape(-1)
     gradient = equations.gradient[new]
     step = lstsq(equations.hessian[np.ix_(new, new)], gradient, cond=1e-12)[0]
     after = few.power * here.error**2 - float(step @ gradient)

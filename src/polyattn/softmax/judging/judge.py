@@ -88,7 +88,6 @@ class HeldOutFit:
 class Judge:
     """What learning has not seen, and what is known of the targets' errors.
 
-    held_out : examples for judging only
     rounding : relative size of the rounding of the targets
     noise : standard deviation of the targets' noise in scaled units; None where unknown
     """

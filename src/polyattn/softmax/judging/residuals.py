@@ -1,9 +1,8 @@
 """Is what a layer leaves unexplained noise?  Tests that a wrong layer fails.
 
-A layer stuck in a local minimum leaves a residual that is a function of the input, not noise.
-No test on residuals can tell the two apart in every case – parities are made to look like
-noise to every simple statistic – but independent normal noise of one size has properties that
-such functions do not share.  Each test is a z-score: about N(0, 1) for noise.
+A layer stuck in a local minimum leaves a residual that is a function of the input.  Parities look
+like noise to every simple statistic, but other functions do not share the properties of independent
+normal noise of one size.  Each test is a z-score: about N(0, 1) for noise.
 
     generalises   held-out residuals are not larger than those of training
     tails         fourth moment of a single residual (3 sigma^4)
@@ -11,18 +10,17 @@ such functions do not share.  Each test is a z-score: about N(0, 1) for noise.
     sizes         the residuals of one sequence have the same size as those of another
     outputs       different outputs of one row are uncorrelated
 
-Nor is noise a function of the tokens, or of the outputs.  Residuals are regressed on families of
-functions that a softmax layer of these heads does not contain, one family after the other:
+Nor is noise a function of the tokens, or of the outputs: residuals are regressed on families of
+functions that a softmax layer of these heads does not contain.
 
     linear     the query token and the mean of the tokens that it attends to
     products   products of two coordinates of the query token
     curves     of a row's query and mean: tanh of random combinations
     bends      squares, cubes and signed squares of the fitted output itself
 
-For independent noise of standard deviation sigma the explained squares are at most sigma^2 times
-a chi-square number with one degree for each function and output: residuals of training are
-orthogonal to all that the heads can follow, which only makes them smaller.  So these scores are
-z-scores that noise of any distribution passes, up to the central limit theorem.
+Of independent noise of standard deviation sigma each explains at most sigma^2 times a chi-square
+number with one degree for each function and output: a z-score that noise of any distribution
+passes, up to the central limit theorem.
 """
 
 from __future__ import annotations
@@ -92,6 +90,12 @@ def noise_scores(training: Residuals, held_out: Residuals, n_unknowns: int) -> d
     both = np.concatenate(
         [part.values / np.sqrt(part.power / part.values.size) for part in (held_out, training)]
     )
+    # Squared correlations between outputs, of which a share of the rows is independent.
+    scaled = both / np.sqrt(np.maximum(np.mean(both**2, axis=0), np.finfo(np.float64).tiny))
+    n_rows, n_outputs = both.shape
+    above = (scaled.T @ scaled / n_rows)[np.triu_indices(n_outputs, 1)]
+    n_independent = (n_held_out + freedom) / both.size * n_rows
+    correlated = n_independent * float(np.sum(above**2))
     # Mean squares of sequences: each term has mean 1 and variance 2 + 12 / count.
     total, variance = 0.0, 0.0
     for part in (held_out, training):
@@ -101,28 +105,16 @@ def noise_scores(training: Residuals, held_out: Residuals, n_unknowns: int) -> d
         variance += float(np.sum(2 + 12 / counts))
     return {
         "generalises": float((growth - 1) / np.sqrt(2 / n_held_out + 2 / freedom)),
-        "tails": float((np.mean(both**4) - 3) / np.sqrt(24 / both.size)),
-        "skew": float(np.mean(both**3) / np.sqrt(15 / both.size)),
+        "tails": abs(float((np.mean(both**4) - 3) / np.sqrt(24 / both.size))),
+        "skew": abs(float(np.mean(both**3) / np.sqrt(15 / both.size))),
         "sizes": total / float(np.sqrt(variance)),
-        "outputs": _correlation(both, (n_held_out + freedom) / both.size),
+        "outputs": chi_square_score(correlated, above.size if n_rows > 2 else 0),
     }
 
 
 def alarms(scores: dict[str, float]) -> tuple[str, ...]:
     """The tests that noise would not fail."""
-    two_sided = {name: abs(scores[name]) for name in ("tails", "skew") if name in scores}
-    return tuple(name for name, score in (scores | two_sided).items() if score > ALARM)
-
-
-def _correlation(rows: Matrix, share: float) -> float:
-    """z-score of the correlations between outputs; ``share`` of the rows are independent."""
-    n_rows, n_outputs = rows.shape
-    if n_outputs < 2 or n_rows < 3:
-        return 0.0
-    scaled = rows / np.sqrt(np.maximum(np.mean(rows**2, axis=0), np.finfo(np.float64).tiny))
-    correlation = scaled.T @ scaled / n_rows
-    above = correlation[np.triu_indices(n_outputs, 1)]
-    return chi_square_score(share * n_rows * float(np.sum(above**2)), above.size)
+    return tuple(name for name, score in scores.items() if score > ALARM)
 
 
 def chi_square_score(total: float, freedom: int) -> float:
@@ -164,7 +156,7 @@ def structure_scores(
     tokens, outputs = (np.concatenate(column) for column in zip(*parts, strict=True))
     residual = left.values[: len(tokens)] / sigma
     first, second = np.triu_indices(width)
-    # Always the same combinations: a judge draws no lots.
+    # Always the same combinations: the same heads are judged alike.
     rng = np.random.default_rng(0)
     directions = rng.standard_normal((tokens.shape[1], N_CURVES)) / np.sqrt(width)
     families = {

@@ -6,19 +6,15 @@ Residuals of standard deviation sigma give the least-squares estimate the covari
     Cov(value) = sigma^2 [ (Z^T Z)^-1 (x) 1  +  B (J_perp^T J_perp)^-1 B^T ],   B = Z^+ J,
 
 to first order: J_perp = (1 - Z Z^+) J is the Jacobian with the values eliminated, whose Gram
-matrix is the Hessian of the last step.  With normal noise this is the Cramér–Rao bound.
+matrix is the Hessian of the last step.  With normal noise this is the Cramér–Rao bound.  Where
+descent has not come to rest, the step to the linearised minimum is a part of the error as well.
 
-Where descent has not come to rest, the step to the minimum of the linearised problem is a part of
-the error as well.
-
-A change of parameters that the examples do not show has no variance at all: it is *open*.  These
-are the null vectors of the Hessian, with the values that follow them, and those of Z.  Heads that
-are distinct and not idle have no open direction on generic real inputs, so an open one is a gap
-in the examples, and everything that takes part in it has an infinite error bar.  What no input
-shows beside the constant of ``bias`` – the last columns of attn, and how the heads share the sum of
-the last rows of value – is set by convention and takes no part.  A layer that has open directions
-on random tokens, too, has heads that are equal or idle up to rounding: that is no gap in the
-examples.
+A change of parameters that the examples do not show is *open*, and everything that takes part in it
+has an infinite error bar: null vectors of the Hessian with the values that follow them, and those
+of Z.  Heads that are distinct and not idle have none on generic real inputs, so an open direction
+is a gap in the examples, or else heads are equal or idle up to rounding.  What no input shows
+beside the constant of ``bias`` – the last columns of attn, and how the heads share the sum of the
+last rows of value – is set by convention and takes no part.
 """
 
 from __future__ import annotations
@@ -26,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, null_space, solve_triangular
 
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
@@ -81,6 +78,16 @@ class Uncertainty:
         """The largest expected relative error of an attention or a value matrix."""
         return float(max(self.attn_error.max(), self.value_error.max()))
 
+    def opened(self, attn: NDArray[np.bool_], value: NDArray[np.bool_]) -> Uncertainty:
+        """The same, infinite for the parameters marked in ``attn`` and ``value``, like those."""
+        return replace(
+            self,
+            attn=np.where(attn, np.inf, self.attn),
+            value=np.where(value, np.inf, self.value),
+            attn_error=np.where(attn.any(axis=(1, 2)), np.inf, self.attn_error),
+            value_error=np.where(value.any(axis=(1, 2)), np.inf, self.value_error),
+        )
+
 
 def uncertainty(
     examples: Examples,
@@ -100,7 +107,13 @@ def uncertainty(
     # Columns of the whitening have the inverse singular values of Z.
     inverses = np.linalg.norm(whitening, axis=0)
     rounding = roundings * EPS * float(inverses.max() / inverses.min())
-    sizes = _column_sizes(equations)
+    # Lengths (P,) of the columns of J before values are eliminated, none of them zero: columns that
+    # are rounding beside others of the same head stay small in these units.
+    along = np.sum(followed**2, axis=2)
+    squares = np.maximum(np.diag(equations.hessian).reshape(along.shape) + along, 0.0)
+    largest = squares.max(axis=1, keepdims=True)
+    squares = np.maximum(squares, EPS * np.where(largest > 0, largest, 1.0))
+    sizes = np.sqrt(squares).ravel()
     roots, left_open = _inverse_root(equations, sizes, rounding, examples.bias)
     left = STEPS_LEFT * (roots @ (roots.T @ equations.gradient))[:, None]
     attn = np.hypot(sigma * np.linalg.norm(roots, axis=1), left[:, 0])
@@ -109,10 +122,13 @@ def uncertainty(
     moved = _value_squares(projection, followed, roots)
     squares = sigma**2 * (own + moved) + _value_squares(projection, followed, left)
     value = np.sqrt(squares).reshape(projection.value.shape)
-    errors = (
-        _relative(attn, projection.attn, SMALL_ATTENTION),
-        _relative(value, projection.value, np.finfo(float).tiny),
-    )
+    errors = []
+    for error, heads, least in (
+        (attn, projection.attn, SMALL_ATTENTION),
+        (value, projection.value, np.finfo(float).tiny),
+    ):
+        norms = np.maximum(np.linalg.norm(heads, axis=(1, 2)), least)
+        errors.append(np.hypot(np.linalg.norm(error, axis=(1, 2)) / norms, FINEST))
     # Which entries take part in open directions: of attn, of the values alone, and of values that
     # follow attn, in units of the columns of Z.
     open_attn = np.linalg.norm(left_open, axis=1).reshape(attn.shape) > TOUCHED
@@ -121,15 +137,12 @@ def uncertainty(
     following = np.sqrt(_value_squares(projection, followed, left_open / sizes[:, None]))
     lengths = np.linalg.norm(whitening / np.sum(whitening**2, axis=0), axis=1)
     open_value = (touched | (following * lengths[:, None] > TOUCHED)).reshape(value.shape)
-    return Uncertainty(
-        np.where(open_attn, np.inf, attn),
-        np.where(open_value, np.inf, value),
-        np.where(open_attn.any(axis=(1, 2)), np.inf, np.hypot(errors[0], finest)),
-        np.where(open_value.any(axis=(1, 2)), np.inf, np.hypot(errors[1], finest)),
-        left_open.shape[1] + hidden.shape[1] * examples.n_outputs,
-        examples.n_unknowns(projection.n_heads),
-        float(max(errors[0].max(), errors[1].max())),
-    )
+    n_open = left_open.shape[1] + hidden.shape[1] * examples.n_outputs
+    n_parameters = examples.n_unknowns(projection.n_heads)
+    of_attn, of_value = np.hypot(errors, finest)
+    worst = float(np.max(errors))
+    bars = Uncertainty(attn, value, of_attn, of_value, n_open, n_parameters, worst)
+    return bars.opened(open_attn, open_value)
 
 
 def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
@@ -140,7 +153,7 @@ def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
     _, width, n_outputs = projection.value.shape
     n_parameters = projection.attn.size + projection.value.size
     n_sequences = 1 + EQUATIONS * n_parameters // (N_TOKENS * n_outputs)
-    # Always the same tokens: a judge draws no lots.
+    # Always the same tokens: the same heads are judged alike.
     keys = np.random.default_rng(0).standard_normal((n_sequences, N_TOKENS, width))
     if bias:
         keys[:, :, -1] = 1.0
@@ -148,18 +161,6 @@ def open_on_generic_inputs(projection: Projection, bias: bool) -> bool:
     examples = Examples((block,))
     there = replace(project(examples, projection.attn), value=projection.value)
     return uncertainty(examples, there, 1.0, CLEARLY * ROUNDINGS).n_open > 0
-
-
-def _column_sizes(equations: NormalEquations) -> Matrix:
-    """Lengths (P,) of the columns of J before values are eliminated, none of them zero.
-
-    Columns that are rounding beside others of the same head stay small in these units.
-    """
-    hidden = np.sum(equations.followed**2, axis=2)
-    squares = np.maximum(np.diag(equations.hessian).reshape(hidden.shape) + hidden, 0.0)
-    largest = squares.max(axis=1, keepdims=True)
-    squares = np.maximum(squares, EPS * np.where(largest > 0, largest, 1.0))
-    return np.asarray(np.sqrt(squares).ravel())
 
 
 def _inverse_root(
@@ -170,13 +171,12 @@ def _inverse_root(
     Open directions are orthonormal in units of the ``sizes`` of the columns of J.  Both are zero
     where no input shows anything: in the last columns of attn beside the constant of ``bias``.
     """
-    hessian = equations.hessian
-    if bias:
-        n_heads, size, _ = equations.followed.shape
-        width = round(size**0.5)
-        shown = np.tile(np.arange(width) < width - 1, n_heads * width)
-        hessian, sizes = hessian[np.ix_(shown, shown)], sizes[shown]
-    scaled = hessian / sizes / sizes[:, None]
+    n_heads, size, _ = equations.followed.shape
+    width = round(size**0.5)
+    shown = np.tile(np.arange(width) < width - bias, n_heads * width)
+    scaled = equations.hessian / sizes / sizes[:, None]
+    # Nothing moves there; a one on the diagonal keeps it apart from what is left open.
+    scaled[~shown, ~shown] = 1.0
     try:
         lower = cholesky(scaled, lower=True, check_finite=False)
     except LinAlgError:
@@ -184,16 +184,13 @@ def _inverse_root(
     # The smallest pivot bounds the smallest eigenvalue from above.
     if lower is not None and np.diag(lower).min() ** 2 > 1e3 * rounding:
         inverse = solve_triangular(lower, np.diag(1 / sizes), lower=True, check_finite=False)
-        parts = inverse.T, np.zeros((len(scaled), 0))
+        roots, left_open = inverse.T, np.zeros((len(scaled), 0))
     else:
         values, vectors = eigh(scaled, check_finite=False)
         known = values > rounding
-        parts = vectors[:, known] / np.sqrt(values[known]) / sizes[:, None], vectors[:, ~known]
-    if not bias:
-        return parts
-    roots, left_open = (np.zeros((len(shown), part.shape[1])) for part in parts)
-    roots[shown], left_open[shown] = parts
-    return roots, left_open
+        roots = vectors[:, known] / np.sqrt(values[known]) / sizes[:, None]
+        left_open = vectors[:, ~known]
+    return roots * shown[:, None], left_open * shown[:, None]
 
 
 def _hidden_values(projection: Projection, bias: bool) -> Matrix:
@@ -205,8 +202,7 @@ def _hidden_values(projection: Projection, bias: bool) -> Matrix:
         shares = np.zeros((n_heads, width, n_heads - 1))
         shares[:, -1] = null_space(np.ones((1, n_heads)))
         seen = np.concatenate([seen, shares.reshape(n_heads * width, -1)], axis=1)
-    n_features, rank = seen.shape
-    return null_space(seen.T) if rank < n_features else np.zeros((n_features, 0))
+    return null_space(seen.T)
 
 
 def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> Matrix:
@@ -219,8 +215,3 @@ def _value_squares(projection: Projection, followed: Matrix, moves: Matrix) -> M
     along = followed.reshape(len(moves), rank * n_outputs).T @ moves
     by_output = along.reshape(rank, n_outputs, moves.shape[1]).transpose(1, 0, 2)
     return np.stack([np.sum((whitening @ part) ** 2, axis=1) for part in by_output], axis=1)
-
-
-def _relative(deviation: Matrix, heads: Matrix, least: float) -> Matrix:
-    sizes = np.maximum(np.linalg.norm(heads, axis=(1, 2)), least)
-    return np.hypot(np.linalg.norm(deviation, axis=(1, 2)) / sizes, FINEST)

@@ -1,4 +1,4 @@
-"""Heads from moments of the examples: a start that needs no luck."""
+"""Heads from moments of the examples: a start that is not drawn at random."""
 
 from polyattn.softmax.moments.initialise import Initialisation, initialise
 

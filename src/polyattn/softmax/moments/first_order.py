@@ -1,32 +1,24 @@
 """Heads to first order: correlate targets with query x covariance of the keys, then unfold.
 
-Tokens are made white first: moments of any centred tokens look alike there.  With mean mu and
-covariance Sigma of the tokens, z = (x - mu) W has covariance one, where W = E diag(s)^-1/2 for
-Sigma = E diag(s) E^T on its range.  In these coordinates a head is
+Tokens of mean mu and covariance E diag(s) E^T are made white first, z = (x - mu) W with
+W = E diag(s)^-1/2 and its inverse on the range, U = diag(s)^1/2 E^T.  There a head is
 
     logits  [1, z] B z_j^T + (the same for all j),      B = [mu A U^T; U A U^T]  (1 + r, r),
 
-with U = diag(s)^1/2 E^T, the inverse of W on the range.
-
-With the covariance C of the white keys that a query q = [1, z] sees, to first order in A
+and with the covariance C of the keys that a query q = [1, z] sees, to first order in A
 
     y = mean(z) S + sum_i (q B_i) C V_i + ...,
 
-so the coefficient of the feature q_a C_bb' is M[a,b,b',c] + M[a,b',b,c] with the tensor
-M[a,b,b',c] = sum_i B_i[a,b] V_i[b',c], which has rank m as a matrix (a b) x (b' c).
-
-A query sees its own token too, which correlates different features with each other.  Targets are
-therefore correlated with q x C', where C' is what C would be were that token zero: C' does not
-depend on q, and E[q_a C'_bb' q_a* C_ff*] = (a = a*) E[C'_bb' C_ff*] for tokens without odd moments.
-
-From the folded tensor M + M^swap the spans of the heads are found by unfolding it: alternate
-between the nearest matrix of rank m (a few power iterations from the last one) and the nearest
-tensor with the given fold.
+so the coefficient of q_a C_bb' is M[a,b,b',c] + M[a,b',b,c] with M[a,b,b',c] =
+sum_i B_i[a,b] V_i[b',c], of rank m as a matrix (a b) x (b' c).  A query sees its own token too,
+which correlates these features: targets are correlated with q x C', what C would be were that
+token zero.  Unfolding alternates between the nearest matrix of rank m and the nearest tensor
+with the given fold.  Derivation: ``docs/derivations/softmax_moments.md``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +39,7 @@ BLOCK_ROWS = 1 << 12
 ROUNDS, SETTLED = 30, 1e-4
 
 
-@dataclass(frozen=True)
-class WhiteFrame:
+class WhiteFrame(NamedTuple):
     """The affine map to white tokens.
 
     mean : (d,);  whitening : W (d, r), where r coordinates vary;  colouring : U (r, d)
@@ -58,13 +49,16 @@ class WhiteFrame:
     whitening: Matrix
     colouring: Matrix
 
-    def white(self, block: ExampleBlock) -> tuple[Matrix, Matrix, Matrix]:
-        """Queries [1, z] (B, q, 1 + r), keys z (B, n, r), uniform weights of the seen (B, q, n)."""
+    def white(self, block: ExampleBlock) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+        """Queries [1, z] (B, q, 1 + r), keys z (B, n, r), and what the queries see.
+
+        Uniform weights of the keys (B, q, n), and the mean of these (B, q, r).
+        """
         keys = (block.keys - self.mean) @ self.whitening
         asking = keys[:, keys.shape[1] - block.targets.shape[1] :]
         queries = np.concatenate([np.ones((*asking.shape[:2], 1)), asking], axis=2)
         weights = patterns(block, np.zeros((len(self.mean), len(self.mean))))
-        return queries, keys, weights
+        return queries, keys, weights, weights @ keys
 
     def heads(self, white_heads: Matrix) -> Matrix:
         """Heads (m, d, d) of the tokens from heads B (m, 1 + r, r) of the white tokens.
@@ -97,8 +91,7 @@ def frame_of(examples: Examples) -> WhiteFrame:
     return WhiteFrame(mean, axes / scale, (axes * scale).T)
 
 
-@dataclass(frozen=True)
-class Spans:
+class Spans(NamedTuple):
     """Bases of the heads' spans: attn (s, 1 + r, r), value (s, r, e), s <= m; all of norm one.
 
     singular_values : of the unfolded tensor, up to three more than m
@@ -117,17 +110,27 @@ def correlate(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, NDArray[np
 
     Cost: O(rows d^3 e), O(d^6) for the features' covariance; memory of one block.
     """
-    plane, explained = _linear_part(examples, frame)
     n_white, n_outputs = frame.whitening.shape[1], examples.n_outputs
+    # First the coefficients of the targets on [1, z, mean z].
+    linear: Matrix = np.zeros((1 + 2 * n_white, 1 + 2 * n_white))
+    moment: Matrix = np.zeros((1 + 2 * n_white, n_outputs))
+    for block in examples.blocks(BLOCK_ROWS):
+        queries, _, _, means = frame.white(block)
+        features = np.concatenate([queries, means], axis=2).reshape(block.n_rows, -1)
+        linear += features.T @ features
+        moment += features.T @ block.targets.reshape(block.n_rows, -1)
+    plane = lstsq(linear, moment, cond=1e-10)[0]
+    power = examples.power
+    explained = float(np.vdot(plane, moment) / power) if power > 0 else 1.0
     upper = np.triu_indices(n_white)
     n_pairs = len(upper[0])
     crossed: Matrix = np.zeros(((1 + n_white) * n_outputs, n_pairs))
     gram: Matrix = np.zeros((n_pairs, n_pairs))
     for block in examples.blocks(BLOCK_ROWS):
-        queries, keys, weights = frame.white(block)
-        targets = block.targets.reshape(block.n_rows, -1)
-        residual = targets - _linear_features(queries, keys, weights) @ plane
-        spread, others = _spreads(queries, keys, weights)
+        queries, keys, weights, means = frame.white(block)
+        features = np.concatenate([queries, means], axis=2).reshape(block.n_rows, -1)
+        residual = block.targets.reshape(block.n_rows, -1) - features @ plane
+        spread, others = _spreads(queries, keys, weights, means)
         queries = queries.reshape(block.n_rows, -1)
         products = (queries[:, :, None] * residual[:, None, :]).reshape(block.n_rows, -1)
         crossed += products.T @ others
@@ -142,12 +145,9 @@ def correlate(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, NDArray[np
         trusted = (1 - share) * gram + share * np.diag(np.diag(gram))
         coefficients[:, seen] = lstsq(trusted, crossed[:, seen].T)[0].T
     table = coefficients.reshape(1 + n_white, n_outputs, n_pairs).transpose(0, 2, 1)
-    folded = np.zeros((1 + n_white, n_white, n_white, n_outputs))
-    folded[:, upper[0], upper[1]] = table
-    folded[:, upper[1], upper[0]] = table
-    visible = np.zeros((n_white, n_white), dtype=bool)
-    visible[upper] = seen
-    return folded, visible | visible.T, explained
+    pair = np.zeros((n_white, n_white), dtype=np.intp)
+    pair[upper] = pair.T[upper] = np.arange(n_pairs)
+    return np.take(table, pair, axis=1), seen[pair], explained
 
 
 def unfold(
@@ -178,33 +178,13 @@ def unfold(
     )
 
 
-def _linear_part(examples: Examples, frame: WhiteFrame) -> tuple[Matrix, float]:
-    """Coefficients of the targets on [1, z, mean z], and the share of power they explain."""
-    size = 1 + 2 * frame.whitening.shape[1]
-    gram: Matrix = np.zeros((size, size))
-    crossed: Matrix = np.zeros((size, examples.n_outputs))
-    for block in examples.blocks(BLOCK_ROWS):
-        features = _linear_features(*frame.white(block))
-        gram += features.T @ features
-        crossed += features.T @ block.targets.reshape(block.n_rows, -1)
-    plane = lstsq(gram, crossed, cond=1e-10)[0]
-    power = examples.power
-    return plane, float(np.vdot(plane, crossed) / power) if power > 0 else 1.0
-
-
-def _linear_features(queries: Matrix, keys: Matrix, weights: Matrix) -> Matrix:
-    both = np.concatenate([queries, weights @ keys], axis=2)
-    return both.reshape(-1, both.shape[2])
-
-
-def _spreads(queries: Matrix, keys: Matrix, weights: Matrix) -> list[Matrix]:
+def _spreads(queries: Matrix, keys: Matrix, weights: Matrix, means: Matrix) -> list[Matrix]:
     """Covariance of the keys that each query sees, and the same, were its own token zero.
 
     Pairs b <= b' (B q, n_pairs), less their mean at each position.
     """
     n_rows, own = queries.shape[0] * queries.shape[1], queries[..., 1:]
     share = weights.max(axis=2)[..., None]
-    means = weights @ keys
     squares = np.matmul(keys.transpose(0, 2, 1)[:, None], weights[..., None] * keys[:, None])
     rest = means - share * own
     own = np.sqrt(share) * own

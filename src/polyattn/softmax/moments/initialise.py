@@ -1,28 +1,27 @@
 """Heads from moments: correlate, unfold, separate, and descend inside the span.
 
-Which combinations of the spans are heads, second and third cumulants say, diagonalised jointly.
-Write B_i = sum_a G[i,a] P_a and V_i = sum_b H[i,b] Q_b in the bases of the spans, and l_a for the
-logits of P_a.  A head moves the mean token by its cumulants, so
+In bases P_a, Q_b of the spans the heads are B_i = sum_a G[i,a] P_a, V_i = sum_b H[i,b] Q_b.  With
+l_a the logits of P_a, a head moves the mean token by its cumulants,
 
     y = ... + sum_ab T1[a,b] k(l_a, z) Q_b + 1/2 sum_aa'b T2[a,a',b] k(l_a, l_a', z) Q_b + ...,
-    T1 = G^T H,      T2[a] = G^T diag(G[:, a]) H.
+    T1 = G^T H,      T2[a] = G^T diag(G[:, a]) H,
 
-Hence T2[a] T1^-1 = G^T diag(G[:, a]) G^-T: the same eigenvectors for all a, and the eigenvalues
-are the coordinates of the heads (Jennrich).
+so T2[a] T1^-1 = G^T diag(G[:, a]) G^-T: common eigenvectors, and eigenvalues G (Jennrich).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import numpy as np
+from numpy.linalg import inv
 from scipy.linalg import LinAlgError, lstsq, qr
 
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.moments.first_order import Spans, WhiteFrame, correlate, frame_of, unfold
-from polyattn.softmax.polish import Projection, enough, polish, project
+from polyattn.softmax.polish import enough, polish, project
 from polyattn.softmax.recorder import Recorder
 
 # First-order moments see saturated logits too small: factors by which heads are enlarged.
@@ -48,8 +47,7 @@ N_COMBINATIONS = 20
 WORST_CONDITION = 1e8
 
 
-@dataclass(frozen=True)
-class Initialisation:
+class Initialisation(NamedTuple):
     """Heads to start from.
 
     attn : (m, d, d)
@@ -66,13 +64,12 @@ def initialise(
     examples: Examples,
     n_heads: int,
     rng: np.random.Generator,
-    recorder: Recorder[Projection] | None = None,
+    recorder: Recorder | None = None,
 ) -> Initialisation:
     """Heads (m, d, d) near those that made the examples, from low-order moments.
 
     The tokens should be independent draws of a distribution without odd moments; then the span
-    is right up to a bias of third order in the logits.  Other tokens make the start worse, not
-    wrong: it is only a start.
+    is right up to a bias of third order in the logits.  Other tokens make the start worse.
 
     Cost: O(rows d^3 e + d^6) and a few steps of descent on some of the examples.
     """
@@ -169,15 +166,14 @@ def separate(
     a, b = np.triu_indices(size)
     rows = solution[1 + size : 1 + size + len(a)]
     second[a, b] = second[b, a] = rows * np.where(a == b, 2.0, 1.0)[:, None]
-    return _diagonalised(second @ np.linalg.inv(first), rng)
+    return _joint_eigenvalues(second @ inv(first), rng)
 
 
 def _cumulants(
     block: ExampleBlock, frame: WhiteFrame, spans: Spans, n_orders: int
 ) -> Iterator[Matrix]:
     """Joint cumulants (B, q, r) of logits and tokens, in the order of the table's keys."""
-    queries, keys, weights = frame.white(block)
-    mean = weights @ keys
+    queries, keys, weights, mean = frame.white(block)
     yield mean
     logits = []
     for P in spans.attn:
@@ -201,7 +197,7 @@ def _cumulants(
         yield whole - pairs[a][b] * firsts[c] - pairs[a][c] * firsts[b] - pairs[b][c] * firsts[a]
 
 
-def _diagonalised(family: Matrix, rng: np.random.Generator) -> Matrix | None:
+def _joint_eigenvalues(family: Matrix, rng: np.random.Generator) -> Matrix | None:
     """G[i, a], the i-th joint eigenvalue of family[a], from the best separated combination."""
     best, found = -1.0, None
     for _ in range(N_COMBINATIONS):
@@ -213,10 +209,7 @@ def _diagonalised(family: Matrix, rng: np.random.Generator) -> Matrix | None:
         gap = float(distances.min() / np.abs(values).max(initial=1e-300))
         if gap > best:
             best, found = gap, vectors
-    if found is None:
-        return None
     try:
-        inverse = np.linalg.inv(found)
+        return None if found is None else np.einsum("ij,ajk,ki->ia", inv(found), family, found)
     except LinAlgError:
         return None
-    return np.einsum("ij,ajk,ki->ia", inverse, family, found)

@@ -31,9 +31,6 @@ LONGEST_STEP, LEAST_PROMISE = 2.0, 1e-13
 # So many examples cost next to nothing, however few the unknowns.
 FAR_EQUATIONS, FEWEST_EXAMPLES = 16.0, 100
 
-# Descent in two stages ends when steps gain less than this: on few examples, and on all.
-FAR_GAIN, NEAR_GAIN = 1e-3, 1e-4
-
 
 def polish(
     examples: Examples,
@@ -69,17 +66,6 @@ def polish(
     return replace(here, errors=tuple(errors))
 
 
-def descend(examples: Examples, attn: Matrix) -> Projection:
-    """``polish`` on enough examples to see the way, then on all.
-
-    Guarantee: the result is at rest on all examples, or as many steps as are allowed were made.
-    """
-    few = enough(examples, len(attn))
-    if 2 * len(few) <= len(examples):
-        attn = polish(few, attn, gain=FAR_GAIN).attn
-    return polish(examples, attn, gain=NEAR_GAIN)
-
-
 def enough(examples: Examples, n_heads: int, equations: float = FAR_EQUATIONS) -> Examples:
     """The first examples, with about ``equations`` scalar targets for each unknown."""
     targets = examples.n_outputs * examples.n_rows / len(examples)
@@ -93,8 +79,14 @@ def _step(
     """The first damped step that lowers the error, and the damping for the next one."""
     equations = normal_equations(examples, here)
     hessian, gradient = equations.hessian, equations.gradient
+    frame = None
     if within is not None:
-        hessian, gradient = _restricted(hessian, gradient, within)
+        # The normal equations for the coordinates (m, r) of attn in the matrices ``within``.
+        frame, n_heads = within.reshape(len(within), -1), here.n_heads
+        half = hessian.reshape(len(gradient), n_heads, -1) @ frame.T
+        half = half.reshape(n_heads, frame.shape[1], -1)
+        hessian = np.matmul(frame, half).reshape(n_heads * len(frame), -1)
+        gradient = (gradient.reshape(n_heads, -1) @ frame.T).reshape(-1)
     sizes = np.diag(hessian)
     floor = 1e-12 * sizes.max()
     if floor <= 0.0:
@@ -109,8 +101,8 @@ def _step(
             if step @ gradient < LEAST_PROMISE * left:
                 return None, damping
             moved = step.reshape(len(here.attn), -1)
-            if within is not None:
-                moved = moved @ within.reshape(len(within), -1)
+            if frame is not None:
+                moved = moved @ frame
             too_long = bool(np.max(np.sum(moved * moved, axis=1)) > LONGEST_STEP**2)
             if not too_long:
                 trial = project(examples, here.attn + moved.reshape(here.attn.shape))
@@ -119,14 +111,3 @@ def _step(
         damping = DAMPING.raised(damping)
         n_trials -= not too_long
     return None, damping
-
-
-def _restricted(hessian: Matrix, gradient: Matrix, within: Matrix) -> tuple[Matrix, Matrix]:
-    """The normal equations for the coordinates (m, r) of attn in the matrices ``within``."""
-    n_free, size = len(within), within[0].size
-    n_heads = len(gradient) // size
-    frame = within.reshape(n_free, size)
-    half = hessian.reshape(-1, n_heads, size) @ frame.T
-    half = half.reshape(n_heads, size, n_heads * n_free)
-    narrow = np.matmul(frame, half).reshape(n_heads * n_free, n_heads * n_free)
-    return narrow, (gradient.reshape(n_heads, size) @ frame.T).reshape(-1)

@@ -1,9 +1,8 @@
 """Values eliminated: the best ones for given attention, and what a step in attn sees of them.
 
 With Z = [p_1 X, ..., p_m X] the outputs are Z V, V = [V_1; ...; V_m] stacked: for fixed attn
-the values of least squared error are linear regression.  [Z Y] is reduced to a triangle block
-by block; the singular values of the triangle of Z are those of Z, and columns that nothing
-distinguishes (equal heads, a constant coordinate) get the solution of least norm.
+the values of least squared error are linear regression.  Columns that nothing distinguishes (equal
+heads, a constant coordinate) get the solution of least norm.
 
 The Jacobian of a Gauss–Newton step in attn, values eliminated (Kaufman), is never formed.
 
@@ -13,8 +12,7 @@ has a Gram matrix that is a product of two small families,
 
     (J^T J)[(i,a,b), (j,a',b')] = sum_r (x_a x_a') (M_ir M_jr^T)[b, b'],
 
-of which a <= a' suffices: 4e times cheaper than multiplying J with itself.  The part that the
-values can follow, Z Z^+ J, is taken off through an orthonormal basis of Z.
+of which a <= a' suffices; Z Z^+ J, which the values can follow, is taken off through a basis of Z.
 """
 
 from __future__ import annotations
@@ -85,9 +83,9 @@ def project(examples: Examples, attn: Matrix) -> Projection:
     value = value.reshape(*attn.shape[:2], -1)
     if examples.bias:
         value[:, -1] = value[:, -1].mean(axis=0)
-    lost = triangle[n_features:, n_features:]
     dropped = left[:, rank:].T @ triangle[:n_features, n_features:]
-    unexplained = np.hypot(np.linalg.norm(lost), np.linalg.norm(dropped))
+    lost = np.linalg.norm(triangle[n_features:, n_features:])
+    unexplained = np.hypot(lost, np.linalg.norm(dropped))
     size = np.sqrt(examples.power)
     error = float(unexplained / size) if size > 0 else 0.0
     return Projection(attn, value, error, whitening)

@@ -77,7 +77,7 @@ class QueryFindings:
     sum_value: NDArray[np.float64] | None = None
     sum_bias: NDArray[np.float64] | None = None
     heads: list[HeadsAt] = field(default_factory=list)
-    recorder: Recorder[Any] = field(default_factory=Recorder)
+    recorder: Recorder = field(default_factory=Recorder)
     n_independent: int = 1
     best: HeldOutCheck | None = None
     best_heads: list[HeadsAt] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """The paper's method: sculpt a convex body around all heads, find their span, search in it."""
 
-from polyattn.softmax.sculpting.body import ConvexBody, Extreme, Membership
+from polyattn.softmax.sculpting.body import ConvexBody, Extreme
 from polyattn.softmax.sculpting.sculpt import Condition, Sculpted, sculpt
 
-__all__ = ["Condition", "ConvexBody", "Extreme", "Membership", "Sculpted", "sculpt"]
+__all__ = ["Condition", "ConvexBody", "Extreme", "Sculpted", "sculpt"]

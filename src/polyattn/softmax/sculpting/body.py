@@ -1,38 +1,31 @@
 """The convex body K = {A : |<normal_q, A> - rhs_q| <= slack_q for all q}.
 
 Membership is a product, support points are linear programs (HiGHS), the point of least norm is
-a quadratic program (Clarabel).  They are solved by cutting planes, and every answer is the answer
-for all constraints (see ``solvers.cut``).
+a quadratic program (Clarabel).  Slabs are many more than unknowns, so programs are solved over few
+of them by cutting planes: an answer for some of the slabs that satisfies all others is the answer
+for all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.softmax.sculpting import solvers
-from polyattn.softmax.sculpting.solvers import Program, Status, cut, farthest
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.examples import Matrix
+from polyattn.softmax.recorder import require_time
+from polyattn.softmax.sculpting import slab_programs
+from polyattn.softmax.sculpting.slab_programs import Status
 
 # Directions in which the normals have less than this of their largest size are free.
 RANK_TOLERANCE = 1e-9
 
 # How far outside a constraint, relative to the sizes in it, solvers may leave a point.
 ROUNDING = 1e-7
-
-
-class Membership(NamedTuple):
-    """Whether a point lies in K; worst = max_q |<normal_q, A> - rhs_q| - slack_q, at slab q."""
-
-    holds: bool
-    worst: float
-    slab: int
 
 
 @dataclass(frozen=True)
@@ -63,46 +56,37 @@ class ConvexBody:
         """|<normal_q, A> - rhs_q| - slack_q, shape (Q,): positive where A is outside."""
         return np.abs(self._flat @ A.reshape(-1) - self.rhs) - self.slack
 
-    def contains(self, A: Matrix) -> Membership:
-        """Whether A satisfies every constraint up to rounding, and the worst violation."""
-        if len(self) == 0:
-            return Membership(True, -np.inf, -1)
-        excess = self.excess(A)
-        index = int(excess.argmax())
-        return Membership(bool(excess[index] <= self._rounding), float(excess[index]), index)
+    def contains(self, A: Matrix) -> bool:
+        """Whether A satisfies every constraint up to rounding."""
+        return bool(np.all(self.excess(A) <= self._rounding))
 
-    def support(self, direction: Matrix) -> Extreme:
+    def support(self, direction: Matrix, inside: Matrix | None = None) -> Extreme:
         """The point of K that is farthest along ``direction``: max <direction, A>.
 
         Guarantee: optimal over all constraints, to the tolerance of the solver.
-        Cost: a few linear programs in d^2 unknowns with a few d^2 constraints.
+        Cost: a few linear programs in d^2 unknowns with a few d^2 constraints.  From a point
+        strictly ``inside`` K, which is faster when d is large, about twenty products of Q d^4
+        multiply-adds, unless the interior method does not close its gap.
         """
         goal = np.asarray(direction, dtype=np.float64).reshape(-1)
+        if inside is not None:
+            flat = inside.reshape(-1)
+            point = slab_programs.farthest(goal, self._flat, self.rhs, self.slack, flat)
+            if point is not None:
+                return self._extreme("found", float(goal @ point), point)
         if np.linalg.norm(self.free @ goal) > RANK_TOLERANCE * np.linalg.norm(goal):
             empty = not self.feasible().value <= self._rounding
             return Extreme("empty" if empty else "unbounded", -np.inf if empty else np.inf, None)
-        status, point = self._cut(partial(solvers.linear_program, goal))
+        status, point = self._cut(partial(slab_programs.linear_program, goal))
         value = -np.inf if point is None else float(goal @ point)
         return self._extreme(status, value, point)
-
-    def support_from(self, direction: Matrix, inside: Matrix) -> Extreme:
-        """What ``support`` finds, from a point strictly inside K: faster when d is large.
-
-        Where the interior method does not close its gap, ``support`` answers.
-        Cost: about twenty products of Q d^4 multiply-adds.
-        """
-        goal = np.asarray(direction, dtype=np.float64).reshape(-1)
-        point = farthest(goal, self._flat, self.rhs, self.slack, inside.reshape(-1))
-        if point is None:
-            return self.support(direction)
-        return self._extreme("found", float(goal @ point), point)
 
     def minimum_norm(self) -> Extreme:
         """The point of K of least Frobenius norm, and that norm; it is unique.
 
         Cost: a few quadratic programs in d^2 unknowns with a few d^2 constraints.
         """
-        status, point = self._cut(solvers.norm_program)
+        status, point = self._cut(slab_programs.norm_program)
         value = np.inf if point is None else float(np.linalg.norm(point))
         return self._extreme(status, value, point)
 
@@ -110,7 +94,7 @@ class ConvexBody:
         """The point whose worst violation is least: K is empty iff ``value`` is positive."""
         if len(self) == 0:
             return Extreme("found", -np.inf, np.zeros(self.normals.shape[1:]))
-        status, found = self._cut(solvers.depth_program)
+        status, found = self._cut(slab_programs.depth_program)
         if found is None:
             return Extreme(status, np.inf, None)
         value = float(self.excess(found[:-1]).max())
@@ -119,10 +103,7 @@ class ConvexBody:
     @cached_property
     def free(self) -> Matrix:
         """Orthonormal directions (f, d^2) that are in no constraint: K is bounded iff f = 0."""
-        flat = self._flat
-        if len(self) == 0:
-            return np.eye(flat.shape[1])
-        sizes, axes = np.linalg.eigh(flat.T @ flat)
+        sizes, axes = np.linalg.eigh(self._flat.T @ self._flat)
         return axes[:, sizes <= RANK_TOLERANCE * max(sizes[-1], np.finfo(float).tiny)].T
 
     @cached_property
@@ -140,8 +121,35 @@ class ConvexBody:
     def _rounding(self) -> float:
         return ROUNDING * (1.0 + float(np.abs(self.rhs).max(initial=0.0)))
 
-    def _cut(self, program: Program) -> tuple[Status, Matrix | None]:
-        return cut(program, self._flat, self.rhs, self.slack, self._first, self._rounding)
+    def _cut(
+        self, program: Callable[[Matrix, Matrix, Matrix], tuple[Status, Matrix | None]]
+    ) -> tuple[Status, Matrix | None]:
+        """Solve ``program(normals, rhs, slack)`` over all Q slabs by cutting planes.
+
+        The answer is a vector that begins with the point (d^2,); an entry after it is an allowance
+        by which every slab is widened.  Slabs that are violated are added, the worst first, as
+        many at once as there are unknowns; a slab never leaves, so this ends.
+
+        Guarantee: a point that is found satisfies every slab up to rounding; "empty" for a part of
+        the slabs is "empty" for all.
+        """
+        n_unknowns = self._flat.shape[1]
+        kept = np.zeros(len(self), dtype=bool)
+        kept[self._first] = True
+        while True:
+            status, found = program(self._flat[kept], self.rhs[kept], self.slack[kept])
+            require_time()
+            if found is None:
+                return status, None
+            excess = self.excess(found[:n_unknowns])
+            if len(found) > n_unknowns:
+                excess -= found[n_unknowns]
+            excess[kept] = 0.0
+            violated = np.flatnonzero(excess > self._rounding)
+            if len(violated) == 0:
+                return status, found
+            order = np.argsort(-excess[violated], kind="stable")
+            kept[violated[order[: max(8, n_unknowns)]]] = True
 
     def _extreme(self, status: Status, value: float, point: Matrix | None) -> Extreme:
         shaped = None if point is None else point.reshape(self.normals.shape[1:])

@@ -6,23 +6,19 @@ with what is needed, so that a failure has a name.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from polyattn.display import plain
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.polish import Projection
+from polyattn.softmax.examples import Examples, Matrix
 from polyattn.softmax.recorder import Recorder
-from polyattn.softmax.sculpting.carve import Carved, carve, plain_number
-from polyattn.softmax.sculpting.rows import views
-from polyattn.softmax.sculpting.search import search
-from polyattn.softmax.sculpting.span import HeadSpan, find_span
-from polyattn.softmax.sculpting.sums import crude_sum, sculpt_again, sharp_sum
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.carve import carve
+from polyattn.softmax.sculpting.find_span import find_span
+from polyattn.softmax.sculpting.row_patterns import views
+from polyattn.softmax.sculpting.search_span import search_span
+from polyattn.softmax.sculpting.sum_of_values import crude_sum, sculpt_again, sharp_sum
 
 # Examples that only validate: this share, at most so many.
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500
@@ -31,24 +27,21 @@ HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500
 LEAST_CARRIED, LEAST_SINGULAR, LEAST_GAP, ONE_HOT_PER_DIM = 0.05, 0.02, 1.2, 8
 LARGEST_RESIDUAL, LARGEST_ERROR = 0.15, 0.3
 
-# The fact, and what it means if the condition holds and if it does not.
+# The fact, what it means if the condition does not hold, and what if it does, where that is more
+# than a full stop.
 WORDS = {
     "residual test": (
         "a pattern over {measured} tokens has {n_weights} unknowns and {needed} equations; ",
-        "what is left over tests whether heads agree.",
         "it explains any output, so the residual has no power.",
+        "what is left over tests whether heads agree.",
     ),
     "disagreement is seen": (
-        (
-            "the patterns of {n_heads} heads have {measured} unknowns on a row and {needed} "
-            "equations: "
-        ),
-        "a residual of zero means agreement.",
-        "heads can disagree without a residual.",
+        "the patterns of {n_heads} heads have {measured} unknowns on a row and {needed} equations",
+        ": heads can disagree without a residual.",
+        ": a residual of zero means agreement.",
     ),
     "sum of values": (
         "the sum of the values carries {measured:.0%} of the squared outputs",
-        ".",
         (
             ", below {needed:g}: the values nearly cancel, and no pattern can be read from the "
             "outputs."
@@ -56,12 +49,10 @@ WORDS = {
     ),
     "sum of values is regular": (
         "singular value {position} of the sum of values is {ratio:.2g} of the largest",
-        ".",
         ", below {needed:g}: patterns cannot be distinguished through so singular a sum.",
     ),
     "rows on which heads agree": (
         "{n_kept} rows give {measured} constraints for {needed} unknowns",
-        ".",
         ", fewer than {needed:g}: more examples are needed, or heads that agree more often.",
     ),
     "heads agree well": (
@@ -69,13 +60,11 @@ WORDS = {
             "half of the certified rows have a residual below {measured:.2g} of the spread of the "
             "outputs"
         ),
-        ".",
         "; heads disagree on them, or the outputs are noisy.",
     ),
     "K is bounded": ("{measured} directions are seen by no constraint.", "", ""),
     "one-hot rows": (
         "{measured} rows attend to one token alone",
-        ".",
         ", fewer than {needed:g}: attention is soft everywhere, and S rests on patterns alone.",
     ),
     "spectral gap": (
@@ -83,19 +72,16 @@ WORDS = {
             "the first direction outside the span is {measured:.2g} times as well determined as "
             "the last one inside"
         ),
-        ".",
         ", below {needed:g}: the span may hold wrong directions.",
     ),
     "fit in the span": (
         "the best heads of the span leave {measured:.2g} of held-out outputs unexplained",
-        ".",
         ": noise, or the true heads are not near it.",
     ),
 }
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """One assumption: its name, whether it holds, what was measured, what is needed, in words."""
 
     name: str
@@ -109,11 +95,10 @@ class Condition:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; what is infinite becomes None."""
-        return asdict(self) | {"measured": plain_number(self.measured)}
+        return dict(plain(self._asdict()))
 
 
-@dataclass(frozen=True)
-class Sculpted:
+class Sculpted(NamedTuple):
     """Heads of the last phase, before any polish over all of attn.
 
     attn : (m, d, d);  value : (m, d, e)
@@ -134,7 +119,7 @@ def sculpt(
     training: Examples,
     n_heads: int,
     rng: np.random.Generator,
-    recorder: Recorder[Projection] | None = None,
+    recorder: Recorder | None = None,
 ) -> Sculpted:
     """The six phases on examples of m heads.
 
@@ -154,33 +139,20 @@ def sculpt(
     recorder = recorder or Recorder()
 
     with recorder.phase("crude sum") as note:
-        crude = crude_sum(blocks, note)
+        crude, carried = crude_sum(blocks, note)
     with recorder.phase("sculpt") as note:
-        wide = carve(blocks, crude.S, note)
+        wide = carve(blocks, crude, note)
     with recorder.phase("minimum norm") as note:
-        sharp, n_one_hot = sharp_sum(blocks, crude.S, wide, note)
+        sharp, n_one_hot = sharp_sum(blocks, crude, wide, note)
     with recorder.phase("sculpt again") as note:
         carved, S = sculpt_again(blocks, sharp, n_heads, note)
     with recorder.phase("span") as note:
         span = find_span(carved, n_heads, rng, note)
     with recorder.phase("search") as note:
-        found, error = search(fitting, held_out, span, n_heads, rng, recorder, note)
-    conditions = _conditions(blocks, n_heads, crude.carried, S, carved, n_one_hot, span, error)
-    return Sculpted(found.attn, found.value, conditions)
+        found, error = search_span(fitting, held_out, span, n_heads, rng, recorder, note)
 
-
-def _conditions(
-    blocks: tuple[ExampleBlock, ...],
-    n_heads: int,
-    carried: float,
-    S: Matrix,
-    carved: Carved,
-    n_one_hot: int,
-    span: HeadSpan,
-    error: float,
-) -> tuple[Condition, ...]:
-    """Every condition, with what the phases measured."""
-    n_outputs = blocks[0].targets.shape[2]
+    # What sculpting needs, and what the phases measured of it.
+    n_outputs = training.n_outputs
     # The fewest tokens, of two or more, that a query attends to.
     length = min(block.keys.shape[1] for block in blocks if block.keys.shape[1] > 1)
     unknowns = n_heads * (length - 1)
@@ -190,11 +162,11 @@ def _conditions(
     ratio = float(sigma[position] / sigma[0]) if sigma[0] > 0 else 0.0
     regular = ratio if len(sigma) >= length - 1 else 0.0
     count, n_unknowns = len(carved.body), carved.centre.size
-    residual, n_free = carved.residuals[1], len(carved.body.free)
+    residual, n_free = carved.figures["residuals"][1], len(carved.body.free)
     # The paper's phase 3 rests on one-hot rows.
     one_hot_needed = ONE_HOT_PER_DIM * len(carved.centre)
     facts = {"n_weights": length - 1, "n_heads": n_heads, "position": position + 1, "ratio": ratio}
-    named = []
+    conditions = []
     for name, holds, measured, needed in (
         ("residual test", length <= n_outputs, length, n_outputs),
         ("disagreement is seen", unknowns <= n_outputs, unknowns, n_outputs),
@@ -207,11 +179,11 @@ def _conditions(
         ("spectral gap", span.gap >= LEAST_GAP, span.gap, LEAST_GAP),
         ("fit in the span", error <= LARGEST_ERROR, error, LARGEST_ERROR),
     ):
-        fact, good, bad = WORDS[name]
+        fact, bad, good = (*WORDS[name], ".")[:3]
         sentence = (fact + (good if holds else bad)).format(
-            measured=measured, needed=needed, n_kept=carved.n_kept, **facts
+            measured=measured, needed=needed, n_kept=carved.figures["kept"], **facts
         )
-        named.append(Condition(name, bool(holds), float(measured), float(needed), sentence))
+        conditions.append(Condition(name, bool(holds), float(measured), float(needed), sentence))
     if not len(span.directions):
-        named[-2] = Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")
-    return tuple(named)
+        conditions[-2] = Condition("spectral gap", True, 1.0, 1.0, "one head needs no directions.")
+    return Sculpted(found.attn, found.value, tuple(conditions))

@@ -1,20 +1,18 @@
 """Phase 6, the search in the span: values by regression, held-out examples decide [chen2024].
 
 The paper tries all points of an epsilon-net of the m^2 coefficients.  Here a net of attention
-matrices picks the starting points, some more are drawn at random, and Levenberg–Marquardt goes
-from each to the nearest minimum in the span.
-
-A point t of the net is the attention matrix base + sum_a t_a D_a.  Its features F_t = p_t X do
-not depend on the other heads, so the products F_s^T F_t and F_t^T Y of all points are made once,
-and a candidate, m points, costs one (m d) x (m d) system, however many examples there are.
+matrices base + sum_a t_a D_a picks the starting points, some more are drawn at random, and
+Levenberg–Marquardt goes from each to the nearest minimum in the span.  The features F_t = p_t X of
+a point do not depend on the other heads, so the products F_s^T F_t and F_t^T Y of all points are
+made once, and a candidate, m points, costs one (m d) x (m d) system.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +20,11 @@ from scipy.linalg import lstsq, qr
 
 from polyattn.model.softmax import softmax
 from polyattn.numerics.damping import Damping, Rest
-from polyattn.softmax.examples import ExampleBlock, Examples
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.polish import Projection, project
 from polyattn.softmax.recorder import Note, require_time
-from polyattn.softmax.sculpting.rows import views
-from polyattn.softmax.sculpting.span import HeadSpan
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.find_span import HeadSpan
+from polyattn.softmax.sculpting.row_patterns import views
 
 # Descent starts at so many of the best candidates of the net and so many random ones, which stretch
 # the base by this much.
@@ -50,7 +46,7 @@ RIDGE = 1e-9
 DAMPING, REST, MOST_STEPS, MOST_TRIALS = Damping(least=1e-9), Rest(1, 1e-4), 40, 8
 
 
-def search(
+def search_span(
     fitting: Examples,
     held_out: Examples,
     span: HeadSpan,
@@ -65,7 +61,7 @@ def search(
     ends the search.  Values are those of regression on all examples but the held-out ones.
     """
     # As many examples as give SEARCH_ROWS rows, or more if there are many values to fit.
-    rows = max(SEARCH_ROWS, ROWS_PER_VALUE * n_heads * fitting.n_dims)
+    rows = max(SEARCH_ROWS, ROWS_PER_VALUE * n_heads * (fitting.width - fitting.bias))
     some = fitting.first(max(1, -(-rows * len(fitting) // fitting.n_rows)))
     family = SpanFamily(views(some), span.basis)
     test = SpanFamily(views(held_out), span.basis)
@@ -74,7 +70,7 @@ def search(
     by_norm = (1 + np.sqrt(n_heads - 1)) * float(np.linalg.norm(span.base))
     radius = max(by_norm, *([width for width in span.widths if np.isfinite(width)] or [1.0]))
     starts, n_candidates = best_of_net(family, n_heads, radius, FROM_NET, rng)
-    net_error = fit_values(family, starts[0]).error
+    net_error = family.fit(starts[0]).error
     for _ in range(FROM_RANDOM if n_heads > 1 else 0):
         # The base for every head, stretched and moved at random within the span.
         stretched = 1 + STRETCH * rng.standard_normal((n_heads, 1))
@@ -83,9 +79,9 @@ def search(
     best: Projection | None = None
     validated, fitted, tried = np.inf, np.inf, 0
     for start in starts:
-        found = descend(family, start)
+        found = family.descend(start)
         tried += 1
-        residual = test.targets - test.seen(found.G) @ found.value.reshape(-1, found.value.shape[2])
+        residual = test.targets - test.seen(found.G) @ found.value.reshape(-1, fitting.n_outputs)
         error = float(np.linalg.norm(residual)) / test.size
         if error < validated:
             best = project(fitting, family.attn(found.G))
@@ -127,20 +123,27 @@ def best_of_net(
     gram = (features.T @ features).reshape(n_points, n_dims, n_points, n_dims)
     gram = gram.transpose(0, 2, 1, 3)
     moment = (features.T @ family.targets).reshape(n_points, n_dims, -1)
-    batches = (chosen[first : first + BATCH] for first in range(0, len(chosen), BATCH))
-    explained = np.concatenate([_explained(gram, moment, batch) for batch in batches])
+    # How much of ||Y||^2 each candidate explains.
+    explained, size = np.empty(len(chosen)), n_heads * n_dims
+    for first in range(0, len(chosen), BATCH):
+        batch = chosen[first : first + BATCH]
+        systems = gram[batch[:, :, None], batch[:, None, :]].transpose(0, 1, 3, 2, 4)
+        systems = systems.reshape(-1, size, size)
+        trace = np.trace(systems, axis1=1, axis2=2)[:, None, None]
+        systems = systems + RIDGE * np.maximum(trace, np.finfo(float).tiny) * np.eye(size)
+        moments = moment[batch].reshape(len(batch), size, -1)
+        solved = np.sum(moments * np.linalg.solve(systems, moments), axis=(1, 2))
+        explained[first : first + BATCH] = solved
     order = np.argsort(-explained, kind="stable")[:count]
     return [coefficients[chosen[index]] for index in order], len(chosen)
 
 
 def _points(n_directions: int, radius: float, rng: np.random.Generator) -> Matrix:
-    if n_directions == 0:
-        return np.zeros((1, 0))
-    if n_directions <= 2:
-        per_axis = POINTS_PER_AXIS if n_directions == 1 else int(np.sqrt(MOST_POINTS))
-        ticks = np.linspace(-radius, radius, per_axis)
-        return np.stack(np.meshgrid(*[ticks] * n_directions), axis=-1).reshape(-1, n_directions)
-    return rng.uniform(-radius, radius, (MOST_POINTS, n_directions))
+    if n_directions > 2:
+        return rng.uniform(-radius, radius, (MOST_POINTS, n_directions))
+    per_axis = POINTS_PER_AXIS if n_directions == 1 else int(np.sqrt(MOST_POINTS))
+    ticks = np.linspace(-radius, radius, per_axis)
+    return np.array(list(product(ticks, repeat=n_directions)))[:, ::-1]
 
 
 def _choices(n_points: int, n_heads: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -151,18 +154,6 @@ def _choices(n_points: int, n_heads: int, rng: np.random.Generator) -> NDArray[n
         return np.array(list(combinations(range(n_points), n_heads)), dtype=np.intp)
     keys = rng.random((MOST_CANDIDATES, n_points))
     return np.sort(np.argpartition(keys, n_heads - 1, axis=1)[:, :n_heads], axis=1)
-
-
-def _explained(gram: Matrix, moment: Matrix, chosen: NDArray[np.intp]) -> Matrix:
-    """How much of ||Y||^2 each candidate (c, m) explains, shape (c,)."""
-    count, n_heads = chosen.shape
-    size = n_heads * gram.shape[2]
-    systems = gram[chosen[:, :, None], chosen[:, None, :]].transpose(0, 1, 3, 2, 4)
-    systems = systems.reshape(count, size, size)
-    trace = np.trace(systems, axis1=1, axis2=2)[:, None, None]
-    systems = systems + RIDGE * np.maximum(trace, np.finfo(float).tiny) * np.eye(size)
-    moments = moment[chosen].reshape(count, size, -1)
-    return np.sum(moments * np.linalg.solve(systems, moments), axis=(1, 2))
 
 
 class SpanFamily:
@@ -203,22 +194,66 @@ class SpanFamily:
         """d y / d G for values (m, d, e), shape (rows, e, m m')."""
         parts = []
         for block, logits, weights in zip(self.blocks, self._logits, self._weights(G), strict=True):
-            columns = []
-            for p, V in zip(weights, value, strict=True):
-                outputs = block.keys @ V
-                moved = p * (logits - np.sum(p * logits, axis=3, keepdims=True))
-                columns.append(moved @ outputs[None])
-            both = np.concatenate(columns)
-            parts.append(both.transpose(1, 2, 3, 0).reshape(block.n_rows, -1, len(both)))
+            p = weights[:, None]
+            moved = p * (logits - np.sum(p * logits, axis=4, keepdims=True))
+            change = moved @ (block.keys @ value[:, None])[:, None]
+            parts.append(change.transpose(2, 3, 4, 0, 1).reshape(block.n_rows, -1, G.size))
         return np.concatenate(parts)
+
+    def fit(self, G: Matrix) -> SpanFit:
+        """The values of least squared error for the heads of G."""
+        seen = self.seen(G)
+        stacked = lstsq(seen, self.targets, cond=1e-12, check_finite=False)[0]
+        value = stacked.reshape(len(G), self.basis.shape[1], -1)
+        residual = self.targets - seen @ stacked
+        return SpanFit(G, value, float(np.linalg.norm(residual)) / self.size, seen, residual)
+
+    def descend(self, G: Matrix) -> SpanFit:
+        """Levenberg–Marquardt over G (m, m') until nothing is gained.
+
+        Guarantee: the error never rises.
+        Cost: O(rows (m d)^2 + rows e (m m')^2) per step.
+        """
+        here, damping = self.fit(G), DAMPING.first
+        for _ in range(MOST_STEPS):
+            require_time()
+            step = self._damped_steps(here)
+            for _ in range(MOST_TRIALS):
+                trial = self.fit(here.G + step(damping).reshape(G.shape))
+                if trial.error < here.error:
+                    break
+                damping = DAMPING.raised(damping)
+            else:
+                return here
+            before, here, damping = here, trial, DAMPING.lowered(damping)
+            if REST.reached([before.error, here.error]):
+                break
+        return here
+
+    def _damped_steps(self, here: SpanFit) -> Callable[[float], Matrix]:
+        """damping -> (hessian + damping diag(hessian))^-1 gradient, from one decomposition.
+
+        The hessian is J^T (1 - Z Z^+) J, the gradient J^T residual (Kaufman).
+        """
+        slopes = self.slopes(here.G, here.value)
+        rows, n_outputs, count = slopes.shape
+        flat = slopes.reshape(rows * n_outputs, count)
+        orthonormal = qr(here.seen, mode="economic", check_finite=False)[0]
+        followed = np.tensordot(orthonormal.T, slopes, axes=1).reshape(-1, count)
+        hessian = flat.T @ flat - followed.T @ followed
+        hessian = (hessian + hessian.T) / 2
+        diagonal = np.diag(hessian)
+        scale = np.sqrt(np.maximum(diagonal, 1e-12 * max(diagonal.max(), np.finfo(float).tiny)))
+        sizes, axes = np.linalg.eigh(hessian / np.outer(scale, scale))
+        wanted = axes.T @ (flat.T @ here.residual.reshape(-1) / scale)
+        return lambda damping: (axes @ (wanted / (np.maximum(sizes, 0.0) + damping))) / scale
 
     def _weights(self, G: Matrix) -> list[Matrix]:
         """Patterns (m, B, r, n) of every block."""
         return [softmax(np.tensordot(G, logits, axes=1)) for logits in self._logits]
 
 
-@dataclass(frozen=True)
-class SpanFit:
+class SpanFit(NamedTuple):
     """Coefficients G (m, m') with their best values (m, d, e) and relative residual."""
 
     G: Matrix
@@ -226,54 +261,3 @@ class SpanFit:
     error: float
     seen: Matrix
     residual: Matrix
-
-
-def fit_values(family: SpanFamily, G: Matrix) -> SpanFit:
-    """The values of least squared error for the heads of G."""
-    seen = family.seen(G)
-    stacked = lstsq(seen, family.targets, cond=1e-12, check_finite=False)[0]
-    residual = family.targets - seen @ stacked
-    value = stacked.reshape(len(G), family.basis.shape[1], -1)
-    return SpanFit(G, value, float(np.linalg.norm(residual)) / family.size, seen, residual)
-
-
-def descend(family: SpanFamily, G: Matrix) -> SpanFit:
-    """Levenberg–Marquardt over G (m, m') until nothing is gained.
-
-    Guarantee: the error never rises.
-    Cost: O(rows (m d)^2 + rows e (m m')^2) per step.
-    """
-    here, damping = fit_values(family, G), DAMPING.first
-    for _ in range(MOST_STEPS):
-        require_time()
-        step = _damped_steps(family, here)
-        for _ in range(MOST_TRIALS):
-            trial = fit_values(family, here.G + step(damping).reshape(G.shape))
-            if trial.error < here.error:
-                break
-            damping = DAMPING.raised(damping)
-        else:
-            return here
-        before, here, damping = here, trial, DAMPING.lowered(damping)
-        if REST.reached([before.error, here.error]):
-            break
-    return here
-
-
-def _damped_steps(family: SpanFamily, here: SpanFit) -> Callable[[float], Matrix]:
-    """damping -> (hessian + damping diag(hessian))^-1 gradient, from one decomposition.
-
-    The hessian is J^T (1 - Z Z^+) J, the gradient J^T residual (Kaufman).
-    """
-    slopes = family.slopes(here.G, here.value)
-    rows, n_outputs, count = slopes.shape
-    flat = slopes.reshape(rows * n_outputs, count)
-    orthonormal = qr(here.seen, mode="economic", check_finite=False)[0]
-    followed = np.tensordot(orthonormal.T, slopes, axes=1).reshape(-1, count)
-    hessian = flat.T @ flat - followed.T @ followed
-    hessian = (hessian + hessian.T) / 2
-    diagonal = np.diag(hessian)
-    scale = np.sqrt(np.maximum(diagonal, 1e-12 * max(diagonal.max(), np.finfo(float).tiny)))
-    sizes, axes = np.linalg.eigh(hessian / np.outer(scale, scale))
-    wanted = axes.T @ (flat.T @ here.residual.reshape(-1) / scale)
-    return lambda damping: (axes @ (wanted / (np.maximum(sizes, 0.0) + damping))) / scale

@@ -11,15 +11,13 @@ and log(p_j / p_l) by deviation^2 = C_jj / p_j^2 + C_ll / p_l^2 - 2 C_jl / (p_j 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.softmax.examples import ExampleBlock, Examples
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 
 # Rows that the phases before the search look at; more of them sharpen nothing that counts.
 MOST_ROWS = 1 << 19
@@ -38,17 +36,30 @@ def views(training: Examples) -> tuple[ExampleBlock, ...]:
     """
     if training.n_rows > MOST_ROWS:
         training = training.first(max(1, len(training) * MOST_ROWS // training.n_rows))
-    blocks = tuple(view for group in training.groups for view in _split(group))
-    if all(view.keys.shape[1] == 1 for view in blocks):
+    blocks: list[ExampleBlock] = []
+    for group in training.groups:
+        keys, targets, hidden = group.keys, group.targets, group.hidden
+        if hidden is None or not hidden.any():
+            blocks.append(ExampleBlock(keys, targets, None))
+            continue
+        length = keys.shape[1]
+        if not np.array_equal(hidden, ~np.tri(length, dtype=bool)):
+            raise InvalidInput(
+                "sculpting takes the modes 'full', 'causal' and 'last'; here keys are hidden in "
+                "another pattern."
+            )
+        blocks += [
+            ExampleBlock(keys[:, : r + 1], targets[:, r : r + 1], None) for r in range(length)
+        ]
+    if all(block.keys.shape[1] == 1 for block in blocks):
         raise InvalidInput(
             "sculpting needs sequences in which a query sees at least two tokens; all of these "
             "have one, and with one token attention has no choice."
         )
-    return blocks
+    return tuple(blocks)
 
 
-@dataclass(frozen=True)
-class RowFit:
+class RowFit(NamedTuple):
     """Patterns (B, r, n) of all rows of a block; covariance (B, n, n) of their error.
 
     residual (B, r) : the error per output that no pattern explains, relative to how far apart
@@ -89,12 +100,11 @@ def fit_rows(block: ExampleBlock, S: Matrix) -> RowFit:
     return RowFit(block, pattern, basis @ inverse @ basis.T, np.where(usable, residual, np.inf))
 
 
-@dataclass(frozen=True)
-class Constraints:
+class Constraints(NamedTuple):
     """What holds for every A_i by some rows: <normals, A> = rhs, up to a multiple of ``deviation``.
 
     normals (Q, d, d) = x_r (x_j - x_l)^T;  rhs (Q,) = log(p_j / p_l);  deviation (Q,)
-    row (Q,) : which row a constraint belongs to, 0, 1, ...
+    row (Q,) : which row a constraint belongs to
     """
 
     normals: Matrix
@@ -102,24 +112,12 @@ class Constraints:
     deviation: Matrix
     row: NDArray[np.intp]
 
-    @property
-    def n_rows(self) -> int:
-        """How many rows gave these constraints."""
-        return int(self.row[-1]) + 1 if len(self.row) else 0
 
-    def of(self, kept: NDArray[np.bool_]) -> Constraints:
-        """Those of the rows marked in ``kept`` (n_rows,)."""
-        chosen = kept[self.row]
-        names = np.cumsum(kept) - 1
-        return Constraints(
-            self.normals[chosen], self.rhs[chosen], self.deviation[chosen], names[self.row[chosen]]
-        )
-
-
-def constraints(fit: RowFit, chosen: NDArray[np.intp]) -> Constraints:
+def constraints(fit: RowFit, chosen: NDArray[np.intp], first_row: int = 0) -> Constraints:
     """n - 1 constraints for each of the ``chosen`` rows (flat indices): all keys against the top.
 
     The top key has the weight with the best logarithm; the other differences follow from these.
+    Rows are numbered from ``first_row`` on.
     """
     keys = fit.block.keys
     _, n_queries, length = fit.pattern.shape
@@ -141,32 +139,5 @@ def constraints(fit: RowFit, chosen: NDArray[np.intp]) -> Constraints:
         normals.reshape(-1, *normals.shape[2:]),
         np.log(p_other / p_top).reshape(-1),
         np.sqrt(variance).reshape(-1),
-        np.repeat(np.arange(len(chosen)), length - 1),
+        np.repeat(first_row + np.arange(len(chosen)), length - 1),
     )
-
-
-def joined(parts: list[Constraints], n_dims: int) -> Constraints:
-    """Constraints of several blocks, rows numbered on."""
-    if not parts:
-        nothing = np.zeros(0)
-        return Constraints(np.zeros((0, n_dims, n_dims)), nothing, nothing, np.zeros(0, np.intp))
-    offsets = np.cumsum([0] + [part.n_rows for part in parts])
-    return Constraints(
-        np.concatenate([part.normals for part in parts]),
-        np.concatenate([part.rhs for part in parts]),
-        np.concatenate([part.deviation for part in parts]),
-        np.concatenate([part.row + start for part, start in zip(parts, offsets, strict=False)]),
-    )
-
-
-def _split(block: ExampleBlock) -> list[ExampleBlock]:
-    if block.hidden is None or not block.hidden.any():
-        return [ExampleBlock(block.keys, block.targets, None)]
-    length = block.keys.shape[1]
-    if not np.array_equal(block.hidden, ~np.tri(length, dtype=bool)):
-        raise InvalidInput(
-            "sculpting takes the modes 'full', 'causal' and 'last'; here keys are hidden in "
-            "another pattern."
-        )
-    ends = range(1, length + 1)
-    return [ExampleBlock(block.keys[:, :n], block.targets[:, n - 1 : n], None) for n in ends]

@@ -1,13 +1,9 @@
 """Phase 5, the span of the A_i from K* [chen2024].
 
-K* encloses the affine hull of the A_i: it is long along A_i - A_1 and thin elsewhere.  Where it is
-long is measured twice:
-
-- by the small eigenvalues of the Gram matrix of the constraints (see ``carve``);
-- by K* itself: its widths along those axes and a few others, from pairs of support points, and the
-  directions in which these pairs lie apart.
-
-The axes of the Gram matrix are used, those of the body are compared with them.
+K* encloses the affine hull of the A_i: it is long along A_i - A_1 and thin elsewhere.  The span is
+that of the small eigenvalues of the Gram matrix of the constraints (see ``carve``).  It is compared
+with K* itself: widths along those axes and a few others, from pairs of support points, and the
+directions in which these pairs lie apart.
 """
 
 from __future__ import annotations
@@ -15,13 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import null_space
 
+from polyattn.softmax.examples import Matrix
 from polyattn.softmax.recorder import Note
-from polyattn.softmax.sculpting.carve import Carved, plain_number
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.carve import Carved
 
 # Axes beyond the m - 1 longest along which K* is measured as well.
 MORE_AXES = 2
@@ -73,45 +67,42 @@ def find_span(
     if len(carved.body) == 0:
         drawn = rng.standard_normal((n_dims * n_dims, count + 1))
         axes = np.linalg.qr(drawn)[0].T.reshape(-1, n_dims, n_dims)
-        eigenvalues, unbounded = [0.0] * (count + MORE_AXES), (np.inf,) * (count + MORE_AXES)
+        eigenvalues = np.zeros(count + MORE_AXES)
+        unbounded = (np.inf,) * len(eigenvalues)
         span = HeadSpan(0.3 * axes[0], axes[1:], 1.0, unbounded, np.inf, 0.0)
     else:
         axes = carved.axes.T.reshape(-1, n_dims, n_dims)
         n_measured = min(count + MORE_AXES, len(axes))
         measured = [*axes[:n_measured], axes[len(axes) // 2]]
-        chords = [_chord(carved, axis) for axis in measured]
-        *widths, typical_width = (
-            np.inf if chord is None else float(np.vdot(chord, axis))
-            for chord, axis in zip(chords, measured, strict=True)
-        )
+        # The differences of two support points along each axis.
+        chords: list[Matrix | None] = []
+        widths: list[float] = []
+        for axis in measured:
+            ahead = carved.body.support(axis, carved.centre).point
+            behind = carved.body.support(-axis, carved.centre).point
+            chord = None if ahead is None or behind is None else ahead - behind
+            chords.append(chord)
+            widths.append(np.inf if chord is None else float(np.vdot(chord, axis)))
         # Relative to their median.
         middle = max(float(np.median(carved.spectrum)), np.finfo(float).tiny)
-        eigenvalues = (carved.spectrum[:n_measured] / middle).tolist()
+        eigenvalues = carved.spectrum[:n_measured] / middle
         gap, agreement = _gap(carved, count), _agreement(chords[:-1], axes[:count])
-        span = HeadSpan(carved.centre, axes[:count], gap, tuple(widths), typical_width, agreement)
+        *widths, typical = widths
+        span = HeadSpan(carved.centre, axes[:count], gap, tuple(widths), typical, agreement)
     (note or Note()).say(
         f"{len(span.directions)} directions; eigenvalues jump by {span.gap:.2g}, "
         f"widths of K* by {span.width_gap:.2g}; its own directions agree to a cosine of "
         f"{span.agreement:.3f}.",
         dimension=len(span.directions),
-        directions=span.directions.tolist(),
+        directions=span.directions,
         eigenvalues=eigenvalues,
         gap=span.gap,
-        widths=[plain_number(width) for width in span.widths],
-        typical_width=plain_number(span.typical_width),
+        widths=span.widths,
+        typical_width=span.typical_width,
         width_gap=span.width_gap,
         agreement=span.agreement,
     )
     return span
-
-
-def _chord(carved: Carved, axis: Matrix) -> Matrix | None:
-    """The difference of the two support points along an axis; None if there are none."""
-    ahead = carved.body.support_from(axis, carved.centre)
-    behind = carved.body.support_from(-axis, carved.centre)
-    if ahead.point is None or behind.point is None:
-        return None
-    return ahead.point - behind.point
 
 
 def _gap(carved: Carved, count: int) -> float:
@@ -124,7 +115,7 @@ def _gap(carved: Carved, count: int) -> float:
         return 1.0
     gram = (carved.axes * carved.spectrum) @ carved.axes.T
     base = carved.centre.reshape(-1)
-    across = null_space(base[None]) if base.any() else np.eye(len(base))
+    across = null_space(base[None])
     spectrum = np.linalg.eigvalsh(across.T @ gram @ across)
     floor = np.finfo(float).eps * max(float(spectrum[-1]), np.finfo(float).tiny)
     last, next_one = spectrum[count - 1], spectrum[min(count, len(spectrum) - 1)]

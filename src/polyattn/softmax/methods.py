@@ -41,17 +41,13 @@ class Found:
         """The number of heads."""
         return self.projection.n_heads
 
-    def with_notes(self, *notes: str) -> Found:
-        """The same, with more to say; what was said already is not said again."""
-        return replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))))
-
 
 @dataclass(frozen=True)
 class Search:
     """Looks for heads: every method ends in ``settled``, which judges what it found."""
 
     judge: Judge
-    recorder: Recorder[Projection]
+    recorder: Recorder
     rng: np.random.Generator
     method: str
 
@@ -71,7 +67,7 @@ class Search:
         return bars.n_open == 0 and found.fit.well_determined(bars)
 
     def by_moments(self, n_heads: int) -> Found:
-        """Moments say where heads lie, descent takes them there."""
+        """A start from moments, then descent."""
         start = moments.initialise(self.training, n_heads, self.rng, self.recorder)
         return self.from_start(start.attn, "moments")
 
@@ -157,7 +153,8 @@ class Search:
         for attn, sentence in smaller_heads(settled):
             fewer = polish(self.training, attn, on_step=self.recorder)
             if self.judge.fit(fewer).kind == "exact":
-                return self.settled(fewer, method).with_notes(*notes, sentence)
+                smaller = self.settled(fewer, method)
+                return replace(smaller, notes=(*smaller.notes, sentence))
         return found
 
     def judged(self, here: Projection, method: str) -> Found:

@@ -1,38 +1,24 @@
 """Phases 1, 3 and 4: the sum S of the values, crude, sharp, and sharper with every body [chen2024].
 
-Phase 1.  The paper correlates the mean token with the outputs.  To first order in the logits
-
-    y_r = mean(X) S + sum_i x_r A_i C V_i + ...,      E[C] = (1 - 1/n) Cov(x),
-
-so part of y_r is linear in x_r, which is itself a part of the mean token.  Regressing on both,
-with x_r weighed by 1 - 1/n, takes that part out and leaves half of the error or less.
-
-Phase 3.  The point of least norm in K stands for an average attention matrix A0.  In the paper,
-rows on which A0 is nearly one-hot with a large margin have y_r = x_j S.  Here the pattern of A0 is
-used as it is, y_r = p_0 X S, which tends to that equation as the margin grows and is right without
-a margin too; rows on which the heads differ show a residual, and the rows of smallest residual are
-kept.
-
-Phase 4.  With a sharper S certified rows are truer, with truer rows the centre of the body is
-closer to the affine hull of the A_i, and with a better centre S is sharper again.  For one head
-this converges to the truth; for several it comes to rest where the heads' disagreement on certified
-rows is.
+Phase 1 regresses the outputs on the mean token, and on x_r as well: to first order in the logits a
+part of y_r is linear in x_r.  Phase 3 takes the point of least norm in K, or its centre, for an
+average attention matrix A0, and solves y_r = p_0 X S on the rows that show the smallest residual.
+Phase 4 alternates: with a sharper S certified rows are truer, and the centre of the body closer to
+the affine hull of the A_i.  Where this departs from the paper, and why:
+``docs/derivations/softmax_sculpting.md``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from polyattn.softmax.examples import ExampleBlock
+from polyattn.softmax.examples import ExampleBlock, Matrix
 from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.recorder import Note
-from polyattn.softmax.sculpting.carve import Carved, carve, plain_number
-
-Matrix = NDArray[np.float64]
+from polyattn.softmax.sculpting.carve import Carved, carve
 
 # The share of rows that is trusted, at least so many per coordinate, and how often it is revised.
 TRUSTED_SHARE, TRUSTED_PER_DIM, REVISIONS = 0.05, 8, 10
@@ -48,16 +34,10 @@ SHOWN = 1e-3
 MOST_ROUNDS, AT_REST, AT_REST_ALONE = 10, 3e-3, 1e-9
 
 
-@dataclass(frozen=True)
-class CrudeSum:
-    """S (d, e), and the share of the squared outputs that mean(X) S explains."""
+def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> tuple[Matrix, float]:
+    """Estimate S (d, e) by regressing y_r on mean(X) and (1 - 1/n) x_r.
 
-    S: Matrix
-    carried: float
-
-
-def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> CrudeSum:
-    """Estimate S by regressing y_r on mean(X) and (1 - 1/n) x_r.
+    Beside it: the share of the squared outputs that mean(X) S explains.
 
     Guarantee: exact for sequences of one token; otherwise right to first order in the logits, and
     no number of examples removes what is left.
@@ -85,15 +65,14 @@ def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> Cru
     (note or Note()).say(
         f"the mean token explains {carried:.0%} of the squared outputs; terms of "
         f"first order, taken out, were {turned:.0%} of the sum.",
-        S=S.tolist(),
+        S=S,
         carried=carried,
         turned=turned,
     )
-    return CrudeSum(S, carried)
+    return S, carried
 
 
-@dataclass(frozen=True)
-class SumFit:
+class SumFit(NamedTuple):
     """S (d, e) from ``n_rows`` rows, which it leaves unexplained to ``residual`` per output."""
 
     S: Matrix
@@ -132,11 +111,11 @@ def sharp_sum(
     (note or Note()).say(
         f"the point of least norm {least.value:.3g} lies {apart:.0%} from the centre; "
         f"S comes from {sharp.n_rows} rows at the {best}, {n_one_hot} rows are one-hot.",
-        S=sharp.S.tolist(),
-        norm=plain_number(least.value),
+        S=sharp.S,
+        norm=least.value,
         apart=apart,
         anchor=best,
-        margins=np.quantile(margins, [0.5, 0.9, 1.0]).tolist(),
+        margins=np.quantile(margins, [0.5, 0.9, 1.0]),
         rows=sharp.n_rows,
         residual=sharp.residual,
         one_hot_rows=n_one_hot,
@@ -158,13 +137,11 @@ def sharpen(
     rows, outputs = [], []
     for block in blocks:
         p = patterns(block, A0)
-        z, y = (p @ block.keys).reshape(block.n_rows, -1), block.targets.reshape(block.n_rows, -1)
+        used = p.max(axis=2) >= least_weight
         if least_weight > 0.0:
-            heavy = p.max(axis=2).reshape(-1) >= least_weight
-            top = np.take_along_axis(block.keys, p.argmax(axis=2)[:, :, None], axis=1)
-            z, y = top.reshape(block.n_rows, -1)[heavy], y[heavy]
-        rows.append(z)
-        outputs.append(y)
+            p = np.eye(p.shape[2])[p.argmax(axis=2)]
+        rows.append((p @ block.keys)[used])
+        outputs.append(block.targets[used])
     seen, targets = np.concatenate(rows), np.concatenate(outputs)
     share = TRUSTED_ONE_HOT if least_weight > 0.0 else TRUSTED_SHARE
     count = min(len(seen), max(int(share * len(seen)), TRUSTED_PER_DIM * S.shape[0]))
@@ -200,9 +177,9 @@ def sculpt_again(
             break
     (note or Note()).say(
         f"{len(moved)} rounds, the last moved S by {(moved or [0.0])[-1]:.1e}; "
-        f"{carved.n_kept} rows in K*, median slack {carved.slack:.2g}.",
+        f"{carved.figures['kept']} rows in K*, median slack {carved.figures['slack']:.2g}.",
         **carved.figures,
-        S=S.tolist(),
+        S=S,
         moved=moved,
     )
     return carved, S
