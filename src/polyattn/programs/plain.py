@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, fields
 from math import prod
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.files.fields import entries, integer, listed, nullable, number, one_of, text
+from polyattn.files.fields import entries, integer, listed, nullable, number, one_of, require, text
 from polyattn.programs.language.attributes import (
     INTEGER,
     ONE_HOT,
@@ -21,15 +22,21 @@ from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
 from polyattn.programs.library import ENCODINGS, LibraryEncoding
-from polyattn.programs.library.runs import MOST_COORDINATES
 from polyattn.programs.lowering import n_entries
 from polyattn.programs.machines.automata import DFA
 from polyattn.quoting import shown
 
 # Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
-MOST_ENTRIES = 1 << 20
+MOST_COORDINATES, MOST_ENTRIES = 1 << 18, 1 << 20
 
-_NAME = text(1000)
+_NAME, _NUMBER = text(1000), integer(0, MOST_COORDINATES)
+
+
+def _automaton(value: Any, where: str) -> None:
+    """The transitions and the accepting states of an automaton."""
+    require(isinstance(value, list) and len(value) == 2, where, "transitions and states", value)
+    listed(listed(_NUMBER))(value[0], f"{where}[0]")
+    listed(_NUMBER)(value[1], f"{where}[1]")
 
 
 def _argument(value: Any, where: str) -> None:
@@ -45,7 +52,7 @@ def _argument(value: Any, where: str) -> None:
 def _condition(value: Any, where: str) -> None:
     """Two arguments that differ, or that lie apart."""
     sides = {"left": _argument, "right": _argument}
-    far = {"steps": integer(0, MOST_COORDINATES), "sort": _NAME}
+    far = {"steps": _NUMBER, "sort": _NAME}
     distant = isinstance(value, dict) and "steps" in value
     entries(sides | far if distant else sides)(value, where)
 
@@ -59,7 +66,7 @@ _PATTERN = entries({
 })  # fmt: skip
 _SORT = entries({
     "name": _NAME, "kind": one_of((SYMBOLS, LINE, CIRCLE, NAMES)), "named": listed(_NAME),
-    "size": integer(0, MOST_COORDINATES), "landmarks": integer(0, MOST_COORDINATES),
+    "size": _NUMBER, "landmarks": _NUMBER,
 })  # fmt: skip
 _ATTRIBUTE = entries({
     "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME),
@@ -78,19 +85,12 @@ def plain_schema(schema: Schema) -> dict[str, Any]:
     """A schema as plain data: by its encoding if it has one, attribute by attribute otherwise."""
     encoding = schema.encoding
     if encoding is None:
-        attributes = [
-            {
-                "name": each.name,
-                "sorts": [asdict(sort) | {"named": list(sort.named)} for sort in each.sorts],
-                "whole": list(each.whole),
-                "rounding": each.rounding,
-            }
-            for each in schema.attributes
-        ]
-        stop = [plain_pattern(each) for each in schema.stop]
         return {
-            "attributes": attributes, "stop": stop, "stop_without": list(schema.stop_without),
-        }  # fmt: skip
+            # Through JSON, which makes lists of tuples.
+            "attributes": json.loads(json.dumps([asdict(each) for each in schema.attributes])),
+            "stop": [plain_pattern(each) for each in schema.stop],
+            "stop_without": list(schema.stop_without),
+        }
     name = encoding.name if isinstance(encoding, LibraryEncoding) else ""
     if ENCODINGS.get(name) is not type(encoding):
         raise InvalidInput(
@@ -108,21 +108,22 @@ def schema_from(plain: dict[str, Any]) -> Schema:
     """The inverse of ``plain_schema``; what no schema can be is refused with its place."""
     if isinstance(plain, dict) and "encoding" in plain:
         name = plain["encoding"]
-        if not isinstance(name, str) or name not in ENCODINGS:
+        kind = ENCODINGS.get(name) if isinstance(name, str) else None
+        if kind is None:
             raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
-        sizes_check = entries(ENCODINGS[name].checks())
-        entries({"encoding": text(), "sizes": sizes_check})(plain, "schema")
+        size = integer(1, MOST_COORDINATES)
+        checks = {each.name: _automaton if each.name == "dfa" else size for each in fields(kind)}
+        entries({"encoding": text(), "sizes": entries(checks)})(plain, "schema")
         sizes = {
             key: DFA(*size) if isinstance(size, list) else size
             for key, size in plain["sizes"].items()
         }
-        return ENCODINGS[name](**sizes).schema
+        return kind(**sizes).schema
     SCHEMA(plain, "schema")
     attributes = []
     for each in plain["attributes"]:
         sorts = tuple(Sort(**(sort | {"named": tuple(sort["named"])})) for sort in each["sorts"])
-        whole = tuple(each["whole"])
-        attributes.append(Attribute(each["name"], sorts, whole, each["rounding"]))
+        attributes.append(Attribute(each["name"], sorts, tuple(each["whole"]), each["rounding"]))
     bare = Schema(tuple(attributes))
     _require_coordinates(bare)
     stop = tuple(_pattern_from(each, bare) for each in plain["stop"])
@@ -207,22 +208,21 @@ def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
     return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
 
 
-def _require_entries(size: int) -> None:
-    if size > MOST_ENTRIES:
-        raise InvalidInput(
-            f"the heads of the program have up to {size} entries; files hold programs with at most "
-            f"{MOST_ENTRIES}. Choose smaller sizes."
-        )
-
-
 def _require_coordinates(schema: Schema) -> None:
     """Refuse tokens of too many coordinates, counted without writing them down."""
     count = sum(
         prod(sort.size + len(sort.named) for sort in each.sorts) + len(each.whole)
         for each in schema.attributes
     )
-    if count > MOST_COORDINATES:
+    _require_few(f"tokens of the program have {count} coordinates", count, MOST_COORDINATES)
+
+
+def _require_entries(count: int) -> None:
+    _require_few(f"the heads of the program have up to {count} entries", count, MOST_ENTRIES)
+
+
+def _require_few(said: str, count: int, most: int) -> None:
+    if count > most:
         raise InvalidInput(
-            f"tokens of the program have {count} coordinates; files hold programs with at most "
-            f"{MOST_COORDINATES}. Choose smaller sizes."
+            f"{said}; files hold programs with at most {most}. Choose smaller sizes."
         )

@@ -48,8 +48,7 @@ def variables(text: str) -> tuple[Variable, ...]:
 class Pattern:
     """An attribute whose value is given by variables, numbers and names.
 
-    ``whole`` is a value of the attribute that has no parts (START of a key); then there are no
-    arguments.
+    ``whole``, instead of arguments: a value that has no parts (START of a key).
     """
 
     attribute: Attribute
@@ -92,23 +91,25 @@ class Pattern:
         return found
 
     def fill(self, bindings: Bindings) -> Value | None:
-        """The value for given variables; None if a step leads beyond the end of a line."""
+        """The value for given variables; None if one of its parts does not exist."""
         if self.whole is not None:
             return self.whole
-        parts = [
-            _value(argument, sort, bindings)
-            for argument, sort in zip(self.arguments, self.attribute.sorts, strict=True)
-        ]
-        return None if None in parts else tuple(part for part in parts if part is not None)
+        parts: list[Part] = []
+        for part, sort in zip(self.arguments, self.attribute.sorts, strict=True):
+            if isinstance(part, Variable):
+                value = sort.shifted(bindings[part.name], part.offset)
+                if value is None:
+                    return None
+                part = value
+            parts.append(part)
+        return tuple(parts)
 
     def __lshift__(self, read: Pattern) -> Field:
         """``write << read``: what is read there is written here."""
         return Field(self, read)
 
     def __str__(self) -> str:
-        if self.whole is not None:
-            return f"{self.attribute.name}({self.whole})"
-        inside = ", ".join(map(str, self.arguments))
+        inside = self.whole or ", ".join(map(str, self.arguments))
         return f"{self.attribute.name}({inside})" if inside else self.attribute.name
 
 
@@ -126,17 +127,6 @@ class Field:
     def __str__(self) -> str:
         sign = {1.0: "", -1.0: "-"}.get(self.weight, f"{self.weight:g} ")
         return f"{sign}{self.write} << {self.read}"
-
-
-def _value(argument: Argument, sort: Sort, bindings: Bindings) -> Part | None:
-    """The part of a value that an argument stands for."""
-    if not isinstance(argument, Variable):
-        return argument
-    part = bindings[argument.name]
-    if not argument.offset:
-        # A variable may range over more than this place can hold (HALT where only states fit).
-        return part if sort.holds(part) else None
-    return sort.shifted(part, argument.offset) if isinstance(part, int) else None
 
 
 ONE_HOT, INTEGER = "one_hot", "integer"

@@ -152,13 +152,9 @@ class Memory:
             for flag, held in flags.items():
                 self._registers[flag, name][name, value] += held * times
 
-    def last_holds(self, pattern: Pattern) -> Iterator[tuple[Bindings, int]]:
-        """How the last token holds the pattern: variables, and how many times."""
-        return self.parts(self.last, pattern, {})
-
     @staticmethod
     def parts(token: Token, pattern: Pattern, known: Bindings) -> Iterator[tuple[Bindings, int]]:
-        """How a token holds the pattern, with some variables known already."""
+        """How a token holds the pattern: variables, some of them known, and how many times."""
         for (name, value), times in token.items():
             if times and name == pattern.attribute.name:
                 merged = _merged(pattern.match(value), known)
@@ -175,9 +171,11 @@ class Memory:
                 for token in tokens:
                     yield token, merged, token[pattern.attribute.name, value]
 
-    def holding(self, atom: Atom) -> list[Token]:
-        """All tokens that hold an atom."""
-        return self._holders[atom[0]][atom[1]]
+    def holding(self, pattern: Pattern, known: Bindings) -> list[Token]:
+        """All tokens that hold a pattern whose variables are known, since one token holds it."""
+        value = pattern.fill(known)
+        assert value is not None  # noqa: S101 - it was found in a token
+        return self._holders[pattern.attribute.name][value]
 
     def register(self, flag: str, name: str) -> Token:
         """What the tokens with the flag have written into an attribute, summed up."""

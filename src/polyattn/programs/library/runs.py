@@ -14,19 +14,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from polyattn.errors import InvalidInput, InvalidType, PolyattnError, require_integer
-from polyattn.files.fields import Check, integer
 from polyattn.programs.language.attributes import Value
 from polyattn.programs.language.schema import Encoding, Task, Token, decode
 from polyattn.programs.machines import DFA, NamedMachine, TuringMachine
 from polyattn.programs.machines.automata import check_letters
 from polyattn.programs.running.runnable import MarginKeeper, Runnable
 from polyattn.programs.running.shown import ShownRun, WatchedRun
-
-# Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
-MOST_COORDINATES = 1 << 18
-
-# The check of a size in files.
-SIZE = integer(1, MOST_COORDINATES)
 
 Machine = TypeVar("Machine", DFA, TuringMachine)
 
@@ -39,8 +32,8 @@ class BrokenTrace(PolyattnError, RuntimeError):
 class PlannedRun:
     """A task whose run is to be shown.
 
-    show : what people see of a run, from what was decoded, what was read from it, and the most
-        steps to be worded; BrokenTrace if that is no run
+    show : from what was decoded, what was read from it, and the most steps to be worded;
+        BrokenTrace if that is no run
     named : the machine with its names, if there is one
     drawn : whether the machine, and whether its input, was drawn at random
     """
@@ -69,11 +62,6 @@ class LibraryEncoding(Encoding):
     @property
     def sizes(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @classmethod
-    def checks(cls) -> dict[str, Check]:
-        """The checks of its sizes in files."""
-        return {each.name: SIZE for each in fields(cls)}
 
     @abstractmethod
     def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
@@ -119,13 +107,10 @@ def show_run(
     else:
         task = Task(list(given), max_steps, lambda decoded: decoded)
         plan = PlannedRun(task, lambda watched, _, most: watched.by_tokens(most))
-    prompt, limit, kept = plan.task.prompt, plan.task.limit, None
-    if margins:
-        keeper = MarginKeeper(schema, program.predictor())
-        decoded, kept = decode(schema, keeper, prompt, limit), keeper.margins
-    else:
-        decoded = program.decode(prompt, limit)
-    watched = WatchedRun(schema, prompt, decoded, kept, plan.named)
+    predictor, prompt = program.predictor(), plan.task.prompt
+    keeper = MarginKeeper(schema, predictor) if margins else None
+    decoded = decode(schema, keeper or predictor, prompt, plan.task.limit)
+    watched = WatchedRun(schema, prompt, decoded, keeper.margins if keeper else None, plan.named)
     try:
         found = plan.show(watched, plan.task.read(decoded), most)
     except BrokenTrace as error:
@@ -147,19 +132,19 @@ def _planned(encoding: Encoding, machine: Any, given: Any, max_steps: int) -> Pl
     task = encoding.task(*arguments, **options)
 
     def show(watched: WatchedRun, answer: Any, n_shown: int) -> ShownRun:
-        found = watched.by_tokens(n_shown, [f"What was read from it: {answer}."])
-        return replace(found, result=answer)
+        return watched.by_tokens(n_shown, [f"What was read from it: {answer}."], result=answer)
 
     task = replace(task, limit=min(task.limit, max_steps))
     return PlannedRun(task, show, drawn=(machine is None, given is None))
 
 
-def require_kind(machine: object, kind: type, example: str) -> None:
+def require_kind(machine: object, kind: type[Machine], example: str) -> Machine:
     """A machine of the right kind; an error that says what ``run`` takes."""
     if not isinstance(machine, kind):
         raise InvalidType(
             f"this program runs a {kind.__name__}, as in {example}; got {type(machine).__name__}."
         )
+    return machine
 
 
 def require_fit(machine: Any, n_states: int, n_letters: int) -> None:
@@ -188,8 +173,8 @@ def require_range(name: str, given: Any, least: int, most: int | None = None) ->
 
 def named_machine(machine: Any, kind: type[Machine]) -> tuple[NamedMachine, Machine]:
     """The machine with names and alone, if it is of the kind that the program runs."""
-    found: Any = machine.machine if isinstance(machine, NamedMachine) else machine
-    require_kind(found, kind, f"machine={kind.__name__}(...), or a NamedMachine of one")
+    alone = machine.machine if isinstance(machine, NamedMachine) else machine
+    found = require_kind(alone, kind, f"machine={kind.__name__}(...), or a NamedMachine of one")
     return machine if isinstance(machine, NamedMachine) else NamedMachine.plain(found), found
 
 

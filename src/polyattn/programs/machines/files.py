@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from polyattn.files.strict_json import parse_json, read_text
 from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
 from polyattn.programs.machines.format import tables
 from polyattn.programs.machines.format.turing import TURING_KEYS, read_turing
-from polyattn.programs.machines.named import FIRST, NamedMachine, read_letters, runs_together
+from polyattn.programs.machines.named import FIRST, NamedMachine
 from polyattn.quoting import shown
 
 JSON, YAML = (".json",), (".yaml", ".yml")
@@ -99,15 +100,19 @@ def machine_from(content: Any) -> NamedMachine:
     name = content.get("name", "")
     if not isinstance(name, str):
         raise InvalidType(f"name must be text; got {shown(name)}.")
-    return read_turing(content, name) if turing else _read_dfa(content, name)
+    named = replace(read_turing(content) if turing else _read_dfa(content), name=name)
+    given = "tape" if turing else "word"
+    if given not in content:
+        return named
+    return replace(named, input=tuple(named.read(content[given], given)))
 
 
-def _read_dfa(content: dict[str, Any], name: str) -> NamedMachine:
-    """The automaton that a file describes, its start state renumbered to 0."""
+def _read_dfa(content: dict[str, Any]) -> NamedMachine:
+    """The automaton that a file describes, its start state renumbered to 0; without its word."""
     tables.require_table(content, "transitions")
     states = tables.state_names(content, "transitions")
     letters = tables.letter_names(content, "transitions")
-    found = tables.entries(content, "transitions", states, letters)
+    found = tables.entries(content["transitions"], "transitions", states, letters)
     absent = tables.missing(found, states, letters)
     if absent:
         raise InvalidInput(
@@ -120,21 +125,16 @@ def _read_dfa(content: dict[str, Any], name: str) -> NamedMachine:
         )
         for (q, x), target in found.items()
     }
-    start = states.find(content["start"], "start") if "start" in content else 0
-    accepting = {
-        states.find(each, "accepting") for each in tables.several(content.get("accepting", []))
-    }
-    order = [start, *(q for q in range(len(states)) if q != start)]
-    place = {q: new for new, q in enumerate(order)}
-    table = [[place[targets[q, x]] for x in range(len(letters))] for q in order]
-    word = read_letters(content["word"], letters.names, "word") if "word" in content else None
+    place = states.renumbered(content, "start")
+    accepting = tables.several(content.get("accepting", []))
     return NamedMachine(
-        machine=DFA(table, accepting=[place[q] for q in accepting]),
-        states=tuple(states.names[q] for q in order),
+        machine=DFA(
+            [[place[targets[q, x]] for x in range(len(letters))] for q in place],
+            accepting={place[states.find(each, "accepting")] for each in accepting},
+        ),
+        states=tuple(states.names[q] for q in place),
         letters=letters.names,
-        name=name,
         decides="accepting" in content,
-        input=None if word is None else tuple(word),
     )
 
 
@@ -142,7 +142,7 @@ def content_of(named: NamedMachine) -> dict[str, Any]:
     """A machine as plain data: ``machine_from`` gives it back."""
     machine, states, letters = named.machine, named.states, named.letters
     given: Any = None if named.input is None else [letters[x] for x in named.input]
-    if given is not None and runs_together(letters):
+    if given is not None and named.runs_together:
         given = "".join(given)
     content: dict[str, Any] = {"kind": named.kind}
     if named.name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,7 +82,7 @@ class ReadyMachine:
 
     about: str
     example: str
-    make: Callable[[], NamedMachine]
+    machine: NamedMachine
 
 
 def _turing(machine: TuringMachine, name: str, position: int | str = 0) -> NamedMachine:
@@ -93,26 +92,23 @@ def _turing(machine: TuringMachine, name: str, position: int | str = 0) -> Named
 READY = {
     "parity": ReadyMachine(
         "is the number of ones even?", "1101",
-        lambda: NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True),
+        NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True),
     ),
     **{
         f"bb{n}": ReadyMachine(
-            f"busy beaver of {n} states, on a blank tape", "",
-            lambda n=n: _turing(busy_beaver(n), f"bb{n}"),  # type: ignore[misc]
+            f"busy beaver of {n} states, on a blank tape", "", _turing(busy_beaver(n), f"bb{n}")
         )
-        for n in (2, 3, 4, 5)
+        for n in _BUSY_BEAVERS
     },
     "increment": ReadyMachine(
-        "adds one to a binary number", "1011",
-        lambda: _turing(binary_increment(), "increment", LAST),
+        "adds one to a binary number", "1011", _turing(binary_increment(), "increment", LAST)
     ),
     "addition": ReadyMachine(
-        "adds two numbers of ones", "1110111",
-        lambda: _turing(unary_addition(), "addition"),
+        "adds two numbers of ones", "1110111", _turing(unary_addition(), "addition")
     ),
     "palindrome": ReadyMachine(
         "leaves a 1 if a word of 1 and 2 is the same backwards", "12121",
-        lambda: _turing(palindrome(), "palindrome"),
+        _turing(palindrome(), "palindrome"),
     ),
 }  # fmt: skip
 
@@ -120,7 +116,7 @@ READY = {
 def find_machine(text: str) -> NamedMachine:
     """The machine that a text means; an error that lists what there is."""
     if text in READY:
-        return READY[text].make()
+        return READY[text].machine
     if text.startswith("divisibility:"):
         numbers = text.partition(":")[2].split(",")
         if not 1 <= len(numbers) <= 2 or not all(each.strip().isdecimal() for each in numbers):

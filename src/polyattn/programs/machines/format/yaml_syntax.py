@@ -35,7 +35,14 @@ _FLOAT = re.compile(r"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?")
 def parse_yaml(text: str) -> Any:
     """What a text holds, in plain types."""
     try:
-        return _document(yaml.parse(text, Loader=_PARSER))
+        events = yaml.parse(text, Loader=_PARSER)
+        documents: list[Any] = []
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if documents:
+                    _refuse(event, "a file holds a single document")
+                documents.append(_value(events, next(events), 0))
+        return documents[0] if documents else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark and mark.line > text.rstrip().count("\n"):
@@ -48,18 +55,6 @@ def parse_yaml(text: str) -> Any:
             raise
         problem = " ".join(str(error).split())
         raise InvalidInput(f"it is no YAML that can be read ({problem}).") from None
-
-
-def _document(events: Iterator[Any]) -> Any:
-    """The content of the only document, or None if there is none."""
-    content, found = None, 0
-    for event in events:
-        if isinstance(event, yaml.DocumentStartEvent):
-            found += 1
-            if found > 1:
-                _refuse(event, "a file holds a single document")
-            content = _value(events, next(events), 0)
-    return content
 
 
 def _value(events: Iterator[Any], event: Any, depth: int) -> Any:
