@@ -84,14 +84,12 @@ def _entries(
 ) -> dict[tuple[int, int], Exact]:
     """The entries (start, end) for the known variables and all others of these two patterns."""
     names = (start.variables.keys() | end.variables.keys()) - known.keys()
+    coordinates = schema.coordinates
     found: dict[tuple[int, int], Exact] = {}
     for bindings in term.choices(names, known):
         at, to = start.fill(bindings), end.fill(bindings)
         if at is not None and to is not None:
-            place = (
-                schema.coordinates[start.attribute.name, at],
-                schema.coordinates[end.attribute.name, to],
-            )
+            place = coordinates[start.attribute.name, at], coordinates[end.attribute.name, to]
             found[place] = found.get(place, 0) + weight
     return found
 

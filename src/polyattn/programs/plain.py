@@ -9,14 +9,7 @@ from typing import Any
 
 from polyattn.errors import InvalidInput
 from polyattn.files.fields import entries, integer, listed, nullable, number, one_of, require, text
-from polyattn.programs.language.attributes import (
-    INTEGER,
-    ONE_HOT,
-    Argument,
-    Attribute,
-    Pattern,
-    Variable,
-)
+from polyattn.programs.language.attributes import ROUNDINGS, Argument, Attribute, Pattern, Variable
 from polyattn.programs.language.program import pattern_refusals, term_refusals
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
@@ -70,7 +63,7 @@ _SORT = entries({
 })  # fmt: skip
 _ATTRIBUTE = entries({
     "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME),
-    "rounding": one_of((ONE_HOT, INTEGER)),
+    "rounding": one_of(ROUNDINGS),
 })  # fmt: skip
 SCHEMA = entries({
     "attributes": listed(_ATTRIBUTE, least=1), "stop": listed(_PATTERN),
@@ -114,10 +107,9 @@ def schema_from(plain: dict[str, Any]) -> Schema:
         size = integer(1, MOST_COORDINATES)
         checks = {each.name: _automaton if each.name == "dfa" else size for each in fields(kind)}
         entries({"encoding": text(), "sizes": entries(checks)})(plain, "schema")
-        sizes = {
-            key: DFA(*size) if isinstance(size, list) else size
-            for key, size in plain["sizes"].items()
-        }
+        sizes = dict(plain["sizes"])
+        if "dfa" in sizes:
+            sizes["dfa"] = DFA(*sizes["dfa"])
         return kind(**sizes).schema
     SCHEMA(plain, "schema")
     attributes = []

@@ -129,7 +129,7 @@ class Field:
         return f"{sign}{self.write} << {self.read}"
 
 
-ONE_HOT, INTEGER = "one_hot", "integer"
+ROUNDINGS = ONE_HOT, INTEGER = "one_hot", "integer"
 
 # One value of an attribute: a part for each of its sorts, or the name of a whole value.
 Value: TypeAlias = tuple[Part, ...] | str
@@ -159,7 +159,7 @@ class Attribute:
     rounding: str = ONE_HOT
 
     def __post_init__(self) -> None:
-        require_choice("rounding", self.rounding, (ONE_HOT, INTEGER))
+        require_choice("rounding", self.rounding, ROUNDINGS)
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise InvalidInput(f"an attribute's name must be an identifier; got {self.name!r}.")
         for name, given, kind in (("sorts", self.sorts, Sort), ("whole", self.whole, str)):

@@ -73,9 +73,8 @@ def program_description(program: Any, facts: dict[str, Any], lines: Iterable[Any
     """What a program is: its name, the sizes of its tokens, and what it does line by line."""
     size = counted(program.schema.n_dims, "coordinate")
     about = f"{program.name[:1].upper()}{program.name[1:]}, tokens of {size}"
-    return Description(
-        "A program as a layer of attention", about, facts=facts, lines=tuple(map(str, lines))
-    )
+    said = tuple(map(str, lines))
+    return Description("A program as a layer of attention", about, facts=facts, lines=said)
 
 
 class Instruction(ABC):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise, starmap
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -105,10 +106,8 @@ class Schema:
     def blocks(self) -> dict[str, slice]:
         """The coordinates of each attribute."""
         ends = np.cumsum([0, *(len(each.values) for each in self.attributes)]).tolist()
-        return {
-            each.name: slice(start, stop)
-            for each, start, stop in zip(self.attributes, ends, ends[1:], strict=False)
-        }
+        blocks = starmap(slice, pairwise(ends))
+        return dict(zip((each.name for each in self.attributes), blocks, strict=True))
 
     def token(self, **content: Any) -> Token:
         """A token from values: ``token(key=(0, 1), state=2)``, differences as ``{0: -1, 1: 1}``."""
@@ -170,11 +169,9 @@ class Schema:
         """
         if self.encoding is not None:
             return self.encoding.resize(**sizes)
-        unknown = set(sizes) - set(self.sorts)
+        unknown = sorted(set(sizes) - set(self.sorts))
         if unknown:
-            raise InvalidInput(
-                f"resize takes sizes of {sorted(self.sorts)}; got {sorted(unknown)}."
-            )
+            raise InvalidInput(f"resize takes sizes of {sorted(self.sorts)}; got {unknown}.")
         sorts = [sort for attribute in self.attributes for sort in attribute.sorts]
         larger = {
             name: require_integer(name, size)

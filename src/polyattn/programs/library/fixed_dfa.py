@@ -102,9 +102,8 @@ class AutomatonEncoding(LibraryEncoding):
         """The run on the given word, that of the machine's file, or a random one."""
         rng = np.random.default_rng(0)
         drawn = machine is None and not self.built_in
-        named, dfa = runs.named_machine(
-            self.automaton(rng, None) if machine is None else machine, DFA
-        )
+        machine = self.automaton(rng, None) if machine is None else machine
+        named, dfa = runs.named_machine(machine, DFA)
         found = named.input if given is None else runs.letters_of(named, given)
         word = _random_word(rng, dfa, self._lengths(None)) if found is None else list(found)
         task, placed = self.task(*self._arguments(dfa, word)), replace(named, input=tuple(word))

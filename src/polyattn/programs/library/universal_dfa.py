@@ -126,10 +126,8 @@ class OneHotEncoding(DFAEncoding):
         return Schema(attributes, stop_without=("px", "key"), encoding=self)
 
     def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
-        token = self.schema.token
-        table = [
-            token(key=pair, state=int(after)) for pair, after in np.ndenumerate(dfa.transitions)
-        ]
+        token, rules = self.schema.token, np.ndenumerate(dfa.transitions)
+        table = [token(key=pair, state=int(after)) for pair, after in rules]
         return [*table, *(token(px=(t, x)) for t, x in enumerate(word)), token(cpos=0)]
 
 
@@ -179,9 +177,7 @@ class RegisterEncoding(DFAEncoding):
         return Schema(attributes, encoding=self)
 
     def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
-        token = self.schema.token
-        table = [
-            token(letter=x, T=(q, int(after))) for (q, x), after in np.ndenumerate(dfa.transitions)
-        ]
+        token, rules = self.schema.token, np.ndenumerate(dfa.transitions)
+        table = [token(letter=x, T=(q, int(after))) for (q, x), after in rules]
         letters = [token(pos=t + 3, letter=x) for t, x in enumerate(word)]
         return [*table, *letters, token(flag=(), pos=0)]

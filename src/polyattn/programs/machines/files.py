@@ -144,33 +144,25 @@ def content_of(named: NamedMachine) -> dict[str, Any]:
     given: Any = None if named.input is None else [letters[x] for x in named.input]
     if given is not None and named.runs_together:
         given = "".join(given)
-    content: dict[str, Any] = {"kind": named.kind}
-    if named.name:
-        content["name"] = named.name
+    content: dict[str, Any] = {"kind": named.kind, "name": named.name or None}
     content |= {"states": list(states), "letters": list(letters)}
     if isinstance(machine, DFA):
-        content["start"] = states[0]
-        if named.decides:
-            content["accepting"] = [states[q] for q in sorted(machine.accepting)]
-        content["transitions"] = {
+        accepting = [states[q] for q in sorted(machine.accepting)] if named.decides else None
+        table = {
             state: {x: states[int(r)] for x, r in zip(letters, row, strict=True)}
             for state, row in zip(states, machine.transitions, strict=True)
         }
-        return content | ({} if given is None else {"word": given})
-    content |= {"blank": letters[0], "start": states[0]}
-    content["halt"] = list(dict.fromkeys(named.halts.values()))
-    content["rules"] = {state: {} for state in states}
-    for (q, x), (after, write, move) in machine.rules.items():
-        target = named.halts.get((q, x), "HALT") if after == HALT else states[after]
-        rule = [target, letters[write], _MOVE_NAMES[move]]
-        content["rules"][states[q]][letters[x]] = rule
-    if given is not None:
-        content["tape"] = given
-    if named.position != FIRST:
-        content["position"] = named.position
-    if named.max_steps is not None:
-        content["max_steps"] = named.max_steps
-    return content
+        content |= {"start": states[0], "accepting": accepting, "transitions": table, "word": given}
+    else:
+        rules: dict[str, dict[str, list[str]]] = {state: {} for state in states}
+        for (q, x), (after, write, move) in machine.rules.items():
+            target = named.halts.get((q, x), "HALT") if after == HALT else states[after]
+            rules[states[q]][letters[x]] = [target, letters[write], _MOVE_NAMES[move]]
+        halt = list(dict.fromkeys(named.halts.values()))
+        content |= {"blank": letters[0], "start": states[0], "halt": halt, "rules": rules}
+        position = None if named.position == FIRST else named.position
+        content |= {"tape": given, "position": position, "max_steps": named.max_steps}
+    return {key: value for key, value in content.items() if value is not None}
 
 
 def table_of(named: NamedMachine) -> list[tuple[str, list[str], list[str]]]:

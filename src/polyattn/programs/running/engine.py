@@ -36,16 +36,15 @@ class Engine:
     Cost per token: its products that heads match, and the Gram entries at what it asks for.
     """
 
-    def __init__(self, schema: Schema, heads: Iterable[Head]) -> None:
+    def __init__(self, schema: Schema, heads: Sequence[Head]) -> None:
         self._schema = schema
-        listed = list(heads)
-        of_value = common_denominator(weight for head in listed for weight in head.value.values())
-        of_attn = common_denominator(weight for head in listed for weight in head.attn.values())
+        of_value = common_denominator(weight for head in heads for weight in head.value.values())
+        of_attn = common_denominator(weight for head in heads for weight in head.attn.values())
         self._unit = of_value * of_attn
         # What a query coordinate leads to: matched coordinates, weights, and what is written.
         self._probes = defaultdict[int, list[tuple[int, int, Writes]]](list)
         self._read_with = defaultdict[int, set[int]](set)
-        for head in listed:
+        for head in heads:
             writes: Writes = defaultdict(list)
             for (read, write), weight in head.value.items():
                 writes[read].append((write, int(weight * of_value)))
@@ -203,9 +202,8 @@ class BatchEngine:
         weights = np.array([float(each[3]) for each in found])
         shape = (schema.n_dims, len(found))
         self.products = sparse.csr_array((weights, (query, np.arange(len(found)))), shape=shape)
-        self._weight = float(
-            np.bincount(self.write, np.abs(weights), minlength=schema.n_dims).max(initial=0.0)
-        )
+        of_outputs = np.bincount(self.write, np.abs(weights), minlength=schema.n_dims)
+        self._weight = float(of_outputs.max(initial=0.0))
         # A power of two, as weights are floats; that of tiny ones would not fit float64.
         self._unit = float(min(common_denominator(each[3] for each in found), 1 << 1000))
 

@@ -138,9 +138,8 @@ class WatchedRun:
         if number == 1:
             return [f"The layer wrote one token, with a margin of {least:.3g}."]
         where = f" (token {self.margins.index(least)})" if least < max(self.margins) else ""
-        return [
-            f"The layer wrote {number:,} tokens, the margin of each at least {least:.3g}{where}."
-        ]
+        said = f"The layer wrote {number:,} tokens, the margin of each at least {least:.3g}{where}."
+        return [said]
 
     def by_tokens(
         self,
@@ -159,9 +158,8 @@ class WatchedRun:
             held = "; ".join(f"{name} = {value}" for name, value in self._words(token))
             end = " It is the last one." if self.schema.is_last(token) else ""
             text = f"The layer writes {held or 'a token that holds nothing'}.{end}"
-            steps.append(
-                RunStep(f"token {number}", text, written=self._written(number, number + 1))
-            )
+            written = self._written(number, number + 1)
+            steps.append(RunStep(f"token {number}", text, written=written))
         stop = "The stop rule ended it." if self.decoded.stopped else "The limit ended it."
         said = " ".join([*self.sureness, stop])
         return ShownRun(

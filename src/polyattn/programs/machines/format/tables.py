@@ -104,10 +104,8 @@ MOST_ENTRIES = 100_000
 def state_names(content: dict[str, Any], key: str) -> Names:
     """The states that a file lists, or else those that have a row in the table."""
     table = content[key]
-    named = (name_of(state, key) for state in table)
-    return given_names(
-        content, "state", named if isinstance(table, dict) else map(str, range(len(table)))
-    )
+    rows = table if isinstance(table, dict) else range(len(table))
+    return given_names(content, "state", (name_of(row, key) for row in rows))
 
 
 def letter_names(content: dict[str, Any], key: str) -> Names:

@@ -44,19 +44,18 @@ class RuleReader:
         if isinstance(value, list):
             if len(value) != 3:
                 raise InvalidInput(f"{here}: {shown(value)} must be [next, write, move].")
-            after, write, move = value
-            return self._action(after, write, move, here)
-        if isinstance(value, dict):
-            unknown = [key for key in value if key not in ("next", "write", "move")]
-            if unknown or not value:
-                raise InvalidInput(
-                    f"{here}: {shown(value)} must have some of next, write and move"
-                    f"{f', not {shown(unknown[0])}' if unknown else ''}."
-                )
-            kept = {"next": self.states.names[state], "write": self.letters.names[letter]}
-            chosen = kept | {"move": "S"} | value
-            return self._action(chosen["next"], chosen["write"], chosen["move"], here)
-        raise InvalidInput(f"{here}: {shown(value)} is no rule; {_HELP}.")
+            value = dict(zip(("next", "write", "move"), value, strict=True))
+        if not isinstance(value, dict):
+            raise InvalidInput(f"{here}: {shown(value)} is no rule; {_HELP}.")
+        kept = {"next": self.states.names[state], "write": self.letters.names[letter], "move": "S"}
+        unknown = [key for key in value if key not in kept]
+        if unknown or not value:
+            raise InvalidInput(
+                f"{here}: {shown(value)} must have some of next, write and move"
+                f"{f', not {shown(unknown[0])}' if unknown else ''}."
+            )
+        chosen = kept | value
+        return self._action(chosen["next"], chosen["write"], chosen["move"], here)
 
     def _action(self, after: Any, write: Any, move: Any, here: str) -> Action:
         steps = MOVES.get(str(move)) if not isinstance(move, bool | float) else None
@@ -187,12 +186,11 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
 def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
     """The states, and the names of those in which the machine halts."""
     table = content["rules"]
-    with_rules = (
-        {str(state) for state, row in table.items() if row} if isinstance(table, dict) else ()
-    )
+    rows = table.items() if isinstance(table, dict) else ()
     if "halt" in content:
         halting = tuple(name_of(each, "halt") for each in tables.several(content["halt"]))
     else:
+        with_rules = {str(state) for state, row in rows if row}
         halting = tuple(name for name in ENDS if name not in with_rules)
     if len(halting) > MOST_HALTING:
         raise InvalidInput(f"halt names {len(halting)} states; {MOST_HALTING} are the most.")
