@@ -121,7 +121,7 @@ def traces(
         Turing machines.
     """
     encoding = _encoding_of(program, "traces")
-    _require_known(encoding.sample, options, ("rng", "machine", "given"))
+    _require_known(encoding.sample, options)
     given_machines, given_inputs = _listed("machines", machines), _listed("inputs", inputs)
     n_given = max(len(given_machines), len(given_inputs))
     count = require_integer("n_traces", n_traces if n_traces is not None else n_given or 25)
@@ -156,9 +156,8 @@ def _encoding_of(program: Program, name: str) -> Encoding:
     return program.schema.encoding
 
 
-def _require_known(
-    draw: Callable[..., Any], options: Iterable[str], own: Iterable[str] = ()
-) -> None:
+def _require_known(draw: Callable[..., Any], options: Iterable[str]) -> None:
+    own = ("rng", "machine", "given")
     known = [name for name in signature(draw).parameters if name not in own]
     for name in options:
         if name not in known:

@@ -67,11 +67,14 @@ class Pattern:
                 found[argument.name] = sort
         return found
 
-    def match(self, value: Value) -> Bindings | None:
-        """What the variables must be for the pattern to be ``value``; None if it cannot be."""
+    def match(self, value: Value, known: Bindings | None = None) -> Bindings | None:
+        """What the variables must be for the pattern to be ``value``; None if it cannot be.
+
+        ``known``: what some variables are already.
+        """
+        found = dict(known or {})
         if self.whole is not None or isinstance(value, str):
-            return {} if value == self.whole else None
-        found: Bindings = {}
+            return found if value == self.whole else None
         for argument, sort, part in zip(self.arguments, self.attribute.sorts, value, strict=True):
             if not isinstance(argument, Variable):
                 if argument != part:

@@ -46,16 +46,14 @@ class CheckedInstruction(Instruction):
         return found
 
 
-# Conditionals: what follows from what the last token itself holds.  A layer finds the last token
-# among all others, by what it holds.  Others that hold the same are found with it: how many there
-# are is part of the instruction.
+# Conditionals: what follows from what the last token itself holds, by which a layer finds it.
 
 
 @dataclass(frozen=True)
 class IfThen(CheckedInstruction):
     """If the last token holds ``when``, write.
 
-    ``seen`` tokens hold the same value by then, the last one included: a layer counts them all,
+    ``seen`` tokens hold the same value by then, the last one included: a layer finds them all,
     so what it writes is divided by their number.
     """
 
@@ -130,10 +128,8 @@ class Conjunction(CheckedInstruction):
                     f"'{self}' assumes that no other token holds {self.first} and the same "
                     f"{self.second}; {both} tokens do."
                 )
-            for known, held in memory.parts(memory.last, self.first, asked):
-                value = self.write.fill(known)
-                if value is not None:
-                    yield (self.write.attribute.name, value), times * held
+            for term in self.terms():
+                yield from _written(term, memory.last, asked, times)
 
     def refusals(self) -> list[str]:
         return _not_one_hot(self.second)

@@ -1,7 +1,4 @@
-"""Programs: a schema and a list of instructions, what they mean, and why one is refused.
-
-The interpreter says what they mean, slow and literal: the reference for layers.
-"""
+"""Programs: what they mean (to the interpreter, slow and literal), and why one is refused."""
 
 from __future__ import annotations
 
@@ -156,7 +153,7 @@ class Memory:
         """How a token holds the pattern: variables, some of them known, and how many times."""
         for (name, value), times in token.items():
             if times and name == pattern.attribute.name:
-                merged = _merged(pattern.match(value), known)
+                merged = pattern.match(value, known)
                 if merged is not None:
                     yield merged, times
 
@@ -165,7 +162,7 @@ class Memory:
     ) -> Iterator[tuple[Token, Bindings, int]]:
         """All tokens that hold the pattern: token, variables, and how many times it does."""
         for value, tokens in self._holders[pattern.attribute.name].items():
-            merged = _merged(pattern.match(value), known)
+            merged = pattern.match(value, known)
             if merged is not None:
                 for token in tokens:
                     yield token, merged, token[pattern.attribute.name, value]
@@ -179,13 +176,6 @@ class Memory:
     def register(self, flag: str, name: str) -> Token:
         """What the tokens with the flag have written into an attribute, summed up."""
         return dict(self._registers[flag, name])
-
-
-def _merged(found: Bindings | None, known: Bindings) -> Bindings | None:
-    """Both bindings together, or None if they contradict each other."""
-    if found is None or any(known.get(name, part) != part for name, part in found.items()):
-        return None
-    return known | found
 
 
 class ProgramRefused(InvalidInput):

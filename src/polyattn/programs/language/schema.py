@@ -69,7 +69,7 @@ class Schema:
             raise InvalidInput(f"a schema needs attributes of different names; got {names}.")
         unknown = {*self.stop_without, *(each.attribute.name for each in self.stop)} - {*names}
         if unknown:
-            raise InvalidInput(f"the stop rule speaks of unknown attributes: {sorted(unknown)}.")
+            raise InvalidInput(f"the stop rule names unknown attributes: {sorted(unknown)}.")
 
     def __getattr__(self, name: str) -> Attribute:
         for attribute in self.__dict__.get("attributes", ()):

@@ -1,7 +1,4 @@
-"""A fixed automaton, its table in the heads; and what all encodings of automata share.
-
-That is how words are checked and drawn, and how people see runs.
-"""
+"""A fixed automaton, its table in the heads; and what all encodings of automata share."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.language.attributes import Attribute, variables
@@ -21,7 +19,7 @@ from polyattn.programs.language.program import Program
 from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.library import runs
-from polyattn.programs.library.runs import LibraryEncoding, PlannedRun
+from polyattn.programs.library.runs import LibraryEncoding, PlannedRun, Range
 from polyattn.programs.machines import DFA
 from polyattn.programs.running.shown import RunStep, ShownRun, WatchedRun
 
@@ -59,7 +57,7 @@ class AutomatonEncoding(LibraryEncoding):
     max_length: int
 
     @abstractmethod
-    def automaton(self, rng: np.random.Generator, machine: Any) -> DFA:
+    def automaton(self, rng: Generator, machine: Any) -> DFA:
         """The automaton of a sample: the given one, or a random one."""
 
     @abstractmethod
@@ -77,18 +75,14 @@ class AutomatonEncoding(LibraryEncoding):
         return letters
 
     def sample(
-        self,
-        rng: np.random.Generator,
-        machine: Any = None,
-        given: Any = None,
-        lengths: tuple[int, int] | None = None,
+        self, rng: Generator, machine: Any = None, given: Any = None, lengths: Range | None = None
     ) -> Arguments:
         """An automaton and a word, of any of these lengths (1 to the longest unless given)."""
         dfa, possible = self.automaton(rng, machine), self._lengths(lengths)
         word = _random_word(rng, dfa, possible) if given is None else dfa.check(given)
         return self._arguments(dfa, word), {}
 
-    def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
+    def everything(self, lengths: Range | None = None) -> Iterator[tuple[Any, ...]]:
         """Every automaton with every word of these lengths (all lengths unless given)."""
         possible = self._lengths(lengths)
         return (
@@ -123,7 +117,7 @@ class AutomatonEncoding(LibraryEncoding):
         named: Any = watched.named
         word, dfa = named.input, named.machine
         if len(states) != len(word) or any(state >= len(named.states) for state in states):
-            raise runs.BrokenTrace("they tell of states that there are not, or of too few.")
+            raise runs.BrokenTrace("they have states that there are not, or too few.")
         letters = [named.letters[letter] for letter in word]
         path = [0, *states]
         before = [named.states[state] for state in path]
@@ -164,7 +158,7 @@ class AutomatonEncoding(LibraryEncoding):
         )  # fmt: skip
 
 
-def _random_word(rng: np.random.Generator, dfa: DFA, lengths: range) -> list[int]:
+def _random_word(rng: Generator, dfa: DFA, lengths: range) -> list[int]:
     return rng.integers(dfa.n_letters, size=rng.integers(lengths.start, lengths.stop)).tolist()
 
 
@@ -202,7 +196,7 @@ class FixedDFAEncoding(AutomatonEncoding):
 
         return Task([*prompt, token(at=(0, 0))], limit=len(letters), read=read)
 
-    def automaton(self, _rng: np.random.Generator, machine: Any) -> DFA:
+    def automaton(self, _rng: Generator, machine: Any) -> DFA:
         if machine is not None:
             raise InvalidInput("this program has its automaton built in; give inputs only.")
         return self.dfa

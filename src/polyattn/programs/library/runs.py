@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from operator import index
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from polyattn.programs.running.runnable import MarginKeeper, Runnable
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 
 Machine = TypeVar("Machine", DFA, TuringMachine)
+
+# The least and the most: of lengths, of steps.
+Range: TypeAlias = tuple[int, int]
 
 
 class BrokenTrace(PolyattnError, RuntimeError):
@@ -156,7 +159,7 @@ def require_fit(machine: Any, n_states: int, n_letters: int) -> None:
         )
 
 
-def require_range(name: str, given: Any, least: int, most: int | None = None) -> tuple[int, int]:
+def require_range(name: str, given: Any, least: int, most: int | None = None) -> Range:
     """Two integers, the smaller first, that do not leave what is possible."""
     said = f"from {least} to {most}" if most is not None else f"of at least {least}"
     try:
@@ -184,10 +187,10 @@ def letters_of(named: NamedMachine, given: Any) -> list[int]:
         raise InvalidType(
             f"inputs must be a text or a list of letters for this program; got {given!r}."
         )
-    listed = list(given)
-    if isinstance(given, str) or any(isinstance(each, str) for each in listed):
-        return named.read(given if isinstance(given, str) else listed, "inputs")
-    return check_letters(listed, len(named.letters), "inputs")
+    letters: Any = given if isinstance(given, str) else list(given)
+    if any(isinstance(each, str) for each in letters):
+        return named.read(letters, "inputs")
+    return check_letters(letters, len(named.letters), "inputs")
 
 
 def held(token: Token, attribute: str, number: int) -> Value:

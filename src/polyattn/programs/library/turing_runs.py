@@ -33,8 +33,7 @@ def show_turing(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
     breaks_off = watched.decoded.stopped and not run.halted
     if breaks_off or not _is_coherent(named, run, tape, start % n_cells):
         raise BrokenTrace(
-            "they break off, or tell of a head that jumps, or of states and letters that there "
-            "are not."
+            "they break off, or have a head that jumps, or states and letters that there are not."
         )
     # On cells of an endless tape, 0 the first letter of the input: the place before each step and
     # at the end.  Cells that the head has not read count as well, if it stands there.

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
@@ -18,7 +19,7 @@ from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task, 
 from polyattn.programs.language.sorts import circle, names, symbols
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library import runs
-from polyattn.programs.library.runs import LibraryEncoding, PlannedRun
+from polyattn.programs.library.runs import LibraryEncoding, PlannedRun, Range
 from polyattn.programs.library.turing_runs import show_turing
 from polyattn.programs.machines import TuringMachine, TuringRun, TuringStep
 from polyattn.programs.machines.automata import HALT, check_letters, finished, require_place
@@ -143,11 +144,7 @@ class TuringEncoding(LibraryEncoding):
         return Task(prompt, limit=1 + 2 * max_steps, read=read, endless=True)
 
     def sample(
-        self,
-        rng: np.random.Generator,
-        machine: Any = None,
-        given: Any = None,
-        steps: tuple[int, int] = (2, 25),
+        self, rng: Generator, machine: Any = None, given: Any = None, steps: Range = (2, 25)
     ) -> Arguments:
         """Random rules, halting rarely to often, on a random tape, for so many steps at most."""
         least, most = runs.require_range("steps", steps, 0)
@@ -193,7 +190,7 @@ class TuringEncoding(LibraryEncoding):
 
 
 def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> TuringRun:
-    """The run that look and act tokens tell of; the first act token comes before all steps."""
+    """The run of these look and act tokens; the first act token comes before all steps."""
     tape, history = list(cells), []
     runs.held(tokens[0] if tokens else {}, "mq", 0)
     for number in range(1, len(tokens) - 1, 2):

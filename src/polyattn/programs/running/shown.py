@@ -100,7 +100,8 @@ class ShownRun:
     def to_dict(self) -> dict[str, Any]:
         """What the script of a page needs, in plain types."""
         steps = [
-            vars(step) | {"written": [[t.number, f"{t.margin:.3g}", t.words] for t in step.written]}
+            vars(step)
+            | {"written": [[one.number, f"{one.margin:.3g}", one.words] for one in step.written]}
             for step in self.steps
         ]
         attributes = self.attributes if self.prompt else []
@@ -151,10 +152,10 @@ class WatchedRun:
     ) -> ShownRun:
         """The run as tokens that are appended one by one; at most so many of them."""
         tokens = self.decoded.tokens
-        n_prompt, n_shown = len(self.prompt), min(len(tokens), most)
+        n_prompt = len(self.prompt)
         start = f"The prompt has {n_prompt} token{'' if n_prompt == 1 else 's'}."
         steps = [RunStep("the prompt", start)]
-        for number, token in enumerate(tokens[:n_shown]):
+        for number, token in enumerate(tokens[:most]):
             held = "; ".join(f"{name} = {value}" for name, value in self._words(token))
             end = " It is the last one." if self.schema.is_last(token) else ""
             text = f"The layer writes {held or 'a token that holds nothing'}.{end}"
