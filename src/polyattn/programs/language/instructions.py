@@ -22,11 +22,9 @@ Fields: TypeAlias = Field | Sequence[Field]
 
 
 class CheckedInstruction(Instruction):
-    """An instruction of this module, whose parts are checked by their names.
+    """An instruction of this module, whose parts are checked by their names."""
 
-    joins : what to say where a pattern is missing, if more than that
-    """
-
+    # What to say where a pattern is missing, if more than that.
     joins: ClassVar[str] = ""
 
     def malformed(self) -> list[str]:
@@ -35,8 +33,8 @@ class CheckedInstruction(Instruction):
             if name == "fields":
                 found += _no_fields(value)
             elif name == "where":
-                listed = value if isinstance(value, tuple) else (None,)
-                if not all(isinstance(condition, Unequal | Beyond) for condition in listed):
+                listed = isinstance(value, tuple)
+                if not listed or not all(isinstance(each, Unequal | Beyond) for each in value):
                     found.append(f"where must be a tuple of conditions; got {_kind(value)}")
             elif name == "seen":
                 if not isinstance(value, int):
@@ -44,9 +42,6 @@ class CheckedInstruction(Instruction):
             elif not isinstance(value, Pattern):
                 found.append(self.joins or _no_pattern(name, value))
         return found
-
-
-# Conditionals: what follows from what the last token itself holds, by which a layer finds it.
 
 
 @dataclass(frozen=True)
@@ -136,9 +131,6 @@ class Conjunction(CheckedInstruction):
 
     def __str__(self) -> str:
         return f"if {self.first} and {self.second} then {self.write}"
-
-
-# Lookups and registers: what is found in earlier tokens, and what they sum up to.
 
 
 @dataclass(frozen=True)
@@ -267,8 +259,8 @@ def _no_fields(fields: object) -> list[str]:
         if not isinstance(each, Field):
             found.append(f"a field must be write << read; got {_kind(each)}")
             continue
-        parts = {"write": each.write, "read": each.read}
-        found += [_no_pattern(*part) for part in parts.items() if not isinstance(part[1], Pattern)]
+        parts = {"write": each.write, "read": each.read}.items()
+        found += [_no_pattern(name, part) for name, part in parts if not isinstance(part, Pattern)]
         if not isinstance(each.weight, Real):
             found.append(f"the weight of a field must be a number; got {each.weight!r}")
     return found

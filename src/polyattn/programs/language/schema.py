@@ -173,11 +173,8 @@ class Schema:
         if unknown:
             raise InvalidInput(f"resize takes sizes of {sorted(self.sorts)}; got {unknown}.")
         sorts = [sort for attribute in self.attributes for sort in attribute.sorts]
-        larger = {
-            name: require_integer(name, size)
-            - max(each.size for each in sorts if each.name == name)
-            for name, size in sizes.items()
-        }
+        largest = {name: max(each.size for each in sorts if each.name == name) for name in sizes}
+        larger = {name: require_integer(name, size) - largest[name] for name, size in sizes.items()}
         return replace(
             self,
             attributes=tuple(each.resized(larger) for each in self.attributes),

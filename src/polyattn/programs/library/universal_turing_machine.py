@@ -64,8 +64,6 @@ def universal_turing_machine(n_states: int, n_letters: int, n_cells: int) -> Pro
     return Program(schema, tuple(instructions), "universal Turing machine")
 
 
-# Turing machines and tapes as tokens, and how a run is read from them.
-
 # Moves by name; the same names tell left of, under and right of the head.
 MOVES = {"-1": -1, "0": 0, "+1": 1}
 _NAMES = {step: name for name, step in MOVES.items()}

@@ -85,32 +85,27 @@ class ReadyMachine:
     machine: NamedMachine
 
 
-def _turing(machine: TuringMachine, name: str, position: int | str = 0) -> NamedMachine:
-    return replace(NamedMachine.plain(machine, name), position=position)
-
-
-READY = {
-    "parity": ReadyMachine(
-        "is the number of ones even?", "1101",
-        NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True),
-    ),
+# What each does, an input to try it on, the machine, and where its head starts.
+_TURING: dict[str, tuple[str, str, TuringMachine, int | str]] = {
     **{
-        f"bb{n}": ReadyMachine(
-            f"busy beaver of {n} states, on a blank tape", "", _turing(busy_beaver(n), f"bb{n}")
-        )
+        f"bb{n}": (f"busy beaver of {n} states, on a blank tape", "", busy_beaver(n), 0)
         for n in _BUSY_BEAVERS
     },
-    "increment": ReadyMachine(
-        "adds one to a binary number", "1011", _turing(binary_increment(), "increment", LAST)
+    "increment": ("adds one to a binary number", "1011", binary_increment(), LAST),
+    "addition": ("adds two numbers of ones", "1110111", unary_addition(), 0),
+    "palindrome": (
+        "leaves a 1 if a word of 1 and 2 is the same backwards",
+        "12121",
+        palindrome(),
+        0,
     ),
-    "addition": ReadyMachine(
-        "adds two numbers of ones", "1110111", _turing(unary_addition(), "addition")
-    ),
-    "palindrome": ReadyMachine(
-        "leaves a 1 if a word of 1 and 2 is the same backwards", "12121",
-        _turing(palindrome(), "palindrome"),
-    ),
-}  # fmt: skip
+}
+_PARITY = NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True)
+
+READY = {"parity": ReadyMachine("is the number of ones even?", "1101", _PARITY)} | {
+    name: ReadyMachine(about, example, replace(NamedMachine.plain(machine, name), position=start))
+    for name, (about, example, machine, start) in _TURING.items()
+}
 
 
 def find_machine(text: str) -> NamedMachine:

@@ -153,16 +153,15 @@ def common_denominator(weights: Iterable[Exact]) -> int:
 
 # Many histories at once: the engine's steps on arrays, one row for each history.
 #
-# Arrays are float64, and integers beyond 2^53 would be rounded.  With n tokens of entries up to m
-# (1 in one-hot attributes) and w the most that the weights |attn value| of one output add up to,
+# Arrays are float64, exact for integers up to 2^53.  With n tokens of entries up to m (1 in one-hot
+# attributes), and w the most that the weights |attn value| of one output add up to,
 #
 #     |G[j, k]| <= n m^2,        |output| <= w n m^3,
 #
 # and so is every partial sum.  In units of the common denominator u of the weights all are
-# integers, exact while u w n m^3 <= 2^53.  Beyond that (1/3 alone has u = 2^54) an output is a sum
-# of products that errs by at most EPSILON w n m^3 for each, and is rounded to the right token if it
-# is farther from every border.  Histories for which neither holds are run by ``Engine``, which is
-# exact for all.
+# integers, exact while u w n m^3 <= 2^53.  Beyond that (1/3 alone has u = 2^54) each product of an
+# output errs by at most EPSILON w n m^3, and the token is right if the margin of the output is
+# larger than all of them.  Histories for which neither holds are run by ``Engine``.
 
 # Half of 2^53, since the bounds themselves are computed in float64; and what one product of an
 # output may lose to rounding.
