@@ -7,14 +7,12 @@ from typing import Any
 
 from polyattn.programs.library.runs import BrokenTrace
 from polyattn.programs.machines import NamedMachine, TuringRun, TuringStep
-from polyattn.programs.machines.automata import HALT
+from polyattn.programs.machines.automata import HALT, MOVE_WORDS
 from polyattn.programs.running.shown import RunStep, ShownRun, WatchedRun, cells_line
 from polyattn.quoting import counted
 
 # One token comes before the first step; then each step is looked at and acted on.
 LAYOUT = 1, 2
-
-MOVES = {-1: "left", 0: "stay", 1: "right"}
 
 RING = (
     "the head has been around the tape, which is a ring: on an endless tape it would have found "
@@ -53,7 +51,7 @@ def show_turing(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
 
     for number, step in enumerate(run.history[:n_shown]):
         at, state, after = places[number] - first, named.states[step.state], _after(named, step)
-        read, write, move = letters[step.read], letters[step.write], MOVES[step.move]
+        read, write, move = letters[step.read], letters[step.write], MOVE_WORDS[step.move]
         moves = "stays" if step.move == 0 else f"moves {move}"
         then = "halts in" if step.next_state < 0 else "stays in" if after == state else "goes on in"
         text = f"In state {state} it reads {read}, writes {write}, {moves} and {then} {after}."

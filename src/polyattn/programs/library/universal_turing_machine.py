@@ -160,12 +160,11 @@ class TuringEncoding(LibraryEncoding):
         runs.require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
         if given is None:
             given = rng.integers(machine.n_letters, size=self.n_cells).tolist()
-        options = {
+        return (machine, given), {
             "max_steps": int(rng.integers(least, most + 1)),
             "position": int(rng.integers(self.n_cells)),
             "state": int(rng.integers(machine.n_states)),
         }
-        return (machine, given), options
 
     def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
         drawn = machine is None, machine is None and given is None

@@ -114,6 +114,7 @@ HALT = -1
 Rules = Mapping[tuple[int, int], tuple[int, int, int]]
 
 _MOVES = {"L": -1, "S": 0, "R": 1}
+MOVE_WORDS = {-1: "left", 0: "stay", 1: "right"}
 
 
 class TuringStep(NamedTuple):
@@ -156,7 +157,7 @@ class TuringRun:
             tape[step.position] = step.read
         lines = []
         for number, step in enumerate(self.history[:most]):
-            move = {-1: "left", 0: "stay", 1: "right"}[step.move]
+            move = MOVE_WORDS[step.move]
             after = "HALT" if step.next_state == HALT else f"state {step.next_state}"
             lines.append(
                 f"{number:5d}  {_tape(tape, step.position)}  state {step.state}: read {step.read}, "

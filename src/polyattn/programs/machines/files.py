@@ -18,7 +18,8 @@ from polyattn.programs.machines.format.turing import TURING_KEYS, read_turing
 from polyattn.programs.machines.named import FIRST, NamedMachine
 from polyattn.quoting import shown
 
-JSON, YAML = (".json",), (".yaml", ".yml")
+JSON = ".json"
+SUFFIXES = (JSON, ".yaml", ".yml")
 
 # Far more than any machine that can be run.
 MOST_BYTES = 1_000_000
@@ -46,7 +47,7 @@ def load_machine(path: str | os.PathLike[str]) -> NamedMachine:
     try:
         if not text.strip():
             raise InvalidInput("it is empty; a machine needs at least its transitions or rules.")
-        if suffix in JSON:
+        if suffix == JSON:
             return machine_from(parse_json(text))
         # Loaded when needed, since it is an extra.
         from polyattn.programs.machines.format.yaml_syntax import parse_yaml
@@ -61,7 +62,7 @@ def save_machine(machine: NamedMachine | DFA | TuringMachine, path: str | os.Pat
     suffix = _suffix(path)
     named = machine if isinstance(machine, NamedMachine) else NamedMachine.plain(machine)
     content = content_of(named)
-    if suffix in JSON:
+    if suffix == JSON:
         # One line for each key, and one for each state of the table.
         lines = []
         for key, value in content.items():
@@ -196,7 +197,7 @@ def _kind(content: dict[str, Any]) -> str:
 
 def _suffix(path: str | os.PathLike[str]) -> str:
     suffix = Path(path).suffix.lower()
-    if suffix not in (*JSON, *YAML):
-        endings = ", ".join((*JSON, *YAML))
+    if suffix not in SUFFIXES:
+        endings = ", ".join(SUFFIXES)
         raise FileFormatError(f"machine files end in {endings}; got {str(Path(path))!r}.")
     return suffix

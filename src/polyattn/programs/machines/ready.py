@@ -8,13 +8,12 @@ from pathlib import Path
 
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.machines.automata import DFA, TuringMachine
-from polyattn.programs.machines.files import JSON, YAML, load_machine
+from polyattn.programs.machines.files import SUFFIXES, load_machine
 from polyattn.programs.machines.named import LAST, NamedMachine
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TRIPLES = r"(?:[0-9][LRS][A-Z]|---)+"
 _SHORT_FORM = re.compile(rf"{_TRIPLES}(?:_{_TRIPLES})*")
-_FILES = (*JSON, *YAML)
 
 # Divisors beyond this make programs that take minutes to compile.
 MOST_STATES = 1000
@@ -126,11 +125,11 @@ def find_machine(text: str) -> NamedMachine:
             )
         states, letters = tuple(map(str, range(divisor))), tuple(_DIGITS[:base])
         return NamedMachine(divisibility(divisor, base), states, letters, text, decides=True)
-    if Path(text).suffix.lower() in _FILES or Path(text).is_file():
+    if Path(text).suffix.lower() in SUFFIXES or Path(text).is_file():
         return load_machine(text)
     if _SHORT_FORM.fullmatch(text):
         return NamedMachine.plain(TuringMachine.parse(text), text)
     raise InvalidInput(
-        f"{text!r} is no machine: give a file ({', '.join(_FILES)}), one of "
+        f"{text!r} is no machine: give a file ({', '.join(SUFFIXES)}), one of "
         f"{', '.join(READY)}, divisibility:N[,BASE], or a text such as 1RB1LB_1LA1RH."
     )
