@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, fields
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -117,7 +119,7 @@ def schema_from(plain: dict[str, Any]) -> Schema:
         sorts = tuple(Sort(**(sort | {"named": tuple(sort["named"])})) for sort in each["sorts"])
         attributes.append(Attribute(each["name"], sorts, tuple(each["whole"]), each["rounding"]))
     bare = Schema(tuple(attributes))
-    _require_coordinates(bare)
+    require_size(bare)
     stop = tuple(_pattern_from(each, bare) for each in plain["stop"])
     for at, pattern in enumerate(stop):
         for reason in pattern_refusals(pattern, bare):
@@ -138,26 +140,38 @@ def plain_term(term: Term) -> dict[str, Any]:
 
 def terms_from(plain: Any, schema: Schema) -> tuple[Term, ...]:
     """The inverse of ``plain_term`` for all terms of a program that is not too large to run."""
-    _require_coordinates(schema)
+    require_size(schema)
     listed(TERM)(plain, "terms")
-    terms, size = [], 0
-    for at, each in enumerate(plain):
+    terms = []
+    for each in plain:
         write, read, match, query = (_pattern_from(one, schema) for one in each["patterns"])
         conditions = tuple(_condition_from(one, schema) for one in each["where"])
-        term = Term(write, read, match, query, each["weight"], conditions)
-        # Counted as they come: looking at many large terms would take as long as making them.
-        size += n_entries(term)
-        _require_entries(size)
+        terms.append(Term(write, read, match, query, each["weight"], conditions))
+    require_size(schema, terms)
+    for at, term in enumerate(terms):
         for reason in term_refusals(term, schema):
             raise InvalidInput(f"terms[{at}]: {reason}.")
-        terms.append(term)
     return tuple(terms)
 
 
-def require_size(schema: Schema, terms: tuple[Term, ...]) -> None:
+def require_size(schema: Schema, terms: Iterable[Term] = ()) -> None:
     """Refuse a program whose layer would take minutes to make; so no file holds one."""
-    _require_coordinates(schema)
-    _require_entries(sum(n_entries(term) for term in terms))
+    # Without writing the coordinates down.
+    count = sum(
+        prod(sort.size + len(sort.named) for sort in each.sorts) + len(each.whole)
+        for each in schema.attributes
+    )
+    _require_few(f"tokens of the program have {count} coordinates", count, MOST_COORDINATES)
+    # As they come: looking at many large terms would take as long as making heads of them.
+    for size in accumulate(n_entries(term) for term in terms):
+        _require_few(f"the heads of the program have up to {size} entries", size, MOST_ENTRIES)
+
+
+def _require_few(said: str, count: int, most: int) -> None:
+    if count > most:
+        raise InvalidInput(
+            f"{said}; files hold programs with at most {most}. Choose smaller sizes."
+        )
 
 
 def plain_pattern(pattern: Pattern) -> dict[str, Any]:
@@ -198,23 +212,3 @@ def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
     if plain["sort"] not in schema.sorts:
         raise InvalidInput(f"the schema has no sort {shown(plain['sort'])}.")
     return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
-
-
-def _require_coordinates(schema: Schema) -> None:
-    """Refuse tokens of too many coordinates, counted without writing them down."""
-    count = sum(
-        prod(sort.size + len(sort.named) for sort in each.sorts) + len(each.whole)
-        for each in schema.attributes
-    )
-    _require_few(f"tokens of the program have {count} coordinates", count, MOST_COORDINATES)
-
-
-def _require_entries(count: int) -> None:
-    _require_few(f"the heads of the program have up to {count} entries", count, MOST_ENTRIES)
-
-
-def _require_few(said: str, count: int, most: int) -> None:
-    if count > most:
-        raise InvalidInput(
-            f"{said}; files hold programs with at most {most}. Choose smaller sizes."
-        )
