@@ -53,19 +53,14 @@ def _condition(value: Any, where: str) -> None:
 
 
 # What files hold of programs.
-_VARIABLE = entries({
-    "variable": _NAME, "offset": integer(-MOST_COORDINATES, MOST_COORDINATES),
-})  # fmt: skip
-_PATTERN = entries({
-    "attribute": _NAME, "arguments": listed(_argument), "whole": nullable(_NAME),
-})  # fmt: skip
+_VARIABLE = entries({"variable": _NAME, "offset": integer(-MOST_COORDINATES, MOST_COORDINATES)})
+_PATTERN = entries({"attribute": _NAME, "arguments": listed(_argument), "whole": nullable(_NAME)})
 _SORT = entries({
     "name": _NAME, "kind": one_of((SYMBOLS, LINE, CIRCLE, NAMES)), "named": listed(_NAME),
     "size": _NUMBER, "landmarks": _NUMBER,
 })  # fmt: skip
 _ATTRIBUTE = entries({
-    "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME),
-    "rounding": one_of(ROUNDINGS),
+    "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME), "rounding": one_of(ROUNDINGS),
 })  # fmt: skip
 SCHEMA = entries({
     "attributes": listed(_ATTRIBUTE, least=1), "stop": listed(_PATTERN),

@@ -141,9 +141,7 @@ class AutomatonEncoding(LibraryEncoding):
             lines.append(f"       ... {len(word) - n_shown} letters more (--steps)")
         said = named.written(word)
         short = said if len(said) <= LONGEST else f"{said[:LONGEST]} ..."
-        facts: dict[str, object] = {
-            "machine": named.title, "word": said or "(empty)", "final state": before[-1],
-        }  # fmt: skip
+        facts = {"machine": named.title, "word": said or "(empty)", "final state": before[-1]}
         if accepts is not None:
             facts["accepted"] = "yes" if accepts else "no"
         return ShownRun(
