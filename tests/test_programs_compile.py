@@ -36,10 +36,7 @@ def test_layer_and_engines_compute_the_sum_of_the_terms(program, prompt):
     np.testing.assert_allclose(compiled.layer(X.astype(float)), expected, **EXACT)
     engine = Engine(SCHEMA, compiled.heads)
     engine.start(prompt)
-    found = np.zeros(SCHEMA.n_dims)
-    for at, amount in engine.output().items():
-        found[at] = amount
-    np.testing.assert_allclose(found, expected, **EXACT)
+    np.testing.assert_allclose(engine.output(), expected, **EXACT)
     batch = BatchEngine(SCHEMA, compiled.heads)
     outputs = batch.outputs(batch.gram(X)[None], X[-1:])
     np.testing.assert_allclose(outputs[0], expected, **EXACT)

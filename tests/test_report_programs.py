@@ -13,7 +13,8 @@ import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.programs import machines
 from polyattn.programs.machines import NamedMachine
-from polyattn.programs.running.runnable import MarginKeeper, margin
+from polyattn.programs.running.engine import margins
+from polyattn.programs.running.runnable import MarginKeeper
 from polyattn.report.page import render_page
 from polyattn.report.programs import program_sections
 
@@ -264,7 +265,7 @@ def test_within_the_margin_the_token_stays_and_beyond_it_does_not(numbers, seed)
         )
     )
     output = np.array(numbers)
-    found = margin(schema, output)
+    found = float(margins(schema, output))
     rng = np.random.default_rng(seed)
     moves = rng.choice([-1.0, 1.0], size=(64, 9))
     rounded = schema.round(output)
@@ -286,4 +287,4 @@ def test_margins_are_those_of_the_layer(turing):
     for number in range(trace.n_rows):
         keeper.next_token()
         output = turing.layer(tokens[: len(trace.prompt) + number])
-        assert keeper.margins[-1] == pytest.approx(margin(turing.schema, output), abs=1e-9)
+        assert keeper.margins[-1] == pytest.approx(margins(turing.schema, output), abs=1e-9)

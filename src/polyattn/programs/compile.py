@@ -13,7 +13,7 @@ from polyattn.files.fields import any_object, entries, listed, text
 from polyattn.files.records import Record
 from polyattn.model import LinearAttention
 from polyattn.programs.language.program import Program, program_description, validate
-from polyattn.programs.language.schema import Schema, tasks_of
+from polyattn.programs.language.schema import Schema, task_of
 from polyattn.programs.language.terms import Term
 from polyattn.programs.lowering import Head, assemble, lower, to_layer
 from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
@@ -61,7 +61,7 @@ class Compiled(ReportedProgram, Described, Runnable):
 
     def run_batch(self, given: Sequence[tuple[Any, ...]], **options: Any) -> list[Any]:
         """Run many at once: ``run_batch([(dfa, word), ...])``; the results of ``run``."""
-        tasks = tasks_of(self.schema, given, options)
+        tasks = [task_of(self.schema, each, options) for each in given]
         prompts, limits = [task.prompt for task in tasks], [task.limit for task in tasks]
         decoded = decode_batch(self.schema, self.heads, prompts, limits)
         return [task.read(each) for task, each in zip(tasks, decoded, strict=True)]

@@ -51,7 +51,7 @@ class Head:
 
 def lower(term: Term, schema: Schema) -> Iterator[Head]:
     """The heads of a term, one for each value of the variables that both sides share."""
-    shared = shared_variables(term)
+    *_, shared = _sides(term)
     for known in term.choices(shared, {}):
         value = _entries(term, term.read, term.write, known, schema, exact(term.weight))
         attn = _entries(term, term.query, term.match, known, schema, 1)
@@ -61,15 +61,14 @@ def lower(term: Term, schema: Schema) -> Iterator[Head]:
 
 def n_entries(term: Term) -> int:
     """How many entries the heads of a term have at most: what lowering it costs."""
-    shared = shared_variables(term)
-    written = {*term.write.variables, *term.read.variables} - shared
-    asked = {*term.match.variables, *term.query.variables} - shared
-    of_head = sum(prod(len(term.variables[name].parts) for name in own) for own in (written, asked))
-    return prod(len(term.variables[name].parts) for name in shared) * of_head
+    written, asked, shared = _sides(term)
+    sizes = {name: len(sort.parts) for name, sort in term.variables.items()}
+    of_head = sum(prod(sizes[name] for name in own) for own in (written, asked))
+    return of_head * prod(sizes[name] for name in shared)
 
 
-def shared_variables(term: Term) -> set[str]:
-    """The variables s: those on both sides, and those that a condition ties to the other side."""
+def _sides(term: Term) -> tuple[set[str], set[str], set[str]]:
+    """The variables u, v and s; s are those on both sides, or tied by a condition to the other."""
     written = {*term.write.variables, *term.read.variables}
     asked = {*term.match.variables, *term.query.variables}
     shared = written & asked
@@ -77,7 +76,7 @@ def shared_variables(term: Term) -> set[str]:
         names = condition.variables
         if names & (written - shared) and names & (asked - shared):
             shared |= names & asked
-    return shared
+    return written - shared, asked - shared, shared
 
 
 def _entries(
@@ -85,14 +84,12 @@ def _entries(
 ) -> dict[tuple[int, int], Exact]:
     """The entries (start, end) for the known variables and all others of these two patterns."""
     names = (start.variables.keys() | end.variables.keys()) - known.keys()
+    coordinates = schema.coordinates
     found: dict[tuple[int, int], Exact] = {}
     for bindings in term.choices(names, known):
         at, to = start.fill(bindings), end.fill(bindings)
         if at is not None and to is not None:
-            place = (
-                schema.coordinates[start.attribute.name, at],
-                schema.coordinates[end.attribute.name, to],
-            )
+            place = coordinates[start.attribute.name, at], coordinates[end.attribute.name, to]
             found[place] = found.get(place, 0) + weight
     return found
 
@@ -103,8 +100,8 @@ def _entries(
 # and a power of two, are one head; no coefficient changes, whatever tokens come.  Weights are
 # added exactly.
 
-# A value matrix as a sorted tuple of (read, write, weight).
-Matrix: TypeAlias = tuple[tuple[int, int, Exact], ...]
+# A value matrix as its sorted entries.
+Matrix: TypeAlias = tuple[tuple[tuple[int, int], Exact], ...]
 
 
 def assemble(heads: Iterable[Head]) -> list[Head]:
@@ -112,8 +109,7 @@ def assemble(heads: Iterable[Head]) -> list[Head]:
     numbers: dict[Matrix, int] = {}
     columns: dict[tuple[int, int], dict[int, Exact]] = defaultdict(lambda: defaultdict(int))
     for head in heads:
-        matrix = tuple(sorted((*place, weight) for place, weight in head.value.items()))
-        number = numbers.setdefault(matrix, len(numbers))
+        number = numbers.setdefault(tuple(sorted(head.value.items())), len(numbers))
         for column, weight in head.attn.items():
             columns[column][number] += weight
     matrices = list(numbers)
@@ -124,20 +120,17 @@ def assemble(heads: Iterable[Head]) -> list[Head]:
     for sum_of, places in alike.items():
         added: dict[tuple[int, int], Exact] = defaultdict(int)
         for number, factor in sum_of:
-            for read, write, weight in matrices[number]:
-                added[read, write] += factor * weight
-        total = sorted((*place, weight) for place, weight in added.items() if weight)
+            for place, weight in matrices[number]:
+                added[place] += factor * weight
+        total = sorted((place, weight) for place, weight in added.items() if weight)
         if total:
-            scale = _power_of_two(total[0][2])
+            scale = _power_of_two(total[0][1])
             unit = tuple(
-                (read, write, weight if scale == 1 else exact(Fraction(weight) / scale))
-                for read, write, weight in total
+                (place, weight if scale == 1 else exact(Fraction(weight) / scale))
+                for place, weight in total
             )
             grouped[unit] |= dict.fromkeys(places, scale)
-    return [
-        Head({(read, write): weight for read, write, weight in unit}, attn)
-        for unit, attn in grouped.items()
-    ]
+    return [Head(dict(unit), attn) for unit, attn in grouped.items()]
 
 
 def to_layer(heads: list[Head], n_dims: int) -> LinearAttention:

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from itertools import accumulate
 from math import prod
 from typing import Any
 
 from polyattn.errors import InvalidInput
-from polyattn.files.fields import entries, integer, listed, nullable, number, one_of, text
-from polyattn.programs.language.attributes import (
-    INTEGER,
-    ONE_HOT,
-    Argument,
-    Attribute,
-    Pattern,
-    Variable,
-)
+from polyattn.files.fields import entries, integer, listed, nullable, number, one_of, require, text
+from polyattn.programs.language.attributes import ROUNDINGS, Argument, Attribute, Pattern, Variable
 from polyattn.programs.language.program import pattern_refusals, term_refusals
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS, Sort
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal
 from polyattn.programs.library import ENCODINGS, LibraryEncoding
-from polyattn.programs.library.runs import MOST_COORDINATES
 from polyattn.programs.lowering import n_entries
 from polyattn.programs.machines.automata import DFA
 from polyattn.quoting import shown
 
 # Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
-MOST_ENTRIES = 1 << 20
+MOST_COORDINATES, MOST_ENTRIES = 1 << 18, 1 << 20
 
-_NAME = text(1000)
+_NAME, _NUMBER = text(1000), integer(0, MOST_COORDINATES)
+
+
+def _automaton(value: Any, where: str) -> None:
+    """The transitions and the accepting states of an automaton."""
+    require(isinstance(value, list) and len(value) == 2, where, "transitions and states", value)
+    listed(listed(_NUMBER))(value[0], f"{where}[0]")
+    listed(_NUMBER)(value[1], f"{where}[1]")
 
 
 def _argument(value: Any, where: str) -> None:
@@ -45,25 +47,20 @@ def _argument(value: Any, where: str) -> None:
 def _condition(value: Any, where: str) -> None:
     """Two arguments that differ, or that lie apart."""
     sides = {"left": _argument, "right": _argument}
-    far = {"steps": integer(0, MOST_COORDINATES), "sort": _NAME}
+    far = {"steps": _NUMBER, "sort": _NAME}
     distant = isinstance(value, dict) and "steps" in value
     entries(sides | far if distant else sides)(value, where)
 
 
 # What files hold of programs.
-_VARIABLE = entries({
-    "variable": _NAME, "offset": integer(-MOST_COORDINATES, MOST_COORDINATES),
-})  # fmt: skip
-_PATTERN = entries({
-    "attribute": _NAME, "arguments": listed(_argument), "whole": nullable(_NAME),
-})  # fmt: skip
+_VARIABLE = entries({"variable": _NAME, "offset": integer(-MOST_COORDINATES, MOST_COORDINATES)})
+_PATTERN = entries({"attribute": _NAME, "arguments": listed(_argument), "whole": nullable(_NAME)})
 _SORT = entries({
     "name": _NAME, "kind": one_of((SYMBOLS, LINE, CIRCLE, NAMES)), "named": listed(_NAME),
-    "size": integer(0, MOST_COORDINATES), "landmarks": integer(0, MOST_COORDINATES),
+    "size": _NUMBER, "landmarks": _NUMBER,
 })  # fmt: skip
 _ATTRIBUTE = entries({
-    "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME),
-    "rounding": one_of((ONE_HOT, INTEGER)),
+    "name": _NAME, "sorts": listed(_SORT), "whole": listed(_NAME), "rounding": one_of(ROUNDINGS),
 })  # fmt: skip
 SCHEMA = entries({
     "attributes": listed(_ATTRIBUTE, least=1), "stop": listed(_PATTERN),
@@ -78,19 +75,12 @@ def plain_schema(schema: Schema) -> dict[str, Any]:
     """A schema as plain data: by its encoding if it has one, attribute by attribute otherwise."""
     encoding = schema.encoding
     if encoding is None:
-        attributes = [
-            {
-                "name": each.name,
-                "sorts": [asdict(sort) | {"named": list(sort.named)} for sort in each.sorts],
-                "whole": list(each.whole),
-                "rounding": each.rounding,
-            }
-            for each in schema.attributes
-        ]
-        stop = [plain_pattern(each) for each in schema.stop]
         return {
-            "attributes": attributes, "stop": stop, "stop_without": list(schema.stop_without),
-        }  # fmt: skip
+            # Through JSON, which makes lists of tuples.
+            "attributes": json.loads(json.dumps([asdict(each) for each in schema.attributes])),
+            "stop": [plain_pattern(each) for each in schema.stop],
+            "stop_without": list(schema.stop_without),
+        }
     name = encoding.name if isinstance(encoding, LibraryEncoding) else ""
     if ENCODINGS.get(name) is not type(encoding):
         raise InvalidInput(
@@ -108,23 +98,23 @@ def schema_from(plain: dict[str, Any]) -> Schema:
     """The inverse of ``plain_schema``; what no schema can be is refused with its place."""
     if isinstance(plain, dict) and "encoding" in plain:
         name = plain["encoding"]
-        if not isinstance(name, str) or name not in ENCODINGS:
+        kind = ENCODINGS.get(name) if isinstance(name, str) else None
+        if kind is None:
             raise InvalidInput(f"the encoding {shown(name)} is not known to this release.")
-        sizes_check = entries(ENCODINGS[name].checks())
-        entries({"encoding": text(), "sizes": sizes_check})(plain, "schema")
-        sizes = {
-            key: DFA(*size) if isinstance(size, list) else size
-            for key, size in plain["sizes"].items()
-        }
-        return ENCODINGS[name](**sizes).schema
+        size = integer(1, MOST_COORDINATES)
+        checks = {each.name: _automaton if each.name == "dfa" else size for each in fields(kind)}
+        entries({"encoding": text(), "sizes": entries(checks)})(plain, "schema")
+        sizes = dict(plain["sizes"])
+        if "dfa" in sizes:
+            sizes["dfa"] = DFA(*sizes["dfa"])
+        return kind(**sizes).schema
     SCHEMA(plain, "schema")
     attributes = []
     for each in plain["attributes"]:
         sorts = tuple(Sort(**(sort | {"named": tuple(sort["named"])})) for sort in each["sorts"])
-        whole = tuple(each["whole"])
-        attributes.append(Attribute(each["name"], sorts, whole, each["rounding"]))
+        attributes.append(Attribute(each["name"], sorts, tuple(each["whole"]), each["rounding"]))
     bare = Schema(tuple(attributes))
-    _require_coordinates(bare)
+    require_size(bare)
     stop = tuple(_pattern_from(each, bare) for each in plain["stop"])
     for at, pattern in enumerate(stop):
         for reason in pattern_refusals(pattern, bare):
@@ -145,26 +135,38 @@ def plain_term(term: Term) -> dict[str, Any]:
 
 def terms_from(plain: Any, schema: Schema) -> tuple[Term, ...]:
     """The inverse of ``plain_term`` for all terms of a program that is not too large to run."""
-    _require_coordinates(schema)
+    require_size(schema)
     listed(TERM)(plain, "terms")
-    terms, size = [], 0
-    for at, each in enumerate(plain):
+    terms = []
+    for each in plain:
         write, read, match, query = (_pattern_from(one, schema) for one in each["patterns"])
         conditions = tuple(_condition_from(one, schema) for one in each["where"])
-        term = Term(write, read, match, query, each["weight"], conditions)
-        # Counted as they come: looking at many large terms would take as long as making them.
-        size += n_entries(term)
-        _require_entries(size)
+        terms.append(Term(write, read, match, query, each["weight"], conditions))
+    require_size(schema, terms)
+    for at, term in enumerate(terms):
         for reason in term_refusals(term, schema):
             raise InvalidInput(f"terms[{at}]: {reason}.")
-        terms.append(term)
     return tuple(terms)
 
 
-def require_size(schema: Schema, terms: tuple[Term, ...]) -> None:
+def require_size(schema: Schema, terms: Iterable[Term] = ()) -> None:
     """Refuse a program whose layer would take minutes to make; so no file holds one."""
-    _require_coordinates(schema)
-    _require_entries(sum(n_entries(term) for term in terms))
+    # Without writing the coordinates down.
+    count = sum(
+        prod(sort.size + len(sort.named) for sort in each.sorts) + len(each.whole)
+        for each in schema.attributes
+    )
+    _require_few(f"tokens of the program have {count} coordinates", count, MOST_COORDINATES)
+    # As they come: looking at many large terms would take as long as making heads of them.
+    for size in accumulate(n_entries(term) for term in terms):
+        _require_few(f"the heads of the program have up to {size} entries", size, MOST_ENTRIES)
+
+
+def _require_few(said: str, count: int, most: int) -> None:
+    if count > most:
+        raise InvalidInput(
+            f"{said}; files hold programs with at most {most}. Choose smaller sizes."
+        )
 
 
 def plain_pattern(pattern: Pattern) -> dict[str, Any]:
@@ -205,24 +207,3 @@ def _condition_from(plain: dict[str, Any], schema: Schema) -> Condition:
     if plain["sort"] not in schema.sorts:
         raise InvalidInput(f"the schema has no sort {shown(plain['sort'])}.")
     return Beyond(left, right, plain["steps"], schema.sorts[plain["sort"]])
-
-
-def _require_entries(size: int) -> None:
-    if size > MOST_ENTRIES:
-        raise InvalidInput(
-            f"the heads of the program have up to {size} entries; files hold programs with at most "
-            f"{MOST_ENTRIES}. Choose smaller sizes."
-        )
-
-
-def _require_coordinates(schema: Schema) -> None:
-    """Refuse tokens of too many coordinates, counted without writing them down."""
-    count = sum(
-        prod(sort.size + len(sort.named) for sort in each.sorts) + len(each.whole)
-        for each in schema.attributes
-    )
-    if count > MOST_COORDINATES:
-        raise InvalidInput(
-            f"tokens of the program have {count} coordinates; files hold programs with at most "
-            f"{MOST_COORDINATES}. Choose smaller sizes."
-        )

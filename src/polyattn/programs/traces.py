@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.programs.language.program import Interpreter, Program
-from polyattn.programs.language.schema import Decoded, Encoding, Schema, Task, decode
+from polyattn.programs.language.schema import Encoding, Predictor, Schema, Task, decode
 from polyattn.progress import report
 
 
@@ -38,8 +38,9 @@ class Trace:
     cut: bool = False
 
     @classmethod
-    def of(cls, schema: Schema, task: Task, found: Decoded, source: Any = None) -> Trace:
-        """The trace of a task that was decoded."""
+    def of(cls, schema: Schema, predictor: Predictor, task: Task, source: Any = None) -> Trace:
+        """The trace of a task, written by the interpreter or a layer."""
+        found = decode(schema, predictor, task.prompt, task.limit)
         prompt, completion = schema.encode(task.prompt), schema.encode(found.tokens)
         return cls(schema, prompt, completion, source, cut=task.endless and not found.stopped)
 
@@ -120,7 +121,7 @@ def traces(
         Turing machines.
     """
     encoding = _encoding_of(program, "traces")
-    _require_known(encoding.sample, options, ("rng", "machine", "given"))
+    _require_known(encoding.sample, options)
     given_machines, given_inputs = _listed("machines", machines), _listed("inputs", inputs)
     n_given = max(len(given_machines), len(given_inputs))
     count = require_integer("n_traces", n_traces if n_traces is not None else n_given or 25)
@@ -130,7 +131,8 @@ def traces(
     turns = zip(cycle(given_machines or [None]), cycle(given_inputs or [None]), strict=False)
     for machine, given in islice(turns, count):
         arguments, chosen = encoding.sample(rng, machine, given, **options)
-        found.append(trace_of(program, encoding.task(*arguments, **chosen), arguments))
+        task = encoding.task(*arguments, **chosen)
+        found.append(Trace.of(program.schema, Interpreter(program), task, arguments))
         report(len(found), count)
     return found
 
@@ -142,14 +144,8 @@ def all_traces(program: Program, **options: Any) -> Iterator[Trace]:
     """
     encoding = _encoding_of(program, "all_traces")
     _require_known(encoding.everything, options)
-    everything = encoding.everything(**options)
-    return (trace_of(program, encoding.task(*each), each) for each in everything)
-
-
-def trace_of(program: Program, task: Task, source: Any = None) -> Trace:
-    """The history of one task."""
-    found = decode(program.schema, Interpreter(program), task.prompt, task.limit)
-    return Trace.of(program.schema, task, found, source)
+    everything, meaning = encoding.everything(**options), Interpreter(program)
+    return (Trace.of(program.schema, meaning, encoding.task(*each), each) for each in everything)
 
 
 def _encoding_of(program: Program, name: str) -> Encoding:
@@ -160,9 +156,8 @@ def _encoding_of(program: Program, name: str) -> Encoding:
     return program.schema.encoding
 
 
-def _require_known(
-    draw: Callable[..., Any], options: Iterable[str], own: Iterable[str] = ()
-) -> None:
+def _require_known(draw: Callable[..., Any], options: Iterable[str]) -> None:
+    own = ("rng", "machine", "given")
     known = [name for name in signature(draw).parameters if name not in own]
     for name in options:
         if name not in known:

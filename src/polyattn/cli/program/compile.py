@@ -79,7 +79,7 @@ def make_program(name: str, given: dict[str, Any]) -> Program:
         if entry.runs and named.kind != entry.runs:
             raise click.UsageError(f"the program {name} does not run {machine}.")
         own: dict[str, Any] = {"n_states": len(named.states), "n_letters": len(named.letters)}
-        chosen = {"machine": machine, **chosen} if entry.built_in else own | chosen
+        chosen = {"dfa": named.machine, **chosen} if entry.built_in else own | chosen
     if "style" in chosen:
         chosen["style"] = chosen["style"].replace("-", "_")
     return entry.make(**(entry.sizes | chosen))

@@ -124,8 +124,8 @@ def list_programs(as_json: bool, **sizes: Any) -> None:
             programs.append({"name": name, "style": said, "about": entry.about} | found)
     machines = [
         {
-            "name": name, "about": each.about, "kind": each.make().kind,
-            "title": each.make().title, "example": f"polyattn program run {name} {each.example}",
+            "name": name, "about": each.about, "kind": each.machine.kind,
+            "title": each.machine.title, "example": f"polyattn program run {name} {each.example}",
         }
         for name, each in READY.items()
     ]  # fmt: skip

@@ -48,8 +48,7 @@ def variables(text: str) -> tuple[Variable, ...]:
 class Pattern:
     """An attribute whose value is given by variables, numbers and names.
 
-    ``whole`` is a value of the attribute that has no parts (START of a key); then there are no
-    arguments.
+    ``whole``, instead of arguments: a value that has no parts (START of a key).
     """
 
     attribute: Attribute
@@ -68,11 +67,14 @@ class Pattern:
                 found[argument.name] = sort
         return found
 
-    def match(self, value: Value) -> Bindings | None:
-        """What the variables must be for the pattern to be ``value``; None if it cannot be."""
+    def match(self, value: Value, known: Bindings | None = None) -> Bindings | None:
+        """What the variables must be for the pattern to be ``value``; None if it cannot be.
+
+        ``known``: what some variables are already.
+        """
+        found = dict(known or {})
         if self.whole is not None or isinstance(value, str):
-            return {} if value == self.whole else None
-        found: Bindings = {}
+            return found if value == self.whole else None
         for argument, sort, part in zip(self.arguments, self.attribute.sorts, value, strict=True):
             if not isinstance(argument, Variable):
                 if argument != part:
@@ -92,23 +94,25 @@ class Pattern:
         return found
 
     def fill(self, bindings: Bindings) -> Value | None:
-        """The value for given variables; None if a step leads beyond the end of a line."""
+        """The value for given variables; None if one of its parts does not exist."""
         if self.whole is not None:
             return self.whole
-        parts = [
-            _value(argument, sort, bindings)
-            for argument, sort in zip(self.arguments, self.attribute.sorts, strict=True)
-        ]
-        return None if None in parts else tuple(part for part in parts if part is not None)
+        parts: list[Part] = []
+        for part, sort in zip(self.arguments, self.attribute.sorts, strict=True):
+            if isinstance(part, Variable):
+                value = sort.shifted(bindings[part.name], part.offset)
+                if value is None:
+                    return None
+                part = value
+            parts.append(part)
+        return tuple(parts)
 
     def __lshift__(self, read: Pattern) -> Field:
         """``write << read``: what is read there is written here."""
         return Field(self, read)
 
     def __str__(self) -> str:
-        if self.whole is not None:
-            return f"{self.attribute.name}({self.whole})"
-        inside = ", ".join(map(str, self.arguments))
+        inside = self.whole or ", ".join(map(str, self.arguments))
         return f"{self.attribute.name}({inside})" if inside else self.attribute.name
 
 
@@ -128,18 +132,7 @@ class Field:
         return f"{sign}{self.write} << {self.read}"
 
 
-def _value(argument: Argument, sort: Sort, bindings: Bindings) -> Part | None:
-    """The part of a value that an argument stands for."""
-    if not isinstance(argument, Variable):
-        return argument
-    part = bindings[argument.name]
-    if not argument.offset:
-        # A variable may range over more than this place can hold (HALT where only states fit).
-        return part if sort.holds(part) else None
-    return sort.shifted(part, argument.offset) if isinstance(part, int) else None
-
-
-ONE_HOT, INTEGER = "one_hot", "integer"
+ROUNDINGS = ONE_HOT, INTEGER = "one_hot", "integer"
 
 # One value of an attribute: a part for each of its sorts, or the name of a whole value.
 Value: TypeAlias = tuple[Part, ...] | str
@@ -169,7 +162,7 @@ class Attribute:
     rounding: str = ONE_HOT
 
     def __post_init__(self) -> None:
-        require_choice("rounding", self.rounding, (ONE_HOT, INTEGER))
+        require_choice("rounding", self.rounding, ROUNDINGS)
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise InvalidInput(f"an attribute's name must be an identifier; got {self.name!r}.")
         for name, given, kind in (("sorts", self.sorts, Sort), ("whole", self.whole, str)):

@@ -1,8 +1,8 @@
 """Instructions: what a program is made of.  Each has a meaning, and terms that a layer computes.
 
-The meaning (``act``) speaks of symbols: which tokens are found, what the last token holds.  The
-terms are what the compiler lowers to heads; where they mean the same only under an assumption,
-the assumption is part of the instruction and the interpreter checks it.
+The meaning (``act``) is in symbols: which tokens are found, what the last token holds.  The terms
+are what the compiler lowers to heads; where they mean the same only under an assumption, the
+assumption is part of the instruction and the interpreter checks it.
 """
 
 from __future__ import annotations
@@ -10,26 +10,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.attributes import ONE_HOT, Bindings, Field, Pattern
 from polyattn.programs.language.program import Instruction, Memory, Writing
-from polyattn.programs.language.schema import Atom, Token
+from polyattn.programs.language.schema import Token
 from polyattn.programs.language.terms import Beyond, Condition, Term, Unequal, exact
 
 Fields: TypeAlias = Field | Sequence[Field]
 
-# Conditionals: what follows from what the last token itself holds.  A layer finds the last token
-# among all others, by what it holds.  Others that hold the same are found with it: how many there
-# are is part of the instruction.
+
+class CheckedInstruction(Instruction):
+    """An instruction of this module, whose parts are checked by their names."""
+
+    # What to say where a pattern is missing, if more than that.
+    joins: ClassVar[str] = ""
+
+    def malformed(self) -> list[str]:
+        found: list[str] = []
+        for name, value in vars(self).items():
+            if name == "fields":
+                found += _no_fields(value)
+            elif name == "where":
+                listed = isinstance(value, tuple)
+                if not listed or not all(isinstance(each, Unequal | Beyond) for each in value):
+                    found.append(f"where must be a tuple of conditions; got {_kind(value)}")
+            elif name == "seen":
+                if not isinstance(value, int):
+                    found.append(f"seen must be a number of tokens; got {value!r}")
+            elif not isinstance(value, Pattern):
+                found.append(self.joins or _no_pattern(name, value))
+        return found
 
 
 @dataclass(frozen=True)
-class IfThen(Instruction):
+class IfThen(CheckedInstruction):
     """If the last token holds ``when``, write.
 
-    ``seen`` tokens hold the same value by then, the last one included: a layer counts them all,
+    ``seen`` tokens hold the same value by then, the last one included: a layer finds them all,
     so what it writes is divided by their number.
     """
 
@@ -47,22 +66,16 @@ class IfThen(Instruction):
         return [Term(self.write, self.when, each, each, share, self.where) for each in pairs]
 
     def act(self, memory: Memory) -> Writing:
-        for known, times in memory.last_holds(self.when):
+        for known, times in memory.parts(memory.last, self.when, {}):
             value = self.write.fill(known)
             if value is None or not all(condition.holds(known) for condition in self.where):
                 continue
-            seen = len(memory.holding(_atom_of(self.when, known)))
+            seen = len(memory.holding(self.when, known))
             if seen != self.seen:
                 raise InvalidInput(
                     f"'{self}' assumes that {self.seen} tokens hold the same by then; {seen} do."
                 )
             yield (self.write.attribute.name, value), times
-
-    def malformed(self) -> list[str]:
-        found = _no_patterns(write=self.write, when=self.when) + _no_conditions(self.where)
-        if not isinstance(self.seen, int):
-            found.append(f"seen must be a number of tokens; got {self.seen!r}")
-        return found
 
     def refusals(self) -> list[str]:
         found = _not_one_hot(self.when)
@@ -87,7 +100,7 @@ class Constant(IfThen):
 
 
 @dataclass(frozen=True)
-class Conjunction(Instruction):
+class Conjunction(CheckedInstruction):
     """If the last token holds ``first`` and ``second``, write.
 
     Assumption: no other token holds ``first`` together with the same value of ``second``.
@@ -101,22 +114,17 @@ class Conjunction(Instruction):
         return [Term(self.write, self.first, self.second, self.second)]
 
     def act(self, memory: Memory) -> Writing:
-        for asked, times in memory.last_holds(self.second):
+        for asked, times in memory.parts(memory.last, self.second, {}):
             # The layer finds all tokens with this ``second``, also when the last has no ``first``.
-            alike = memory.holding(_atom_of(self.second, asked))
+            alike = memory.holding(self.second, asked)
             both = sum(any(memory.parts(token, self.first, asked)) for token in alike)
             if both != any(memory.parts(memory.last, self.first, asked)):
                 raise InvalidInput(
                     f"'{self}' assumes that no other token holds {self.first} and the same "
                     f"{self.second}; {both} tokens do."
                 )
-            for known, held in memory.parts(memory.last, self.first, asked):
-                value = self.write.fill(known)
-                if value is not None:
-                    yield (self.write.attribute.name, value), times * held
-
-    def malformed(self) -> list[str]:
-        return _no_patterns(write=self.write, first=self.first, second=self.second)
+            for term in self.terms():
+                yield from _written(term, memory.last, asked, times)
 
     def refusals(self) -> list[str]:
         return _not_one_hot(self.second)
@@ -125,11 +133,8 @@ class Conjunction(Instruction):
         return f"if {self.first} and {self.second} then {self.write}"
 
 
-# Lookups and registers: what is found in earlier tokens, and what they sum up to.
-
-
 @dataclass(frozen=True)
-class Lookup(Instruction):
+class Lookup(CheckedInstruction):
     """Find the tokens that hold ``match`` and write what is read of them.
 
     The variables of ``match`` are those of ``query``, an attribute of the last token:
@@ -142,6 +147,12 @@ class Lookup(Instruction):
     query: Pattern
     where: tuple[Condition, ...] = ()
 
+    joins: ClassVar[str] = (
+        "a layer joins two attributes of one token, the one that is matched and the one that is "
+        "read, with one attribute of the last token; match and query must be one pattern each. To "
+        "match two things at once, store their pair as one attribute"
+    )
+
     def terms(self) -> list[Term]:
         return [
             Term(each.write, each.read, self.match, self.query, each.weight, self.where)
@@ -149,20 +160,10 @@ class Lookup(Instruction):
         ]
 
     def act(self, memory: Memory) -> Writing:
-        for asked, times in memory.last_holds(self.query):
+        for asked, times in memory.parts(memory.last, self.query, {}):
             for found, matched, count in memory.tokens_with(self.match, asked):
                 for term in self.terms():
                     yield from _written(term, found, matched, times * count)
-
-    def malformed(self) -> list[str]:
-        found = _no_fields(self.fields) + _no_conditions(self.where)
-        if not isinstance(self.match, Pattern) or not isinstance(self.query, Pattern):
-            found.append(
-                "a layer joins two attributes of one token, the one that is matched and the one "
-                "that is read, with one attribute of the last token; match and query must be one "
-                "pattern each. To match two things at once, store their pair as one attribute"
-            )
-        return found
 
     def __str__(self) -> str:
         return f"look up {_shown(self.fields)} at {self.match} = {self.query}"
@@ -185,7 +186,7 @@ class Copy(Lookup):
 
 
 @dataclass(frozen=True)
-class Register(Instruction):
+class Register(CheckedInstruction):
     """Write what a register holds, if the last token holds ``given``.
 
     A register is an attribute into which tokens with the flag write differences; what it holds
@@ -204,14 +205,10 @@ class Register(Instruction):
         ]
 
     def act(self, memory: Memory) -> Writing:
-        for asked, times in memory.last_holds(self.given):
+        for asked, times in memory.parts(memory.last, self.given, {}):
             for term in self.terms():
                 held = memory.register(self.flag.attribute.name, term.read.attribute.name)
                 yield from _written(term, held, asked, times)
-
-    def malformed(self) -> list[str]:
-        patterns = _no_patterns(flag=self.flag, given=self.given)
-        return _no_fields(self.fields) + patterns + _no_conditions(self.where)
 
     def refusals(self) -> list[str]:
         found = [
@@ -249,20 +246,8 @@ def _shown(fields: Fields) -> str:
     return ", ".join(map(str, _listed(fields)))
 
 
-def _atom_of(pattern: Pattern, known: Bindings) -> Atom:
-    """What a pattern that was found in a token says there."""
-    value = pattern.fill(known)
-    assert value is not None  # noqa: S101 - it was found there
-    return pattern.attribute.name, value
-
-
-def _no_patterns(**given: object) -> list[str]:
-    """Which of these are no patterns."""
-    return [
-        f"{name} must be a pattern, such as state(q); got {_kind(value)}"
-        for name, value in given.items()
-        if not isinstance(value, Pattern)
-    ]
+def _no_pattern(name: str, value: object) -> str:
+    return f"{name} must be a pattern, such as state(q); got {_kind(value)}"
 
 
 def _no_fields(fields: object) -> list[str]:
@@ -274,17 +259,11 @@ def _no_fields(fields: object) -> list[str]:
         if not isinstance(each, Field):
             found.append(f"a field must be write << read; got {_kind(each)}")
             continue
-        found += _no_patterns(write=each.write, read=each.read)
+        parts = {"write": each.write, "read": each.read}.items()
+        found += [_no_pattern(name, part) for name, part in parts if not isinstance(part, Pattern)]
         if not isinstance(each.weight, Real):
             found.append(f"the weight of a field must be a number; got {each.weight!r}")
     return found
-
-
-def _no_conditions(where: object) -> list[str]:
-    """What is wrong with the conditions, apart from their variables."""
-    if not isinstance(where, tuple) or not all(isinstance(c, Unequal | Beyond) for c in where):
-        return [f"where must be a tuple of conditions; got {_kind(where)}"]
-    return []
 
 
 def _not_one_hot(pattern: Pattern) -> list[str]:

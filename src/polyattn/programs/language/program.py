@@ -1,7 +1,4 @@
-"""Programs: a schema and a list of instructions, what they mean, and why one is refused.
-
-The interpreter says what they mean, slow and literal: the reference for layers.
-"""
+"""Programs: what they mean (to the interpreter, slow and literal), and why one is refused."""
 
 from __future__ import annotations
 
@@ -73,9 +70,8 @@ def program_description(program: Any, facts: dict[str, Any], lines: Iterable[Any
     """What a program is: its name, the sizes of its tokens, and what it does line by line."""
     size = counted(program.schema.n_dims, "coordinate")
     about = f"{program.name[:1].upper()}{program.name[1:]}, tokens of {size}"
-    return Description(
-        "A program as a layer of attention", about, facts=facts, lines=tuple(map(str, lines))
-    )
+    said = tuple(map(str, lines))
+    return Description("A program as a layer of attention", about, facts=facts, lines=said)
 
 
 class Instruction(ABC):
@@ -152,16 +148,12 @@ class Memory:
             for flag, held in flags.items():
                 self._registers[flag, name][name, value] += held * times
 
-    def last_holds(self, pattern: Pattern) -> Iterator[tuple[Bindings, int]]:
-        """How the last token holds the pattern: variables, and how many times."""
-        return self.parts(self.last, pattern, {})
-
     @staticmethod
     def parts(token: Token, pattern: Pattern, known: Bindings) -> Iterator[tuple[Bindings, int]]:
-        """How a token holds the pattern, with some variables known already."""
+        """How a token holds the pattern: variables, some of them known, and how many times."""
         for (name, value), times in token.items():
             if times and name == pattern.attribute.name:
-                merged = _merged(pattern.match(value), known)
+                merged = pattern.match(value, known)
                 if merged is not None:
                     yield merged, times
 
@@ -170,25 +162,20 @@ class Memory:
     ) -> Iterator[tuple[Token, Bindings, int]]:
         """All tokens that hold the pattern: token, variables, and how many times it does."""
         for value, tokens in self._holders[pattern.attribute.name].items():
-            merged = _merged(pattern.match(value), known)
+            merged = pattern.match(value, known)
             if merged is not None:
                 for token in tokens:
                     yield token, merged, token[pattern.attribute.name, value]
 
-    def holding(self, atom: Atom) -> list[Token]:
-        """All tokens that hold an atom."""
-        return self._holders[atom[0]][atom[1]]
+    def holding(self, pattern: Pattern, known: Bindings) -> list[Token]:
+        """All tokens that hold a pattern whose variables are known, since one token holds it."""
+        value = pattern.fill(known)
+        assert value is not None  # noqa: S101 - it was found in a token
+        return self._holders[pattern.attribute.name][value]
 
     def register(self, flag: str, name: str) -> Token:
         """What the tokens with the flag have written into an attribute, summed up."""
         return dict(self._registers[flag, name])
-
-
-def _merged(found: Bindings | None, known: Bindings) -> Bindings | None:
-    """Both bindings together, or None if they contradict each other."""
-    if found is None or any(known.get(name, part) != part for name, part in found.items()):
-        return None
-    return known | found
 
 
 class ProgramRefused(InvalidInput):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise, starmap
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -68,7 +69,7 @@ class Schema:
             raise InvalidInput(f"a schema needs attributes of different names; got {names}.")
         unknown = {*self.stop_without, *(each.attribute.name for each in self.stop)} - {*names}
         if unknown:
-            raise InvalidInput(f"the stop rule speaks of unknown attributes: {sorted(unknown)}.")
+            raise InvalidInput(f"the stop rule names unknown attributes: {sorted(unknown)}.")
 
     def __getattr__(self, name: str) -> Attribute:
         for attribute in self.__dict__.get("attributes", ()):
@@ -105,10 +106,8 @@ class Schema:
     def blocks(self) -> dict[str, slice]:
         """The coordinates of each attribute."""
         ends = np.cumsum([0, *(len(each.values) for each in self.attributes)]).tolist()
-        return {
-            each.name: slice(start, stop)
-            for each, start, stop in zip(self.attributes, ends, ends[1:], strict=False)
-        }
+        blocks = starmap(slice, pairwise(ends))
+        return dict(zip((each.name for each in self.attributes), blocks, strict=True))
 
     def token(self, **content: Any) -> Token:
         """A token from values: ``token(key=(0, 1), state=2)``, differences as ``{0: -1, 1: 1}``."""
@@ -170,14 +169,11 @@ class Schema:
         """
         if self.encoding is not None:
             return self.encoding.resize(**sizes)
-        unknown = set(sizes) - set(self.sorts)
+        unknown = sorted(set(sizes) - set(self.sorts))
         if unknown:
-            raise InvalidInput(
-                f"resize takes sizes of {sorted(self.sorts)}; got {sorted(unknown)}."
-            )
-        largest: dict[str, int] = {}
-        for sort in (sort for attribute in self.attributes for sort in attribute.sorts):
-            largest[sort.name] = max(sort.size, largest.get(sort.name, 0))
+            raise InvalidInput(f"resize takes sizes of {sorted(self.sorts)}; got {unknown}.")
+        sorts = [sort for attribute in self.attributes for sort in attribute.sorts]
+        largest = {name: max(each.size for each in sorts if each.name == name) for name in sizes}
         larger = {name: require_integer(name, size) - largest[name] for name, size in sizes.items()}
         return replace(
             self,
@@ -187,7 +183,7 @@ class Schema:
 
     def show(self, token: Token) -> str:
         """A token for a person to read: ``key(0, 1) state(2)``."""
-        return " ".join(_said(name, value, times) for (name, value), times in token.items())
+        return " ".join(atom_text(name, value, times) for (name, value), times in token.items())
 
     @cached_property
     def endings(self) -> frozenset[Atom]:
@@ -205,13 +201,14 @@ def require_count(atom: Atom, times: int) -> int:
     if abs(times) > LARGEST_COUNT:
         raise OutOfRange(
             "a token holds a value at most 2^63 - 1 times, as 64-bit integers do; "
-            f"{_said(*atom, 1)} would be held about 2^{abs(times).bit_length()} times. Use smaller "
-            "counts or weights, or fewer steps."
+            f"{atom_text(*atom, 1)} would be held about 2^{abs(times).bit_length()} times. Use "
+            "smaller counts or weights, or fewer steps."
         )
     return times
 
 
-def _said(name: str, value: Value, times: int) -> str:
+def atom_text(name: str, value: Value, times: int) -> str:
+    """An atom of a token for a person to read: ``-letter(1)``."""
     inside = value if isinstance(value, str) else ", ".join(map(str, value))
     sign = {1: "", -1: "-"}.get(times, f"{times}*")
     return f"{sign}{name}({inside})" if inside else f"{sign}{name}"
@@ -308,17 +305,15 @@ def run_encoded(
     schema: Schema, predictor: Predictor, given: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
     """Write what was given as a prompt, decode, and read what came out."""
-    (task,) = tasks_of(schema, [given], options)
+    task = task_of(schema, given, options)
     return task.read(decode(schema, predictor, task.prompt, task.limit))
 
 
-def tasks_of(
-    schema: Schema, given: Iterable[tuple[Any, ...]], options: dict[str, Any]
-) -> list[Task]:
-    """The runs of machines on inputs, by the encoding of the schema."""
+def task_of(schema: Schema, given: tuple[Any, ...], options: dict[str, Any]) -> Task:
+    """The run of a machine on an input, by the encoding of the schema."""
     if schema.encoding is None:
         raise InvalidInput(
             "this schema has no encoding of machines and inputs: decode a prompt of tokens with "
             "decode(prompt, limit), or give the schema an encoding."
         )
-    return [schema.encoding.task(*each, **options) for each in given]
+    return schema.encoding.task(*given, **options)

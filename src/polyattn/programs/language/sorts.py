@@ -1,8 +1,7 @@
-"""Sorts: what kinds of things tokens speak of, and what may be said about two of a kind.
+"""Sorts: the kinds of values that tokens hold, and how two values of a kind are related.
 
-A sort says which values there are and which of their relations a program can use without
-knowing how many there are: symbols are equal or not, positions on a line or a circle lie some
-steps apart, names are themselves.
+Programs use these relations without knowing how many values there are: symbols are equal or not,
+positions on a line or a circle lie some steps apart, names are themselves.
 """
 
 from __future__ import annotations
@@ -68,9 +67,16 @@ class Sort:
         """Whether there is a next value."""
         return self.kind in (LINE, CIRCLE)
 
-    def shifted(self, value: int, offset: int) -> int | None:
-        """The value ``offset`` steps further, or None beyond the end of a line."""
-        moved = value + offset
+    def shifted(self, part: Part, offset: int) -> Part | None:
+        """The value ``offset`` steps further; None where there is none (beyond the end of a line).
+
+        Without a step, None for what is no value of this sort (HALT where only states fit).
+        """
+        if not offset:
+            return part if self.holds(part) else None
+        if isinstance(part, str):
+            return None
+        moved = part + offset
         if self.kind == CIRCLE:
             return moved % self.size
         return moved if 0 <= moved < self.size else None

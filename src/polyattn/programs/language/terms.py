@@ -42,7 +42,7 @@ class Unequal:
 
     @property
     def variables(self) -> set[str]:
-        """The names of the variables that the condition speaks of."""
+        """The names of its variables."""
         return {side.name for side in (self.left, self.right) if isinstance(side, Variable)}
 
     def holds(self, bindings: Bindings) -> bool:
@@ -63,7 +63,7 @@ class Beyond:
 
     @property
     def variables(self) -> set[str]:
-        """The names of the variables that the condition speaks of."""
+        """The names of its variables."""
         return {self.left.name, self.right.name}
 
     def holds(self, bindings: Bindings) -> bool:

@@ -6,8 +6,8 @@ names that the command line has for them.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from polyattn.errors import InvalidInput
 from polyattn.programs.language.program import Program
 from polyattn.programs.library.associative_memory import MemoryEncoding, associative_memory
 from polyattn.programs.library.fixed_dfa import FixedDFAEncoding, fixed_dfa
@@ -22,8 +22,7 @@ from polyattn.programs.library.universal_turing_machine import (
     TuringEncoding,
     universal_turing_machine,
 )
-from polyattn.programs.machines import DFA
-from polyattn.programs.machines.ready import find_machine
+from polyattn.programs.machines import parity
 
 __all__ = [
     "ENCODINGS",
@@ -48,11 +47,11 @@ class LibraryProgram:
     """A program of the library.
 
     about : what it does
-    make : the program, from its sizes and perhaps a ``style`` or a ``machine``
+    make : the program, from its sizes and perhaps a ``style`` or a ``dfa``
     sizes : its sizes unless others are given
     styles : the styles that it has, the first unless another is given
     runs : the kind of machines it runs, whose sizes it can take ("dfa" or "turing")
-    built_in : whether a machine is built in
+    built_in : whether an automaton is built in, parity unless another is given
     learned_at : the sizes of the traces that it is learned from unless others are given, if it is
     """
 
@@ -65,19 +64,13 @@ class LibraryProgram:
     learned_at: dict[str, int] = field(default_factory=dict)
 
 
-def _fixed_dfa(max_length: int, machine: str = "parity") -> Program:
-    named = find_machine(machine)
-    if not isinstance(named.machine, DFA):
-        raise InvalidInput(f"fixed-dfa has a finite automaton built in; {machine} is none.")
-    return fixed_dfa(named.machine, max_length)
-
-
 PROGRAMS = {
     "associative-memory": LibraryProgram(
         "stores pairs, answers for a key", associative_memory, {"n_keys": 8, "n_values": 8}
     ),
     "fixed-dfa": LibraryProgram(
-        "runs one automaton, built in, on words", _fixed_dfa, {"max_length": 8}, built_in=True
+        "runs one automaton, built in, on words", partial(fixed_dfa, dfa=parity()),
+        {"max_length": 8}, built_in=True,
     ),
     "dfa": LibraryProgram(
         "runs any automaton on words", universal_dfa,

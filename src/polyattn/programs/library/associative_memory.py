@@ -84,10 +84,7 @@ class MemoryEncoding(LibraryEncoding):
 
         def show(watched: WatchedRun, answer: int, n_shown: int) -> ShownRun:
             said = f"Asked for key {key}, the memory answers {answer}; the table says {table[key]}."
-            agrees = answer == table[key]
-            return replace(
-                watched.by_tokens(n_shown, [said], agrees, "table itself"), result=answer
-            )
+            return watched.by_tokens(n_shown, [said], answer == table[key], "table itself", answer)
 
         task = replace(task, limit=min(task.limit, max_steps))
         return PlannedRun(task, show, drawn=(machine is None, given is None))

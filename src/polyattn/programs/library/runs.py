@@ -9,12 +9,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from operator import index
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
 from polyattn.errors import InvalidInput, InvalidType, PolyattnError, require_integer
-from polyattn.files.fields import Check, integer
 from polyattn.programs.language.attributes import Value
 from polyattn.programs.language.schema import Encoding, Task, Token, decode
 from polyattn.programs.machines import DFA, NamedMachine, TuringMachine
@@ -22,13 +21,10 @@ from polyattn.programs.machines.automata import check_letters
 from polyattn.programs.running.runnable import MarginKeeper, Runnable
 from polyattn.programs.running.shown import ShownRun, WatchedRun
 
-# Larger programs take longer than ten seconds, or more than a gigabyte, to become heads.
-MOST_COORDINATES = 1 << 18
-
-# The check of a size in files.
-SIZE = integer(1, MOST_COORDINATES)
-
 Machine = TypeVar("Machine", DFA, TuringMachine)
+
+# The least and the most: of lengths, of steps.
+Range: TypeAlias = tuple[int, int]
 
 
 class BrokenTrace(PolyattnError, RuntimeError):
@@ -39,8 +35,8 @@ class BrokenTrace(PolyattnError, RuntimeError):
 class PlannedRun:
     """A task whose run is to be shown.
 
-    show : what people see of a run, from what was decoded, what was read from it, and the most
-        steps to be worded; BrokenTrace if that is no run
+    show : from what was decoded, what was read from it, and the most steps to be worded;
+        BrokenTrace if that is no run
     named : the machine with its names, if there is one
     drawn : whether the machine, and whether its input, was drawn at random
     """
@@ -69,11 +65,6 @@ class LibraryEncoding(Encoding):
     @property
     def sizes(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @classmethod
-    def checks(cls) -> dict[str, Check]:
-        """The checks of its sizes in files."""
-        return {each.name: SIZE for each in fields(cls)}
 
     @abstractmethod
     def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
@@ -119,13 +110,10 @@ def show_run(
     else:
         task = Task(list(given), max_steps, lambda decoded: decoded)
         plan = PlannedRun(task, lambda watched, _, most: watched.by_tokens(most))
-    prompt, limit, kept = plan.task.prompt, plan.task.limit, None
-    if margins:
-        keeper = MarginKeeper(schema, program.predictor())
-        decoded, kept = decode(schema, keeper, prompt, limit), keeper.margins
-    else:
-        decoded = program.decode(prompt, limit)
-    watched = WatchedRun(schema, prompt, decoded, kept, plan.named)
+    predictor, prompt = program.predictor(), plan.task.prompt
+    keeper = MarginKeeper(schema, predictor) if margins else None
+    decoded = decode(schema, keeper or predictor, prompt, plan.task.limit)
+    watched = WatchedRun(schema, prompt, decoded, keeper.margins if keeper else None, plan.named)
     try:
         found = plan.show(watched, plan.task.read(decoded), most)
     except BrokenTrace as error:
@@ -147,19 +135,19 @@ def _planned(encoding: Encoding, machine: Any, given: Any, max_steps: int) -> Pl
     task = encoding.task(*arguments, **options)
 
     def show(watched: WatchedRun, answer: Any, n_shown: int) -> ShownRun:
-        found = watched.by_tokens(n_shown, [f"What was read from it: {answer}."])
-        return replace(found, result=answer)
+        return watched.by_tokens(n_shown, [f"What was read from it: {answer}."], result=answer)
 
     task = replace(task, limit=min(task.limit, max_steps))
     return PlannedRun(task, show, drawn=(machine is None, given is None))
 
 
-def require_kind(machine: object, kind: type, example: str) -> None:
+def require_kind(machine: object, kind: type[Machine], example: str) -> Machine:
     """A machine of the right kind; an error that says what ``run`` takes."""
     if not isinstance(machine, kind):
         raise InvalidType(
             f"this program runs a {kind.__name__}, as in {example}; got {type(machine).__name__}."
         )
+    return machine
 
 
 def require_fit(machine: Any, n_states: int, n_letters: int) -> None:
@@ -171,7 +159,7 @@ def require_fit(machine: Any, n_states: int, n_letters: int) -> None:
         )
 
 
-def require_range(name: str, given: Any, least: int, most: int | None = None) -> tuple[int, int]:
+def require_range(name: str, given: Any, least: int, most: int | None = None) -> Range:
     """Two integers, the smaller first, that do not leave what is possible."""
     said = f"from {least} to {most}" if most is not None else f"of at least {least}"
     try:
@@ -188,8 +176,8 @@ def require_range(name: str, given: Any, least: int, most: int | None = None) ->
 
 def named_machine(machine: Any, kind: type[Machine]) -> tuple[NamedMachine, Machine]:
     """The machine with names and alone, if it is of the kind that the program runs."""
-    found: Any = machine.machine if isinstance(machine, NamedMachine) else machine
-    require_kind(found, kind, f"machine={kind.__name__}(...), or a NamedMachine of one")
+    alone = machine.machine if isinstance(machine, NamedMachine) else machine
+    found = require_kind(alone, kind, f"machine={kind.__name__}(...), or a NamedMachine of one")
     return machine if isinstance(machine, NamedMachine) else NamedMachine.plain(found), found
 
 
@@ -199,10 +187,10 @@ def letters_of(named: NamedMachine, given: Any) -> list[int]:
         raise InvalidType(
             f"inputs must be a text or a list of letters for this program; got {given!r}."
         )
-    listed = list(given)
-    if isinstance(given, str) or any(isinstance(each, str) for each in listed):
-        return named.read(given if isinstance(given, str) else listed, "inputs")
-    return check_letters(listed, len(named.letters), "inputs")
+    letters: Any = given if isinstance(given, str) else list(given)
+    if any(isinstance(each, str) for each in letters):
+        return named.read(letters, "inputs")
+    return check_letters(letters, len(named.letters), "inputs")
 
 
 def held(token: Token, attribute: str, number: int) -> Value:

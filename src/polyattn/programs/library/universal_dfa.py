@@ -22,17 +22,11 @@ from polyattn.programs.language.instructions import (
     Register,
 )
 from polyattn.programs.language.program import Instruction, Program
-from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task, Token
+from polyattn.programs.language.schema import Decoded, Schema, Task, Token
 from polyattn.programs.language.sorts import line, symbols
 from polyattn.programs.language.terms import Unequal
 from polyattn.programs.library.fixed_dfa import AutomatonEncoding
-from polyattn.programs.library.runs import (
-    PlannedRun,
-    held,
-    named_machine,
-    require_fit,
-    require_kind,
-)
+from polyattn.programs.library.runs import held, require_fit, require_kind
 from polyattn.programs.machines.automata import DFA
 
 STYLES = ("registers", "one_hot")
@@ -53,57 +47,9 @@ def universal_dfa(
         ``registers``: the table of the current letter is kept in a register that tokens change
         by differences; one token per letter, L + 4 + 2 V + Q^2 + Q coordinates, Q + 3 heads.
     """
-    if require_choice("style", style, STYLES) == "one_hot":
-        return _one_hot(OneHotEncoding(n_states, n_letters, max_length))
-    return _registers(RegisterEncoding(n_states, n_letters, max_length))
-
-
-def _one_hot(encoding: OneHotEncoding) -> Program:
-    """One value of each attribute in a token.
-
-    Tokens: key(q, x) state(r) for the table, px(t, x) for the word, then cpos(0); after that in
-    turn px(t, x) state(q), what is read, and key(q, x) cpos(t + 1), what is looked up.
-    """
-    schema = encoding.schema
-    px, cpos, state, key = schema.px, schema.cpos, schema.state, schema.key
-    t, s, q, r, x, y = variables("t s q r x y")
-    instructions: tuple[Instruction, ...] = (
-        Copy(px(s, x) << px(s, x), match=px(t, y), query=cpos(t)),
-        Lookup(state(r) << state(r), match=key(q, x), query=key(q, x)),
-        Conjunction(key(q, x), state(q), px(t, x)),
-        # The word has a token with the same px, so two tokens hold it.
-        IfThen(cpos(t + 1), when=px(t, x), seen=2),
-        Constant(state(0), when=cpos(0)),
-    )
-    return Program(schema, instructions, "universal DFA, one-hot")
-
-
-def _registers(encoding: RegisterEncoding) -> Program:
-    """The table of the current letter in a register.
-
-    Tokens: letter(x) T(q, r) for the table, pos(t + 3) letter(x) for the word, then flag pos(0);
-    after that flag pos(t + 2) dx T state, with dx the change of the letter two ahead and T the
-    change of the table of the next letter.
-    """
-    schema = encoding.schema
-    flag, pos, letter, dx = schema.flag, schema.pos, schema.letter, schema.dx
-    T, state = schema.T, schema.state
-    t, q, r, x = variables("t q r x")
-    # The word has its own tokens at positions 3 and on, so two tokens hold those.
-    start = range(3)
-    later = tuple(Unequal(t, place) for place in start)
-    instructions: tuple[Instruction, ...] = (
-        Copy(dx(x) << letter(x), match=pos(t + 3), query=pos(t)),
-        Copy(-(dx(x) << letter(x)), match=pos(t + 2), query=pos(t)),
-        Lookup(T(q, r) << T(q, r), match=letter(x), query=dx(x)),
-        Register(state(r) << T(q, r), flag=flag(), given=state(q)),
-        Constant(state(0), when=pos(1)),
-        *(IfThen(pos(place + 1), when=pos(place)) for place in start),
-        *(IfThen(flag(), when=pos(place)) for place in start),
-        IfThen(pos(t + 1), when=pos(t), seen=2, where=later),
-        IfThen(flag(), when=pos(t), seen=2, where=later),
-    )
-    return Program(schema, instructions, "universal DFA, registers")
+    one_hot = require_choice("style", style, STYLES) == "one_hot"
+    encoding = OneHotEncoding if one_hot else RegisterEncoding
+    return encoding(n_states, n_letters, max_length).program()
 
 
 @dataclass(frozen=True)
@@ -115,8 +61,7 @@ class DFAEncoding(AutomatonEncoding):
     max_length: int
 
     def task(self, dfa: DFA, word: Any) -> Task:
-        require_kind(dfa, DFA, "run(dfa, word)")
-        require_fit(dfa, self.n_states, self.n_letters)
+        require_fit(require_kind(dfa, DFA, "run(dfa, word)"), self.n_states, self.n_letters)
         letters, (lead, each) = self.letters(dfa, word), self.layout
 
         def read(decoded: Decoded) -> list[int]:
@@ -128,44 +73,45 @@ class DFAEncoding(AutomatonEncoding):
 
         return Task(self._prompt(dfa, letters), lead + each * len(letters) + 1, read)
 
-    def sample(
-        self,
-        rng: np.random.Generator,
-        machine: Any = None,
-        given: Any = None,
-        lengths: tuple[int, int] | None = None,
-    ) -> Arguments:
-        """A random table and word, of any of these lengths (1 to the longest unless given)."""
+    def automaton(self, rng: np.random.Generator, machine: Any) -> DFA:
         if machine is None:
-            machine = DFA(rng.integers(self.n_states, size=(self.n_states, self.n_letters)))
-        require_kind(machine, DFA, "traces(program, machines=[dfa])")
-        return (machine, self.random_word(rng, machine, given, lengths)), {}
+            return DFA(rng.integers(self.n_states, size=(self.n_states, self.n_letters)))
+        return require_kind(machine, DFA, "traces(program, machines=[dfa])")
 
-    def everything(self, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Any, ...]]:
-        """Every table with every word of these lengths (all lengths unless given)."""
-        shape = (self.n_states, self.n_letters)
-        tables = product(range(self.n_states), repeat=self.n_states * self.n_letters)
-        words = list(self.all_words(self.n_letters, lengths))
-        machines = (DFA(np.array(table).reshape(shape)) for table in tables)
-        return ((dfa, list(word)) for dfa in machines for word in words)
+    def automata(self) -> Iterator[DFA]:
+        rows = list(product(range(self.n_states), repeat=self.n_letters))
+        return map(DFA, product(rows, repeat=self.n_states))
 
-    def plan_run(self, machine: Any, given: Any, _max_steps: int) -> PlannedRun:
-        drawn, rng = machine is None, np.random.default_rng(0)
-        if machine is None:
-            (machine, word), _ = self.sample(rng)
-        named, dfa = named_machine(machine, DFA)
-        if not drawn:
-            (_, word), _ = self.sample(rng, dfa)
-        return self.plan_word((dfa,), named, given, word, drawn)
+    @abstractmethod
+    def program(self) -> Program:
+        """The instructions that run any automaton, in tokens of this style."""
 
     @abstractmethod
     def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]: ...
 
 
 class OneHotEncoding(DFAEncoding):
-    """Two tokens per letter: what is read, and what is looked up."""
+    """Two tokens per letter, with one value of each attribute.
+
+    Tokens: key(q, x) state(r) for the table, px(t, x) for the word, then cpos(0); after that in
+    turn px(t, x) state(q), what is read, and key(q, x) cpos(t + 1), what is looked up.
+    """
 
     name, layout = "one_hot_dfa", (0, 2)
+
+    def program(self) -> Program:
+        schema = self.schema
+        px, cpos, state, key = schema.px, schema.cpos, schema.state, schema.key
+        t, s, q, r, x, y = variables("t s q r x y")
+        instructions: tuple[Instruction, ...] = (
+            Copy(px(s, x) << px(s, x), match=px(t, y), query=cpos(t)),
+            Lookup(state(r) << state(r), match=key(q, x), query=key(q, x)),
+            Conjunction(key(q, x), state(q), px(t, x)),
+            # The word has a token with the same px, so two tokens hold it.
+            IfThen(cpos(t + 1), when=px(t, x), seen=2),
+            Constant(state(0), when=cpos(0)),
+        )
+        return Program(schema, instructions, "universal DFA, one-hot")
 
     @cached_property
     def schema(self) -> Schema:
@@ -180,17 +126,41 @@ class OneHotEncoding(DFAEncoding):
         return Schema(attributes, stop_without=("px", "key"), encoding=self)
 
     def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
-        token = self.schema.token
-        table = [
-            token(key=pair, state=int(after)) for pair, after in np.ndenumerate(dfa.transitions)
-        ]
+        token, rules = self.schema.token, np.ndenumerate(dfa.transitions)
+        table = [token(key=pair, state=int(after)) for pair, after in rules]
         return [*table, *(token(px=(t, x)) for t, x in enumerate(word)), token(cpos=0)]
 
 
 class RegisterEncoding(DFAEncoding):
-    """One token per letter: the table of the current letter is in a register."""
+    """One token per letter; the table of the current letter is in a register.
+
+    Tokens: letter(x) T(q, r) for the table, pos(t + 3) letter(x) for the word, then flag pos(0);
+    after that flag pos(t + 2) dx T state, with dx the change of the letter two ahead and T the
+    change of the table of the next letter.
+    """
 
     name, layout = "register_dfa", (1, 1)
+
+    def program(self) -> Program:
+        schema = self.schema
+        flag, pos, letter, dx = schema.flag, schema.pos, schema.letter, schema.dx
+        T, state = schema.T, schema.state
+        t, q, r, x = variables("t q r x")
+        # The word has its own tokens at positions 3 and on, so two tokens hold those.
+        start = range(3)
+        later = tuple(Unequal(t, place) for place in start)
+        instructions: tuple[Instruction, ...] = (
+            Copy(dx(x) << letter(x), match=pos(t + 3), query=pos(t)),
+            Copy(-(dx(x) << letter(x)), match=pos(t + 2), query=pos(t)),
+            Lookup(T(q, r) << T(q, r), match=letter(x), query=dx(x)),
+            Register(state(r) << T(q, r), flag=flag(), given=state(q)),
+            Constant(state(0), when=pos(1)),
+            *(IfThen(pos(place + 1), when=pos(place)) for place in start),
+            *(IfThen(flag(), when=pos(place)) for place in start),
+            IfThen(pos(t + 1), when=pos(t), seen=2, where=later),
+            IfThen(flag(), when=pos(t), seen=2, where=later),
+        )
+        return Program(schema, instructions, "universal DFA, registers")
 
     @cached_property
     def schema(self) -> Schema:
@@ -207,9 +177,7 @@ class RegisterEncoding(DFAEncoding):
         return Schema(attributes, encoding=self)
 
     def _prompt(self, dfa: DFA, word: list[int]) -> list[Token]:
-        token = self.schema.token
-        table = [
-            token(letter=x, T=(q, int(after))) for (q, x), after in np.ndenumerate(dfa.transitions)
-        ]
+        token, rules = self.schema.token, np.ndenumerate(dfa.transitions)
+        table = [token(letter=x, T=(q, int(after))) for (q, x), after in rules]
         letters = [token(pos=t + 3, letter=x) for t, x in enumerate(word)]
         return [*table, *letters, token(flag=(), pos=0)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.programs.language.attributes import INTEGER, Attribute, variables
@@ -17,21 +18,11 @@ from polyattn.programs.language.program import Instruction, Program
 from polyattn.programs.language.schema import Arguments, Decoded, Schema, Task, Token
 from polyattn.programs.language.sorts import circle, names, symbols
 from polyattn.programs.language.terms import Unequal
-from polyattn.programs.library.runs import (
-    BrokenTrace,
-    LibraryEncoding,
-    PlannedRun,
-    held,
-    letters_of,
-    named_machine,
-    require_fit,
-    require_kind,
-    require_range,
-)
+from polyattn.programs.library import runs
+from polyattn.programs.library.runs import LibraryEncoding, PlannedRun, Range
 from polyattn.programs.library.turing_runs import show_turing
 from polyattn.programs.machines import TuringMachine, TuringRun, TuringStep
 from polyattn.programs.machines.automata import HALT, check_letters, finished, require_place
-from polyattn.programs.running.shown import ShownRun, WatchedRun
 
 
 def universal_turing_machine(n_states: int, n_letters: int, n_cells: int) -> Program:
@@ -72,8 +63,6 @@ def universal_turing_machine(n_states: int, n_letters: int, n_cells: int) -> Pro
         ]
     return Program(schema, tuple(instructions), "universal Turing machine")
 
-
-# Turing machines and tapes as tokens, and how a run is read from them.
 
 # Moves by name; the same names tell left of, under and right of the head.
 MOVES = {"-1": -1, "0": 0, "+1": 1}
@@ -119,11 +108,17 @@ class TuringEncoding(LibraryEncoding):
         overflow: str = "wrap",
     ) -> Task:
         """The run of a machine: on a circle (``overflow="wrap"``), or never around it ("error")."""
-        require_kind(machine, TuringMachine, "run(machine, tape)")
-        require_fit(machine, self.n_states, self.n_letters)
+        runs.require_kind(machine, TuringMachine, "run(machine, tape)")
+        runs.require_fit(machine, self.n_states, self.n_letters)
         require_choice("overflow", overflow, ("wrap", "error"))
         require_integer("max_steps", max_steps, least=0)
-        cells = self._cells(machine, tape)
+        cells = check_letters(tape, machine.n_letters, "tape")
+        if len(cells) > self.n_cells:
+            raise InvalidInput(
+                f"the tape has {len(cells)} letters; this program has {self.n_cells} cells "
+                "(n_cells)."
+            )
+        cells += [0] * (self.n_cells - len(cells))
         require_place("position", position, self.n_cells)
         require_place("state", state, machine.n_states)
         token = self.schema.token
@@ -147,14 +142,10 @@ class TuringEncoding(LibraryEncoding):
         return Task(prompt, limit=1 + 2 * max_steps, read=read, endless=True)
 
     def sample(
-        self,
-        rng: np.random.Generator,
-        machine: Any = None,
-        given: Any = None,
-        steps: tuple[int, int] = (2, 25),
+        self, rng: Generator, machine: Any = None, given: Any = None, steps: Range = (2, 25)
     ) -> Arguments:
         """Random rules, halting rarely to often, on a random tape, for so many steps at most."""
-        least, most = require_range("steps", steps, 0)
+        least, most = runs.require_range("steps", steps, 0)
         if machine is None:
             halting = rng.choice([0.02, 0.1, 0.4])
             rules = {
@@ -166,23 +157,22 @@ class TuringEncoding(LibraryEncoding):
                 for pair in product(range(self.n_states), range(self.n_letters))
             }
             machine = TuringMachine(rules, self.n_states, self.n_letters)
-        require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
+        runs.require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
         if given is None:
             given = rng.integers(machine.n_letters, size=self.n_cells).tolist()
-        options = {
+        return (machine, given), {
             "max_steps": int(rng.integers(least, most + 1)),
             "position": int(rng.integers(self.n_cells)),
             "state": int(rng.integers(machine.n_states)),
         }
-        return (machine, given), options
 
     def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
         drawn = machine is None, machine is None and given is None
         if machine is None:
             (machine, tape), _ = self.sample(np.random.default_rng(0))
             given = tape if given is None else given
-        named, rules = named_machine(machine, TuringMachine)
-        tape = list(named.input or ()) if given is None else letters_of(named, given)
+        named, rules = runs.named_machine(machine, TuringMachine)
+        tape = list(named.input or ()) if given is None else runs.letters_of(named, given)
         start = named.start(tape)
         needed = max(len(tape), start + 1) - min(0, start)
         if needed > self.n_cells:
@@ -191,35 +181,22 @@ class TuringEncoding(LibraryEncoding):
                 f"this program has {self.n_cells} (n_cells)."
             )
         limit = max_steps if named.max_steps is None else min(max_steps, named.max_steps)
-        options: dict[str, Any] = {"max_steps": limit, "position": start % self.n_cells}
-
-        def show(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
-            by_rules = rules.run(self._cells(rules, tape), **options)
-            return show_turing(watched, named, run, tape, start, by_rules, limit, n_shown)
-
-        return PlannedRun(self.task(rules, tape, **options), show, named, drawn)
-
-    def _cells(self, machine: TuringMachine, tape: Iterable[int]) -> list[int]:
-        letters = check_letters(tape, machine.n_letters, "tape")
-        if len(letters) > self.n_cells:
-            raise InvalidInput(
-                f"the tape has {len(letters)} letters; this program has {self.n_cells} cells "
-                "(n_cells)."
-            )
-        return letters + [0] * (self.n_cells - len(letters))
+        task = self.task(rules, tape, max_steps=limit, position=start % self.n_cells)
+        placed = replace(named, input=tuple(tape), position=start, max_steps=limit)
+        return PlannedRun(task, show_turing, placed, drawn)
 
 
 def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> TuringRun:
-    """The run that look and act tokens tell of; the first act token comes before all steps."""
+    """The run of these look and act tokens; the first act token comes before all steps."""
     tape, history = list(cells), []
-    held(tokens[0] if tokens else {}, "mq", 0)
+    runs.held(tokens[0] if tokens else {}, "mq", 0)
     for number in range(1, len(tokens) - 1, 2):
         look, act = tokens[number], tokens[number + 1]
-        key, cell = held(look, "key", number), held(act, "cell", number + 1)
+        key, cell = runs.held(look, "key", number), runs.held(act, "cell", number + 1)
         if isinstance(key, str):
-            raise BrokenTrace(f"token {number} looks at {key}: no state and letter.")
+            raise runs.BrokenTrace(f"token {number} looks at {key}: no state and letter.")
         before, read, at = int(key[0]), int(key[1]), int(cell[0])
-        mq = held(act, "mq", number + 1)
+        mq = runs.held(act, "mq", number + 1)
         move, state = MOVES[str(mq[0])], HALT if mq[1] == "HALT" else int(mq[1])
         written = [value for (name, value), n in act.items() if name == "letter" and n > 0]
         write = int(written[0][0]) if written else read

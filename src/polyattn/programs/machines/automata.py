@@ -79,13 +79,14 @@ class DFA:
         return check_letters(word, self.n_letters, "word")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DFA):
-            return NotImplemented
-        same = np.array_equal(self.transitions, other.transitions)
-        return same and self.accepting == other.accepting
+        return isinstance(other, DFA) and self._content == other._content
 
     def __hash__(self) -> int:
-        return hash((self.transitions.tobytes(), self.transitions.shape, self.accepting))
+        return hash(self._content)
+
+    @property
+    def _content(self) -> tuple[object, ...]:
+        return self.transitions.tobytes(), self.transitions.shape, self.accepting
 
     def __repr__(self) -> str:
         return f"DFA({self.transitions.tolist()})"
@@ -113,6 +114,7 @@ HALT = -1
 Rules = Mapping[tuple[int, int], tuple[int, int, int]]
 
 _MOVES = {"L": -1, "S": 0, "R": 1}
+MOVE_WORDS = {-1: "left", 0: "stay", 1: "right"}
 
 
 class TuringStep(NamedTuple):
@@ -155,7 +157,7 @@ class TuringRun:
             tape[step.position] = step.read
         lines = []
         for number, step in enumerate(self.history[:most]):
-            move = {-1: "left", 0: "stay", 1: "right"}[step.move]
+            move = MOVE_WORDS[step.move]
             after = "HALT" if step.next_state == HALT else f"state {step.next_state}"
             lines.append(
                 f"{number:5d}  {_tape(tape, step.position)}  state {step.state}: read {step.read}, "
@@ -169,7 +171,7 @@ class TuringRun:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class TuringMachine:
     """A Turing machine; it starts in state 0, and letter 0 is blank.
 
@@ -256,11 +258,6 @@ class TuringMachine:
             cells[position] = write
             position, state = (position + move) % len(cells), after
         return finished(given, cells, position, state, history)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TuringMachine):
-            return NotImplemented
-        return self.rules == other.rules
 
     def __hash__(self) -> int:
         return hash(tuple(self.rules.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from polyattn.files.strict_json import parse_json, read_text
 from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
 from polyattn.programs.machines.format import tables
 from polyattn.programs.machines.format.turing import TURING_KEYS, read_turing
-from polyattn.programs.machines.named import FIRST, NamedMachine, read_letters, runs_together
+from polyattn.programs.machines.named import FIRST, NamedMachine
 from polyattn.quoting import shown
 
-JSON, YAML = (".json",), (".yaml", ".yml")
+JSON = ".json"
+SUFFIXES = (JSON, ".yaml", ".yml")
 
 # Far more than any machine that can be run.
 MOST_BYTES = 1_000_000
@@ -45,7 +47,7 @@ def load_machine(path: str | os.PathLike[str]) -> NamedMachine:
     try:
         if not text.strip():
             raise InvalidInput("it is empty; a machine needs at least its transitions or rules.")
-        if suffix in JSON:
+        if suffix == JSON:
             return machine_from(parse_json(text))
         # Loaded when needed, since it is an extra.
         from polyattn.programs.machines.format.yaml_syntax import parse_yaml
@@ -60,7 +62,7 @@ def save_machine(machine: NamedMachine | DFA | TuringMachine, path: str | os.Pat
     suffix = _suffix(path)
     named = machine if isinstance(machine, NamedMachine) else NamedMachine.plain(machine)
     content = content_of(named)
-    if suffix in JSON:
+    if suffix == JSON:
         # One line for each key, and one for each state of the table.
         lines = []
         for key, value in content.items():
@@ -99,15 +101,19 @@ def machine_from(content: Any) -> NamedMachine:
     name = content.get("name", "")
     if not isinstance(name, str):
         raise InvalidType(f"name must be text; got {shown(name)}.")
-    return read_turing(content, name) if turing else _read_dfa(content, name)
+    named = replace(read_turing(content) if turing else _read_dfa(content), name=name)
+    given = "tape" if turing else "word"
+    if given not in content:
+        return named
+    return replace(named, input=tuple(named.read(content[given], given)))
 
 
-def _read_dfa(content: dict[str, Any], name: str) -> NamedMachine:
-    """The automaton that a file describes, its start state renumbered to 0."""
+def _read_dfa(content: dict[str, Any]) -> NamedMachine:
+    """The automaton that a file describes, its start state renumbered to 0; without its word."""
     tables.require_table(content, "transitions")
     states = tables.state_names(content, "transitions")
     letters = tables.letter_names(content, "transitions")
-    found = tables.entries(content, "transitions", states, letters)
+    found = tables.entries(content["transitions"], "transitions", states, letters)
     absent = tables.missing(found, states, letters)
     if absent:
         raise InvalidInput(
@@ -120,21 +126,16 @@ def _read_dfa(content: dict[str, Any], name: str) -> NamedMachine:
         )
         for (q, x), target in found.items()
     }
-    start = states.find(content["start"], "start") if "start" in content else 0
-    accepting = {
-        states.find(each, "accepting") for each in tables.several(content.get("accepting", []))
-    }
-    order = [start, *(q for q in range(len(states)) if q != start)]
-    place = {q: new for new, q in enumerate(order)}
-    table = [[place[targets[q, x]] for x in range(len(letters))] for q in order]
-    word = read_letters(content["word"], letters.names, "word") if "word" in content else None
+    place = states.renumbered(content, "start")
+    accepting = tables.several(content.get("accepting", []))
     return NamedMachine(
-        machine=DFA(table, accepting=[place[q] for q in accepting]),
-        states=tuple(states.names[q] for q in order),
+        machine=DFA(
+            [[place[targets[q, x]] for x in range(len(letters))] for q in place],
+            accepting={place[states.find(each, "accepting")] for each in accepting},
+        ),
+        states=tuple(states.names[q] for q in place),
         letters=letters.names,
-        name=name,
         decides="accepting" in content,
-        input=None if word is None else tuple(word),
     )
 
 
@@ -142,35 +143,27 @@ def content_of(named: NamedMachine) -> dict[str, Any]:
     """A machine as plain data: ``machine_from`` gives it back."""
     machine, states, letters = named.machine, named.states, named.letters
     given: Any = None if named.input is None else [letters[x] for x in named.input]
-    if given is not None and runs_together(letters):
+    if given is not None and named.runs_together:
         given = "".join(given)
-    content: dict[str, Any] = {"kind": named.kind}
-    if named.name:
-        content["name"] = named.name
+    content: dict[str, Any] = {"kind": named.kind, "name": named.name or None}
     content |= {"states": list(states), "letters": list(letters)}
     if isinstance(machine, DFA):
-        content["start"] = states[0]
-        if named.decides:
-            content["accepting"] = [states[q] for q in sorted(machine.accepting)]
-        content["transitions"] = {
+        accepting = [states[q] for q in sorted(machine.accepting)] if named.decides else None
+        table = {
             state: {x: states[int(r)] for x, r in zip(letters, row, strict=True)}
             for state, row in zip(states, machine.transitions, strict=True)
         }
-        return content | ({} if given is None else {"word": given})
-    content |= {"blank": letters[0], "start": states[0]}
-    content["halt"] = list(dict.fromkeys(named.halts.values()))
-    content["rules"] = {state: {} for state in states}
-    for (q, x), (after, write, move) in machine.rules.items():
-        target = named.halts.get((q, x), "HALT") if after == HALT else states[after]
-        rule = [target, letters[write], _MOVE_NAMES[move]]
-        content["rules"][states[q]][letters[x]] = rule
-    if given is not None:
-        content["tape"] = given
-    if named.position != FIRST:
-        content["position"] = named.position
-    if named.max_steps is not None:
-        content["max_steps"] = named.max_steps
-    return content
+        content |= {"start": states[0], "accepting": accepting, "transitions": table, "word": given}
+    else:
+        rules: dict[str, dict[str, list[str]]] = {state: {} for state in states}
+        for (q, x), (after, write, move) in machine.rules.items():
+            target = named.halts.get((q, x), "HALT") if after == HALT else states[after]
+            rules[states[q]][letters[x]] = [target, letters[write], _MOVE_NAMES[move]]
+        halt = list(dict.fromkeys(named.halts.values()))
+        content |= {"blank": letters[0], "start": states[0], "halt": halt, "rules": rules}
+        position = None if named.position == FIRST else named.position
+        content |= {"tape": given, "position": position, "max_steps": named.max_steps}
+    return {key: value for key, value in content.items() if value is not None}
 
 
 def table_of(named: NamedMachine) -> list[tuple[str, list[str], list[str]]]:
@@ -204,7 +197,7 @@ def _kind(content: dict[str, Any]) -> str:
 
 def _suffix(path: str | os.PathLike[str]) -> str:
     suffix = Path(path).suffix.lower()
-    if suffix not in (*JSON, *YAML):
-        endings = ", ".join((*JSON, *YAML))
+    if suffix not in SUFFIXES:
+        endings = ", ".join(SUFFIXES)
         raise FileFormatError(f"machine files end in {endings}; got {str(Path(path))!r}.")
     return suffix

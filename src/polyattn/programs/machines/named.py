@@ -74,18 +74,46 @@ class NamedMachine:
         said = ", ".join(f"{size} {what}{'' if size == 1 else 's'}" for what, size in sizes)
         return f"{self.name + ', ' if self.name else ''}{kind} with {said}"
 
+    @property
+    def runs_together(self) -> bool:
+        """Whether words can be written without anything between their letters."""
+        return all(len(name) == 1 and name not in _SEPARATORS for name in self.letters)
+
     def read(self, given: Any, what: str = "input") -> list[int]:
-        """The numbers of letters: of names in a list, or in a text.
+        """The numbers of letters: of names in a list, or in a text; the first wrong one is named.
 
         In a text the letters stand side by side if each name is one character, and otherwise
         between commas or spaces.
         """
-        return read_letters(given, self.letters, what)
+        if isinstance(given, int) and not isinstance(given, bool):
+            given = str(given)  # a word of digits without quotes
+        if isinstance(given, str):
+            given = self._split(given)
+        elif not isinstance(given, list | tuple):
+            raise InvalidType(f"{what} must be a text or a list of letters; got {given!r}.")
+        numbers = {name: number for number, name in enumerate(self.letters)}
+        found = []
+        for place, name in enumerate(given):
+            known = isinstance(name, str | int) and not isinstance(name, bool)
+            if not known or str(name) not in numbers:
+                hint = "" if self.runs_together else " (put commas or spaces between letters)"
+                raise InvalidInput(
+                    f"{what} has {name!r} at place {place}, which is no letter; the letters are "
+                    f"{', '.join(map(repr, self.letters))}{hint}."
+                )
+            found.append(numbers[str(name)])
+        return found
+
+    def _split(self, text: str) -> list[str]:
+        between = [sign for sign in _SEPARATORS if sign not in self.letters]
+        if any(sign in text for sign in between):
+            return [part for part in re.split(f"[{''.join(between)}]", text) if part]
+        return list(text) if all(len(name) == 1 for name in self.letters) or not text else [text]
 
     def written(self, letters: Iterable[int]) -> str:
         """Letters by their names, in a form that ``read`` reads."""
         names = [self.letters[letter] for letter in letters]
-        return "".join(names) if runs_together(self.letters) else " ".join(names)
+        return ("" if self.runs_together else " ").join(names)
 
     def start(self, tape: Iterable[int]) -> int:
         """The cell to start at, on this tape."""
@@ -103,39 +131,3 @@ def end_name(states: Iterable[str]) -> str:
     """A name for the end that is no state's."""
     taken = set(states)
     return next((name for name in ENDS if name not in taken), max(taken, key=len) + "!")
-
-
-def runs_together(letters: Iterable[str]) -> bool:
-    """Whether words can be written without anything between their letters."""
-    return all(len(name) == 1 and name not in _SEPARATORS for name in letters)
-
-
-def read_letters(given: Any, letters: tuple[str, ...], what: str) -> list[int]:
-    """The numbers of the letters in a text or a list; the first wrong one is named."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        given = str(given)  # a word of digits without quotes
-    if isinstance(given, str):
-        names: list[Any] = _split(given, letters)
-    elif isinstance(given, list | tuple):
-        names = list(given)
-    else:
-        raise InvalidType(f"{what} must be a text or a list of letters; got {given!r}.")
-    numbers = {name: number for number, name in enumerate(letters)}
-    found = []
-    for place, name in enumerate(names):
-        known = isinstance(name, str | int) and not isinstance(name, bool)
-        if not known or str(name) not in numbers:
-            hint = "" if runs_together(letters) else " (put commas or spaces between letters)"
-            raise InvalidInput(
-                f"{what} has {name!r} at place {place}, which is no letter; the letters are "
-                f"{', '.join(map(repr, letters))}{hint}."
-            )
-        found.append(numbers[str(name)])
-    return found
-
-
-def _split(text: str, letters: tuple[str, ...]) -> list[str]:
-    between = [sign for sign in _SEPARATORS if sign not in letters]
-    if any(sign in text for sign in between):
-        return [part for part in re.split(f"[{''.join(between)}]", text) if part]
-    return list(text) if all(len(name) == 1 for name in letters) else [text] if text else []

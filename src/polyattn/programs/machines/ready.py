@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.machines.automata import DFA, TuringMachine
-from polyattn.programs.machines.files import JSON, YAML, load_machine
+from polyattn.programs.machines.files import SUFFIXES, load_machine
 from polyattn.programs.machines.named import LAST, NamedMachine
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TRIPLES = r"(?:[0-9][LRS][A-Z]|---)+"
 _SHORT_FORM = re.compile(rf"{_TRIPLES}(?:_{_TRIPLES})*")
-_FILES = (*JSON, *YAML)
 
 # Divisors beyond this make programs that take minutes to compile.
 MOST_STATES = 1000
@@ -83,44 +81,36 @@ class ReadyMachine:
 
     about: str
     example: str
-    make: Callable[[], NamedMachine]
+    machine: NamedMachine
 
 
-def _turing(machine: TuringMachine, name: str, position: int | str = 0) -> NamedMachine:
-    return replace(NamedMachine.plain(machine, name), position=position)
-
-
-READY = {
-    "parity": ReadyMachine(
-        "is the number of ones even?", "1101",
-        lambda: NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True),
-    ),
+# What each does, an input to try it on, the machine, and where its head starts.
+_TURING: dict[str, tuple[str, str, TuringMachine, int | str]] = {
     **{
-        f"bb{n}": ReadyMachine(
-            f"busy beaver of {n} states, on a blank tape", "",
-            lambda n=n: _turing(busy_beaver(n), f"bb{n}"),  # type: ignore[misc]
-        )
-        for n in (2, 3, 4, 5)
+        f"bb{n}": (f"busy beaver of {n} states, on a blank tape", "", busy_beaver(n), 0)
+        for n in _BUSY_BEAVERS
     },
-    "increment": ReadyMachine(
-        "adds one to a binary number", "1011",
-        lambda: _turing(binary_increment(), "increment", LAST),
+    "increment": ("adds one to a binary number", "1011", binary_increment(), LAST),
+    "addition": ("adds two numbers of ones", "1110111", unary_addition(), 0),
+    "palindrome": (
+        "leaves a 1 if a word of 1 and 2 is the same backwards",
+        "12121",
+        palindrome(),
+        0,
     ),
-    "addition": ReadyMachine(
-        "adds two numbers of ones", "1110111",
-        lambda: _turing(unary_addition(), "addition"),
-    ),
-    "palindrome": ReadyMachine(
-        "leaves a 1 if a word of 1 and 2 is the same backwards", "12121",
-        lambda: _turing(palindrome(), "palindrome"),
-    ),
-}  # fmt: skip
+}
+_PARITY = NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True)
+
+READY = {"parity": ReadyMachine("is the number of ones even?", "1101", _PARITY)} | {
+    name: ReadyMachine(about, example, replace(NamedMachine.plain(machine, name), position=start))
+    for name, (about, example, machine, start) in _TURING.items()
+}
 
 
 def find_machine(text: str) -> NamedMachine:
     """The machine that a text means; an error that lists what there is."""
     if text in READY:
-        return READY[text].make()
+        return READY[text].machine
     if text.startswith("divisibility:"):
         numbers = text.partition(":")[2].split(",")
         if not 1 <= len(numbers) <= 2 or not all(each.strip().isdecimal() for each in numbers):
@@ -135,11 +125,11 @@ def find_machine(text: str) -> NamedMachine:
             )
         states, letters = tuple(map(str, range(divisor))), tuple(_DIGITS[:base])
         return NamedMachine(divisibility(divisor, base), states, letters, text, decides=True)
-    if Path(text).suffix.lower() in _FILES or Path(text).is_file():
+    if Path(text).suffix.lower() in SUFFIXES or Path(text).is_file():
         return load_machine(text)
     if _SHORT_FORM.fullmatch(text):
         return NamedMachine.plain(TuringMachine.parse(text), text)
     raise InvalidInput(
-        f"{text!r} is no machine: give a file ({', '.join(_FILES)}), one of "
+        f"{text!r} is no machine: give a file ({', '.join(SUFFIXES)}), one of "
         f"{', '.join(READY)}, divisibility:N[,BASE], or a text such as 1RB1LB_1LA1RH."
     )

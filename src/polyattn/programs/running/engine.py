@@ -26,32 +26,32 @@ from polyattn.programs.lowering import Head
 # Coordinates and their values, zeros left out.
 Sparse: TypeAlias = dict[int, int]
 
+# For each coordinate that is read, where it is written to and with which weight.
+Writes: TypeAlias = dict[int, list[tuple[int, int]]]
+
 
 class Engine:
     """Predicts the next token of one history by the heads of a layer.
 
-    Cost: O(active) per token: the products of the token's coordinates with those that heads
-    match, and the entries of the Gram matrix at what the token asks for.
+    Cost per token: its products that heads match, and the Gram entries at what it asks for.
     """
 
-    def __init__(self, schema: Schema, heads: Iterable[Head]) -> None:
+    def __init__(self, schema: Schema, heads: Sequence[Head]) -> None:
         self._schema = schema
-        listed = list(heads)
-        of_value = common_denominator(weight for head in listed for weight in head.value.values())
-        of_attn = common_denominator(weight for head in listed for weight in head.attn.values())
+        of_value = common_denominator(weight for head in heads for weight in head.value.values())
+        of_attn = common_denominator(weight for head in heads for weight in head.attn.values())
         self._unit = of_value * of_attn
-        self._probes: dict[int, list[tuple[int, int, dict[int, list[tuple[int, int]]]]]]
-        self._probes = defaultdict(list)
-        self._read_with: dict[int, set[int]] = defaultdict(set)
-        for head in listed:
-            writes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        # What a query coordinate leads to: matched coordinates, weights, and what is written.
+        self._probes = defaultdict[int, list[tuple[int, int, Writes]]](list)
+        self._read_with = defaultdict[int, set[int]](set)
+        for head in heads:
+            writes: Writes = defaultdict(list)
             for (read, write), weight in head.value.items():
                 writes[read].append((write, int(weight * of_value)))
             for (query, match), weight in head.attn.items():
                 self._probes[query].append((match, int(weight * of_attn), dict(writes)))
                 self._read_with[match] |= writes.keys()
-        blocks = [(each, schema.blocks[each.name]) for each in schema.attributes]
-        self._attribute = [at for at, (_, b) in enumerate(blocks) for _ in range(b.start, b.stop)]
+        self._attribute = [at for at, each in enumerate(schema.attributes) for _ in each.values]
         self._one_hot = [each.rounding == ONE_HOT for each in schema.attributes]
         self._gram: dict[int, Sparse] = {}
         self._last: Sparse = {}
@@ -86,9 +86,12 @@ class Engine:
         atoms = self._schema.atoms
         return {atoms[at]: times for at, times in token.items()}
 
-    def output(self) -> dict[int, float]:
-        """The layer's output after the last token, before rounding, where it is not zero."""
-        return {at: amount / self._unit for at, amount in self._sums().items()}
+    def output(self) -> NDArray[np.float64]:
+        """The layer's output (d,) after the last token, before rounding."""
+        found = np.zeros(self._schema.n_dims)
+        for at, amount in self._sums().items():
+            found[at] = amount / self._unit
+        return found
 
     def _sums(self) -> dict[int, int]:
         """The output times the unit of the weights: integers."""
@@ -124,6 +127,25 @@ def _nearest(amount: int, unit: int) -> int:
     return whole - 1 if rest == 0 and whole % 2 else whole
 
 
+def margins(schema: Schema, outputs: NDArray) -> NDArray[np.float64]:
+    """How far every number of outputs (..., d) may move before they round to other tokens.
+
+    The distance, in the largest change of a number, to the nearest border of ``schema.round``:
+    in a one-hot block half the lead over the next best, and what is above or below one half; in
+    other blocks what is left to the next integer.  A layer that writes 0 and 1 exactly has 0.5.
+    """
+    found = []
+    for attribute in schema.attributes:
+        block = outputs[..., schema.blocks[attribute.name]]
+        if attribute.rounding != ONE_HOT:
+            found.append(0.5 - np.abs(block - np.rint(block)).max(axis=-1))
+            continue
+        best, *others = np.moveaxis(np.sort(block)[..., ::-1][..., :2], -1, 0)
+        found.append(np.abs(best - 0.5))
+        found += [np.where(best > 0.5, (best - next_best) / 2, np.inf) for next_best in others]
+    return np.asarray(np.min(found, axis=0))
+
+
 def common_denominator(weights: Iterable[Exact]) -> int:
     """The least number that makes integers of all weights."""
     return lcm(1, *(weight.denominator for weight in weights))
@@ -131,16 +153,15 @@ def common_denominator(weights: Iterable[Exact]) -> int:
 
 # Many histories at once: the engine's steps on arrays, one row for each history.
 #
-# Arrays are float64, and integers beyond 2^53 would be rounded.  With n tokens of entries up to m
-# (1 in one-hot attributes) and w the most that the weights |attn value| of one output add up to,
+# Arrays are float64, exact for integers up to 2^53.  With n tokens of entries up to m (1 in one-hot
+# attributes), and w the most that the weights |attn value| of one output add up to,
 #
 #     |G[j, k]| <= n m^2,        |output| <= w n m^3,
 #
 # and so is every partial sum.  In units of the common denominator u of the weights all are
-# integers, exact while u w n m^3 <= 2^53.  Beyond that (1/3 alone has u = 2^54) an output is a sum
-# of products that errs by at most EPSILON w n m^3 for each, and is rounded to the right token if it
-# is farther from every border.  Histories for which neither holds are run by ``Engine``, which is
-# exact for all.
+# integers, exact while u w n m^3 <= 2^53.  Beyond that (1/3 alone has u = 2^54) each product of an
+# output errs by at most EPSILON w n m^3, and the token is right if the margin of the output is
+# larger than all of them.  Histories for which neither holds are run by ``Engine``.
 
 # Half of 2^53, since the bounds themselves are computed in float64; and what one product of an
 # output may lose to rounding.
@@ -175,21 +196,15 @@ class BatchEngine:
             if match == read or block[match] < 0 or block[match] != block[read]
         ]
         self.match, self.read = np.array(list(entries), dtype=np.int64).reshape(-1, 2).T
-        query = np.array([each[0] for each in found], dtype=np.int64)
-        self.entry = np.array([each[1] for each in found], dtype=np.int64)
-        self.write = np.array([each[2] for each in found], dtype=np.int64)
+        places = np.array([each[:3] for each in found], dtype=np.int64).reshape(-1, 3)
+        query, self.entry, self.write = places.T.copy()
         weights = np.array([float(each[3]) for each in found])
         shape = (schema.n_dims, len(found))
         self.products = sparse.csr_array((weights, (query, np.arange(len(found)))), shape=shape)
-        self._weight = float(
-            np.bincount(self.write, np.abs(weights), minlength=schema.n_dims).max(initial=0.0)
-        )
+        of_outputs = np.bincount(self.write, np.abs(weights), minlength=schema.n_dims)
+        self._weight = float(of_outputs.max(initial=0.0))
         # A power of two, as weights are floats; that of tiny ones would not fit float64.
         self._unit = float(min(common_denominator(each[3] for each in found), 1 << 1000))
-        kinds = [(schema.blocks[each.name], each.rounding) for each in schema.attributes]
-        self._blocks = [block for block, rounding in kinds if rounding == ONE_HOT]
-        counting = [range(schema.n_dims)[block] for block, rounding in kinds if rounding != ONE_HOT]
-        self._counting = np.array([at for block in counting for at in block], dtype=np.int64)
 
     def gram(self, tokens: NDArray) -> NDArray[np.float64]:
         """The entries that are read, of the Gram matrix of tokens (n, d)."""
@@ -223,15 +238,8 @@ class BatchEngine:
         if certain.all():
             return certain
         error = EPSILON * (most + 1.0) * (len(self.entry) + 1.0)
-        integers = outputs[:, self._counting]
-        left = np.abs(integers - np.floor(integers) - 0.5).min(axis=1, initial=np.inf)
-        for block in self._blocks:
-            best = np.sort(outputs[:, block], axis=1)[:, ::-1][:, :2]
-            left = np.minimum(left, np.abs(best[:, 0] - 0.5))
-            if best.shape[1] > 1:
-                clear = (best[:, 0] - best[:, 1]) / 2.0
-                left = np.minimum(left, np.where(best[:, 0] > 0.5, clear, np.inf))
-        return certain | ((left > error) & (powers <= EXACT) & (most <= EXACT))
+        clear = margins(self.schema, outputs) > error
+        return certain | (clear & (powers <= EXACT) & (most <= EXACT))
 
 
 def decode_batch(
@@ -248,13 +256,15 @@ def decode_batch(
     grams, powers = np.zeros((len(active), len(engine.match))), np.zeros(len(active))
     last = np.zeros((len(active), schema.n_dims), dtype=np.int64)
     for place, history in enumerate(active):
-        powers[place] = np.sum(engine.largest(encoded[history]) ** 2)
+        prompt, last[place] = encoded[history][:-1], encoded[history][-1]
+        powers[place] = np.sum(engine.largest(prompt) ** 2)
         # What does not fit is not looked at again.
-        grams[place] = engine.gram(encoded[history]) if powers[place] <= EXACT else 0.0
-        last[place] = encoded[history][-1]
-    largest = engine.largest(last)
+        grams[place] = engine.gram(prompt) if powers[place] <= EXACT else 0.0
     owners, written, alone = [active[:0]], [last[:0]], [active[:0]]
     while len(active):
+        largest = engine.largest(last)
+        powers += largest**2
+        grams += last[:, engine.match] * last[:, engine.read]
         outputs = engine.outputs(grams, last)
         certain = engine.are_certain(outputs, powers, largest)
         if not certain.all():
@@ -262,20 +272,16 @@ def decode_batch(
             active, grams, powers = active[certain], grams[certain], powers[certain]
             outputs = outputs[certain]
         last = schema.round(outputs)
-        largest = engine.largest(last)
         owners.append(active)
         written.append(last)
-        grams += last[:, engine.match] * last[:, engine.read]
-        powers += largest**2
-        # As ``Schema.is_last`` says of each row.
+        # The same as ``Schema.is_last`` of each row.
         ends = last[:, endings].any(axis=1) | ~last.any(axis=1)
         if needed:
             ends |= ~np.any([last[:, block].any(axis=1) for block in needed], axis=0)
         stopped[active] = ends
         left[active] -= 1
         going = ~ends & (left[active] > 0)
-        active, grams, last = active[going], grams[going], last[going]
-        powers, largest = powers[going], largest[going]
+        active, grams, powers, last = active[going], grams[going], powers[going], last[going]
     tokens = _tokens(schema, np.concatenate(owners), np.concatenate(written), len(prompts))
     found = [Decoded(each, bool(end)) for each, end in zip(tokens, stopped, strict=True)]
     for history in np.concatenate(alone).tolist():

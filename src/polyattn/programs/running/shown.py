@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyattn.programs.language.attributes import INTEGER, Attribute, Value
-from polyattn.programs.language.schema import Decoded, Schema, Token
+from polyattn.programs.language.schema import Decoded, Schema, Token, atom_text
 from polyattn.programs.machines.named import NamedMachine
 
 # Cells on a line; longer tapes are cut around the head.
@@ -27,7 +27,7 @@ class WrittenToken:
 class RunStep:
     """How things are before a step, and what the step does.
 
-    head : the place of the cell that is looked at, if there is one
+    head : the place of the cell that is read, if there is one
     changed : the place and the new content of the cell that the step before has written to
     rule : the state and the letter whose rule is applied
     """
@@ -100,20 +100,13 @@ class ShownRun:
     def to_dict(self) -> dict[str, Any]:
         """What the script of a page needs, in plain types."""
         steps = [
-            {
-                "state": step.state, "text": step.text, "head": step.head,
-                "changed": step.changed, "rule": step.rule,
-                "written": [[one.number, f"{one.margin:.3g}", one.words] for one in step.written],
-            }
+            vars(step)
+            | {"written": [[one.number, f"{one.margin:.3g}", one.words] for one in step.written]}
             for step in self.steps
-        ]  # fmt: skip
-        return {
-            "cells": self.cells,
-            "reads": self.reads,
-            "prompt": self.prompt,
-            "attributes": self.attributes if self.prompt else [],
-            "steps": steps,
-        }
+        ]
+        attributes = self.attributes if self.prompt else []
+        page = {"cells": self.cells, "reads": self.reads, "prompt": self.prompt}
+        return page | {"attributes": attributes, "steps": steps}
 
 
 @dataclass(frozen=True)
@@ -155,13 +148,14 @@ class WatchedRun:
         findings: Sequence[str] = (),
         agrees: bool | None = None,
         reference: str = ShownRun.reference,
+        result: Any = None,
     ) -> ShownRun:
         """The run as tokens that are appended one by one; at most so many of them."""
         tokens = self.decoded.tokens
-        n_prompt, n_shown = len(self.prompt), min(len(tokens), most)
+        n_prompt = len(self.prompt)
         start = f"The prompt has {n_prompt} token{'' if n_prompt == 1 else 's'}."
         steps = [RunStep("the prompt", start)]
-        for number, token in enumerate(tokens[:n_shown]):
+        for number, token in enumerate(tokens[:most]):
             held = "; ".join(f"{name} = {value}" for name, value in self._words(token))
             end = " It is the last one." if self.schema.is_last(token) else ""
             text = f"The layer writes {held or 'a token that holds nothing'}.{end}"
@@ -169,10 +163,9 @@ class WatchedRun:
             steps.append(RunStep(f"token {number}", text, written=written))
         stop = "The stop rule ended it." if self.decoded.stopped else "The limit ended it."
         said = " ".join([*self.sureness, stop])
-        prompt = [self._words(token) for token in self.prompt]
         return ShownRun(
-            tokens, steps, len(tokens), [*findings, said], agrees, reference, prompt=prompt,
-            named=self.named,
+            tokens, steps, len(tokens), [*findings, said], agrees, reference,
+            prompt=[self._words(token) for token in self.prompt], named=self.named, result=result,
         )  # fmt: skip
 
     def _words(self, token: Token) -> list[tuple[str, str]]:
@@ -208,12 +201,10 @@ def cells_line(cells: Sequence[str], head: int | None) -> str:
 
 def token_line(schema: Schema, token: Token, named: NamedMachine | None = None) -> str:
     """A token on one line, as ``schema.show``, with states and letters by their names."""
-    found = []
-    for (name, value), times in token.items():
-        sign = {1: "", -1: "-"}.get(times, f"{times}*")
-        inside = value_words(getattr(schema, name), value, named)
-        found.append(f"{sign}{name}({inside})" if inside else f"{sign}{name}")
-    return " ".join(found)
+    return " ".join(
+        atom_text(name, value_words(getattr(schema, name), value, named), times)
+        for (name, value), times in token.items()
+    )
 
 
 def value_words(attribute: Attribute, value: Value, named: NamedMachine | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Tables: what a file says for each state and letter, however it is laid out.
+"""Tables: what a file holds for each state and letter, however it is laid out.
 
 A table is a mapping or a list; so is each of its rows.  A mapping names the state or letter, a
 list has one entry for each of them in order.
@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.quoting import shown
 
-# Names of states and letters: text, whatever the file made of them, and their numbers.
-
+# Of a name of a state or letter, in characters.
 LONGEST = 64
 
 
@@ -36,13 +35,19 @@ class Names:
         self._countable = not any(name.lstrip("-").isdecimal() for name in self.names)
 
     def find(self, value: Any, where: str) -> int:
-        """The number of a name, or an error that tells where it stands and what there is."""
+        """The number of a name, or an error with its place and the names that there are."""
         name = name_of(value, where)
         if name in self.numbers:
             return self.numbers[name]
         if isinstance(value, int) and self._countable and 0 <= value < len(self.names):
             return value
         raise InvalidInput(f"{where}: there is no {self.kind} {name!r}; there are {self}.")
+
+    def renumbered(self, content: dict[str, Any], key: str, usual: int = 0) -> dict[int, int]:
+        """New numbers by the old ones: 0 for what a file names under ``key``, then the others."""
+        first = self.find(content[key], key) if key in content else usual
+        order = [first, *(number for number in range(len(self)) if number != first)]
+        return {old: new for new, old in enumerate(order)}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -71,10 +76,13 @@ def name_of(value: Any, where: str) -> str:
     return name
 
 
-def names_from(value: Any, kind: str) -> Names:
-    """The names that a file lists, or 0 to n - 1 for a number n."""
+def given_names(content: dict[str, Any], kind: str, usual: Iterable[str] = ()) -> Names:
+    """The names that a file lists, or 0 to n - 1 for a number n; the usual ones without either."""
     where = f"{kind}s"
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 100_000:
+    if where not in content:
+        return Names(kind, usual)
+    value = content[where]
+    if type(value) is int and 1 <= value <= 100_000:
         return Names(kind, map(str, range(value)))
     if not isinstance(value, list):
         raise InvalidType(f"{where} must be a list of names, or how many; got {shown(value)}.")
@@ -95,27 +103,20 @@ MOST_ENTRIES = 100_000
 
 def state_names(content: dict[str, Any], key: str) -> Names:
     """The states that a file lists, or else those that have a row in the table."""
-    if "states" in content:
-        return names_from(content["states"], "state")
     table = content[key]
-    if isinstance(table, dict):
-        return Names("state", [name_of(state, key) for state in table])
-    return Names("state", map(str, range(len(table))))
+    rows = table if isinstance(table, dict) else range(len(table))
+    return given_names(content, "state", (name_of(row, key) for row in rows))
 
 
 def letter_names(content: dict[str, Any], key: str) -> Names:
     """The letters that a file lists, or else those that have a column in the table."""
     if "letters" in content:
-        return names_from(content["letters"], "letter")
-    table = content[key]
-    found: dict[str, None] = {}
-    for row in table.values() if isinstance(table, dict) else table:
-        if isinstance(row, dict):
-            found |= dict.fromkeys(name_of(letter, key) for letter in row)
-    if not found:
-        widths = [len(row) for row in _rows(table) if isinstance(row, list)]
-        found = dict.fromkeys(map(str, range(widths[0] if widths else 0)))
-    return Names("letter", found)
+        return given_names(content, "letter")
+    rows = _rows(content[key])
+    mappings = (row for row in rows if isinstance(row, dict))
+    named = dict.fromkeys(name_of(letter, key) for row in mappings for letter in row)
+    width = next((len(row) for row in rows if isinstance(row, list)), 0)
+    return Names("letter", named or map(str, range(width)))
 
 
 def require_table(content: dict[str, Any], key: str) -> None:
@@ -135,15 +136,15 @@ def require_table(content: dict[str, Any], key: str) -> None:
             )
 
 
-def entries(content: dict[str, Any], key: str, states: Names, letters: Names) -> Entries:
-    """What the table says, null left out; every state and letter it names must be known."""
+def entries(table: Any, key: str, states: Names, letters: Names) -> Entries:
+    """The entries of a table, null left out; every state and letter it names must be known."""
     if len(states) * len(letters) > MOST_ENTRIES:
         raise InvalidInput(
             f"{len(states)} states and {len(letters)} letters are too many: a table has at most "
             f"{MOST_ENTRIES} entries."
         )
     found: Entries = {}
-    for state, row in _numbered(content[key], states, key):
+    for state, row in _numbered(table, states, key):
         for letter, value in _numbered(row or {}, letters, f"{key} of {states.names[state]!r}"):
             if value is not None:
                 found[state, letter] = value

@@ -10,15 +10,7 @@ from polyattn.errors import InvalidInput, require_choice
 from polyattn.programs.machines.automata import HALT, TuringMachine
 from polyattn.programs.machines.format import tables
 from polyattn.programs.machines.format.tables import Names, name_of
-from polyattn.programs.machines.named import (
-    ENDS,
-    FIRST,
-    LAST,
-    NamedMachine,
-    end_name,
-    read_letters,
-    short_names,
-)
+from polyattn.programs.machines.named import ENDS, FIRST, LAST, NamedMachine, end_name, short_names
 from polyattn.quoting import shown
 
 MOVES = {
@@ -52,19 +44,18 @@ class RuleReader:
         if isinstance(value, list):
             if len(value) != 3:
                 raise InvalidInput(f"{here}: {shown(value)} must be [next, write, move].")
-            after, write, move = value
-            return self._action(after, write, move, here)
-        if isinstance(value, dict):
-            unknown = [key for key in value if key not in ("next", "write", "move")]
-            if unknown or not value:
-                raise InvalidInput(
-                    f"{here}: {shown(value)} must have some of next, write and move"
-                    f"{f', not {shown(unknown[0])}' if unknown else ''}."
-                )
-            kept = {"next": self.states.names[state], "write": self.letters.names[letter]}
-            chosen = kept | {"move": "S"} | value
-            return self._action(chosen["next"], chosen["write"], chosen["move"], here)
-        raise InvalidInput(f"{here}: {shown(value)} is no rule; {_HELP}.")
+            value = dict(zip(("next", "write", "move"), value, strict=True))
+        if not isinstance(value, dict):
+            raise InvalidInput(f"{here}: {shown(value)} is no rule; {_HELP}.")
+        kept = {"next": self.states.names[state], "write": self.letters.names[letter], "move": "S"}
+        unknown = [key for key in value if key not in kept]
+        if unknown or not value:
+            raise InvalidInput(
+                f"{here}: {shown(value)} must have some of next, write and move"
+                f"{f', not {shown(unknown[0])}' if unknown else ''}."
+            )
+        chosen = kept | value
+        return self._action(chosen["next"], chosen["write"], chosen["move"], here)
 
     def _action(self, after: Any, write: Any, move: Any, here: str) -> Action:
         steps = MOVES.get(str(move)) if not isinstance(move, bool | float) else None
@@ -121,45 +112,33 @@ TURING_KEYS = (
 MOST_HALTING = 1000
 
 
-def read_turing(content: dict[str, Any], name: str) -> NamedMachine:
-    """The machine that a file describes, start state and blank renumbered to 0."""
+def read_turing(content: dict[str, Any]) -> NamedMachine:
+    """The machine that a file describes, without its tape; start state and blank are 0."""
     if isinstance(content.get("rules"), str):
         states, letters, actions = _short_form(content)
     else:
         tables.require_table(content, "rules")
         states, letters, actions = _rules(content)
-    start = states.find(content["start"], "start") if "start" in content else 0
-    blank = letters.numbers.get("_", 0)
-    if "blank" in content:
-        blank = letters.find(content["blank"], "blank")
-    order = [start, *(q for q in range(len(states)) if q != start)]
-    signs = [blank, *(x for x in range(len(letters)) if x != blank)]
-    place = {q: new for new, q in enumerate(order)} | {HALT: HALT}
-    sign = {x: new for new, x in enumerate(signs)}
+    place = states.renumbered(content, "start")
+    sign = letters.renumbered(content, "blank", letters.numbers.get("_", 0))
     rules = {
-        (place[q], sign[x]): (place[after], sign[write], move)
+        (place[q], sign[x]): (place.get(after, HALT), sign[write], move)
         for (q, x), (after, write, move, _) in actions.items()
     }
-    named = tuple(letters.names[x] for x in signs)
-    tape = tuple(read_letters(content["tape"], named, "tape")) if "tape" in content else None
     position, max_steps = content.get("position", FIRST), content.get("max_steps")
-    whole = isinstance(position, int) and not isinstance(position, bool)
-    if not whole and position not in (FIRST, LAST):
+    if type(position) is not int and position not in (FIRST, LAST):
         raise InvalidInput(
             f"position must be a whole number, first or last; got {shown(position)}."
         )
-    whole = isinstance(max_steps, int) and not isinstance(max_steps, bool)
-    if max_steps is not None and (not whole or max_steps < 0):
+    if max_steps is not None and (type(max_steps) is not int or max_steps < 0):
         raise InvalidInput(
             f"max_steps must be a whole number of at least 0; got {shown(max_steps)}."
         )
     return NamedMachine(
-        machine=TuringMachine(rules, len(order), len(signs)),
-        states=tuple(states.names[q] for q in order),
-        letters=named,
-        name=name,
+        machine=TuringMachine(rules, len(states), len(letters)),
+        states=tuple(states.names[q] for q in place),
+        letters=tuple(letters.names[x] for x in sign),
         halts={(place[q], sign[x]): end for (q, x), (*_, end) in actions.items() if end},
-        input=tape,
         position=position,
         max_steps=max_steps,
     )
@@ -183,7 +162,7 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
         for state in table:
             if str(state) in halting:
                 raise InvalidInput(f"state {str(state)!r} halts, and yet has rules.")
-    found = tables.entries({"rules": table}, "rules", states, letters)
+    found = tables.entries(table, "rules", states, letters)
     absent = tables.missing(found, states, letters)
     rest = require_choice("missing", content.get("missing", "error"), ("error", "halt"))
     if absent and rest == "error":
@@ -207,12 +186,11 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
 def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
     """The states, and the names of those in which the machine halts."""
     table = content["rules"]
-    with_rules = (
-        {str(state) for state, row in table.items() if row} if isinstance(table, dict) else ()
-    )
+    rows = table.items() if isinstance(table, dict) else ()
     if "halt" in content:
         halting = tuple(name_of(each, "halt") for each in tables.several(content["halt"]))
     else:
+        with_rules = {str(state) for state, row in rows if row}
         halting = tuple(name for name in ENDS if name not in with_rules)
     if len(halting) > MOST_HALTING:
         raise InvalidInput(f"halt names {len(halting)} states; {MOST_HALTING} are the most.")
@@ -238,20 +216,15 @@ def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, 
         machine = TuringMachine.parse(text)
     except ValueError as error:
         raise InvalidInput(f"rules: {error}") from None
-    states = _given_names(content, "state", short_names(machine.n_states))
-    letters = _given_names(content, "letter", tuple(map(str, range(machine.n_letters))))
+    states = tables.given_names(content, "state", short_names(machine.n_states))
+    letters = tables.given_names(content, "letter", map(str, range(machine.n_letters)))
+    for names, count in ((states, machine.n_states), (letters, machine.n_letters)):
+        if len(names) != count:
+            kinds = f"{names.kind}s"
+            raise InvalidInput(f"{kinds} has {len(names)} names; rules have {count} {kinds}.")
     end = end_name(states.names)
     actions = {
         pair: (after, write, move, end if after == HALT else "")
         for pair, (after, write, move) in machine.rules.items()
     }
     return states, letters, actions
-
-
-def _given_names(content: dict[str, Any], kind: str, usual: tuple[str, ...]) -> Names:
-    if f"{kind}s" not in content:
-        return Names(kind, usual)
-    given = tables.names_from(content[f"{kind}s"], kind)
-    if len(given) != len(usual):
-        raise InvalidInput(f"{kind}s has {len(given)} names; rules have {len(usual)} {kind}s.")
-    return given

@@ -35,43 +35,38 @@ _FLOAT = re.compile(r"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?")
 def parse_yaml(text: str) -> Any:
     """What a text holds, in plain types."""
     try:
-        return _document(yaml.parse(text, Loader=_PARSER))
+        events = yaml.parse(text, Loader=_PARSER)
+        documents: list[Any] = []
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if documents:
+                    raise _unreadable(event.start_mark, "a file holds a single document")
+                documents.append(_value(events, next(events), 0))
+        return documents[0] if documents else None
+    except InvalidInput:
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark and mark.line > text.rstrip().count("\n"):
             # What was begun is not ended before the end: its beginning says more.
             mark = error.context_mark or mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise InvalidInput(f"{_place(mark)}it is no YAML that can be read ({problem}).") from None
+        raise _unreadable(mark, problem) from None
     except (yaml.YAMLError, ValueError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        problem = " ".join(str(error).split())
-        raise InvalidInput(f"it is no YAML that can be read ({problem}).") from None
-
-
-def _document(events: Iterator[Any]) -> Any:
-    """The content of the only document, or None if there is none."""
-    content, found = None, 0
-    for event in events:
-        if isinstance(event, yaml.DocumentStartEvent):
-            found += 1
-            if found > 1:
-                _refuse(event, "a file holds a single document")
-            content = _value(events, next(events), 0)
-    return content
+        raise _unreadable(None, " ".join(str(error).split())) from None
 
 
 def _value(events: Iterator[Any], event: Any, depth: int) -> Any:
     """Plain data from the events of a parser; never deeper than MOST_DEPTH."""
+    here = event.start_mark
     if isinstance(event, yaml.AliasEvent):
-        _refuse(event, f"the alias {shown(event.anchor)}: write out what it stands for")
+        raise _unreadable(here, f"the alias {shown(event.anchor)}: write out what it stands for")
     if event.tag not in (None, "!"):
-        _refuse(event, f"the tag {shown(event.tag)}: machines are written without tags")
+        raise _unreadable(here, f"the tag {shown(event.tag)}: machines are written without tags")
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event.value) if event.implicit[0] else event.value
     if depth == MOST_DEPTH:
-        _refuse(event, f"nested too deeply: {MOST_DEPTH} levels are enough for anything")
+        raise _unreadable(here, f"nested too deeply: {MOST_DEPTH} levels are enough for anything")
     if isinstance(event, yaml.SequenceStartEvent):
         listed = []
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
@@ -81,15 +76,16 @@ def _value(events: Iterator[Any], event: Any, depth: int) -> Any:
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         key = _value(events, event, depth + 1)
         if isinstance(key, dict | list):
-            _refuse(event, f"the key {shown(key)} is no text and no number")
+            raise _unreadable(event.start_mark, f"the key {shown(key)} is no text and no number")
         if key in found:
-            _refuse(event, f"the key {shown(key)} stands twice")
+            raise _unreadable(event.start_mark, f"the key {shown(key)} stands twice")
         found[key] = _value(events, next(events), depth + 1)
     return found
 
 
-def _refuse(event: Any, problem: str) -> None:
-    raise InvalidInput(f"{_place(event.start_mark)}it is no YAML that can be read ({problem}).")
+def _unreadable(mark: Any, problem: str) -> InvalidInput:
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return InvalidInput(f"{place}it is no YAML that can be read ({problem}).")
 
 
 def _scalar(word: str) -> Any:
@@ -99,10 +95,6 @@ def _scalar(word: str) -> Any:
     if _INTEGER.fullmatch(word):
         return int(word)
     return float(word) if _FLOAT.fullmatch(word) else word
-
-
-def _place(mark: Any) -> str:
-    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
 
 
 def write_yaml(content: dict[str, Any]) -> str:
