@@ -20,20 +20,10 @@ from polyattn.stats import Moments, TriangularFactor
 
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
-KINDS: dict[str, Any] = {
-    "linear_attention": LinearAttention,
-    "softmax_attention": SoftmaxAttention,
-    "moments": Moments,
-    "triangular_factor": TriangularFactor,
-    "fit_result": FitResult,
-    "audit": Audit,
-    "learned_softmax": LearnedSoftmax,
-    "query_result": QueryResult,
-    "program": Compiled,
-    "learned_rules": LearnedRules,
-    "learned_coefficients": LearnedCoefficients,
-    "program_certificate": ProgramCertificate,
-}
+_LAYERS_AND_SUMS = (LinearAttention, SoftmaxAttention, Moments, TriangularFactor)
+_RESULTS = (FitResult, Audit, LearnedSoftmax, QueryResult)
+_PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
+KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESULTS, *_PROGRAMS)}
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
