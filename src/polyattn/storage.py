@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from polyattn.auditing import Audit
@@ -45,7 +44,10 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read what ``save`` wrote: the same kind of object, checked against its digest."""
     source = file_to_read(path)
-    if _is_json(source):
+    with source.open("rb") as file:
+        start = file.read(8)
+    # So begins a JSON object; safetensors begin with a number of 8 bytes.
+    if start.lstrip().startswith(b"{") and b"\0" not in start:
         return load_certificate(source)
     record = read_record(source)
     if record.kind not in KINDS:
@@ -53,10 +55,3 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{str(source)!r} holds a {record.kind!r}, which this release does not know."
         )
     return rebuild(KINDS[record.kind], record, source)
-
-
-def _is_json(path: Path) -> bool:
-    """Whether a file begins like a JSON object; safetensors begin with a number of 8 bytes."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    return start.lstrip().startswith(b"{") and b"\0" not in start

@@ -32,10 +32,9 @@ UNCONFIRMED = 4
 MOST_LINES = 40
 
 
-def json_option(command: Command) -> Command:
-    """The option ``--json``, the same for every verb."""
-    help_text = "Print one JSON object, and nothing else."
-    return click.option("--json", "as_json", is_flag=True, help=help_text)(command)
+# The option of every verb.
+_JSON_HELP = "Print one JSON object, and nothing else."
+json_option = click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)
 
 
 class Parsed(click.ParamType):

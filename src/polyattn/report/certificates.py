@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from polyattn.certify import Certificate, certify
@@ -63,10 +63,9 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
 
     ``about`` says which data the certificate is about, where that is not plain.
     """
-    pictures, notes = _spectrum(certificate)
     verdict = described(
         TITLE, certificate, ("digest", "method"), {"decided by": METHODS[certificate.method]},
-        lines=[about] if about else [], pictures=pictures, notes=notes,
+        lines=[about] if about else [], **_spectrum(certificate),
     )  # fmt: skip
     witness = [_witness(certificate)] if certificate.verdict == NOT_IDENTIFIABLE else []
     return [verdict, *witness]
@@ -106,19 +105,19 @@ def with_its_data(
     return certificate, data
 
 
-def _spectrum(certificate: Certificate) -> tuple[list[Markup], list[str]]:
-    """The picture of the spectrum, or the reason why there is none."""
+def _spectrum(certificate: Certificate) -> dict[str, list[Any]]:
+    """The picture of the spectrum, or a note why there is none."""
     evidence, not_drawn = certificate.evidence, "The spectrum is not drawn:"
     if evidence is None:
         why = "the certificate comes without its data; give them to this page and it is."
-        return [], [f"{not_drawn} {why}"]
+        return {"notes": [f"{not_drawn} {why}"]}
     size = evidence.space.dimension
     if size > MOST_FEATURES:
         why = f"{size:,} eigenvalues would take long; up to {MOST_FEATURES:,} are drawn."
-        return [], [f"{not_drawn} {why}"]
+        return {"notes": [f"{not_drawn} {why}"]}
     spectrum = spectrum_of(evidence)
     if not spectrum.values[0] > 0:
-        return [], [f"{not_drawn} all features of the data are zero."]
+        return {"notes": [f"{not_drawn} all features of the data are zero."]}
     caption = (
         f"The {counted(size, 'eigenvalue')} of Λ, the second moment of the features, largest "
         f"first; {spectrum.n_above:,} stand above what rounding in these sums may amount to. The "
@@ -127,7 +126,7 @@ def _spectrum(certificate: Certificate) -> tuple[list[Markup], list[str]]:
     if spectrum.token_exponent:
         caption += f" Tokens were divided by 2^{spectrum.token_exponent}."
     draw = partial(draw_spectrum, spectrum)
-    return [plot(draw, "Eigenvalues of the second moment", caption)], []
+    return {"pictures": [plot(draw, "Eigenvalues of the second moment", caption)]}
 
 
 def _witness(certificate: Certificate) -> Section:

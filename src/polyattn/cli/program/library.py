@@ -35,17 +35,16 @@ STYLES = tuple(style.replace("_", "-") for style in PROGRAMS["dfa"].styles)
 MOST_BYTES = 2**31
 
 
+# Where to keep the program itself, beside its layer.
+program_option = click.option(
+    "--program", "kept", type=console.FILE, callback=console.writable,
+    help="Where to save the program (.safetensors), for polyattn report.",
+)  # fmt: skip
+
+
 def option_name(size: str) -> str:
     """What the command line calls a size: "states" for n_states, "length" for max_length."""
     return size.partition("_")[2]
-
-
-def program_option(command: Command) -> Command:
-    """The option ``--program``: where to keep the program itself."""
-    said = "Where to save the program (.safetensors), for polyattn report."
-    return click.option(
-        "--program", "kept", type=console.FILE, callback=console.writable, help=said
-    )(command)
 
 
 def size_options(command: Command) -> Command:
