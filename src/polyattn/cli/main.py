@@ -52,10 +52,9 @@ def cli() -> None:
     """
 
 
-# The package of the papers' experiments brings its own verbs.
-for verb in (
-    demo, fit, predict, certify, audit, show, learn_softmax, program, report, reproduce, bench
-):  # fmt: skip
+OWN = (fit, predict, certify, audit, show, learn_softmax, program, report)
+OF_EXPERIMENTS = (demo, reproduce, bench)
+for verb in (*OWN, *OF_EXPERIMENTS):
     cli.add_command(verb)
 
 

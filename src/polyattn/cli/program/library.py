@@ -36,10 +36,10 @@ MOST_BYTES = 2**31
 
 
 # Where to keep the program itself, beside its layer.
+_KEPT = "Where to save the program (.safetensors), for polyattn report."
 program_option = click.option(
-    "--program", "kept", type=console.FILE, callback=console.writable,
-    help="Where to save the program (.safetensors), for polyattn report.",
-)  # fmt: skip
+    "--program", "kept", type=console.FILE, callback=console.writable, help=_KEPT
+)
 
 
 def option_name(size: str) -> str:
