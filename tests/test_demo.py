@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from polyattn.cli.main import cli
-from polyattn.report.figures import draw_error_over_time
+from polyattn.report.figures import new_figure
+from polyattn_papers.commands.demo import draw_error_over_time
 from polyattn_papers.tasks.recovery import RecoverySettings, make_task, recover
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -80,8 +81,9 @@ def test_the_page_holds_the_report_of_the_fit(outcome):
     assert "Identifiable" in outcome[1]
 
 
-def test_the_race_shows_both_runners():
-    (axes,) = draw_error_over_time("Adam", [1.0, 2.0], [3.0, 0.5], (0.1, 0.0)).axes
+def test_the_picture_shows_both_runs():
+    axes = new_figure().add_subplot()
+    draw_error_over_time([1.0, 2.0], [3.0, 0.5], (0.1, 0.0), axes)
     slow, closed = axes.lines
     assert list(slow.get_ydata()) == [3.0, 0.5]
     # A perfect fit is drawn, too, below everything.

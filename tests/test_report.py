@@ -17,6 +17,7 @@ from polyattn.features.pairs import unfold_coef
 from polyattn.outcome import Outcome
 from polyattn.report import make_page, write_report
 from polyattn.report.certificates import draw_spectrum, spectrum_of
+from polyattn.report.figures import new_figure
 from polyattn.report.fits import heads_of
 from polyattn.report.heads import head_sizes, heat_map
 from polyattn.report.page_data import PageData, spread
@@ -341,7 +342,8 @@ def test_the_spectrum_is_that_of_the_moments(task):
     np.testing.assert_allclose(spectrum.values, expected, rtol=1e-9)
     assert spectrum.n_above == 18
     assert 0 < spectrum.floor < spectrum.values[-1]
-    (axes,) = draw_spectrum(spectrum).axes
+    axes = new_figure().add_subplot()
+    draw_spectrum(spectrum, axes)
     assert [text.get_text() for text in axes.get_legend().get_texts()][1] == "rounding floor"
 
 

@@ -44,8 +44,27 @@ class SequenceBatch:
             )
         if values.shape[1] == 0:
             raise InvalidInput("tokens need at least one coordinate; got n_dims = 0.")
+        offsets = np.asarray(self.offsets)
+        if offsets.ndim != 1 or len(offsets) < 2 or offsets.dtype.kind not in "iu":
+            raise InvalidInput(
+                "offsets must be a one-dimensional integer array of n_sequences + 1 entries; "
+                f"got {offsets.dtype} of shape {offsets.shape}."
+            )
+        offsets = offsets.astype(np.int64)
+        if offsets[0] != 0 or offsets[-1] != len(values):
+            raise InvalidInput(
+                f"offsets must run from 0 to {len(values)}, the number of tokens; "
+                f"got {offsets[0]} to {offsets[-1]}."
+            )
+        lengths = np.diff(offsets)
+        if np.any(lengths < 1):
+            i = int(np.argmax(lengths < 1))
+            raise InvalidInput(
+                f"sequence {i} has {lengths[i]} tokens; every sequence needs at least one."
+            )
+        offsets.setflags(write=False)
         object.__setattr__(self, "values", values)
-        object.__setattr__(self, "offsets", _checked_offsets(self.offsets, len(values)))
+        object.__setattr__(self, "offsets", offsets)
         require_finite(values, "X", self.place)
 
     @classmethod
@@ -230,26 +249,3 @@ def as_batch(
     if not keep_integers:
         require_float64(batch.values, name)
     return batch
-
-
-def _checked_offsets(offsets: ArrayLike, total: int) -> NDArray[np.int64]:
-    array = np.asarray(offsets)
-    if array.ndim != 1 or len(array) < 2 or array.dtype.kind not in "iu":
-        raise InvalidInput(
-            "offsets must be a one-dimensional integer array of n_sequences + 1 entries; "
-            f"got {array.dtype} of shape {array.shape}."
-        )
-    array = array.astype(np.int64)
-    if array[0] != 0 or array[-1] != total:
-        raise InvalidInput(
-            f"offsets must run from 0 to {total}, the number of tokens; "
-            f"got {array[0]} to {array[-1]}."
-        )
-    lengths = np.diff(array)
-    if np.any(lengths < 1):
-        i = int(np.argmax(lengths < 1))
-        raise InvalidInput(
-            f"sequence {i} has {lengths[i]} tokens; every sequence needs at least one."
-        )
-    array.setflags(write=False)
-    return array

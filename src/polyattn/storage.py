@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from polyattn.auditing import Audit
@@ -20,20 +19,10 @@ from polyattn.stats import Moments, TriangularFactor
 
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
-KINDS: dict[str, Any] = {
-    "linear_attention": LinearAttention,
-    "softmax_attention": SoftmaxAttention,
-    "moments": Moments,
-    "triangular_factor": TriangularFactor,
-    "fit_result": FitResult,
-    "audit": Audit,
-    "learned_softmax": LearnedSoftmax,
-    "query_result": QueryResult,
-    "program": Compiled,
-    "learned_rules": LearnedRules,
-    "learned_coefficients": LearnedCoefficients,
-    "program_certificate": ProgramCertificate,
-}
+_LAYERS_AND_SUMS = (LinearAttention, SoftmaxAttention, Moments, TriangularFactor)
+_RESULTS = (FitResult, Audit, LearnedSoftmax, QueryResult)
+_PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
+KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESULTS, *_PROGRAMS)}
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
@@ -55,7 +44,10 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read what ``save`` wrote: the same kind of object, checked against its digest."""
     source = file_to_read(path)
-    if _is_json(source):
+    with source.open("rb") as file:
+        start = file.read(8)
+    # So begins a JSON object; safetensors begin with a number of 8 bytes.
+    if start.lstrip().startswith(b"{") and b"\0" not in start:
         return load_certificate(source)
     record = read_record(source)
     if record.kind not in KINDS:
@@ -63,10 +55,3 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{str(source)!r} holds a {record.kind!r}, which this release does not know."
         )
     return rebuild(KINDS[record.kind], record, source)
-
-
-def _is_json(path: Path) -> bool:
-    """Whether a file begins like a JSON object; safetensors begin with a number of 8 bytes."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    return start.lstrip().startswith(b"{") and b"\0" not in start

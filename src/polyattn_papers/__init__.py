@@ -2,5 +2,6 @@
 
 ``reproduction`` runs them and writes tables and pages, ``yau2024`` and ``chen2024`` hold them.
 ``tasks`` are set to several learners, ``baselines`` are trained by gradients (they need torch),
-``comparisons`` is what ``polyattn bench`` runs.  Modules are imported by name when they are run.
+``comparisons`` is what ``polyattn bench`` runs, ``commands`` are the verbs of the command line.
+Experiments are imported by name when they are run.
 """

@@ -1,1 +1,1 @@
-"""The command line: parse, call, print.  One file per verb, no algebra."""
+"""The command line: parse, call the public functions, print; no algebra."""

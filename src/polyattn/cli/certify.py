@@ -9,31 +9,17 @@ import click
 from numpy.typing import NDArray
 from rich.console import RenderableType
 
-from polyattn.auditing import audit as audit_layer
-from polyattn.certify import NextData, Witness, domains
-from polyattn.certify import certify as certify_data
+import polyattn as pa
+from polyattn.certify import NextData, Witness
 from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.document import load_certificate
 from polyattn.certify.verdict import IDENTIFIABLE, UNDECIDED
-from polyattn.cli.console import (
-    FILE,
-    Parsed,
-    emit,
-    facts,
-    json_option,
-    output_option,
-    passes,
-    shown,
-    working,
-)
-from polyattn.cli.io import NEEDED, load_as, read_data, require_output
+from polyattn.cli import console
+from polyattn.cli.io import NEEDED, load_as, read_data
+from polyattn.display import plain
 from polyattn.errors import InvalidInput
-from polyattn.fitting.result import FitResult
-from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import MODES
-from polyattn.stats import Moments, TriangularFactor
-from polyattn.storage import save
 
 # Codes 1 and 2 are errors and wrong usage.
 EXIT_CODES = {"identifiable": 0, "not_identifiable": 3, "undecided": 4}
@@ -45,31 +31,30 @@ def _lengths(text: str) -> int | tuple[int, int | None]:
     return (int(least), int(most) if most else None) if colon else int(least)
 
 
-LENGTHS = Parsed("N|A:B", _lengths, "neither a number N nor a range A:B or A:")
+LENGTHS = console.Parsed("N|A:B", _lengths, "neither a number N nor a range A:B or A:")
 
 
 @click.command()
-@click.argument("data", type=FILE)
+@click.argument("data", type=console.FILE)
 @click.option("--mode", type=click.Choice(MODES), help="Positions to predict [default: last].")
 @click.option(
-    "--domain", type=click.Choice(tuple(domains.BUILT_IN)),
+    "--domain", type=click.Choice(tuple(pa.domains.BUILT_IN)),
     help="Where layers have to agree [default: real].",
 )  # fmt: skip
 @click.option("--lengths", type=LENGTHS, help="Of the domain's sequences: N, A:B or A: [any].")
 @click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
 @click.option("--method", type=click.Choice(METHODS), help="Arithmetic [default: auto].")
-@output_option("Where to save the certificate (.json).", "--save")
+@console.output_option("Where to save the certificate (.json).", "--save")
 @click.option(
-    "--certificate", "--check", "stored", type=FILE,
+    "--certificate", "--check", "stored", type=console.FILE,
     help="Recompute this certificate instead of making one.",
 )  # fmt: skip
 @click.option("--witness", is_flag=True, help="Show two layers that the data cannot tell apart.")
 @click.option("--next", "next_data", is_flag=True, help="Say which sequences to collect.")
-@json_option
-@click.pass_context
+@console.json_option
 def certify(
-    ctx: click.Context, /, data: Path, output: Path | None, stored: Path | None, witness: bool,
-    next_data: bool, as_json: bool, **options: Any,
+    data: Path, output: Path | None, stored: Path | None, witness: bool, next_data: bool,
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Say whether DATA determine the layer, and prove it.
 
@@ -86,49 +71,43 @@ def certify(
             raise InvalidInput(
                 f"with --certificate everything is taken from its file; leave {names} out."
             )
-        ctx.exit(_check(data, stored, as_json))
-    require_output(output)
+        _check(data, stored, as_json)
+        return
     chosen = _given(options)
-    domain = domains.BUILT_IN[chosen.pop("domain", "real")](chosen.pop("lengths", None))
-    with working("reading the data"):
+    domain = pa.domains.BUILT_IN[chosen.pop("domain", "real")](chosen.pop("lengths", None))
+    with console.working("reading the data"):
         if data.suffix == ".safetensors":
-            chosen["statistics"] = load_as(data, (Moments, TriangularFactor), NEEDED)
+            chosen["statistics"] = load_as(data, (pa.Moments, pa.TriangularFactor), NEEDED)
             if "mode" in chosen or "bias" in chosen:
                 raise InvalidInput(
                     "statistics already contain mode and bias; leave --mode and --bias out."
                 )
         else:
             chosen["X"] = read_data(data).sequences()
-    with passes("certifying"):
-        certificate = certify_data(domain=domain, **chosen)
-    more: dict[str, object] = {}
-    if output is not None:
-        save(certificate, output)
-        more["saved to"] = str(output)
-    content, text = certificate.to_full_dict(), shown(certificate, more)
+    with console.passes("certifying"):
+        certificate = pa.certify(domain=domain, **chosen)
+    content = certificate.to_full_dict()
+    text = console.shown(certificate, console.saved(certificate, output, content))
     if witness and certificate.verdict == "not_identifiable":
         _add_witness(certificate.witness(), content, text)
     if next_data and not certificate.identifiable:
         _add_next(certificate.next_data(), content, text)
-    emit(content, text, as_json)
-    ctx.exit(EXIT_CODES[certificate.verdict])
+    console.emit(content, text, as_json, EXIT_CODES[certificate.verdict])
 
 
 @click.command()
-@click.argument("model", type=FILE)
-@click.argument("data", type=FILE)
-@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.argument("model", type=console.FILE)
+@click.argument("data", type=console.FILE)
+@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
 @click.option(
-    "--domain", type=click.Choice(tuple(domains.BUILT_IN)), default="real", show_default=True,
+    "--domain", type=click.Choice(tuple(pa.domains.BUILT_IN)), default="real", show_default=True,
     help="Where layers have to agree.",
 )  # fmt: skip
-@output_option("Where to save the audit (.safetensors).")
-@json_option
-@click.pass_context
+@console.output_option("Where to save the audit (.safetensors).")
+@console.json_option
 def audit(
-    ctx: click.Context, /, model: Path, data: Path, targets: Path | None, domain: str,
-    output: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    model: Path, data: Path, targets: Path | None, domain: str, output: Path | None, as_json: bool
+) -> None:
     """Say how far MODEL is from the best layer for DATA.
 
     And whether DATA determine that one.  MODEL is a layer or a fit result (.safetensors), DATA a
@@ -138,23 +117,22 @@ def audit(
     Exit codes: 0 the data determine the layer, 3 they do not, 4 that is undecided, or they do
     and rounding hides whether MODEL is the best.
     """
-    require_output(output)
-    with working("reading"):
-        kinds = (LinearAttention, SoftmaxAttention, FitResult)
+    with console.working("reading"):
+        kinds = (pa.LinearAttention, pa.SoftmaxAttention, pa.FitResult)
         layer = load_as(model, kinds, "; MODEL must be a layer or a fit result.")
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(layer.mode)
-    with passes("looking for the best layer"):
-        found = audit_layer(layer, X, Y, domain=domain, sample_weight=read.weights)
-    content, more = found.to_full_dict(), dict[str, object]()
-    if output is not None:
-        save(found, output)
-        content["audit"] = more["saved to"] = str(output)
-    emit(content, [*shown(found, more), *shown(found.certificate)], as_json)
+    with console.passes("looking for the best layer"):
+        found = pa.audit(layer, X, Y, domain=domain, sample_weight=read.weights)
+    content = found.to_full_dict()
+    text = [
+        *console.shown(found, console.saved(found, output, content, "audit")),
+        *console.shown(found.certificate),
+    ]
     # Where rounding hides whether the layer is optimal, the answer is undecided, too.
     verdict = found.certificate.verdict
     hidden = verdict == IDENTIFIABLE and found.outcome.name == UNDECIDED
-    ctx.exit(EXIT_CODES[UNDECIDED if hidden else verdict])
+    console.emit(content, text, as_json, EXIT_CODES[UNDECIDED if hidden else verdict])
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -164,53 +142,44 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check(data: Path, path: Path, as_json: bool) -> int:
-    """Print whether the certificate holds; the exit code."""
-    with working("reading the data"):
-        certificate = load_certificate(path)
-        batch = read_data(data).sequences()
-    with passes("checking"):
+def _check(data: Path, path: Path, as_json: bool) -> None:
+    """Print whether the certificate holds."""
+    with console.working("reading the data"):
+        certificate, batch = load_certificate(path), read_data(data).sequences()
+    with console.passes("checking"):
         found = objections(certificate, batch)
     content = {
         "verified": not found, "objections": found, "certificate": str(path),
         "verdict": certificate.verdict,
     }  # fmt: skip
-    text: list[RenderableType]
+    text: list[RenderableType] = [
+        "The certificate is true of these data: all of it was recomputed.",
+        certificate.sentence,
+    ]
     if found:
         text = ["The certificate is not true of these data.", *(f"- {each}" for each in found)]
-    else:
-        said = "The certificate is true of these data: all of it was recomputed."
-        text = [said, certificate.sentence]
-    emit(content, text, as_json)
-    return 1 if found else 0
+    console.emit(content, text, as_json, 1 if found else 0)
 
 
 def _add_witness(witness: Witness, content: dict[str, Any], text: list[RenderableType]) -> None:
-    content["witness"] = {
-        "input": witness.input.tolist(),
-        "output_a": witness.output_a.tolist(),
-        "output_b": witness.output_b.tolist(),
+    arrays = {name: getattr(witness, name) for name in ("input", "output_a", "output_b")}
+    content["witness"] = plain(arrays) | {
         "difference": witness.difference,
         "training_disagreement": witness.training_disagreement,
         "layer_a": witness.layer_a.to_full_dict(),
         "layer_b": witness.layer_b.to_full_dict(),
     }
-    arrays = {"input": witness.input, "output a": witness.output_a, "output b": witness.output_b}
-    rows = {name: _tokens(array) for name, array in arrays.items()}
-    text += [witness.sentence, facts("witness", rows)]
+    rows = {name.replace("_", " "): _tokens(array) for name, array in arrays.items()}
+    text += [witness.sentence, console.facts("witness", rows)]
 
 
 def _add_next(found: NextData, content: dict[str, Any], text: list[RenderableType]) -> None:
-    content["next_data"] = {
-        "sequences": [sequence.tolist() for sequence in found.sequences],
-        "ranks": found.ranks,
-        "lambda_min": found.lambda_min,
-        "complete": found.complete,
-    }
+    names = ("sequences", "ranks", "lambda_min", "complete")
+    content["next_data"] = plain({name: getattr(found, name) for name in names})
     text.append(found.sentence)
     rows = {f"{i + 1}": _tokens(sequence) for i, sequence in enumerate(found.sequences)}
     if rows:
-        text.append(facts("sequences to collect", rows))
+        text.append(console.facts("sequences to collect", rows))
 
 
 def _tokens(array: NDArray) -> str:

@@ -15,19 +15,26 @@ from rich.table import Table
 from rich.text import Text
 
 from polyattn.display import Described, figure
+from polyattn.files.atomic import require_writable
 from polyattn.progress import listening
 from polyattn.quoting import printable
+from polyattn.storage import save
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Files are checked where they are read, so that a missing one is an error (1), not usage (2).
 FILE = click.Path(path_type=Path)
 
+# The exit code where what was found was not confirmed; 1 and 2 are errors and wrong usage.
+UNCONFIRMED = 4
 
-def json_option(command: Command) -> Command:
-    """The option ``--json``, the same for every verb."""
-    help_text = "Print one JSON object, and nothing else."
-    return click.option("--json", "as_json", is_flag=True, help=help_text)(command)
+# Longer lists are cut; --json prints them whole.
+MOST_LINES = 40
+
+
+# The option of every verb.
+_JSON_HELP = "Print one JSON object, and nothing else."
+json_option = click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)
 
 
 class Parsed(click.ParamType):
@@ -44,32 +51,46 @@ class Parsed(click.ParamType):
             self.fail(f"{value!r} is {self.wanted}.", param, ctx)
 
 
-class NumberOr(Parsed):
+def number_or(number: type[int] | type[float], words: tuple[str, ...]) -> Parsed:
     """A number, or one of a few words."""
-
-    def __init__(self, number: type[int] | type[float], words: tuple[str, ...]) -> None:
-        super().__init__(
-            "|".join((number.__name__, *words)),
-            lambda text: text if text in words else number(text),
-            f"neither a number nor one of {', '.join(words)}",
-        )
+    return Parsed(
+        "|".join((number.__name__, *words)),
+        lambda text: text if text in words else number(text),
+        f"neither a number nor one of {', '.join(words)}",
+    )
 
 
-def output_option(
-    help_text: str, *names: str, default: Path | None = None, metavar: str | None = None
-) -> Callable[[Command], Command]:
+def output_option(help_text: str, *names: str, **more: Any) -> Callable[[Command], Command]:
     """The option ``-o/--output``, the same for every verb; ``names`` are older ones."""
-    return click.option(
-        "-o", "--output", *names, "output", type=FILE, default=default,
-        show_default=default is not None, metavar=metavar, help=help_text,
-    )  # fmt: skip
+    options: dict[str, Any] = {"callback": writable, "show_default": "default" in more} | more
+    return click.option("-o", "--output", *names, "output", type=FILE, help=help_text, **options)
 
 
-def emit(content: dict[str, Any], text: list[RenderableType], as_json: bool) -> None:
-    """Print ``content`` as JSON, or ``text`` for people."""
+def writable(_: click.Context, __: click.Parameter, output: Path | None) -> Path | None:
+    """A file to write, refused before the work, not after it, if that could not be done."""
+    return output if output is None else require_writable(output, "the output")
+
+
+def saved(
+    thing: Any, path: Path | None, content: dict[str, Any], key: str = "", said: str = "saved to"
+) -> dict[str, str]:
+    """Save a thing where a path was given: a row that says so; ``content`` gets it by its key."""
+    if path is None:
+        return {}
+    with working("writing"):
+        save(thing, path)
+    if key:
+        content[key] = str(path)
+    return {said: str(path)}
+
+
+def emit(
+    content: dict[str, Any], text: list[RenderableType], as_json: bool, exit_code: int = 0
+) -> None:
+    """Print ``content`` as JSON, or ``text`` for people; end with the exit code if it is not 0."""
     if as_json:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
-        return
+        text = []
     console = Console(highlight=False)
     if not console.is_terminal:
         # Lines that no terminal wraps may be as long as what is to be said.
@@ -78,6 +99,8 @@ def emit(content: dict[str, Any], text: list[RenderableType], as_json: bool) -> 
         # Sentences wrap in the terminal, not here, so that a pipe gets whole lines.
         sentence = isinstance(part, str)
         console.print(plain(part) if sentence else part, soft_wrap=sentence)
+    if exit_code:
+        raise click.exceptions.Exit(exit_code)
 
 
 def shown(
@@ -114,10 +137,22 @@ def table(
     made = Table(title=title or None, title_justify="left")
     for heading in headings:
         justify: Any = "right" if heading in right else "left"
-        made.add_column(heading, justify=justify, overflow="fold")
+        made.add_column(plain(heading), justify=justify, overflow="fold")
     for row in rows:
         made.add_row(*map(plain, row))
     return made
+
+
+def numbered(texts: Sequence[str]) -> list[RenderableType]:
+    """Numbered lines, not more than a screen of them."""
+    more = len(texts) - MOST_LINES
+    lines = [f"{i + 1:4d}. {text}" for i, text in enumerate(texts[:MOST_LINES])]
+    return [*lines, *([f"      ... {more} more (--json prints all)"] if more > 0 else [])]
+
+
+def sizes_text(sizes: Mapping[str, object]) -> str:
+    """Sizes by name on one line."""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
 def plain(entry: object) -> Text:

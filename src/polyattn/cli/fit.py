@@ -11,34 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import RenderableType
 
-from polyattn.cli.console import (
-    FILE,
-    NumberOr,
-    Parsed,
-    emit,
-    json_option,
-    output_option,
-    passes,
-    shown,
-    table,
-    working,
-)
-from polyattn.cli.io import NEEDED, DataFile, load_as, read_data, require_output
+import polyattn as pa
+from polyattn.cli import console
+from polyattn.cli.io import NEEDED, DataFile, load_as, read_data
 from polyattn.errors import InvalidInput
-from polyattn.fitting.fit import fit as fit_layer
 from polyattn.quoting import counted
-from polyattn.sequences import MODES, SequenceBatch
-from polyattn.softmax import LearnedSoftmax, learn_softmax
+from polyattn.sequences import MODES
 from polyattn.softmax.arguments import METHODS
 from polyattn.softmax.outcomes import percent
 from polyattn.solve.ridge import RULES
 from polyattn.solve.solvers import SOLVERS, plan
-from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
-from polyattn.storage import save
 from polyattn.targets import as_weights
 
-NUMBERS = Parsed(
+NUMBERS = console.Parsed(
     "float,...",
     lambda text: [float(part) for part in text.split(",")],
     "not a list of numbers such as 0.1,1,10",
@@ -46,16 +32,16 @@ NUMBERS = Parsed(
 
 
 @click.command()
-@click.argument("data", type=FILE)
-@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.argument("data", type=console.FILE)
+@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
 @click.option("--mode", type=click.Choice(MODES), help="Positions to predict [default: last].")
 @click.option(
-    "--ridge", type=NumberOr(float, RULES), default=0.0, show_default=True,
+    "--ridge", type=console.number_or(float, RULES), default=0.0, show_default=True,
     help="The penalty, or the rule that chooses it.",
 )  # fmt: skip
 @click.option("--ridge-grid", type=NUMBERS, help="The ridges that a rule chooses from.")
 @click.option(
-    "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)),
+    "--n-heads", "--heads", "n_heads", type=console.number_or(int, ("auto",)),
     help="Limit the number of heads.",
 )  # fmt: skip
 @click.option("--solver", type=click.Choice(("auto", *SOLVERS)), default="auto", show_default=True)
@@ -65,8 +51,8 @@ NUMBERS = Parsed(
     help="Of the search for heads.",
 )  # fmt: skip
 @click.option("--explain", is_flag=True, help="Only say which solver would be taken, and why.")
-@output_option("Where to save the result (.safetensors).")
-@json_option
+@console.output_option("Where to save the result (.safetensors).")
+@console.json_option
 def fit(
     data: Path,
     targets: Path | None,
@@ -84,12 +70,11 @@ def fit(
     lengths, lengths (X padded) or offsets (X without padding); or X as a .npy with --targets; or
     statistics that were saved (.safetensors).
     """
-    require_output(output)
     source: dict[str, Any]
-    with working("reading the data"):
+    with console.working("reading the data"):
         if data.suffix == ".safetensors":
             fitted = f", which is fitted already{NEEDED}"
-            source = {"statistics": load_as(data, (Moments, TriangularFactor), fitted)}
+            source = {"statistics": load_as(data, (pa.Moments, pa.TriangularFactor), fitted)}
             if targets is not None or mode is not None or bias:
                 raise InvalidInput(
                     "statistics already contain targets, mode and bias; leave --targets, --mode "
@@ -103,10 +88,10 @@ def fit(
         _explain(source, options["solver"], as_json)
         return
     start = time.perf_counter()
-    with passes("solving for the optimum"):
-        result = fit_layer(**source, **options)
+    with console.passes("solving for the optimum"):
+        result = pa.fit(**source, **options)
     solved = time.perf_counter()
-    with working("looking for as few heads as compute it"):
+    with console.working("looking for as few heads as compute it"):
         n_found = result.heads.n_heads
     times = {"seconds": solved - start, "heads_seconds": time.perf_counter() - solved}
     content = result.to_dict() | times
@@ -116,20 +101,17 @@ def fit(
     if not included:
         heads = counted(n_found, "head")
         rows["time to find heads"] = f"{times['heads_seconds']:.3g} s for {heads}"
-    if output is not None:
-        with working("writing"):
-            save(result, output)
-        content["model"] = rows["saved to"] = str(output)
-    emit(content, shown(result, rows, numbers=False), as_json)
+    rows |= console.saved(result, output, content, "model")
+    console.emit(content, console.shown(result, rows, numbers=False), as_json)
 
 
 @click.command("learn-softmax")
-@click.argument("data", type=FILE)
-@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.argument("data", type=console.FILE)
+@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
 @click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
 @click.option("--bias", is_flag=True, help="The layer sees a constant 1 beside every token.")
 @click.option(
-    "--n-heads", "--heads", "n_heads", type=NumberOr(int, ("auto",)), default="auto",
+    "--n-heads", "--heads", "n_heads", type=console.number_or(int, ("auto",)), default="auto",
     show_default=True, help="The number of heads; auto: the data decide.",
 )  # fmt: skip
 @click.option("--max-heads", type=int, help="The most to look for when it is not given.")
@@ -137,9 +119,9 @@ def fit(
 @click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
 @click.option("--max-seconds", type=float, help="Stop with the best layer after this time.")
 @click.option("--random-state", "--seed", "random_state", type=int, default=0, show_default=True)
-@output_option("Where to save the result (.safetensors).")
-@json_option
-def learn_softmax_verb(
+@console.output_option("Where to save the result (.safetensors).")
+@console.json_option
+def learn_softmax(
     data: Path, targets: Path | None, output: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Recover the heads of a softmax attention layer from DATA.
@@ -149,32 +131,26 @@ def learn_softmax_verb(
     0: recovered, the held-out check passed and the data determine every head; 4: a layer was
     found, but it is not the one, or that is open.
     """
-    require_output(output)
-    with working("reading the data"):
+    with console.working("reading the data"):
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(options["mode"])
         _require_equal_weights(read, X)
     start = time.perf_counter()
-    with working("looking for heads") as say:
+    with console.working("looking for heads") as say:
 
         def follow(phase: str, n_heads: int, error: float) -> None:
             say(
                 f"{phase}: {counted(n_heads, 'head')}, relative error {error:.1e} (Ctrl-C keeps it)"
             )
 
-        learned = learn_softmax(X, Y, **options, callback=follow)
+        learned = pa.learn_softmax(X, Y, **options, callback=follow)
     content = learned.to_full_dict() | {"seconds": time.perf_counter() - start}
-    text = learned_text(learned)
-    if output is not None:
-        save(learned, output)
-        content["model"] = str(output)
-        text.append(f"saved to {output}")
-    emit(content, text, as_json)
-    if not learned.recovered:
-        raise click.exceptions.Exit(4)
+    rows = console.saved(learned, output, content, "model")
+    text = [*learned_text(learned), *(f"saved to {path}" for path in rows.values())]
+    console.emit(content, text, as_json, 0 if learned.recovered else console.UNCONFIRMED)
 
 
-def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
+def learned_text(learned: pa.LearnedSoftmax) -> list[RenderableType]:
     """What it says of itself, a table of heads and one of phases, for people."""
     headings = ("head", "|attn|", "rank", "expected error", "|value|", "rank", "expected error")
     heads = [
@@ -187,18 +163,20 @@ def learned_text(learned: LearnedSoftmax) -> list[RenderableType]:
     ]
     phases = [(each.name, each.sentence, f"{each.seconds:.2f}") for each in learned.phases]
     return [
-        *shown(learned, numbers=False),
-        table("heads", headings, heads, right=headings),
-        table("phases", ("phase", "what it measured", "seconds"), phases, right=("seconds",)),
+        *console.shown(learned, numbers=False),
+        console.table("heads", headings, heads, right=headings),
+        console.table(
+            "phases", ("phase", "what it measured", "seconds"), phases, right=("seconds",)
+        ),
     ]
 
 
 def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
     sums = source.get("statistics")
     if sums is not None:
-        own = "primal" if isinstance(sums, Moments) else "direct"
+        own = "primal" if isinstance(sums, pa.Moments) else "direct"
         reason = f"{type(sums).__name__} of {sums.n_features} features are solved so"
-        emit({"solver": own, "reason": reason}, [f"{own}: {reason}"], as_json)
+        console.emit({"solver": own, "reason": reason}, [f"{own}: {reason}"], as_json)
         return
     rows = Rows.build(**source)
     made = plan(rows.n_rows, rows.n_dims, rows.n_outputs, solver, rows.bias)
@@ -206,10 +184,10 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         "solver": made.solver, "reason": made.reason, "bytes": made.bytes,
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,
     }  # fmt: skip
-    emit(content, [str(made)], as_json)
+    console.emit(content, [str(made)], as_json)
 
 
-def _require_equal_weights(read: DataFile, X: SequenceBatch) -> None:
+def _require_equal_weights(read: DataFile, X: pa.SequenceBatch) -> None:
     """Refuse weights that would make a difference: learning counts every sequence once."""
     weights = as_weights(read.weights, X)
     if weights is None or (weights[0] > 0 and np.all(weights == weights[0])):

@@ -23,13 +23,13 @@ import zlib
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import FileFormatError, InvalidInput
-from polyattn.files.atomic import file_to_read, require_writable, write_atomically
+from polyattn.files.atomic import file_to_read
 from polyattn.numerics.arrays import real_array
 from polyattn.quoting import shown
 from polyattn.sequences import SequenceBatch, as_batch
@@ -50,7 +50,6 @@ FREE_BYTES, MOST_EXPANSION = 1 << 28, 100
 _TYPE = re.compile(r"[<>|=]?(?:[biuf?][0-9]{0,2}|c(?:8|16|32)|[SU][0-9]{1,6})")
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MOST_HEADER = 10_000
-_CHUNK = 1 << 20
 
 # What zipfile raises for archives that are damaged, encrypted, or packed in other ways.
 _DAMAGE = (
@@ -161,15 +160,6 @@ def load_as(path: Path, kinds: tuple[type, ...], otherwise: str) -> Any:
     return loaded
 
 
-def write_arrays(path: Path, arrays: dict[str, NDArray]) -> None:
-    """Write one array to a ``.npy`` or several to a ``.npz``: complete, or not at all."""
-    if path.suffix == ".npz":
-        write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-    else:
-        (array,) = arrays.values()
-        write_atomically(path, lambda file: np.save(file, array))
-
-
 def require_suffix(path: Path, ragged: bool = False) -> None:
     """Predictions go to ``.npy`` or ``.npz``; those of ragged sequences only to ``.npz``."""
     allowed = (".npz",) if ragged else (".npy", ".npz")
@@ -180,13 +170,6 @@ def require_suffix(path: Path, ragged: bool = False) -> None:
         )
 
 
-def require_output(*outputs: Path | None) -> None:
-    """Refuse files that could not be written before the work, not after it."""
-    for output in outputs:
-        if output is not None:
-            require_writable(output, "the output")
-
-
 def _names(arrays: Any) -> str:
     return ", ".join(shown(name) for name in list(arrays)[:12]) or "nothing"
 
@@ -195,22 +178,11 @@ class _Unreadable(Exception):
     """Why a file cannot be read."""
 
 
-class _Header(NamedTuple):
-    """What the header of a .npy says of the numbers, which begin at byte ``start``."""
-
-    dtype: np.dtype
-    order: Any  # C or F
-    shape: tuple[int, ...]
-    n_bytes: int
-    start: int
-
-
 def _mapped(file: IO[bytes], path: Path) -> NDArray:
     """A large .npy is mapped, not read: blocks are converted as they are used."""
-    header = _header(file, path.stat().st_size)
-    if header.n_bytes == 0:
-        return np.empty(header.shape, header.dtype)
-    return np.asarray(np.memmap(path, header.dtype, "r", header.start, header.shape, header.order))
+    shape, dtype = _header(file, path.stat().st_size)
+    empty = prod(shape) * dtype.itemsize == 0
+    return np.empty(shape, dtype) if empty else np.asarray(np.load(path, mmap_mode="r"))
 
 
 def _archive(file: IO[bytes], size: int) -> dict[str, NDArray]:
@@ -236,21 +208,18 @@ def _archive(file: IO[bytes], size: int) -> dict[str, NDArray]:
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray:
     """One array of an archive; reading to its end checks its checksum, too."""
     with archive.open(info) as file:
-        header = _header(file, info.file_size)
-        array = np.empty(prod(header.shape), header.dtype)
-        content, filled = array.view(np.uint8), 0
-        while filled < len(content):
-            piece = file.read(min(_CHUNK, len(content) - filled))
-            if not piece:
-                raise _Unreadable(f"{shown(info.filename)} ends early")
-            content[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
-            filled += len(piece)
+        _header(file, info.file_size)
+    with archive.open(info) as file:
+        array = np.lib.format.read_array(file)
         file.read(1)
-    return array.reshape(header.shape, order=header.order)
+    return array
 
 
-def _header(file: IO[bytes], size: int) -> _Header:
-    """The header of a .npy of so many bytes, which must all be accounted for."""
+def _header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of a .npy of so many bytes, which must all be accounted for.
+
+    What passes here numpy can read: there are as many numbers as the header says, and no objects.
+    """
     begin = file.read(8)
     if len(begin) < 8 or not begin.startswith(MAGIC) or begin[6] not in (1, 2, 3):
         raise _Unreadable("it does not begin as a .npy does")
@@ -258,17 +227,15 @@ def _header(file: IO[bytes], size: int) -> _Header:
     length = int.from_bytes(file.read(width), "little")
     if length > _MOST_HEADER:
         raise _Unreadable(f"its header has {length} bytes")
-    dtype, order, shape = _parsed(file.read(length))
-    n_bytes, start = prod(shape) * dtype.itemsize, 8 + width + length
-    if start + n_bytes != size:
-        raise _Unreadable(
-            f"its header speaks of {n_bytes} bytes of numbers, and there are {size - start}"
-        )
-    return _Header(dtype, order, shape, n_bytes, start)
+    shape, dtype = _parsed(file.read(length))
+    wanted, rest = prod(shape) * dtype.itemsize, size - 8 - width - length
+    if wanted != rest:
+        raise _Unreadable(f"its header describes {wanted} bytes of numbers, and there are {rest}")
+    return shape, dtype
 
 
-def _parsed(text: bytes) -> tuple[np.dtype, str, tuple[int, ...]]:
-    """The type, the order and the shape in a header."""
+def _parsed(text: bytes) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and the type in a header."""
     try:
         content = ast.literal_eval(text.decode().strip())
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -293,4 +260,4 @@ def _parsed(text: bytes) -> tuple[np.dtype, str, tuple[int, ...]]:
         raise _Unreadable(f"its type is {shown(kind)}") from None
     if dtype.itemsize == 0 and prod(shape) > 0:
         raise _Unreadable(f"its type is {shown(kind)}, of no bytes")
-    return dtype, "F" if fortran else "C", shape
+    return shape, dtype

@@ -11,12 +11,12 @@ import click
 
 from polyattn._version import __version__
 from polyattn.cli.certify import audit, certify
-from polyattn.cli.experiments import bench, demo, reproduce
-from polyattn.cli.fit import fit, learn_softmax_verb
+from polyattn.cli.fit import fit, learn_softmax
 from polyattn.cli.program import program
 from polyattn.cli.saved import predict, report, show
 from polyattn.errors import PolyattnError
 from polyattn.quoting import printable, shortened
+from polyattn_papers.commands import bench, demo, reproduce
 
 
 class Verbs(click.Group):
@@ -37,7 +37,7 @@ class Verbs(click.Group):
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
             verb = self.get_command(ctx, ctx.invoked_subcommand or "")
-            raise click.ClickException(_with_option(_message(error), verb)) from error
+            raise click.ClickException(_message(error, verb)) from error
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,10 +52,10 @@ def cli() -> None:
     """
 
 
-for verb in (demo, fit, predict, certify, audit, show, learn_softmax_verb, program, report):
+OWN = (fit, predict, certify, audit, show, learn_softmax, program, report)
+OF_EXPERIMENTS = (demo, reproduce, bench)
+for verb in (*OWN, *OF_EXPERIMENTS):
     cli.add_command(verb)
-cli.add_command(reproduce)
-cli.add_command(bench)
 
 
 def main() -> None:
@@ -73,20 +73,18 @@ def _escaped() -> Iterator[None]:
         raise
 
 
-def _with_option(message: str, verb: click.Command | None) -> str:
-    """A message that begins with the name of an argument, with the option of that name instead."""
-    for parameter in () if verb is None else verb.params:
-        option = "--" + str(parameter.name).replace("_", "-")
-        if option in parameter.opts and message.startswith(f"{parameter.name} must "):
-            return f"{option}{message.removeprefix(str(parameter.name))}"
-    return message
+def _message(error: BaseException, verb: click.Command | None) -> str:
+    """The message on one line, cut where it is long, what a terminal would obey escaped.
 
-
-def _message(error: BaseException) -> str:
-    """The message on one line, cut where it is long, what a terminal would obey escaped."""
+    Where it begins with the name of an argument, the option of that name stands instead.
+    """
     text = str(error)
     if isinstance(error, MemoryError):
         text = "there is not enough memory; polyattn fit --explain says what was needed."
     elif isinstance(error, OSError) and error.strerror and error.filename:
         text = f"{error.filename}: {error.strerror}."
+    for parameter in () if verb is None else verb.params:
+        option = "--" + str(parameter.name).replace("_", "-")
+        if option in parameter.opts and text.startswith(f"{parameter.name} must "):
+            text = f"{option}{text.removeprefix(str(parameter.name))}"
     return shortened(printable(" ".join(text.split())))

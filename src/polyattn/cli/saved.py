@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from polyattn.cli.console import FILE, emit, json_option, output_option, passes, shown, working
+import polyattn as pa
+from polyattn.cli import console
 from polyattn.cli.fit import learned_text
-from polyattn.cli.io import DataFile, read_data, require_output, require_suffix, write_arrays
+from polyattn.cli.io import DataFile, read_data, require_suffix
 from polyattn.errors import InvalidInput
-from polyattn.fitting.result import FitResult
+from polyattn.files.atomic import write_atomically
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned
 from polyattn.programs.machines.ready import find_machine
 from polyattn.report import write_program_report, write_report
-from polyattn.softmax import LearnedSoftmax, QueryResult
-from polyattn.stats import Moments, TriangularFactor
-from polyattn.storage import load
 
 
 @click.command()
-@click.argument("model", type=FILE)
-@json_option
+@click.argument("model", type=console.FILE)
+@console.json_option
 def show(model: Path, as_json: bool) -> None:
     """Say what is in MODEL, whatever polyattn saved.
 
     A layer, a result, statistics, a program, a certificate.  Nothing is computed for it.  With
     --json arrays are printed, too.
     """
-    with working("reading"):
-        loaded = load(model)
-    text = learned_text(loaded) if isinstance(loaded, LearnedSoftmax) else shown(loaded)
-    emit(loaded.to_full_dict(), text, as_json)
+    with console.working("reading"):
+        loaded = pa.load(model)
+    text = learned_text(loaded) if isinstance(loaded, pa.LearnedSoftmax) else console.shown(loaded)
+    console.emit(loaded.to_full_dict(), text, as_json)
 
 
 @click.command()
-@click.argument("model", type=FILE)
-@click.argument("data", type=FILE)
-@click.option("-o", "--output", type=FILE, required=True, help="A .npy or .npz file.")
-@json_option
+@click.argument("model", type=console.FILE)
+@click.argument("data", type=console.FILE)
+@console.output_option("A .npy or .npz file.", required=True)
+@console.json_option
 def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
     """Apply MODEL to the sequences X of DATA; write predictions.
 
@@ -51,58 +49,49 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
     offsets: sequence i has values[offsets[i]:offsets[i+1]].
     """
     require_suffix(output)
-    require_output(output)
-    mode, function = _function(model)
-    batch = read_data(data).sequences()
+    loaded = pa.load(model)
+    layer = _model(loaded)
+    if not isinstance(layer, pa.FitResult | AttentionLayer):
+        why = f"a {type(loaded).__name__}, not a layer."
+        if isinstance(layer, pa.Moments | pa.TriangularFactor):
+            why = (
+                "statistics, not a layer; solve them first with: "
+                f"polyattn fit {model} -o model.safetensors"
+            )
+        raise InvalidInput(f"{str(model)!r} holds {why}")
+    batch, mode = read_data(data).sequences(), layer.mode
     ragged = mode != "last" and batch.common_length is None
     require_suffix(output, ragged)
-    with passes("predicting"):
-        outputs = function(batch)
+    with console.passes("predicting"):
+        outputs = layer.predict(batch) if isinstance(layer, pa.FitResult) else layer(batch)
     rows = np.concatenate(outputs) if isinstance(outputs, list) else outputs
-    if ragged:
-        write_arrays(output, {"values": rows, "offsets": batch.offsets})
-    else:
-        shape = (len(batch), -1) if mode == "last" else (len(batch), batch.common_length or 1, -1)
-        write_arrays(output, {"Y": rows.reshape(shape)})
+    shape = (len(batch), -1) if mode == "last" else (len(batch), batch.common_length or 1, -1)
+    arrays = {"values": rows, "offsets": batch.offsets} if ragged else {"Y": rows.reshape(shape)}
+    archive = output.suffix == ".npz"
+    write = partial(np.savez, **arrays) if archive else partial(np.save, arr=arrays["Y"])
+    write_atomically(output, write)
     content = {
         "predictions": str(output), "n_sequences": len(batch), "n_rows": len(rows),
         "n_outputs": rows.shape[1], "ragged": ragged,
     }  # fmt: skip
     what = "sequences" if mode == "last" else f"tokens of {len(batch)} sequences"
-    emit(content, [f"predictions for {len(rows)} {what} written to {output}"], as_json)
-
-
-def _function(path: Path) -> tuple[str, Callable[[Any], Any]]:
-    """The mode of a saved model and the function it computes."""
-    loaded = load(path)
-    model = _model(loaded)
-    if isinstance(model, FitResult):
-        return model.mode, model.predict
-    if isinstance(model, AttentionLayer):
-        return model.mode, model
-    why = f"a {type(loaded).__name__}, not a layer."
-    if isinstance(model, Moments | TriangularFactor):
-        why = (
-            "statistics, not a layer; solve them first with: "
-            f"polyattn fit {path} -o model.safetensors"
-        )
-    raise InvalidInput(f"{str(path)!r} holds {why}")
+    console.emit(content, [f"predictions for {len(rows)} {what} written to {output}"], as_json)
 
 
 def _model(loaded: Any) -> Any:
     """What predicts: the layer of what was learned, if there is one, or what was loaded."""
-    learned = isinstance(loaded, LearnedSoftmax | QueryResult) and loaded.layer is not None
+    learned = isinstance(loaded, pa.LearnedSoftmax | pa.QueryResult) and loaded.layer is not None
     return loaded.layer if learned else loaded
 
 
 @click.command()
-@click.argument("model", type=FILE)
-@click.argument("data", type=FILE, required=False)
-@output_option("The page to write.", default=Path("report.html"))
-@click.option("--targets", type=FILE, help="Y as a .npy file.")
+@click.argument("model", type=console.FILE)
+@click.argument("data", type=console.FILE, required=False)
+@console.output_option("The page to write.", default=Path("report.html"))
+@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
 @click.option("--machine", help="For programs: a file, a ready name, or a text of rules.")
 @click.option("--input", "word", metavar="WORD", help="For programs: the word or tape to run on.")
-@json_option
+@console.json_option
 def report(
     model: Path, data: Path | None, output: Path, targets: Path | None, machine: str | None,
     word: str | None, as_json: bool,
@@ -116,32 +105,31 @@ def report(
 
     The page is one file that asks for nothing from anywhere.
     """
-    require_output(output)
-    with working("reading"):
-        loaded = load(model)
+    with console.working("reading"):
+        loaded = pa.load(model)
     if isinstance(loaded, Compiled | Learned):
         _refuse(f"{str(model)!r} holds a program", DATA=data, targets=targets)
         named = None if machine is None else find_machine(machine)
-        with working("running the program"):
+        with console.working("running the program"):
             page = write_program_report(loaded, output, named, word)
     else:
         _refuse(f"{str(model)!r} holds no program", machine=machine, input=word)
         if data is None:
             _refuse("there are no DATA", targets=targets)
         given = {} if data is None else _data(_model(loaded), read_data(data, targets))
-        with passes("writing the page"):
+        with console.passes("writing the page"):
             page = write_report(loaded, output, **given)
     titles = [section.title for section in page.sections]
     content = {
         "report": str(output), "kind": type(loaded).__name__, "title": page.title,
         "sections": titles, "bytes": output.stat().st_size,
     }  # fmt: skip
-    emit(content, [f"{page.title}: {output}", *(f"  {title}" for title in titles)], as_json)
+    console.emit(content, [f"{page.title}: {output}", *(f"  {title}" for title in titles)], as_json)
 
 
 def _data(model: Any, read: DataFile) -> dict[str, Any]:
     """X; targets and weights where the model predicts something; and what was left out."""
-    if not isinstance(model, FitResult | AttentionLayer):
+    if not isinstance(model, pa.FitResult | AttentionLayer):
         unused = "The weights in the data were not used: every sequence counts once on this page."
         return {"X": read.sequences(), "notes": [] if read.weights is None else [unused]}
     targets = read.targets(model.mode) if "Y" in read.arrays else None

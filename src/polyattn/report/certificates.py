@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from polyattn.certify import Certificate, certify
@@ -19,13 +19,10 @@ from polyattn.certify.verified.gram import second_moment
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.quoting import counted
-from polyattn.report.figures import OTHER, OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
+from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes, finish_ranked
 from polyattn.report.page import Section, described, fill, plot, statement
 from polyattn.report.page_data import PageData, spread
 from polyattn.report.predictions import bounds_section
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Do the data determine the layer?"
 WITNESS_TITLE = "Two layers that the data cannot tell apart"
@@ -66,10 +63,9 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
 
     ``about`` says which data the certificate is about, where that is not plain.
     """
-    pictures, notes = _spectrum(certificate)
     verdict = described(
         TITLE, certificate, ("digest", "method"), {"decided by": METHODS[certificate.method]},
-        lines=[about] if about else [], pictures=pictures, notes=notes,
+        lines=[about] if about else [], **_spectrum(certificate),
     )  # fmt: skip
     witness = [_witness(certificate)] if certificate.verdict == NOT_IDENTIFIABLE else []
     return [verdict, *witness]
@@ -109,19 +105,19 @@ def with_its_data(
     return certificate, data
 
 
-def _spectrum(certificate: Certificate) -> tuple[list[Markup], list[str]]:
-    """The picture of the spectrum, or the reason why there is none."""
+def _spectrum(certificate: Certificate) -> dict[str, list[Any]]:
+    """The picture of the spectrum, or a note why there is none."""
     evidence, not_drawn = certificate.evidence, "The spectrum is not drawn:"
     if evidence is None:
         why = "the certificate comes without its data; give them to this page and it is."
-        return [], [f"{not_drawn} {why}"]
+        return {"notes": [f"{not_drawn} {why}"]}
     size = evidence.space.dimension
     if size > MOST_FEATURES:
         why = f"{size:,} eigenvalues would take long; up to {MOST_FEATURES:,} are drawn."
-        return [], [f"{not_drawn} {why}"]
+        return {"notes": [f"{not_drawn} {why}"]}
     spectrum = spectrum_of(evidence)
     if not spectrum.values[0] > 0:
-        return [], [f"{not_drawn} all features of the data are zero."]
+        return {"notes": [f"{not_drawn} all features of the data are zero."]}
     caption = (
         f"The {counted(size, 'eigenvalue')} of Λ, the second moment of the features, largest "
         f"first; {spectrum.n_above:,} stand above what rounding in these sums may amount to. The "
@@ -129,7 +125,8 @@ def _spectrum(certificate: Certificate) -> tuple[list[Markup], list[str]]:
     )
     if spectrum.token_exponent:
         caption += f" Tokens were divided by 2^{spectrum.token_exponent}."
-    return [plot(draw_spectrum(spectrum), "Eigenvalues of the second moment", caption)], []
+    draw = partial(draw_spectrum, spectrum)
+    return {"pictures": [plot(draw, "Eigenvalues of the second moment", caption)]}
 
 
 def _witness(certificate: Certificate) -> Section:
@@ -183,32 +180,22 @@ def spectrum_of(evidence: Evidence) -> Spectrum:
     return Spectrum(values, error + len(values) * EPS * abs(float(values[0])), gram.token_exponent)
 
 
-def draw_spectrum(spectrum: Spectrum) -> Figure:
+def draw_spectrum(spectrum: Spectrum, axes: PlotAxes) -> None:
     """The eigenvalues over their number, logarithmic, above and below the floor."""
-    figure = new_figure(4.7, 3.0)
     chosen = spread(len(spectrum.values), MOST_POINTS)
     # What is zero or negative by rounding has no logarithm: it is drawn at the lower border.
-    lowest = spectrum.floor / 30.0
-    heights = np.maximum(spectrum.values[chosen], lowest)
+    heights = np.maximum(spectrum.values[chosen], spectrum.floor / 30.0)
     clear = spectrum.values[chosen] > spectrum.floor
-    with drawing():
-        axes = figure.add_subplot()
-        axes.set_yscale("log")
-        mark = "o" if len(chosen) <= 60 else ""
-        axes.plot(chosen[clear] + 1, heights[clear], color=OURS, marker=mark)
-        last, least = len(spectrum.values), spectrum.values[-1]
-        if clear.all():
-            label = f"smallest: {least:.3g}"
-            axes.plot(last, least, "o", color=OURS, markersize=7, label=label)
-        else:
-            label, hidden = "not above rounding", ~clear
-            axes.plot(
-                chosen[hidden] + 1, heights[hidden], "o", color=SOFT, markersize=3, label=label
-            )
-        axes.axhline(spectrum.floor, color=OTHER, linestyle="--", label="rounding floor")
-        axes.set(xlabel="number of the eigenvalue", ylabel="eigenvalue")
-        axes.margins(y=0.12)
-        whole_numbers(axes)
-        log_ticks(axes.yaxis)
-        axes.legend(loc="best")
-    return figure
+    axes.set_yscale("log")
+    mark = "o" if len(chosen) <= 60 else ""
+    axes.plot(chosen[clear] + 1, heights[clear], color=OURS, marker=mark)
+    last, least = len(spectrum.values), spectrum.values[-1]
+    if clear.all():
+        axes.plot(last, least, "o", color=OURS, markersize=7, label=f"smallest: {least:.3g}")
+    else:
+        x, y = chosen[~clear] + 1, heights[~clear]
+        axes.plot(x, y, "o", color=SOFT, markersize=3, label="not above rounding")
+    axes.axhline(spectrum.floor, color=OTHER, linestyle="--", label="rounding floor")
+    axes.set(xlabel="number of the eigenvalue", ylabel="eigenvalue")
+    axes.margins(y=0.12)
+    finish_ranked(axes)

@@ -9,25 +9,28 @@ from __future__ import annotations
 import io
 import re
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from markupsafe import Markup, escape
 
 from polyattn.errors import missing_extra
-from polyattn.files.atomic import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+#: What a plot is drawn on; matplotlib is imported when one is.
+PlotAxes: TypeAlias = "Axes"
+
 INK, SOFT, LINE = "#1d2430", "#5c6675", "#d5d8d0"
 OURS, OTHER, THIRD, FOURTH = "#0b6e4f", "#b3541e", "#35569c", "#8a3b78"
+
+# Red, green and blue of positive and negative entries: readable on white, on black, in print.
+POSITIVE, NEGATIVE = (217, 105, 43), (70, 120, 214)
 
 #: Colours of a drawing and what they are called on a page.
 VARIABLES = {
@@ -60,9 +63,6 @@ STYLE: Any = {
     "lines.markersize": 4.5,
     "savefig.dpi": 160,
 }
-
-# Errors below this are drawn at it: a perfect fit has no logarithm.
-SMALLEST = 1e-40
 
 _numbers = count(1)
 
@@ -110,19 +110,13 @@ def inline_svg(figure: Figure, label: str, caption: str = "") -> Markup:
     return Markup(f"<figure>{text}{shown}</figure>")  # noqa: S704 – matplotlib escapes its text
 
 
-def save_figure(figure: Figure, stem: Path) -> None:
-    """Write STEM.png and STEM.svg, on white."""
-    for suffix, metadata in (("png", None), ("svg", {"Date": None})):
-        write = partial(figure.savefig, format=suffix, facecolor="white", metadata=metadata)
-        with drawing():
-            write_atomically(stem.with_suffix(f".{suffix}"), write)
-
-
-def whole_numbers(axes: Axes) -> None:
-    """Only whole numbers along the horizontal axis, which counts something."""
+def finish_ranked(axes: Axes) -> None:
+    """Ticks and legend of sizes over their numbers: whole numbers below, powers of ten beside."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    log_ticks(axes.yaxis)
+    axes.legend(loc="best")
 
 
 def log_ticks(axis: Axis) -> None:
@@ -137,23 +131,6 @@ def log_ticks(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=between, numticks=7))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda number, _: f"{number:g}")
-
-
-def draw_error_over_time(
-    name: str, seconds: Sequence[float], errors: Sequence[float], done: tuple[float, float]
-) -> Figure:
-    """The error of a run over time beside ``done``, the seconds and error of a closed form."""
-    figure = new_figure(4.7, 3.0)
-    with drawing():
-        axes = figure.add_subplot()
-        axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="validation error")
-        axes.plot(seconds, [max(error, SMALLEST) for error in errors], color=OTHER, label=name)
-        end = max(done[1], SMALLEST)
-        axes.plot(done[0], end, "o", color=OURS, markersize=8, label="closed form, done")
-        axes.legend(loc="best")
-        log_ticks(axes.xaxis)
-        log_ticks(axes.yaxis)
-    return figure
 
 
 def require_matplotlib() -> None:

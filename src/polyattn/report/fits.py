@@ -14,11 +14,12 @@ from polyattn.heads.search import least_heads
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
-from polyattn.report.figures import OTHER, OURS, drawing, log_ticks, new_figure
+from polyattn.report.figures import OTHER, OURS, PlotAxes, log_ticks
 from polyattn.report.heads import MOST_UNFOLDED, heads_section
 from polyattn.report.page import Section, described, plot, statement
 from polyattn.report.page_data import PageData, norms, rows_of
 from polyattn.report.predictions import bounds_section, predictions_section
+from polyattn.solve.ridge import RidgePath
 
 # What a certificate, and so a bound, can be about.
 TRAINING, GIVEN = "the training data", "the data given to this page"
@@ -39,7 +40,7 @@ def fit_page(
         certificate, about, of = certificate_of(result, data)
     sections = [described("What was found", result, ("n_heads", "heads"))]
     if result.ridge_path is not None:
-        sections.append(_ridge(result))
+        sections.append(_ridge(result.ridge, result.ridge_path))
     if certificate is not None:
         sections += certificate_sections(certificate, about)
     sections.append(_heads(result, data))
@@ -126,26 +127,24 @@ def _heads(result: FitResult, data: PageData | None) -> Section:
     return heads_section(layer, sentence, scale=scale)
 
 
-def _ridge(result: FitResult) -> Section:
-    path = result.ridge_path
-    assert path is not None  # noqa: S101 - the caller has looked
-    figure = new_figure(4.7, 2.8)
-    with drawing():
-        axes = figure.add_subplot()
+def _ridge(ridge: float, path: RidgePath) -> Section:
+    def draw(axes: PlotAxes) -> None:
         # Targets that are all zero leave no error, which has no logarithm.
         logarithmic = bool(np.any(path.errors > 0))
         axes.set(xscale="log", yscale="log" if logarithmic else "linear")
         axes.plot(path.ridges, path.errors, color=OURS)
-        if result.ridge > 0:
-            axes.axvline(result.ridge, color=OTHER, linestyle="--", label=f"{result.ridge:.3g}")
+        if ridge > 0:
+            axes.axvline(ridge, color=OTHER, linestyle="--", label=f"{ridge:.3g}")
             axes.legend(loc="best")
         axes.set(xlabel="ridge", ylabel="estimated error")
         log_ticks(axes.xaxis)
         if logarithmic:
             log_ticks(axes.yaxis)
+
     caption = f"The error that {path.kind!r} estimates for new sequences, for every ridge tried."
-    claim = f"The ridge {result.ridge:.3g} was chosen by the data."
-    return statement("The ridge", claim, pictures=[plot(figure, "Error for each ridge", caption)])
+    claim = f"The ridge {ridge:.3g} was chosen by the data."
+    picture = plot(draw, "Error for each ridge", caption, 2.8)
+    return statement("The ridge", claim, pictures=[picture])
 
 
 def _bounds(result: FitResult, certificate: Certificate, data: PageData, of: str) -> Section:

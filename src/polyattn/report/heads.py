@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from polyattn.features.pairs import unfold_coef
@@ -16,13 +17,9 @@ from polyattn.heads.target import Target
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.quoting import counted
-from polyattn.report.figures import OURS, SOFT, drawing, log_ticks, new_figure, whole_numbers
+from polyattn.report.figures import NEGATIVE, OURS, POSITIVE, SOFT, PlotAxes, finish_ranked
 from polyattn.report.page import Section, fill, plot, statement
 from polyattn.report.page_data import norms, spread
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-    from matplotlib.figure import Figure
 
 MOST_HEADS = 16
 
@@ -31,9 +28,6 @@ MOST_CELLS = 512
 
 # The singular values of a wider unfolding would take longer than a page is waited for.
 MOST_UNFOLDED = 1200
-
-# The colours of positive and negative entries: readable on white, on black, and in print.
-POSITIVE, NEGATIVE = (217, 105, 43), (70, 120, 214)
 
 
 def heads_section(
@@ -65,9 +59,7 @@ def heads_section(
             }
             for number, h in enumerate(shown)
         ]  # fmt: skip
-        largest = {"of_attn": of_attn, "of_value": of_value}
-        colours = {"positive": POSITIVE, "negative": NEGATIVE}
-        pictures.append(fill("maps", "polyattn.report", maps=maps, **largest, **colours))
+        pictures.append(fill("maps", maps=maps, of_attn=of_attn, of_value=of_value))
     notes = []
     if len(order) > MOST_HEADS:
         notes.append(f"Shown are the {MOST_HEADS} largest of {len(order):,} heads.")
@@ -83,11 +75,11 @@ def heads_section(
 
 def head_sizes(layer: AttentionLayer) -> NDArray[np.float64]:
     """||A_h|| ||V_h|| of each head; of softmax heads ||V_h||, which bounds what they add."""
-    values = norms(layer.value.reshape(layer.n_heads, -1))
+    values = norms(layer.value, (1, 2))
     if isinstance(layer, SoftmaxAttention):
         return values
     with np.errstate(over="ignore"):
-        return np.asarray(norms(layer.attn.reshape(layer.n_heads, -1)) * values)
+        return np.asarray(norms(layer.attn, (1, 2)) * values)
 
 
 def heat_map(matrix: NDArray[np.float64], largest: float) -> str:
@@ -110,12 +102,11 @@ def _comparable(layer: AttentionLayer) -> tuple[NDArray[np.float64], NDArray[np.
     """attn and value; of linear heads so scaled that both have the same norm."""
     if not isinstance(layer, LinearAttention):
         return layer.attn, layer.value
-    shape = (layer.n_heads, 1, 1)
-    of_attn, of_value = (norms(each.reshape(len(each), -1)) for each in (layer.attn, layer.value))
+    of_attn, of_value = norms(layer.attn, (1, 2)), norms(layer.value, (1, 2))
     both = (of_attn > 0) & (of_value > 0)
-    factor = np.ones(layer.n_heads)
-    factor[both] = np.sqrt(of_value[both]) / np.sqrt(of_attn[both])
-    return layer.attn * factor.reshape(shape), layer.value / factor.reshape(shape)
+    factor = np.ones((layer.n_heads, 1, 1))
+    factor[both, 0, 0] = np.sqrt(of_value[both]) / np.sqrt(of_attn[both])
+    return layer.attn * factor, layer.value / factor
 
 
 def _singular_values(
@@ -142,7 +133,8 @@ def _singular_values(
     )
     if rank is not None:
         caption += " The rank is that in units in which coordinates and outputs are of size one."
-    return [plot(_draw_sizes(sigma, sizes), "Singular values and sizes of heads", caption)]
+    draw = partial(_draw_sizes, sigma, sizes)
+    return [plot(draw, "Singular values and sizes of heads", caption, 2.8)]
 
 
 def _unfolded_values(tensor: NDArray) -> NDArray[np.float64]:
@@ -151,21 +143,15 @@ def _unfolded_values(tensor: NDArray) -> NDArray[np.float64]:
     return np.asarray(np.linalg.svd(matrix, compute_uv=False), dtype=np.float64)
 
 
-def _draw_sizes(sigma: NDArray, sizes: NDArray) -> Figure:
-    figure = new_figure(4.7, 2.8)
+def _draw_sizes(sigma: NDArray, sizes: NDArray, axes: PlotAxes) -> None:
     lowest = 1e-17 * float(sigma[0])
-    with drawing():
-        axes = figure.add_subplot()
-        axes.set_yscale("log")
-        for values, colour, style, label in (
-            (sigma, SOFT, ".", "singular values of the symmetric part"),
-            (sizes, OURS, "o", "heads"),
-        ):
-            chosen = spread(len(values), 300)
-            heights = np.maximum(values[chosen], lowest)
-            axes.plot(chosen + 1, heights, style, color=colour, label=label)
-        axes.set(xlabel="number, largest first", ylabel="size")
-        whole_numbers(axes)
-        log_ticks(axes.yaxis)
-        axes.legend(loc="best")
-    return figure
+    axes.set_yscale("log")
+    for values, colour, style, label in (
+        (sigma, SOFT, ".", "singular values of the symmetric part"),
+        (sizes, OURS, "o", "heads"),
+    ):
+        chosen = spread(len(values), 300)
+        heights = np.maximum(values[chosen], lowest)
+        axes.plot(chosen + 1, heights, style, color=colour, label=label)
+    axes.set(xlabel="number, largest first", ylabel="size")
+    finish_ranked(axes)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,15 +22,11 @@ from polyattn._version import __version__
 from polyattn.display import Description, figure
 from polyattn.files.atomic import write_atomically
 from polyattn.quoting import counted
-from polyattn.report.figures import inline_svg
+from polyattn.report.figures import NEGATIVE, POSITIVE, PlotAxes, drawing, inline_svg, new_figure
 from polyattn.report.page_data import PageData
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# A card shows so many lines, and matrices in these colours.
+# A card shows so many lines.
 SHOWN_LINES = 12
-WARM, COOL = "217, 105, 43", "70, 120, 214"
 
 # A page says at more length what a fact is.
 EXPLAINED = {
@@ -74,7 +70,7 @@ def render_page(
     title: str, lead: str | Markup, sections: Sequence[Section], script: str = ""
 ) -> str:
     """The HTML of a page; ``script`` is the only JavaScript that it will run."""
-    # The first of them does not speak of the last two.
+    # default-src does not include the last two.
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
@@ -82,9 +78,9 @@ def render_page(
     if script:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy += f"; script-src 'sha256-{digest}'"
-    return _templates().get_template("page.html").render(
-        title=title, lead=lead, sections=sections, policy=policy, script=Markup(script),  # noqa: S704 – ours
-        version=__version__,
+    return fill(
+        "page", title=title, lead=lead, sections=sections, policy=policy, version=__version__,
+        script=Markup(script),  # noqa: S704 – ours
     )  # fmt: skip
 
 
@@ -101,11 +97,12 @@ def fill(template: str, /, package: str = "polyattn.report", **content: Any) -> 
 
 
 @cache
-def _templates(package: str = "polyattn.report") -> Environment:
+def _templates(package: str) -> Environment:
     environment = Environment(
         loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    environment.globals |= {"positive": POSITIVE, "negative": NEGATIVE}
     environment.filters["short"] = partial(figure, digits=3, unknown="–")
     return environment
 
@@ -159,8 +156,16 @@ def described(
     return statement(title, made.statement, doubt=bool(made.doubts), facts=shown, **more)
 
 
-def plot(figure: Figure, label: str, caption: str = "") -> Markup:
-    """A figure for a section: as wide as a phone, and no wider than its text stays small."""
+def plot(
+    draw: Callable[[PlotAxes], None], label: str, caption: str = "", height: float = 3.0
+) -> Markup:
+    """A figure for a section: as wide as a phone, and no wider than its text stays small.
+
+    ``draw`` draws on its axes, ``height`` is in inches.
+    """
+    figure = new_figure(4.7, height)
+    with drawing():
+        draw(figure.add_subplot())
     return Markup('<div class="plot">{}</div>').format(inline_svg(figure, label, caption))
 
 
@@ -170,17 +175,11 @@ def card(thing: Any) -> Markup:
     lines = list(description.lines[:SHOWN_LINES])
     if len(description.lines) > SHOWN_LINES:
         lines.append(f"... {len(description.lines) - SHOWN_LINES:,} lines more")
-    # Entries have a colour behind them: warm if positive, cool if negative, strong if large.
+    # How strong the colour behind each entry is.
     matrices = {}
     for name, rows in description.matrices.items():
         largest = max((abs(entry) for row in rows for entry in row), default=0.0) or 1.0
-        matrices[name] = [
-            [
-                (entry, f"rgba({WARM if entry >= 0 else COOL}, {0.75 * abs(entry / largest):.2f})")
-                for entry in row
-            ]
-            for row in rows
-        ]
+        matrices[name] = [[(entry, 0.75 * abs(entry / largest)) for entry in row] for row in rows]
     return fill(
         "card", kind=type(thing).__name__, description=description, matrices=matrices, lines=lines
     )

@@ -77,7 +77,7 @@ class PageData:
         chosen = counted[np.arange(wanted) * len(counted) // wanted]
         if wanted == n_sequences:
             return self, chosen
-        batch = SequenceBatch.from_sequences([self.batch[int(i)] for i in chosen])
+        batch = self.batch.chosen(chosen)
         weights = None if self.weights is None else self.weights[chosen]
         targets = self.targets
         if targets is not None and self.mode == "last":
@@ -100,16 +100,12 @@ def rows_of(function: Callable[[Any], Any], batch: SequenceBatch) -> NDArray[np.
     return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
 
 
-def norms(rows: NDArray) -> NDArray[np.float64]:
-    """Euclidean norms along the last axis, also where squares are beyond float64."""
-    largest = np.abs(rows).max(axis=-1, keepdims=True)
-    units = np.where(largest > 0, largest, 1.0)
+def norms(array: NDArray, axis: int | tuple[int, int] = -1) -> NDArray[np.float64]:
+    """Euclidean norms along these axes, also where squares are beyond float64."""
     with np.errstate(over="ignore"):
-        return np.asarray(units[..., 0] * np.linalg.norm(rows / units, axis=-1), dtype=np.float64)
+        return np.asarray(np.hypot.reduce(array, axis), dtype=np.float64)
 
 
 def spread(count: int, most: int) -> NDArray[np.intp]:
     """Up to ``most`` evenly spaced indices of 0..count, both ends included."""
-    if count <= most:
-        return np.arange(count)
-    return np.unique(np.round(np.linspace(0, count - 1, most)).astype(np.intp))
+    return np.unique(np.round(np.linspace(0, count - 1, min(count, most))).astype(np.intp))

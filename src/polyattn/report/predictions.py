@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify import Certificate
 from polyattn.quoting import counted
-from polyattn.report.figures import OTHER, OURS, SOFT, drawing, log_ticks, new_figure
+from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes, log_ticks
 from polyattn.report.page import Section, fill, plot, statement
 from polyattn.report.page_data import PageData, norms, rows_of, spread
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PREDICTIONS_TITLE = "Predicted against true"
 BOUNDS_TITLE = "How far apart can good layers be?"
@@ -41,14 +39,14 @@ def predictions_section(function: Callable[[Any], Any], data: PageData) -> Secti
     if power[0] > 0:
         explained = _percent(1.0 - _times_power(error[0] / power[0], error[1] - power[1]))
     drawn = spread(true.size, DRAWN_OUTPUTS)
-    figure = new_figure(4.7, 3.4)
-    with drawing():
-        axes = figure.add_subplot()
+
+    def draw(axes: PlotAxes) -> None:
         x, y = true.reshape(-1)[drawn], predicted.reshape(-1)[drawn]
         ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
         axes.plot(ends, ends, color=SOFT, linewidth=1)
         axes.plot(x, y, ".", color=OURS, alpha=0.6)
         axes.set(xlabel="true", ylabel="predicted")
+
     some_of = "all" if len(drawn) == true.size else f"{len(drawn):,} evenly spaced"
     caption = (
         f"{some_of} of the {counted(true.size, 'output')} at "
@@ -67,7 +65,7 @@ def predictions_section(function: Callable[[Any], Any], data: PageData) -> Secti
         "share of ||y||² explained": explained,
     }
     notes = [UNWEIGHTED] if weights is None else []
-    picture = plot(figure, PREDICTIONS_TITLE, caption)
+    picture = plot(draw, PREDICTIONS_TITLE, caption, 3.4)
     return statement(PREDICTIONS_TITLE, pictures=[picture], facts=facts, notes=notes)
 
 
@@ -109,7 +107,7 @@ def bounds_section(
     inputs = "inputs" if whole else "inputs shown"
     median = f"The bound is at most {np.median(bounds):.3g} for half of the {inputs}, "
     claim = f"{median}and {bounds.max():.3g} for all of them. {meaning}"
-    picture = plot(_draw_bounds(bounds, sizes), "Bounds for each input", about)
+    picture = plot(partial(_draw_bounds, bounds, sizes), "Bounds for each input", about)
     table = fill("bounds", listed=listed, with_sizes=sizes is not None)
     return statement(BOUNDS_TITLE, claim, pictures=[picture, table])
 
@@ -136,24 +134,18 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{min(digits, 12)}f} %"
 
 
-def _draw_bounds(bounds: NDArray, sizes: NDArray | None) -> Figure:
-    figure = new_figure(4.7, 3.0)
-    with drawing():
-        axes = figure.add_subplot()
-        chosen = spread(len(bounds), DRAWN_BOUNDS)
-        if sizes is not None and np.all(sizes > 0) and np.all(bounds > 0):
-            axes.set(xscale="log", yscale="log")
-            axes.plot(sizes[chosen], bounds[chosen], ".", color=OURS, alpha=0.6)
-            ends = np.array([sizes.min(), sizes.max()])
-            axes.plot(ends, ends, color=OTHER, linestyle="--", label="as large as the output")
-            axes.set(xlabel="size of the predicted output", ylabel="bound of the difference")
-            axes.legend(loc="best")
-            log_ticks(axes.xaxis)
-            log_ticks(axes.yaxis)
-        else:
-            share = 100.0 * chosen / max(1, len(bounds) - 1)
-            axes.plot(share, np.sort(bounds)[chosen], color=OURS)
-            axes.set(
-                xlabel="percent of the inputs", ylabel="bound of the difference", ylim=(0, None)
-            )
-    return figure
+def _draw_bounds(bounds: NDArray, sizes: NDArray | None, axes: PlotAxes) -> None:
+    axes.set_ylabel("bound of the difference")
+    chosen = spread(len(bounds), DRAWN_BOUNDS)
+    if sizes is None or not np.all(sizes > 0) or not np.all(bounds > 0):
+        share = 100.0 * chosen / max(1, len(bounds) - 1)
+        axes.plot(share, np.sort(bounds)[chosen], color=OURS)
+        axes.set(xlabel="percent of the inputs", ylim=(0, None))
+        return
+    axes.set(xscale="log", yscale="log", xlabel="size of the predicted output")
+    axes.plot(sizes[chosen], bounds[chosen], ".", color=OURS, alpha=0.6)
+    ends = np.array([sizes.min(), sizes.max()])
+    axes.plot(ends, ends, color=OTHER, linestyle="--", label="as large as the output")
+    axes.legend(loc="best")
+    log_ticks(axes.xaxis)
+    log_ticks(axes.yaxis)

@@ -101,9 +101,8 @@ def make_page(
     kind = next((kind for kind in _PAGES if isinstance(thing, kind)), None)
     if kind is None:
         kinds = ", ".join(kind.__name__ for kind in _PAGES)
-        hint = ""
-        if isinstance(thing, Program | Compiled | Learned):
-            hint = " Programs have a page of their own: write_program_report."
+        hint = " Programs have a page of their own: write_program_report."
+        hint = hint if isinstance(thing, Program | Compiled | Learned) else ""
         raise InvalidType(f"a page is made of one of {kinds}; got {type(thing).__name__}.{hint}")
     sections, sized = _PAGES[kind]
     measure = sized(thing)
@@ -156,17 +155,14 @@ def layer_page(layer: AttentionLayer, data: PageData | None) -> list[Section]:
             "How good the layer is on them: the page needs their targets Y, too.",
         ]
         return [heads_section(layer), statement("What is not shown", lines=needs)]
-    linear = isinstance(layer, LinearAttention)
+    rows = data.rows(layer.bias) if isinstance(layer, LinearAttention) else None
     # The rank of a linear layer is judged in the scale of the data.
-    scale = SampleScale.of(data.rows(layer.bias)) if linear else None
-    heads = heads_section(layer, scale=scale)
+    heads = heads_section(layer, scale=None if rows is None else SampleScale.of(rows))
     if data.targets is None:
         needs = ["How good the layer is on these data: the page needs their targets Y."]
         sections = [heads]
-        if linear:
-            certificate, why_not = certificate_if_possible(
-                lambda: certify_rows(data.rows(layer.bias))
-            )
+        if rows is not None:
+            certificate, why_not = certificate_if_possible(lambda: certify_rows(rows))
             needs += [why_not] if why_not else []
             sections = [*(certificate_sections(certificate) if certificate else []), heads]
         return [*sections, statement("What is not shown", lines=needs)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-from polyattn.report.figures import drawing, inline_svg, save_figure
+from polyattn.files.atomic import write_atomically
+from polyattn.report.figures import drawing, inline_svg
 from polyattn.report.page import Section, fill, render_page, write_page
 from polyattn_papers.reproduction.result import Reproduction, read_table
 
@@ -18,7 +20,10 @@ def write_pages(made: Reproduction, folder: Path) -> None:
     """figure.png, figure.svg and index.html in ``folder``, and the index beside it."""
     with drawing():
         figure = made.experiment.draw(made.rows)
-    save_figure(figure, folder / "figure")
+    for suffix, metadata in (("png", None), ("svg", {"Date": None})):
+        save = partial(figure.savefig, format=suffix, facecolor="white", metadata=metadata)
+        with drawing():
+            write_atomically(folder / f"figure.{suffix}", save)
     experiment = made.experiment
     sections = [
         Section("What the paper says", fill("claim", HERE, made=made)),

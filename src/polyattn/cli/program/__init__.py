@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from polyattn.cli.program.compile import compile_program
 from polyattn.cli.program.learn import learn
+from polyattn.cli.program.library import compile_program, list_programs, show
 from polyattn.cli.program.run import run
-from polyattn.cli.program.show import list_programs, show
 
 
 @click.group()

@@ -10,23 +10,17 @@ import click
 import numpy as np
 from rich.console import RenderableType
 
-from polyattn.cli.console import FILE, emit, facts, json_option, passes, progress
-from polyattn.cli.io import require_output
-from polyattn.cli.program.compile import STYLES, make_program, option_name, program_option
-from polyattn.cli.program.show import lines
+from polyattn import programs
+from polyattn.cli import console
+from polyattn.cli.program.library import STYLES, make_program, option_name, program_option
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.files.atomic import write_atomically
-from polyattn.programs import Schema, traces
 from polyattn.programs.learning.learn import METHODS, RULES
 from polyattn.programs.library import PROGRAMS
-from polyattn.storage import save
 
 # What is learned from, unless it is given: small machines teach rules everything.
 SIZES = {name: each.learned_at for name, each in PROGRAMS.items() if each.learned_at}
 _ALL_SIZES = tuple(dict.fromkeys(size for sizes in SIZES.values() for size in sizes))
-
-# The exit code for what did not hold; 1 and 2 are errors and wrong usage.
-UNDECIDED = 4
 
 
 def _sizes(command: Any) -> Any:
@@ -61,16 +55,12 @@ def _sizes(command: Any) -> Any:
     "--certify", "fresh", type=click.IntRange(0), default=0, show_default=True,
     help="Fresh traces to certify with: do they stay where the traces determine the answer?",
 )  # fmt: skip
-@click.option(
-    "-o", "--output", type=FILE, help="The layer (.safetensors), or the program in words (.json)."
-)
+@console.output_option("The layer (.safetensors), or the program in words (.json).")
 @program_option
-@json_option
-@click.pass_context
+@console.json_option
 def learn(
-    ctx: click.Context, /, kind: str, method: str, n_traces: int | None, seed: int,
-    style: str | None, test: int, fresh: int, output: Path | None, kept: Path | None,
-    as_json: bool, **given: Any,
+    kind: str, method: str, n_traces: int | None, seed: int, style: str | None, test: int,
+    fresh: int, output: Path | None, kept: Path | None, as_json: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Learn to run any automaton (dfa) or Turing machine (turing) from traces alone.
 
@@ -79,15 +69,11 @@ def learn(
 
     Exit codes: 0 learned, 4 if what was found did not hold on traces that were left out.
     """
-    from polyattn.programs import learn as learn_program
-
-    require_output(output)
     if output is not None and output.suffix not in (".safetensors", ".json"):
         raise InvalidInput(
             f"the output must be a .safetensors file (the layer) or a .json file (the program in "
             f"words); got {str(output)!r}."
         )
-    require_output(kept)
     sizes = {name: given[name] or size for name, size in SIZES[kind].items()}
     larger = {size: given[f"test_{size}"] for size in SIZES[kind] if given[f"test_{size}"]}
     if larger and method != RULES:
@@ -95,10 +81,11 @@ def learn(
     _refuse_others(kind, style, given)
     chosen = {"style": style or "one-hot"} if kind == "dfa" else {}
     program = make_program(kind, sizes | chosen)
-    with passes("writing traces"):
-        seen = traces(program, n_traces or (40 if method == RULES else 500), random_state=seed)
-    with passes("learning"):
-        learned = learn_program(program.schema, seen, method)
+    with console.passes("writing traces"):
+        wanted = n_traces or (40 if method == RULES else 500)
+        seen = programs.traces(program, wanted, random_state=seed)
+    with console.passes("learning"):
+        learned = programs.learn(program.schema, seen, method)
     content: dict[str, Any] = {
         "kind": kind,
         "method": method,
@@ -110,28 +97,25 @@ def learn(
         "terms": [str(term) for term in learned.terms] if method == RULES else None,
     }
     if fresh:
-        with passes("certifying"):
+        with console.passes("certifying"):
             # Not a seed that the traces or the tested machines were drawn with.
-            others = traces(program, fresh, random_state=np.random.default_rng([seed, 2]))
+            others = programs.traces(program, fresh, random_state=np.random.default_rng([seed, 2]))
             content["certificate"] = learned.certify(fresh=others).to_dict()
     if test:
         content["test"] = _test(learned, program.schema, larger, test, seed)
-    if output is not None:
-        if output.suffix == ".safetensors":
-            save(learned.layer, output)
-        else:
-            text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-            write_atomically(output, lambda file: file.write(text.encode()))
+    if output is not None and output.suffix == ".json":
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        write_atomically(output, lambda file: file.write(text.encode()))
         content["output"] = str(output)
-    if kept is not None:
-        save(learned, kept)
-        content["saved_program"] = str(kept)
-    emit(content, _text(learned, content), as_json)
-    ctx.exit(0 if learned.succeeded else UNDECIDED)
+    elif output is not None:
+        console.saved(learned.layer, output, content, "output")
+    console.saved(learned, kept, content, "saved_program")
+    exit_code = 0 if learned.succeeded else console.UNCONFIRMED
+    console.emit(content, _text(learned, content), as_json, exit_code)
 
 
 def _test(
-    learned: Any, schema: Schema, larger: dict[str, int], n_machines: int, seed: int
+    learned: Any, schema: programs.Schema, larger: dict[str, int], n_machines: int, seed: int
 ) -> dict[str, Any]:
     """Runs of fresh machines, each held against the machine's own rules."""
     subject = learned.resize(**larger) if larger else learned
@@ -140,7 +124,7 @@ def _test(
     # Not a seed that any traces were drawn with.
     rng = np.random.default_rng([seed, 1])
     counts = {"exact": 0, "wrong": 0, "refused": 0}
-    with progress("testing", n_machines) as move:
+    with console.progress("testing", n_machines) as move:
         for done in range(n_machines):
             (machine, given), options = encoding.sample(rng)
             try:
@@ -155,7 +139,7 @@ def _test(
 def _text(learned: Any, content: dict[str, Any]) -> list[RenderableType]:
     rows: dict[str, object] = {
         "learned from": f"{content['n_traces']} traces, {content['n_rows']} tokens to predict",
-        "sizes": _said(content["sizes"]),
+        "sizes": console.sizes_text(content["sizes"]),
     }
     if content["terms"] is not None:
         rows["terms"] = len(content["terms"])
@@ -163,13 +147,16 @@ def _text(learned: Any, content: dict[str, Any]) -> list[RenderableType]:
         test = content["test"]
         rows["test"] = (
             f"{test['exact']} of {test['n_machines']} fresh machines exact, {test['wrong']} wrong, "
-            f"{test['refused']} refused ({_said(test['sizes'])})"
+            f"{test['refused']} refused ({console.sizes_text(test['sizes'])})"
         )
-    saved = {"output": "saved to", "saved_program": "program saved to"}
-    rows |= {said: content[key] for key, said in saved.items() if key in content}
-    terms = ["the program that was learned:", *lines(content["terms"])] if content["terms"] else []
-    certified = [content["certificate"]["sentence"]] if "certificate" in content else []
-    return [str(learned.outcome), *certified, *terms, facts("learned", rows)]
+    files = {"output": "saved to", "saved_program": "program saved to"}
+    rows |= {said: content[key] for key, said in files.items() if key in content}
+    text: list[RenderableType] = [str(learned.outcome)]
+    if "certificate" in content:
+        text.append(content["certificate"]["sentence"])
+    if content["terms"]:
+        text += ["the program that was learned:", *console.numbered(content["terms"])]
+    return [*text, console.facts("learned", rows)]
 
 
 def _refuse_others(kind: str, style: str | None, given: dict[str, Any]) -> None:
@@ -180,7 +167,3 @@ def _refuse_others(kind: str, style: str | None, given: dict[str, Any]) -> None:
                 raise click.UsageError(f"--{name} says nothing about {kind}.")
     if style and kind != "dfa":
         raise click.UsageError(f"--style says nothing about {kind}.")
-
-
-def _said(sizes: dict[str, int]) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

@@ -8,11 +8,10 @@ from typing import Any, TypeAlias
 import click
 from rich.console import RenderableType
 
-from polyattn.cli.console import NumberOr, emit, facts, json_option, working
-from polyattn.cli.program.compile import STYLES, program_facts
+from polyattn import programs
+from polyattn.cli import console
+from polyattn.cli.program.library import STYLES, program_facts
 from polyattn.errors import InvalidInput
-from polyattn.programs import Compiled, Program, universal_dfa, universal_turing_machine
-from polyattn.programs import compile as compile_program
 from polyattn.programs.library import show_run
 from polyattn.programs.machines import NamedMachine
 from polyattn.programs.machines.named import FIRST, LAST
@@ -33,10 +32,8 @@ _REGISTERS_UP_TO = {"states": 50, "letters": 100}
 
 _TURING = ("cells", "max_steps", "position", "no_wrap")
 
-
-# A run: the layer that made it, what is shown of it, and whether each of the other ways came to
-# the same.
-CheckedRun: TypeAlias = tuple[Compiled, ShownRun, dict[str, bool]]
+# A run: the layer that made it, what is shown of it, and which of two others came to the same.
+CheckedRun: TypeAlias = tuple[programs.Compiled, ShownRun, dict[str, bool]]
 
 
 @click.command()
@@ -51,7 +48,7 @@ CheckedRun: TypeAlias = tuple[Compiled, ShownRun, dict[str, bool]]
     help="Limit of steps [default: the file's, or 1000].",
 )  # fmt: skip
 @click.option(
-    "--position", type=NumberOr(int, (FIRST, LAST)),
+    "--position", type=console.number_or(int, (FIRST, LAST)),
     help="Where to start: 0 is the first letter of the tape [default: the file's, or first].",
 )  # fmt: skip
 @click.option("--no-wrap", is_flag=True, help="An error if the head goes around the whole tape.")
@@ -60,11 +57,10 @@ CheckedRun: TypeAlias = tuple[Compiled, ShownRun, dict[str, bool]]
 )
 @click.option("--tokens", is_flag=True, help="Print the tokens that the layer wrote.")
 @click.option("--check", is_flag=True, help="Run in two other ways; exit code 1 if they differ.")
-@json_option
-@click.pass_context
+@console.json_option
 def run(
-    ctx: click.Context, /, machine: str, given: str | None, steps: int, tokens: bool, check: bool,
-    as_json: bool, **options: Any,
+    machine: str, given: str | None, steps: int, tokens: bool, check: bool, as_json: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Run MACHINE on INPUT by a layer of attention, compiled to fit.
 
@@ -80,7 +76,7 @@ def run(
     for key in others:
         if options[key] is not None and options[key] is not False:
             raise click.UsageError(f"--{key.replace('_', '-')} says nothing about {kind}.")
-    with working("running"):
+    with console.working("running"):
         if named.kind == "dfa":
             compiled, done, checks = _run_dfa(named, given, options["style"], steps, check)
         else:
@@ -96,7 +92,7 @@ def run(
         if len(shown) < n_tokens:
             text.append(f"  ... {n_tokens - len(shown)} more (--steps)")
     said = f"{compiled.name}: {compiled.n_heads} heads, {compiled.n_dims} coordinates"
-    text.append(facts("run", done.facts | {"layer": f"{said}; {n_tokens} tokens written"}))
+    text.append(console.facts("run", done.facts | {"layer": f"{said}; {n_tokens} tokens written"}))
     if checks:
         content["check"] = checks
         names = {"interpreter": "the interpreter", "rules": "the machine's own rules"}
@@ -104,8 +100,7 @@ def run(
         failed = f"CHECK FAILED: the layer differs from {' and from '.join(wrong)}."
         agreed = "checked: the layer, the interpreter and the machine's own rules agree."
         text.append(failed if wrong else agreed)
-    emit(content, text, as_json)
-    ctx.exit(0 if all(checks.values()) else 1)
+    console.emit(content, text, as_json, 0 if all(checks.values()) else 1)
 
 
 def _run_dfa(
@@ -123,7 +118,7 @@ def _run_dfa(
         small = n_states <= _REGISTERS_UP_TO["states"]
         style = "registers" if small and len(word) <= _REGISTERS_UP_TO["letters"] else "one-hot"
     sizes = (n_states, len(named.letters), max(1, len(word)))
-    program = universal_dfa(*sizes, style=style.replace("-", "_"))
+    program = programs.universal_dfa(*sizes, style=style.replace("-", "_"))
     compiled, shown = _run(program, named, word, steps)
     return compiled, shown, _checks(program, shown, word) if check else {}
 
@@ -148,7 +143,7 @@ def _run_turing(
     placed = replace(named, position=start, max_steps=max_steps)
     n_cells = cells or max(_FIRST_CELLS, 2 * needed)
     while True:
-        program = universal_turing_machine(len(named.states), len(named.letters), n_cells)
+        program = programs.universal_turing_machine(len(named.states), len(named.letters), n_cells)
         compiled, shown = _run(program, placed, tape, steps, max_steps)
         if shown.content["endless"] or cells or n_cells >= _LAST_CELLS:
             break
@@ -163,15 +158,21 @@ def _run_turing(
 
 
 def _run(
-    program: Program, named: NamedMachine, given: list[int], steps: int, max_steps: int = MAX_STEPS
-) -> tuple[Compiled, ShownRun]:
-    compiled = compile_program(program)
+    program: programs.Program,
+    named: NamedMachine,
+    given: list[int],
+    steps: int,
+    max_steps: int = MAX_STEPS,
+) -> tuple[programs.Compiled, ShownRun]:
+    compiled = programs.compile(program)
     shown = show_run(compiled, named, given, max_steps, steps, margins=False)
     assert shown is not None  # noqa: S101 - there is an input
     return compiled, shown
 
 
-def _checks(program: Program, shown: ShownRun, given: list[int], **options: Any) -> dict[str, bool]:
+def _checks(
+    program: programs.Program, shown: ShownRun, given: list[int], **options: Any
+) -> dict[str, bool]:
     assert shown.named is not None  # noqa: S101 - it was given
     by_meaning = program.interpret(shown.named.machine, given, **options)
     return {"interpreter": by_meaning == shown.result, "rules": bool(shown.agrees)}

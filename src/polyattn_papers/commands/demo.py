@@ -1,27 +1,23 @@
-"""``polyattn reproduce``, ``bench`` and ``demo``: what is claimed, run on this machine."""
+"""``polyattn demo``: a planted layer, recovered from data, beside gradient descent."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import RenderableType
 
-from polyattn.cli.console import emit, json_option, output_option, progress, table, working
-from polyattn.cli.io import require_output
-from polyattn.errors import MissingExtra, PolyattnError
+from polyattn.cli import console
+from polyattn.errors import MissingExtra
 from polyattn.model import coefficient_distance
-from polyattn.report import Page, Section, fill
-from polyattn.report.figures import draw_error_over_time
+from polyattn.report.figures import OTHER, OURS, PlotAxes, log_ticks
 from polyattn.report.fits import fit_page
-from polyattn.report.page import plot, statement
+from polyattn.report.page import Page, Section, fill, plot, statement
 from polyattn.report.page_data import PageData
-from polyattn_papers.comparisons import ALL, Comparison, comparisons
-from polyattn_papers.reproduction import NAMES, Reproduction, find
-from polyattn_papers.reproduction import reproduce as run
-from polyattn_papers.reproduction.experiment import PROFILES
 from polyattn_papers.tasks.recovery import (
     Recovery,
     RecoverySettings,
@@ -39,101 +35,8 @@ CERTIFIED = (
     "method", "rounding", "sentence",
 )  # fmt: skip
 
-
-@click.command(epilog="Names: " + ", ".join((*NAMES, "all")) + ".")
-@click.argument("name")
-@click.option(
-    "--profile", type=click.Choice(PROFILES), default="smoke", show_default=True,
-    help="smoke: under a minute each; full: the paper's sizes, an hour or two in all.",
-)  # fmt: skip
-@output_option("The folder to write to.", "--out", default=Path("reproduction"), metavar="DIR")
-@click.option("--recompute", "--fresh", "fresh", is_flag=True, help="Run finished cells again.")
-@click.option(
-    "--jobs", type=click.IntRange(1), default=1, show_default=True,
-    help="Cells at a time; above 1 measured times share the machine.",
-)  # fmt: skip
-@json_option
-def reproduce(name: str, profile: str, output: Path, fresh: bool, jobs: int, as_json: bool) -> None:
-    """Run an experiment of the papers again.
-
-    It writes DIR/NAME with table, picture and page.  An interrupted run goes on where it was when
-    the same command is given again.  The exit code is 1 if a gate fails.
-    """
-    names = NAMES if name == "all" else (find(name).name,)
-    made = [_one(one, profile, output, fresh, jobs) for one in names]
-    # The rows are in the table that was written.
-    summaries = [
-        {key: value for key, value in one.to_dict().items() if key != "rows"} for one in made
-    ]
-    index = str(output / "index.html")
-    tables = [
-        table(
-            f"{one.experiment.name}: {one.experiment.title}",
-            ("gate", "seen", ""),
-            ((gate.claim, gate.seen, "holds" if gate.passed else "FAILS") for gate in one.gates),
-        )
-        for one in made
-    ]
-    emit({"reproductions": summaries, "index": index}, [*tables, f"page: {index}"], as_json)
-    failed = [one.experiment.name for one in made if not one.passed]
-    if failed:
-        raise PolyattnError(f"gates fail in: {', '.join(failed)}.")
-
-
-def _one(name: str, profile: str, output: Path, fresh: bool, jobs: int) -> Reproduction:
-    done = 0
-    total = len(find(name).cells(profile))
-    try:
-        with progress(name, total) as move:
-
-            def follow(number: int, _: int, __: str) -> None:
-                nonlocal done
-                done = number
-                move(number)
-
-            return run(name, output, profile, fresh, jobs, follow)
-    except KeyboardInterrupt:
-        click.echo(
-            f"\n{name}: interrupted, {done} of {total} cells are finished; "
-            f"the same command{' without --recompute' if fresh else ''} goes on from there.",
-            err=True,
-        )
-        raise
-
-
-@click.command()
-@click.option(
-    "--size-factor", "--scale", "scale", type=click.FloatRange(0, min_open=True), default=1.0,
-    show_default=True, help="Multiplies the number of sequences.",
-)  # fmt: skip
-@json_option
-def bench(scale: float, as_json: bool) -> None:
-    """Compare polyattn with the obvious way to do the same.
-
-    On small data, both sides in this process; answers that differ beyond rounding are an error.
-    """
-    found: list[Comparison] = []
-    with progress("comparing", len(ALL)) as move:
-        for comparison in comparisons(scale):
-            found.append(comparison)
-            move(len(found))
-    rows = [asdict(one) | {"ratio": one.ratio, "agrees": one.agrees} for one in found]
-    headings = ("job", "polyattn", "other way", "ratio", "answers differ by")
-    lines = [
-        (
-            f"{one.name} ({one.sizes})\nagainst {one.other}",
-            f"{1e3 * one.seconds:.1f} ms",
-            f"{1e3 * one.other_seconds:.1f} ms",
-            f"{one.ratio:.2f}x",
-            f"{one.difference:.0e}" + ("" if one.agrees else " – WRONG"),
-        )
-        for one in found
-    ]
-    text = table("polyattn bench: the best of a few runs each", headings, lines)
-    emit({"comparisons": rows}, [text], as_json)
-    wrong = [one.name for one in found if not one.agrees]
-    if wrong:
-        raise PolyattnError(f"the answers differ beyond rounding in: {', '.join(wrong)}.")
+# Errors below this are drawn at it: a perfect fit has no logarithm.
+SMALLEST = 1e-40
 
 
 @click.command()
@@ -146,8 +49,8 @@ def bench(scale: float, as_json: bool) -> None:
     "--random-state", "--seed", "random_state", type=click.IntRange(0), default=0,
     show_default=True, help="Of the data.",
 )  # fmt: skip
-@output_option("Where to write the report.", "--out", default=Path("demo-report.html"))
-@json_option
+@console.output_option("Where to write the report.", "--out", default=Path("demo-report.html"))
+@console.json_option
 def demo(seconds: float, no_adam: bool, random_state: int, output: Path, as_json: bool) -> None:
     """Plant an attention layer, recover it from data, and report.
 
@@ -155,22 +58,21 @@ def demo(seconds: float, no_adam: bool, random_state: int, output: Path, as_json
     causal, one head), fits in closed form, says whether the data determine the layer, trains
     the same by Adam for a while, and writes one self-contained HTML page.
     """
-    require_output(output)
     settings = RecoverySettings(seed=random_state)
-    with working("making the data"):
+    with console.working("making the data"):
         task = make_task(settings)
-    with working("fitting"):
+    with console.working("fitting"):
         found = recover(task)
     adam, note = (None, "Adam was left out (--no-adam).") if no_adam else _adam(task, seconds)
     content = _figures(settings, found, task, adam, note)
     content["report"], line = str(output), f"report: {output}"
     try:
-        with working("writing the report"):
+        with console.working("writing the report"):
             demo_page(content, found, task).write(output)
     except MissingExtra as error:
         # Figures need no page.
         content["report"], line = None, f"no report was written: {error}"
-    emit(content, [*_text(content), line], as_json)
+    console.emit(content, [*_text(content), line], as_json)
 
 
 def _adam(task: RecoveryTask, seconds: float) -> tuple[LinearRun | None, str]:
@@ -180,7 +82,7 @@ def _adam(task: RecoveryTask, seconds: float) -> tuple[LinearRun | None, str]:
     except MissingExtra as error:
         return None, f"Adam was left out: {error}"
     sets = (task.X, task.Y, task.X_validation, task.Y_validation)
-    with progress("training by Adam", seconds) as move:
+    with console.progress("training by Adam", seconds) as move:
         return train_linear(*sets, seconds, on_look=lambda elapsed, _: move(elapsed)), ""
 
 
@@ -239,7 +141,7 @@ def _text(content: dict[str, Any]) -> list[RenderableType]:
         f"data: {size['n_sequences']} sequences of {size['n_tokens']} tokens with "
         f"{size['n_dims']} coordinates, causal, {head}; {size['n_validation']} more for validation"
     )
-    compared = table("recovering the planted layer", headings, rows)
+    compared = console.table("recovering the planted layer", headings, rows)
     sentences = [closed["outcome"], content["certificate"]["sentence"], content["note"]]
     return [data, compared, *filter(None, sentences)]
 
@@ -249,7 +151,7 @@ def demo_page(figures: dict[str, Any], found: Recovery, task: RecoveryTask) -> P
     layer, size = task.layer, figures["task"]
     validation = PageData.of(task.X_validation, task.Y_validation, layer.mode, layer.n_dims)
     sections = [
-        Section("The result", fill("result", "polyattn.cli", **figures)),
+        Section("The result", fill("result", "polyattn_papers.commands", **figures)),
         *fit_page(found.result, validation, found.certificate),
         _beside(figures),
     ]
@@ -273,6 +175,19 @@ def _beside(figures: dict[str, Any]) -> Section:
     )
     curve, closed = adam["curve"], figures["closed_form"]
     done = (closed["seconds"], closed["validation_error"])
-    figure = draw_error_over_time("Adam", curve["seconds"], curve["errors"], done)
-    picture = plot(figure, "Validation error over time, both logarithmic", caption)
+    draw = partial(draw_error_over_time, curve["seconds"], curve["errors"], done)
+    picture = plot(draw, "Validation error over time, both logarithmic", caption)
     return statement("Beside gradient descent", pictures=[picture])
+
+
+def draw_error_over_time(
+    seconds: Sequence[float], errors: Sequence[float], done: tuple[float, float], axes: PlotAxes
+) -> None:
+    """The error of Adam over time beside ``done``, the seconds and error of the closed form."""
+    axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="validation error")
+    axes.plot(seconds, [max(error, SMALLEST) for error in errors], color=OTHER, label="Adam")
+    end = max(done[1], SMALLEST)
+    axes.plot(done[0], end, "o", color=OURS, markersize=8, label="closed form, done")
+    axes.legend(loc="best")
+    log_ticks(axes.xaxis)
+    log_ticks(axes.yaxis)

@@ -16,7 +16,7 @@ from polyattn.programs.learning import LearnedCoefficients, LearnedRules
 from polyattn.programs.library import show_run
 from polyattn.programs.machines.files import table_of
 from polyattn.programs.running.shown import ShownRun
-from polyattn.report.page import Section, fill
+from polyattn.report.page import Section, fill, statement
 
 # More steps make a page of many megabytes that nobody clicks through.
 MOST_STEPS = 2000
@@ -29,8 +29,6 @@ MOST_TERMS = 200
 
 # More terms than these stand behind a click.
 SHORT_PROGRAM = 40
-
-_HERE = "polyattn.report.programs"
 
 
 def program_sections(
@@ -73,7 +71,7 @@ def program_sections(
     run = show_run(program, machine, inputs, max_steps)
     sections = [_about(program, certificate)]
     terms = fill(
-        "terms", _HERE, instructions=[str(each) for each in instructions],
+        "programs/terms", instructions=[str(each) for each in instructions],
         terms=[str(term) for term in program.terms[:MOST_TERMS]], n_terms=len(program.terms),
         short=SHORT_PROGRAM,
     )  # fmt: skip
@@ -81,21 +79,26 @@ def program_sections(
     if run is None:
         return sections, ""
     if run.named is not None:
-        machine_body = fill("machine", _HERE, named=run.named, table=table_of(run.named))
+        machine_body = fill("programs/machine", named=run.named, table=table_of(run.named))
         sections.append(Section("The machine", machine_body))
-    sections.append(Section("A run, step by step", fill("run", _HERE, run=run)))
+    sections.append(Section("A run, step by step", fill("programs/run", run=run)))
     lines = list(islice(run.listed(), LISTED))
     *_, end = run.listed()
     title = "All steps" if len(run.steps) <= LISTED else "The first steps"
-    sections.append(Section(title, fill("listed", _HERE, run=run, lines=lines, end=end)))
+    sections.append(Section(title, fill("programs/listed", run=run, lines=lines, end=end)))
     return sections, player_script(run)
 
 
 def program_certificate_page(certificate: ProgramCertificate, _: object = None) -> list[Section]:
     """The sections of a page about a program certificate."""
+    title, claim = "What the traces determine", certificate.sentence
     facts = {name: figure(value) for name, value in certificate.describe().table().items()}
-    body = fill("certificate", _HERE, certificate=certificate, facts=facts)
-    return [Section("What the traces determine", body)]
+    meaning = (
+        "Inside the span of the training rows all layers of the learned kind that are right on "
+        "these rows agree: there the traces determine what the program does."
+    )
+    doubt = not certificate.outcome.ok
+    return [statement(title, claim, doubt=doubt, facts=facts, notes=[meaning])]
 
 
 def player_script(run: ShownRun) -> str:
@@ -104,7 +107,7 @@ def player_script(run: ShownRun) -> str:
     Text is ASCII without ``<``: no ``</script>`` or ``<!--``, whatever states are called, and no
     line ends that a browser would change before it compares the digest of the page's policy.
     """
-    player = files(_HERE).joinpath("player.js").read_text(encoding="utf-8")
+    player = files("polyattn.report").joinpath("player.js").read_text(encoding="utf-8")
     data = json.dumps(run.to_dict(), separators=(",", ":"), allow_nan=False)
     harmless = data.replace("<", "\\u003c")
     return f"{player}play({harmless});\n"
@@ -140,7 +143,7 @@ def _about(program: Compiled | Learned, certificate: ProgramCertificate | None) 
         for each in program.schema.attributes
     ]
     body = fill(
-        "about", _HERE, name=getattr(program, "name", "learned program"), learned=learned,
+        "programs/about", name=getattr(program, "name", "learned program"), learned=learned,
         certificate=certificate, facts=facts, attributes=attributes,
     )  # fmt: skip
     return Section("What the program is", body)
