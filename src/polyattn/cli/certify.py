@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 
 from polyattn.auditing import audit as audit_layer
-from polyattn.certify import NextData, Witness, domains
+from polyattn.certify import Certificate, NextData, Witness, domains
 from polyattn.certify import certify as certify_data
 from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
-from polyattn.certify.document import load_certificate
-from polyattn.certify.verdict import IDENTIFIABLE, UNDECIDED
+from polyattn.certify.outcomes import IDENTIFIABLE, UNDECIDED
 from polyattn.cli.console import (
     FILE,
     Parsed,
@@ -167,7 +166,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 def _check(data: Path, path: Path, as_json: bool) -> int:
     """Print whether the certificate holds; the exit code."""
     with working("reading the data"):
-        certificate = load_certificate(path)
+        certificate = Certificate.load(path)
         batch = read_data(data).sequences()
     with passes("checking"):
         found = objections(certificate, batch)
