@@ -1,26 +1,18 @@
 """Domains: closed forms against brute force, and what is refused."""
 
 from itertools import product
-from math import comb
 
 import numpy as np
 import pytest
 
 import polyattn as pa
+from domain_cases import BUILT_IN
 from polyattn import domains
 from polyattn.certify.domains.tokens import _climb
 from polyattn.reference.features import cubic_features, summaries
 from polyattn.reference.layer import with_constant
 
-BUILT_IN = (domains.Real, domains.Boolean, domains.OneHot)
-
-
-def random_tokens(kind: type, rng: np.random.Generator, n_tokens: int, n_dims: int) -> np.ndarray:
-    if kind is domains.Boolean:
-        return rng.choice([-1.0, 1.0], size=(n_tokens, n_dims))
-    if kind is domains.OneHot:
-        return np.eye(n_dims)[rng.integers(n_dims, size=n_tokens)]
-    return rng.integers(-3, 4, size=(n_tokens, n_dims)).astype(float)
+DISCRETE = [kind for kind, case in BUILT_IN.items() if case.alphabet]
 
 
 def features_of(sequences: list, mode: str, bias: bool) -> np.ndarray:
@@ -29,15 +21,6 @@ def features_of(sequences: list, mode: str, bias: bool) -> np.ndarray:
         tokens = with_constant(sequence) if bias else sequence
         rows += [cubic_features(G, x) for G, x in summaries(tokens, mode)]
     return np.array(rows)
-
-
-def closed_form(kind: type, n_dims: int, bias: bool, single: bool) -> int:
-    D = n_dims + bias
-    if kind is domains.Real:
-        return comb(D + 2, 3) if single else D * D * (D + 1) // 2
-    if kind is domains.Boolean:
-        return D + comb(D, 3) if single else D + D * comb(D, 2)
-    return n_dims if single else n_dims**2
 
 
 def test_the_figures_of_the_theory():
@@ -53,22 +36,22 @@ def test_the_figures_of_the_theory():
 @pytest.mark.parametrize("n_dims", range(1, 9))
 def test_the_dimension_is_the_rank_of_many_samples(kind, n_dims, lengths, bias):
     space = kind(lengths=lengths).space(n_dims, bias)
-    expected = closed_form(kind, n_dims, bias, single=lengths == 1)
+    expected = BUILT_IN[kind].dimension(n_dims, bias, lengths == 1)
     assert space.dimension == expected
     rng = np.random.default_rng(n_dims)
     least, most = (lengths, lengths) if isinstance(lengths, int) else lengths
     count = 40 + (2 if kind is domains.Real else 20) * expected
-    X = [random_tokens(kind, rng, rng.integers(least, most + 1), n_dims) for _ in range(count)]
+    sizes = (int(rng.integers(least, most + 1)) for _ in range(count))
+    X = [BUILT_IN[kind].tokens(rng, n_tokens, n_dims) for n_tokens in sizes]
     stats = pa.Moments(n_dims, bias=bias).update(X)
     assert np.linalg.matrix_rank(stats.gram, tol=1e-9 * np.linalg.norm(stats.gram)) == expected
 
 
 @pytest.mark.parametrize(("n_dims", "n_tokens"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2)])
-@pytest.mark.parametrize("kind", [domains.Boolean, domains.OneHot])
+@pytest.mark.parametrize("kind", DISCRETE)
 @pytest.mark.parametrize("mode", ["last", "causal", "full"])
 def test_the_dimension_is_the_rank_of_all_sequences(kind, n_dims, n_tokens, mode):
-    alphabet = list(np.eye(n_dims)) if kind is domains.OneHot else []
-    alphabet = alphabet or [np.array(s) for s in product([-1.0, 1.0], repeat=n_dims)]
+    alphabet = BUILT_IN[kind].alphabet(n_dims)
     everything = [np.array(tokens) for tokens in product(alphabet, repeat=n_tokens)]
     for bias in (False, True):
         rank = np.linalg.matrix_rank(features_of(everything, mode, bias))
@@ -82,7 +65,7 @@ def test_every_feature_follows_from_the_representatives(kind, bias, n_tokens):
     rng = np.random.default_rng(0)
     for n_dims in (1, 2, 3, 4):
         space = kind(lengths=n_tokens).space(n_dims, bias)
-        X = [random_tokens(kind, rng, n_tokens, n_dims) for _ in range(30)]
+        X = [BUILT_IN[kind].tokens(rng, n_tokens, n_dims) for _ in range(30)]
         psi = features_of(X, "last", bias)
         np.testing.assert_array_equal(psi[:, space.columns] @ space.expansion.toarray().T, psi)
 

@@ -12,20 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyattn as pa
+from domain_cases import DOMAIN_CASES
 from polyattn import domains
 from polyattn.certify.check import features, measure, objections, verify
 from polyattn.certify.check.domains import CHECKED
 from polyattn.certify.check.features import (
     LARGEST_PRIME,
-    Modulo,
     Table,
     is_prime,
     random_prime,
     rank_modulo,
     rank_of,
     reduce,
+    residues,
 )
-from polyattn.certify.document import from_document, load_certificate, seal, to_document
+from polyattn.certify.document import from_document, seal, to_document
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.progress import listening
 from polyattn.reference import erm
@@ -155,7 +156,7 @@ def test_round_trips_are_exact(name, certificates, tmp_path):
 
 def test_a_loaded_certificate_knows_what_it_lacks(certificates, tmp_path):
     certificates["repeated"].save(tmp_path / "repeated")
-    loaded = load_certificate(tmp_path / "repeated")
+    loaded = pa.Certificate.load(tmp_path / "repeated")
     witness = loaded.witness()
     assert witness.difference > 0.1
     assert np.all(np.abs(witness.input) == 1)
@@ -268,7 +269,7 @@ def test_every_unsealed_change_is_refused(name, certificates, tmp_path):
             path = tmp_path / "forged.json"
             path.write_text(json.dumps(document | {entry: changed}))
             with pytest.raises(FileFormatError, match=r"forged\.json"):
-                load_certificate(path)
+                pa.Certificate.load(path)
 
 
 def test_the_sentence_is_part_of_the_claim(certificates):
@@ -330,7 +331,7 @@ def test_rounding_of_inputs_explains_a_plane_and_no_small_deviations():
     shares = []
     for X in (FLAT, bent):
         evidence = pa.certify(X, method="float").evidence
-        measured = measure.Measured(Table(as_batch(X), "last", False))
+        measured = measure.MeasuredTable(as_batch(X), "last", False)
         # Of what seems unseen the last direction is the one with the smallest effect.
         shares.append(measured.explained(evidence.null_basis[:, -1], np.ones(3, dtype=bool)))
     assert shares[0] > 0.9
@@ -440,12 +441,12 @@ def test_truncated_and_newer_certificates_are_refused(certificates, tmp_path):
     for cut in (1, 10, len(text) // 2, len(text) - 3):
         path.write_text(text[:cut])
         with pytest.raises(FileFormatError):
-            load_certificate(path)
+            pa.Certificate.load(path)
     path.write_text(text.replace('"version": 1', '"version": 2'))
     with pytest.raises(FileFormatError, match=r"version 2.*Upgrade"):
-        load_certificate(path)
+        pa.Certificate.load(path)
     with pytest.raises(FileNotFoundError, match="no file"):
-        load_certificate(tmp_path / "missing")
+        pa.Certificate.load(tmp_path / "missing")
     with pytest.raises(FileNotFoundError, match="folder"):
         pa.save(certificates["gram"], tmp_path / "missing" / "certificate")
     with pytest.raises(InvalidType, match="Certificate"):
@@ -589,7 +590,7 @@ def test_residues_are_those_of_the_exact_numbers(dtype):
         bounds = np.iinfo(dtype)
         tokens = rng.integers(bounds.min, bounds.max, (40, 3), dtype=dtype, endpoint=True)
     prime = random_prime(rng)
-    for number, residue in zip(tokens.ravel(), Modulo(prime).numbers(tokens).ravel(), strict=True):
+    for number, residue in zip(tokens.ravel(), residues(tokens, prime).ravel(), strict=True):
         exact = Fraction(float(number)) if tokens.dtype.kind == "f" else Fraction(int(number))
         expected = exact.numerator * pow(exact.denominator, -1, prime)
         assert (expected - int(residue)) % prime == 0
@@ -601,10 +602,10 @@ def test_features_are_those_of_the_reference(mode):
     X = [RNG.integers(-9, 10, (n, 3)) for n in (1, 4, 2, 7)]
     table = Table(as_batch(X), mode, bias=False)
     expected = erm.design([x.astype(float) for x in X], mode)
-    found = np.concatenate(list(table.features(Modulo(LARGEST_PRIME))))
+    found = np.concatenate(list(table.features(LARGEST_PRIME)))
     np.testing.assert_array_equal(found, expected)
     vector = RNG.integers(-9, 10, 18).astype(float)
-    products = np.concatenate(list(table.products(vector, Modulo(LARGEST_PRIME))))
+    products = np.concatenate(list(table.products(vector, LARGEST_PRIME)))
     np.testing.assert_array_equal(products, expected @ vector)
 
 
@@ -621,6 +622,7 @@ def test_dimensions_are_ranks_of_many_samples(name, bias, most):
         table = Table(batch, "last", bias, checked.is_one_hot)
         size = checked.dimension(d, bias)
         assert rank_modulo([table], random_prime(rng), len(table.columns), rng) == size
+        assert size == DOMAIN_CASES[name].dimension(d, bias, most == 1)
         assert size == pa.certify(batch, "last", domains.BUILT_IN[name](most), bias=bias).dimension
 
 
@@ -639,19 +641,15 @@ def test_the_checker_objects_to_a_domain_that_it_does_not_know(certificates):
     assert "the checker knows no domain 'positive'." in objections(certificate, CASES["gram"][0])
 
 
-# Tokens of two coordinates that no domain but the real one has.
-FOREIGN = {"boolean": [[0.5, 1.0], [0.0, 1.0]], "one_hot": [[1.0, 1.0], [0.0, 0.0], [0.5, 0.0]]}
-
-
 @pytest.mark.parametrize("name", tuple(CHECKED))
 def test_both_codes_know_the_tokens_of_a_domain(name):
     """What one of them takes the other takes; and tokens from elsewhere are refused by both."""
     domain, checked = domains.BUILT_IN[name](), CHECKED[name]()
-    inside = SequenceBatch.from_array(checked.some_tokens(3, 2, np.random.default_rng(0)))
+    inside = SequenceBatch.from_array(checked.sequences_of_length(3, 2, np.random.default_rng(0)))
     assert checked.holds(inside)
     domain.require_inside(inside)
-    assert name == "real" or FOREIGN[name]
-    for token in FOREIGN.get(name, ()):
+    assert name == "real" or DOMAIN_CASES[name].foreign
+    for token in DOMAIN_CASES[name].foreign:
         outside = SequenceBatch.from_array(np.array([[token]]))
         assert not checked.holds(outside)
         with pytest.raises(InvalidInput, match="does not belong"):

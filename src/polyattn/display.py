@@ -197,6 +197,11 @@ class Result(Described):
         def outcome(self) -> Outcome[Any]:
             """What happened, by name and in words."""
 
+    @property
+    def sentence(self) -> str:
+        """The outcome in words: ``str(result.outcome)``."""
+        return str(self.outcome)
+
     def to_dict(self) -> dict[str, Any]:
         """The outcome and the figures as plain JSON types, without arrays."""
         content = super().to_dict()

@@ -7,7 +7,6 @@ from typing import Any
 
 from polyattn.auditing import Audit
 from polyattn.certify import Certificate
-from polyattn.certify.document import load_certificate, save_certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
@@ -33,7 +32,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """
     file_to_write(path)
     if isinstance(obj, Certificate):
-        save_certificate(obj, path)
+        obj.save(path)
         return
     if type(obj) not in KINDS.values():
         names = ", ".join(kind.__name__ for kind in (*KINDS.values(), Certificate))
@@ -48,7 +47,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         start = file.read(8)
     # So begins a JSON object; safetensors begin with a number of 8 bytes.
     if start.lstrip().startswith(b"{") and b"\0" not in start:
-        return load_certificate(source)
+        return Certificate.load(source)
     record = read_record(source)
     if record.kind not in KINDS:
         raise FileFormatError(

@@ -16,7 +16,7 @@ from polyattn.certify import Certificate, certify
 from polyattn.certify.domains import Domain, as_domain
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.minimiser import Minimiser, minimise, rounding_unit
-from polyattn.certify.verdict import IDENTIFIABLE
+from polyattn.certify.outcomes import IDENTIFIABLE
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
@@ -136,8 +136,7 @@ def _compare(
     full = certificate.verdict_on_real_inputs == IDENTIFIABLE
     unit = rounding_unit(certificate.n_features, certificate.n_rows)
     # lambda_min less its rounding error; 0 where the data do not determine all coefficients.
-    smallest, largest = certificate.lambda_min, certificate.lambda_max
-    safe = 0.0
+    smallest, largest, safe = certificate.lambda_min, certificate.lambda_max, 0.0
     if full and smallest is not None and largest is not None:
         safe = max(smallest - unit * largest, 0.0)
     distance, norm_of_best, doubt = None, None, np.inf
@@ -153,7 +152,7 @@ def _compare(
         excess = max(gap, 0.0) + rounding
         limit = _root_of_ratio(excess, safe) if safe > 0 else np.inf
         implied = Implied(limit, certificate, excess)
-    consistent = distance is None or (
+    consistent = distance is None or bool(
         gap >= 0.0 and implied is not None and distance <= implied.distance + doubt
     )
     # A risk that is more than rounding may be above the least by as much as it is: by rounding of
@@ -173,7 +172,7 @@ def _root_of_ratio(above: float, below: float) -> float:
 
 @dataclass(frozen=True)
 class AuditedLayer:
-    """A layer as an audit sees it; ``coef`` and its sizes are None for a black box."""
+    """A layer as an audit sees it; what a black box does not say is None."""
 
     outputs: Callable[[SequenceBatch], Any]
     mode: str
@@ -201,11 +200,9 @@ class AuditedLayer:
 
 def as_audited(layer: Any, mode: str | None, bias: bool | None) -> AuditedLayer:
     """Any kind of layer, its mode and bias checked against what was asked for."""
+    module = None
     if interop.is_torch_module(layer):
-        read = interop.torch_layer(layer, mode)
-        if read is None:
-            return _black_box(lambda batch: interop.torch_outputs(layer, batch), mode, bias)
-        layer = read
+        module, layer = layer, interop.torch_layer(layer, mode)
     elif hasattr(type(layer), "result_"):
         if hasattr(layer, "classes_"):
             raise InvalidType(
@@ -213,32 +210,22 @@ def as_audited(layer: Any, mode: str | None, bias: bool | None) -> AuditedLayer:
                 "indicators of the classes as Y."
             )
         layer = layer.result_
+    if not isinstance(layer, LinearAttention | SoftmaxAttention | FitResult):
+        return _black_box(layer, module, mode, bias)
+    _require_own(layer, "mode", mode)
     if isinstance(layer, SoftmaxAttention):
         # It has no coefficients, but knows its mode and sizes.
-        _require_own(layer, "mode", mode)
         constant = layer.bias if bias is None else require_flag("bias", bias)
-        return AuditedLayer(
-            layer, layer.mode, constant, n_dims=layer.n_dims, n_outputs=layer.n_outputs
-        )
-    if not isinstance(layer, LinearAttention | FitResult):
-        if callable(layer):
-            return _black_box(lambda batch: layer(_as_argument(batch)), mode, bias)
-        raise InvalidType(
-            "layer must be a LinearAttention, a SoftmaxAttention, a FitResult, a fitted regressor, "
-            f"a torch module or a function of sequences; got {type(layer).__name__}."
-        )
-    _require_own(layer, "mode", mode)
+        return AuditedLayer(layer, layer.mode, constant, None, layer.n_dims, layer.n_outputs)
     _require_own(layer, "bias", bias)
-    outputs: Callable[[SequenceBatch], Any]
+    outputs: Any = layer
     if isinstance(layer, LinearAttention):
-        outputs = layer
-        unsigned: Any = LinearAttention(
-            np.abs(layer.attn), np.abs(layer.value), layer.mode, layer.bias
-        )
+        sizes = np.abs(layer.attn), np.abs(layer.value)
+        unsigned: Any = LinearAttention(*sizes, layer.mode, layer.bias)
     else:
         outputs, unsigned = layer.predict, replace(layer, coef=np.abs(layer.coef)).predict
-    sizes = (layer.n_dims, len(layer.coef))
-    return AuditedLayer(outputs, layer.mode, layer.bias, layer.coef, *sizes, unsigned)
+    coef = layer.coef
+    return AuditedLayer(outputs, layer.mode, layer.bias, coef, layer.n_dims, len(coef), unsigned)
 
 
 def _require_own(layer: Any, name: str, asked: object) -> None:
@@ -249,13 +236,19 @@ def _require_own(layer: Any, name: str, asked: object) -> None:
         )
 
 
-def _black_box(
-    outputs: Callable[[SequenceBatch], Any], mode: str | None, bias: bool | None
-) -> AuditedLayer:
+def _black_box(layer: Any, module: Any, mode: str | None, bias: bool | None) -> AuditedLayer:
+    """A torch module that nobody can read, or else any function of sequences."""
+    if module is None and not callable(layer):
+        raise InvalidType(
+            "layer must be a LinearAttention, a SoftmaxAttention, a FitResult, a fitted regressor, "
+            f"a torch module or a function of sequences; got {type(layer).__name__}."
+        )
+
+    def outputs(batch: SequenceBatch) -> Any:
+        if module is not None:
+            return interop.torch_outputs(module, batch)
+        n, length = len(batch), batch.common_length
+        return layer(list(batch) if length is None else batch.values.reshape(n, length, -1))
+
     chosen = require_choice("mode", "last" if mode is None else mode, MODES)
     return AuditedLayer(outputs, chosen, require_flag("bias", bias is not None and bias))
-
-
-def _as_argument(batch: SequenceBatch) -> NDArray | list[NDArray]:
-    length = batch.common_length
-    return list(batch) if length is None else batch.values.reshape(len(batch), length, -1)

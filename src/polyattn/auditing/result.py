@@ -9,8 +9,8 @@ import numpy as np
 
 from polyattn.certify import Certificate
 from polyattn.certify.document import from_document, to_document
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
-from polyattn.display import Description, Reported, Result, data_in_words
+from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.display import Description, Reported, Result, data_in_words, plain
 from polyattn.errors import FileFormatError
 from polyattn.files.fields import any_object, entries, flag, nullable, number
 from polyattn.files.records import Record
@@ -62,11 +62,6 @@ class Implied:
         that this needs; audit the layer again.
         """
         return self.certificate.bound(X, self.excess)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; no distance where there is no bound."""
-        distance = self.distance if np.isfinite(self.distance) else None
-        return {"distance": distance, "excess": self.excess}
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +122,6 @@ class Audit(Reported, Result):
         return AUDIT_OUTCOMES(name, f"{text} {' '.join(self._breach())}".strip(), advice)
 
     @property
-    def sentence(self) -> str:
-        """The outcome in words: ``str(audit.outcome)``."""
-        return str(self.outcome)
-
-    @property
     def relative_distance(self) -> float | None:
         """``distance`` as a share of ``optimal_norm``; None where one is unknown or that is 0."""
         if self.distance is None or not self.optimal_norm:
@@ -142,7 +132,7 @@ class Audit(Reported, Result):
         names = ("risk", "optimal_risk", "gap", "rounding", "distance", "relative_distance")
         facts = {name: getattr(self, name) for name in names} | {
             "implied_distance": None if self.implied is None else self.implied.distance,
-            "consistent": bool(self.consistent),
+            "consistent": self.consistent,
             "certificate": self.certificate.to_dict(),
         }
         own = self.certificate
@@ -157,9 +147,11 @@ class Audit(Reported, Result):
     def to_record(self) -> Record:
         """The content as plain metadata, the certificate as its document."""
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata["consistent"] = bool(self.consistent)
         metadata["certificate"] = to_document(self.certificate)
-        metadata["implied"] = None if self.implied is None else self.implied.to_dict()
+        metadata["implied"] = None
+        if self.implied is not None:
+            bounds = {"distance": self.implied.distance, "excess": self.implied.excess}
+            metadata["implied"] = plain(bounds)
         return Record("audit", {}, metadata)
 
     @classmethod
@@ -176,8 +168,7 @@ class Audit(Reported, Result):
         if held["implied"] is not None:
             distance, excess = held["implied"]["distance"], held["implied"]["excess"]
             implied = Implied(np.inf if distance is None else distance, certificate, excess)
-        plain = {name: held[name] for name in PLAIN}
-        return cls(implied=implied, certificate=certificate, **plain)
+        return cls(**{**held, "implied": implied, "certificate": certificate})
 
     def __repr__(self) -> str:
         return f"Audit({self.outcome.name}, risk {self.risk:.3g}, gap {self.gap:.3g})"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.verdict import IDENTIFIABLE
+from polyattn.certify.outcomes import IDENTIFIABLE
 from polyattn.certify.verified.gram import Definite, extremes, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
@@ -71,11 +71,10 @@ def _bounds(
     Squares of features are of sixth degree, and leave float64 long before the bound does: every
     row is taken in units of its own, and roots are multiplied.
     """
-    proof = evidence.definite
+    proof, gram = evidence.definite, evidence.gram
     bounds = np.full(batch.n_rows(certificate.mode), np.inf)
     if proof is None:
         return bounds  # full rank is proved, but no float64 inverse is
-    gram = evidence.gram
     if form == "worst_case":
         # One scale for all features, and a margin near lambda_min, if that can be proved.
         scale = np.full(len(gram.powers), gram.scale.min())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -9,13 +10,14 @@ from typing import Any, ClassVar
 
 from polyattn.certify.bounds import disagreement_bound
 from polyattn.certify.domains import Domain
+from polyattn.certify.domains.spaces import Direction
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.next_data import NextData, next_data
-from polyattn.certify.outcomes import Verdict, certificate_outcome
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Direction
+from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, Verdict, certificate_outcome
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.display import Description, Reported, Result, data_in_words
 from polyattn.errors import InvalidInput
+from polyattn.files.atomic import write_atomically
 from polyattn.model import LinearAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.outcome import Outcome
@@ -90,19 +92,14 @@ class Certificate(Reported, Result):
         """The verdict by name and in words, with the figures it rests on."""
         return certificate_outcome(self)
 
-    @property
-    def sentence(self) -> str:
-        """The outcome in words: ``str(certificate.outcome)``."""
-        return str(self.outcome)
-
     def describe(self) -> Description:
-        names = [
+        names = (
             "verdict_on_real_inputs", "domain", "n_sequences", "n_rows", "rank", "dimension",
             "n_features", "lambda_min", "lambda_max", "method", "rounding", "prime", "digest",
-        ]  # fmt: skip
-        if self.prime is None:
-            names.remove("prime")
+        )  # fmt: skip
         facts = {name: getattr(self, name) for name in names} | {"domain": str(self.domain)}
+        if self.prime is None:
+            del facts["prime"]
         sizes = {name: getattr(self, name) for name in ("verdict", "n_dims", "mode", "bias")}
         about = f"A certificate of {data_in_words(self.n_sequences, self.n_dims, self.mode)}"
         return self._described("A certificate", about, facts, sizes=sizes)
@@ -164,17 +161,16 @@ class Certificate(Reported, Result):
         return next_data(self, candidates, n_sequences)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the certificate as a JSON document."""
-        from polyattn.certify.document import save_certificate
-
-        save_certificate(self, path)
+        """Write the certificate as a JSON document: complete, or not at all."""
+        written = json.dumps(self.to_full_dict(), indent=2, allow_nan=False)
+        write_atomically(path, lambda file: file.write(written.encode() + b"\n"))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Certificate:
         """Read what ``save`` wrote; ``polyattn.verify`` says whether it is true of your data."""
-        from polyattn.certify.document import load_certificate
+        from polyattn.certify.document import read_document
 
-        return load_certificate(path)
+        return read_document(path)
 
     def require_evidence(self, what: str) -> Evidence:
         """The data behind the certificate; a certificate from a file has none."""

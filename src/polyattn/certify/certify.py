@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from polyattn.certify.certificate import Certificate
-from polyattn.certify.decide import by_span, decide
-from polyattn.certify.digest import digest_sequences, digest_statistics
+from polyattn.certify.decide import Finding, by_span, decide
+from polyattn.certify.digest import digest_source
 from polyattn.certify.domains import CustomDomain, Domain, as_domain
 from polyattn.certify.evidence import RANKED_COLUMNS, Evidence, require_inside
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, Finding
-from polyattn.certify.verified.gram import extremes, largest, second_moment
+from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.verified.gram import Source, extremes, largest, second_moment
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.numerics.parallel import single_threaded_blas
@@ -75,34 +75,27 @@ def certify(
     premise = require_inside(evidence, where)
     found = decide(evidence, method)
     on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
+    dimension: int | None = evidence.space.dimension
     if isinstance(where, CustomDomain):
-        found = by_span(evidence, found, where, method)
+        found, dimension = by_span(evidence, found, where, method), None
     smallest, top = _spectrum(evidence, found)
-    digest = (
-        digest_sequences(source.batch) if isinstance(source, Rows) else digest_statistics(source)
-    )
-    custom, direction = isinstance(where, CustomDomain), found.direction
+    direction = None if found.direction is None else evidence.space.embed(found.direction)
     return Certificate(
         verdict=found.verdict, verdict_on_real_inputs=on_real, domain=where, mode=source.mode,
         bias=source.bias, n_dims=source.n_dims, n_sequences=source.n_sequences,
-        n_rows=source.n_rows, n_features=evidence.space.n_features,
-        dimension=None if custom else evidence.space.dimension, rank=found.rank,
-        lambda_min=smallest, lambda_max=top, method=found.method, prime=found.prime,
-        note=f"{found.note} {premise}".strip(), rounding=float(found.rounding), digest=digest,
-        given_direction=None if direction is None else evidence.space.embed(direction),
-        evidence=evidence,
+        n_rows=source.n_rows, n_features=evidence.space.n_features, dimension=dimension,
+        rank=found.rank, lambda_min=smallest, lambda_max=top, method=found.method,
+        prime=found.prime, note=f"{found.note} {premise}".strip(),
+        rounding=float(found.rounding), digest=digest_source(source),
+        given_direction=direction, evidence=evidence,
     )  # fmt: skip
 
 
 def _spectrum(evidence: Evidence, found: Finding) -> list[float | None]:
     """[lambda_min, lambda_max] in the units of the data; None where float64 cannot hold them."""
     space = evidence.space
-    ends: list[float | None]
-    if found.verdict == NOT_IDENTIFIABLE:
-        # Counting many features makes no Gram matrix.
-        made = found.method != "count" or space.dimension <= RANKED_COLUMNS
-        ends = [0.0, largest(second_moment(evidence.gram, space)) if made else None]
-    else:
+    ends: list[float | None] = [0.0, None]
+    if found.verdict != NOT_IDENTIFIABLE:
         if found.method == "gram" and space.is_whole and evidence.definite is not None:
             both = extremes(evidence.gram.matrix, evidence.definite)
             smallest, top = (end / evidence.gram.total_weight for end in both)
@@ -111,6 +104,9 @@ def _spectrum(evidence: Evidence, found: Finding) -> list[float | None]:
         # It may be positive, and below rounding.  Rounding may also show a negative one.
         lost = found.verdict == IDENTIFIABLE and smallest <= space.dimension * UNIT * top
         ends = [None if lost else max(smallest, 0.0), top]
+    elif found.method != "count" or space.dimension <= RANKED_COLUMNS:
+        # Counting many features makes no Gram matrix.
+        ends[1] = largest(second_moment(evidence.gram, space))
     for at, end in enumerate(ends):
         if end is not None:
             with np.errstate(over="ignore", under="ignore"):
@@ -120,9 +116,7 @@ def _spectrum(evidence: Evidence, found: Finding) -> list[float | None]:
     return ends
 
 
-def _source(
-    X: Sequences | None, mode: str, bias: bool, statistics: object, method: str
-) -> Rows | Moments | TriangularFactor:
+def _source(X: Sequences | None, mode: str, bias: bool, statistics: object, method: str) -> Source:
     if statistics is None:
         if X is None:
             raise InvalidInput("certify needs sequences X, or statistics=...")

@@ -1,11 +1,14 @@
 """decide: the verdict on a space of features, by the first method that reaches one.
 
-    by_count      fewer rows than dimensions, or tokens that never meet another one
-    by_exact      integers, floats that were not rounded, or whatever method="exact" is given
-    by_floating   all others; what survives proved rounding bounds is claimed, no more
+    1  by_count      fewer rows than dimensions, or tokens that never meet another one
+    2  by_exact      method="exact", integers, numbers that float64 cannot hold: none follows
+    3  by_floating   others by the Gram matrix, if that stands clear of its rounding bound
+    4  by_exact      floats that look unrounded
+    5  by_floating   the triangular factor, an unseen direction, else "undecided"
 
-Custom domains begin with the verdict on all real inputs and go on with ``by_span``: whether the
-span of the data's features holds those of the domain.
+Sums and method="float" skip 2 and 4.  Custom domains begin with the verdict on all real
+inputs and go on with ``by_span``: whether the span of the data's features holds those of the
+domain.
 
 A deficient rank is claimed only with a direction of coefficients that the data do not see: in
 integers, or up to their own rounding.
@@ -13,35 +16,27 @@ integers, or up to their own rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import CustomDomain, Sampled
+from polyattn.certify.domains.spaces import Direction
 from polyattn.certify.evidence import RANKED_COLUMNS, Evidence
 from polyattn.certify.exact.integers import annihilated
 from polyattn.certify.exact.modular import random_prime
 from polyattn.certify.exact.numbers import is_integer_data, rounded_coordinates
 from polyattn.certify.exact.rank import exact_rank, null_space, null_vector
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED, Finding
+from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.certify.verified.gram import require_memory
 from polyattn.certify.verified.rounding import SLACK, UNIT, feature_depth, gamma
-from polyattn.certify.verified.triangular import (
-    normalised_pieces,
-    prove_by_factor,
-    prove_independent,
-)
+from polyattn.certify.verified.triangular import normalised_pieces, prove_independent
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import pair_position, unfold_coef
-from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import float64_holds, require_float64
 from polyattn.sequences import SequenceBatch
-from polyattn.stats import TriangularFactor
-from polyattn.stats.rows import Rows
 
 # A direction is unseen if the proved bound of its effect stays within so many tolerances ...
 PROVED_FACTOR = 8.0
@@ -53,20 +48,36 @@ INPUT_ROUNDING = 2.0**-46
 PRIMES = 4
 
 
-def decide(evidence: Evidence, method: str) -> Finding:
-    """The verdict by counting, in exact arithmetic, or in floating point.
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """The verdict of one method.
 
-    ``method``: as for ``certify``.
+    ``method``: "count" (fewer rows than dimensions), "exact" (integers, modulo a prime), "gram"
+    or "triangular" (floating point with proved rounding bounds), "span" (a custom domain).
+    ``rank`` is a proved lower bound by method "exact", otherwise the number of singular values
+    above rounding.  ``rounding`` is the bound that the proof had to overcome, 0 if exact.
+    ``direction`` (m,) is a difference of coefficients that the training data do not see.
     """
+
+    verdict: str
+    method: str
+    rank: int | None
+    rounding: float
+    direction: Direction | None = field(default=None, repr=False)
+    prime: int | None = None
+    note: str = ""
+
+
+def decide(evidence: Evidence, method: str) -> Finding:
+    """The verdict by counting, in exact arithmetic, or in floating point; method: see certify."""
     few = by_count(evidence)
     if few is not None:
         return few
     require_memory(evidence.space)
     rows = evidence.rows
-    if rows is None:
-        return by_floating(evidence)
-    if method == "float":
+    if rows is not None and method == "float":
         require_float64(rows.batch.values, "X, for method='float',")
+    if rows is None or method == "float":
         return by_floating(evidence)
     if method == "exact" or not evidence.in_float64 or is_integer_data(rows.batch):
         return by_exact(evidence)
@@ -121,14 +132,12 @@ def by_floating(evidence: Evidence) -> Finding:
     size = evidence.space.dimension
     if evidence.definite is not None:
         return Finding(IDENTIFIABLE, "gram", size, evidence.definite.rounding)
-    source, triangle, proof = evidence.source, evidence.triangle, None
-    if isinstance(source, Rows) and triangle is not None:
-        proof = prove_independent(source, evidence.space, triangle)
-    elif isinstance(source, TriangularFactor) and triangle is not None:
-        proof = prove_by_factor(source, triangle)
+    triangle, proof = evidence.triangle, None
+    if triangle is not None:
+        proof = prove_independent(evidence.source, evidence.space, triangle)
     if proof is not None:
         return Finding(IDENTIFIABLE, "triangular", size, proof.rounding)
-    if not isinstance(source, Rows):
+    if evidence.rows is None:
         method = "gram" if triangle is None else "triangular"
         error = evidence.gram.error(evidence.gram.scale)
         note = "Rounding leaves doubt; certify(X) can look closer than these sums allow."
@@ -138,7 +147,7 @@ def by_floating(evidence: Evidence) -> Finding:
     if basis.shape[1]:
         weights = np.random.default_rng(0).standard_normal(basis.shape[1])
         direction = basis @ (weights / np.linalg.norm(weights))
-        disagreement = effect_if_unseen(evidence, direction, partial(leave_open, evidence))
+        disagreement = effect_if_unseen(evidence, direction)
         if disagreement is not None:
             return Finding(NOT_IDENTIFIABLE, "triangular", evidence.rank, disagreement, direction)
     note = "Rounding leaves doubt; method='exact' decides about the numbers as they stand."
@@ -146,7 +155,7 @@ def by_floating(evidence: Evidence) -> Finding:
 
 
 def effect_if_unseen(
-    evidence: Evidence, direction: NDArray[np.float64], is_hidden: Callable[[], bool]
+    evidence: Evidence, direction: NDArray[np.float64], sequences: SequenceBatch | None = None
 ) -> float | None:
     """A bound of ||Phi direction|| over all rows, if that is nothing but rounding; else None.
 
@@ -155,18 +164,15 @@ def effect_if_unseen(
     within a few roundings of the given ones would not move them at all (to first order).
     Without the second, a layer that shows only in the cube of a small deviation would be called
     unseen, and exact arithmetic could prove the opposite.  Only coordinates that look rounded
-    may move; where that does not explain the outputs, ``is_hidden()`` decides whether the
-    numbers as they are leave something undetermined.
+    may move; where that does not explain the outputs, ``leave_open`` decides whether the
+    numbers as they are leave something undetermined, of ``sequences`` if given.
     """
     rows, space = evidence.rows, evidence.space
     if rows is None:
         return None
     bounded, unexplained = 0.0, 0
     forms = unfold_coef(space.embed(direction).reshape(1, -1, space.width))[0]
-    per_feature, per_product = (
-        gamma(feature_depth(evidence.source.max_length)),
-        gamma(len(direction) + 2),
-    )
+    per_feature, per_product = gamma(feature_depth(rows.max_length)), gamma(len(direction) + 2)
     for pairs, queries in normalised_pieces(rows, space):
         phi = space.features(pairs, queries)
         doubts = per_feature * space.magnitudes(pairs, queries) + per_product * np.abs(phi)
@@ -181,7 +187,7 @@ def effect_if_unseen(
         return None
     # In a few rows the output may hardly depend on the inputs by chance.
     explained = evidence.rounded.any() and unexplained <= 0.1 * rows.n_rows
-    return bound if explained or is_hidden() else None
+    return bound if explained or leave_open(evidence, sequences) else None
 
 
 def leave_open(evidence: Evidence, sequences: SequenceBatch | None = None) -> bool:
@@ -274,12 +280,10 @@ def _exactly(evidence: Evidence, domain: CustomDomain) -> Finding | None:
 
 
 def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
-    rows, basis, triangle = evidence.rows, evidence.null_basis, evidence.triangle
-    assert rows is not None and triangle is not None  # noqa: S101, PT018 - by_span refuses sums
+    basis, triangle = evidence.null_basis, evidence.triangle
+    assert triangle is not None  # noqa: S101 - by_span refuses sums
     direction, best = np.zeros(0), 0.0
-    tokens = Tokens(domain.batch, rows.bias, evidence.token_exponent)
-    for block in summary_blocks(tokens, rows.mode):
-        phi = evidence.space.features(block.pairs, block.queries)
+    for phi in evidence.features_of(domain.batch):
         shown = basis.T @ phi
         sizes = np.linalg.norm(triangle.scale[:, None] * phi, axis=0)
         shares = np.linalg.norm(shown, axis=0) / np.where(sizes > 0, sizes, 1.0)
@@ -293,8 +297,7 @@ def _in_floating_point(evidence: Evidence, domain: CustomDomain) -> Finding:
     )
     # A sequence counts as outside the span if it shows at least this share of its features there.
     if best > 1e-6:
-        hidden = partial(leave_open, evidence, domain.batch)
-        disagreement = effect_if_unseen(evidence, direction, hidden)
+        disagreement = effect_if_unseen(evidence, direction, domain.batch)
         if disagreement is not None:
             return Finding(NOT_IDENTIFIABLE, "span", evidence.rank, disagreement, direction)
         note = (

@@ -9,6 +9,7 @@ import numpy as np
 from polyattn.numerics.arrays import float64_holds, pieces
 from polyattn.sequences import SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
 
 
 def digest_sequences(batch: SequenceBatch) -> str:
@@ -28,9 +29,11 @@ def digest_sequences(batch: SequenceBatch) -> str:
     return digest.hexdigest()
 
 
-def digest_statistics(statistics: Moments | TriangularFactor) -> str:
-    """SHA-256 over the counts and sums."""
-    record = statistics.to_record()
+def digest_source(source: Rows | Moments | TriangularFactor) -> str:
+    """SHA-256 of the sequences; of statistics over the counts and sums."""
+    if isinstance(source, Rows):
+        return digest_sequences(source.batch)
+    record = source.to_record()
     described = sorted(record.metadata.items())
     digest = hashlib.sha256(f"polyattn {record.kind} {described}".encode())
     for name in sorted(record.arrays):

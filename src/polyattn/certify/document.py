@@ -6,7 +6,6 @@ read.  Whoever changes a claim and seals it again is found by ``verify``, which 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -21,11 +20,12 @@ import scipy
 from polyattn._version import __version__
 from polyattn.certify.certificate import Certificate
 from polyattn.certify.domains import BUILT_IN, domain_from_dict
-from polyattn.certify.verdict import VERDICTS, Direction
+from polyattn.certify.domains.spaces import Direction
+from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES
+from polyattn.display import plain
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.features.pairs import n_features
 from polyattn.files import fields as checks
-from polyattn.files.atomic import write_atomically
 from polyattn.files.strict_json import json_digest, parse_json, read_text
 from polyattn.quoting import shown
 from polyattn.sequences import MODES
@@ -38,21 +38,14 @@ METHODS = ("count", "exact", "gram", "triangular", "span")
 
 # Numbers of a direction as text.  Python writes and reads longer ones in hexadecimal only.
 FORMS = {
-    "integers": re.compile(r"-?([0-9]+|0x[0-9a-f]+)"),
+    "integers": re.compile(r"-?([0-9]{1,4000}|0x[0-9a-f]+)"),
     "floats": re.compile(r"-?0x[01]\.[0-9a-f]+p[+-][0-9]+"),
 }
 MOST_DECIMAL_BITS = 10_000
-MOST_DIGITS = 4000
 
 
-def save_certificate(certificate: Certificate, path: str | os.PathLike[str]) -> None:
-    """Write the certificate as a JSON document: complete, or not at all."""
-    written = json.dumps(to_document(certificate), indent=2, allow_nan=False)
-    write_atomically(path, lambda file: file.write(written.encode() + b"\n"))
-
-
-def load_certificate(path: str | os.PathLike[str]) -> Certificate:
-    """Read what ``save_certificate`` wrote; the claims are checked by ``verify``, not here."""
+def read_document(path: str | os.PathLike[str]) -> Certificate:
+    """The certificate that a file holds; its claims are checked by ``verify``, not here."""
     source = Path(path)
     try:
         document = parse_json(read_text(source))
@@ -70,21 +63,18 @@ def to_document(certificate: Certificate) -> dict[str, Any]:
     """The certificate in plain types, sealed."""
     if not isinstance(certificate, Certificate):
         raise InvalidType(f"expected a Certificate; got {type(certificate).__name__}.")
-    held = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
-    for described in ("domain", "rounding", "given_direction", "evidence"):
-        del held[described]
+    names = {field.name for field in fields(certificate)} & set(ENTRIES)
+    held = {name: getattr(certificate, name) for name in names}
     document: dict[str, Any] = {
         "format": FORMAT, "version": VERSION, "schema": SCHEMA,
         "versions": {
             "polyattn": __version__, "numpy": np.__version__, "scipy": scipy.__version__,
             "python": platform.python_version(),
         },
-        **{name: x.item() if isinstance(x, np.generic) else x for name, x in held.items()},
-        "domain": certificate.domain.to_dict(),
-        "rounding": float(certificate.rounding) if math.isfinite(certificate.rounding) else None,
+        **plain(held | {"domain": certificate.domain.to_dict()}),
+        "direction": None,
     }  # fmt: skip
     direction = certificate.direction
-    document["direction"] = None
     if isinstance(direction, tuple):
         writers = [str if n.bit_length() < MOST_DECIMAL_BITS else hex for n in direction]
         written = [write(n) for write, n in zip(writers, direction, strict=True)]
@@ -142,19 +132,13 @@ def seal(document: dict[str, Any]) -> str:
 
 
 def _certificate(document: dict[str, Any]) -> Certificate:
-    plain = {field.name for field in fields(Certificate)} & set(document)
+    names = {field.name for field in fields(Certificate)} & set(document)
     rounding, written = document["rounding"], document["direction"]
-    direction: Direction | None = None
-    if written is not None and "integers" in written:
-        direction = tuple(int(text, 16 if "x" in text else 10) for text in written["integers"])
-    elif written is not None:
-        direction = np.array([float.fromhex(text) for text in written["floats"]])
-        direction.setflags(write=False)
     return Certificate(
-        **{name: document[name] for name in plain - {"domain", "rounding"}},
+        **{name: document[name] for name in names - {"domain", "rounding"}},
         domain=domain_from_dict(document["domain"]),
         rounding=math.inf if rounding is None else float(rounding),
-        given_direction=direction,
+        given_direction=None if written is None else _read_direction(written),
     )
 
 
@@ -188,16 +172,21 @@ def _is_direction(entry: Any) -> bool:
     ((kind, numbers),) = entry.items()
     if kind not in FORMS or not isinstance(numbers, list):
         return False
+    if not all(isinstance(text, str) and FORMS[kind].fullmatch(text) for text in numbers):
+        return False
     try:
-        return all(
-            isinstance(text, str)
-            and FORMS[kind].fullmatch(text) is not None
-            and ("x" in text or len(text) <= MOST_DIGITS)
-            and (kind == "integers" or np.isfinite(float.fromhex(text)))
-            for text in numbers
-        )
+        _read_direction(entry)
     except OverflowError:
         return False
+    return True
+
+
+def _read_direction(written: dict[str, list[str]]) -> Direction:
+    if "integers" in written:
+        return tuple(int(text, 16 if "x" in text else 10) for text in written["integers"])
+    direction = np.array([float.fromhex(text) for text in written["floats"]])
+    direction.setflags(write=False)
+    return direction
 
 
 _RANGE = checks.check_that(_is_range, "the least and the largest number of tokens, or null")
@@ -208,8 +197,8 @@ ENTRIES: dict[str, checks.Check] = {
     "version": checks.integer(1),
     "schema": checks.text(),
     "versions": _versions,
-    "verdict": checks.one_of(VERDICTS),
-    "verdict_on_real_inputs": checks.one_of(VERDICTS),
+    "verdict": checks.one_of(CERTIFICATE_OUTCOMES.names),
+    "verdict_on_real_inputs": checks.one_of(CERTIFICATE_OUTCOMES.names),
     "domain": _domain,
     "mode": checks.one_of(MODES),
     "bias": checks.flag,

@@ -1,14 +1,14 @@
 """Evidence: the data or sums behind a certificate, and what was computed from them, once.
 
-``require_inside`` holds the evidence against the domain.  Data are looked at token by token.
-Sums know the longest sequence, and whether the relations of the domain's features hold over all
-rows: sum (psi_f - sum of its representatives)^2 is zero iff they do, and it is made of entries of
-the Gram.  Rounding may hide a small violation, so what passes remains a premise, and the
-certificate says so.
+Whether it lies in the domain, data say token by token.  Sums know the longest sequence, and
+whether the relations of the domain's features hold over all rows: the sum of (psi_f - sum of its
+representatives)^2 is zero iff they do, and it is made of entries of the Gram.  Rounding may hide a
+small violation, so what passes remains a premise, and the certificate says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,10 +22,12 @@ from polyattn.certify.domains.tokens import Real, TokenDomain
 from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.verified.gram import Definite, Gram, gram_of, prove_definite, whole_matrix
-from polyattn.certify.verified.rounding import accumulation_depth, feature_depth, gamma
-from polyattn.certify.verified.triangular import Triangle, triangle_of_rows, triangle_of_statistics
+from polyattn.certify.verified.rounding import feature_depth, gamma
+from polyattn.certify.verified.triangular import Triangle, triangle_of_rows, triangular_factor
 from polyattn.errors import InvalidInput
+from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import float64_holds, pieces
+from polyattn.sequences import SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -56,8 +58,7 @@ class Evidence:
         """The space's features of the sequences, for exact arithmetic; sums have none."""
         rows = self.rows
         assert rows is not None  # noqa: S101 - sums are rounded already
-        columns = None if self.space.is_whole else self.space.columns
-        return FeatureRows(rows.batch, rows.mode, rows.bias, columns)
+        return FeatureRows(rows.batch, self.space.columns, rows.mode, rows.bias)
 
     @cached_property
     def in_float64(self) -> bool:
@@ -103,7 +104,10 @@ class Evidence:
         if isinstance(self.source, Rows):
             return triangle_of_rows(self.source, self.space)
         if isinstance(self.source, TriangularFactor):
-            return triangle_of_statistics(self.source, self.space, self.gram)
+            factor = self.source.scaled_factor()
+            if not self.space.is_whole:
+                factor = triangular_factor([factor[:, self.space.columns]])
+            return Triangle(factor * self.gram.scale, self.gram.scale, self.gram.feature_size)
         return None
 
     @cached_property
@@ -128,6 +132,12 @@ class Evidence:
         squares, columns = np.linalg.eigh(self.gram.scaled(scale))
         unseen = squares <= max(self.gram.error(scale), NEGLIGIBLE * squares[-1])
         return scale[:, None] * columns[:, unseen]
+
+    def features_of(self, sequences: SequenceBatch) -> Iterator[NDArray[np.float64]]:
+        """The space's features (m, rows) of other sequences, block by block."""
+        tokens = Tokens(sequences, self.source.bias, self.token_exponent)
+        for block in summary_blocks(tokens, self.source.mode):
+            yield self.space.features(block.pairs, block.queries)
 
     @property
     def rank(self) -> int:
@@ -163,7 +173,7 @@ def require_inside(evidence: Evidence, domain: Domain) -> str:
         domain.require_inside(statistics.batch)
     if isinstance(statistics, Rows) or not isinstance(domain, TokenDomain):
         return ""
-    longest = domain.longest
+    _, longest = domain.length_range
     if longest is not None and statistics.max_length > longest:
         raise InvalidInput(
             f"the sums hold a sequence of {statistics.max_length} tokens, more than the domain "
@@ -172,7 +182,7 @@ def require_inside(evidence: Evidence, domain: Domain) -> str:
     if space.is_whole or isinstance(domain, Real):
         return ""  # every token is real, and the longest sequence is known
     whole = whole_matrix(statistics)
-    depth = accumulation_depth(statistics.n_rows, statistics.max_length) + len(whole)
+    depth = evidence.gram.depth + len(whole)
     # sum (psi_f - (E phi)_f)^2 over rows, for each of the p features.
     E, with_kept = space.expansion, whole[:, space.columns]
     mixed = np.asarray(E.multiply(with_kept).sum(axis=1)).ravel()

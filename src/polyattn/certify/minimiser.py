@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr, solve_triangular
 
+from polyattn.certify.verified.gram import Source
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput
 from polyattn.features.cubic import correlate, kernel
@@ -43,28 +44,16 @@ SAFE_RCOND = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Minimiser:
-    """The layer of least risk; of all such layers the one of smallest norm of T.
+    """The layer of least risk; of all such layers the one of smallest norm of T."""
 
-    Attributes
-    ----------
-    coef : array (e, q, d)
-        Its folded coefficients.
-    risk : float
-        Weighted mean over predicted positions of ||y - F(X)||^2: no layer has less.
-    rounding : float
-        How far rounding may have moved ``risk``, doubts about the rank included.
-    rank : int
-        Singular values of the equilibrated features above rounding.
-    """
-
-    coef: NDArray[np.float64]
-    risk: float
-    rounding: float
-    rank: int
+    coef: NDArray[np.float64]  # (e, q, d), folded
+    risk: float  # weighted mean over predicted positions of ||y - F(X)||^2: no layer has less
+    rounding: float  # how far rounding may have moved ``risk``, doubts about the rank included
+    rank: int  # singular values of the equilibrated features above rounding
 
 
 @single_threaded_blas()
-def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
+def minimise(source: Source) -> Minimiser:
     """The least-squares minimiser of smallest norm, over layers with any number of heads.
 
     Guarantee: ``risk`` is right up to ``rounding``, an estimate: orthogonal factors solve a
@@ -83,16 +72,11 @@ def minimise(source: Rows | Moments | TriangularFactor) -> Minimiser:
                 f"a dense matrix of more than {MOST_COLUMNS} rows and columns (2 GB); use fewer "
                 "sequences, or tokens of fewer coordinates."
             )
-        few = n_rows < n_features and n_rows <= MOST_COLUMNS
-        found = _from_kernel(source) if few else None
+        found = _from_kernel(source) if n_rows < n_features else None
         if found is not None:
             return found
         source = TriangularFactor.of(source)
-    if isinstance(source, Moments):
-        root, rhs, outside = _root_of_moments(source)
-    else:
-        root, rhs = source.scaled_factor(), source.scaled_projection()
-        root, outside = root / feature_weights(source.width), source.scaled_residual_power()
+    root, rhs, outside = _root(source)
     theta, rank, size, missed, doubtful = _minimum_norm(root, rhs, source.n_rows)
     size += float(np.sqrt(outside + np.sum(rhs**2)))
     folded = theta / feature_weights(source.width)[:, None]
@@ -120,13 +104,16 @@ def rounding_unit(n_features: int, n_rows: int) -> float:
     return 8.0 * UNIT * (n_features + float(np.sqrt(n_rows)) + 8.0)
 
 
-def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
+def _root(sums: Moments | TriangularFactor) -> tuple[NDArray, NDArray, float]:
     """(root, rhs, power of the targets outside the span of the features).
 
-    By Cholesky, or by eigenvalues: nothing is known of those below 1e-15.
+    Of moments by Cholesky, or by eigenvalues: nothing is known of those below 1e-15.
     """
-    scale = _powers_of_two(np.sqrt(moments.scaled_feature_powers()))
-    matrix, cross = moments.scaled_gram(1.0 / scale), moments.scaled_cross() / scale[:, None]
+    if isinstance(sums, TriangularFactor):
+        root = sums.scaled_factor() / feature_weights(sums.width)
+        return root, sums.scaled_projection(), sums.scaled_residual_power()
+    scale = _powers_of_two(np.sqrt(sums.scaled_feature_powers()))
+    matrix, cross = sums.scaled_gram(1.0 / scale), sums.scaled_cross() / scale[:, None]
     # The matrix is symmetric: its C order is the Fortran order of LAPACK.
     root, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
     if not failed and _rcond(root) ** 2 > SAFE_RCOND:
@@ -136,8 +123,8 @@ def _root_of_moments(moments: Moments) -> tuple[NDArray, NDArray, float]:
         kept = values > 20.0 * UNIT * len(scale) * max(float(values[-1]), 1.0)
         sigma, basis = np.sqrt(values[kept]), vectors[:, kept]
         root, rhs = sigma[:, None] * basis.T, basis.T @ cross / sigma[:, None]
-    outside = max(moments.scaled_target_power() - float(np.sum(rhs**2)), 0.0)
-    return root * (scale / feature_weights(moments.width)), rhs, outside
+    outside = max(sums.scaled_target_power() - float(np.sum(rhs**2)), 0.0)
+    return root * (scale / feature_weights(sums.width)), rhs, outside
 
 
 def _minimum_norm(
@@ -210,12 +197,7 @@ def _from_kernel(rows: Rows) -> Minimiser | None:
 
 
 def _in_true_units(
-    source: Rows | Moments | TriangularFactor,
-    folded: NDArray[np.float64],
-    rank: int,
-    power: float,
-    size: float,
-    doubtful: float = 0.0,
+    source: Source, folded: NDArray, rank: int, power: float, size: float, doubtful: float = 0.0
 ) -> Minimiser:
     """From P (p, e) and squared residuals of scaled data; their errors are relative to size."""
     token, target = source.token_exponent or 0, source.target_exponent or 0

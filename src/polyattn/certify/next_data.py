@@ -18,7 +18,6 @@ from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.errors import InvalidInput
-from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.numerics.arrays import require_float64
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
@@ -139,12 +138,7 @@ class _Search:
         """Features (m, rows) of some sequences, or of one."""
         if not isinstance(sequences, SequenceBatch):
             sequences = SequenceBatch.from_sequences([sequences])
-        tokens = Tokens(sequences, self.certificate.bias, self.evidence.token_exponent)
-        blocks = [
-            self.evidence.space.features(block.pairs, block.queries)
-            for block in summary_blocks(tokens, self.certificate.mode)
-        ]
-        return np.concatenate(blocks, axis=1)
+        return np.concatenate(list(self.evidence.features_of(sequences)), axis=1)
 
     def build(self) -> NDArray[np.float64]:
         """A sequence of the domain that shows much of what is unseen (or seen least)."""

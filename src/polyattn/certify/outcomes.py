@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
 
 Verdict = Literal["identifiable", "not_identifiable", "undecided"]
+
+# Which of them data get is decided in ``decide.py``.
+IDENTIFIABLE = "identifiable"
+NOT_IDENTIFIABLE = "not_identifiable"
+UNDECIDED = "undecided"
 
 CERTIFICATE_OUTCOMES = OutcomeSet[Verdict](
     "Certificate",

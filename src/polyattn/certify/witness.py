@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.domains import CustomDomain
-from polyattn.certify.verdict import Direction
+from polyattn.certify.domains.spaces import Direction
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.features.pairs import pair_index
 from polyattn.model import LinearAttention

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 
 import polyattn as pa
-from polyattn.certify import NextData, Witness
+from polyattn.certify import Certificate, NextData, Witness
 from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
-from polyattn.certify.document import load_certificate
-from polyattn.certify.verdict import IDENTIFIABLE, UNDECIDED
+from polyattn.certify.outcomes import IDENTIFIABLE, UNDECIDED
 from polyattn.cli import console
 from polyattn.cli.io import NEEDED, load_as, read_data
 from polyattn.display import plain
@@ -145,7 +144,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 def _check(data: Path, path: Path, as_json: bool) -> None:
     """Print whether the certificate holds."""
     with console.working("reading the data"):
-        certificate, batch = load_certificate(path), read_data(data).sequences()
+        certificate, batch = Certificate.load(path), read_data(data).sequences()
     with console.passes("checking"):
         found = objections(certificate, batch)
     content = {

@@ -15,7 +15,7 @@ from polyattn.certify import Certificate, certify
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import as_domain
 from polyattn.certify.minimiser import excess_risk
-from polyattn.certify.verdict import NOT_IDENTIFIABLE
+from polyattn.certify.outcomes import NOT_IDENTIFIABLE
 from polyattn.errors import InvalidInput, require_choice, require_head_count
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult

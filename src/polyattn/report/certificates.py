@@ -14,7 +14,7 @@ from polyattn.certify import Certificate, certify
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import CustomDomain
 from polyattn.certify.evidence import Evidence
-from polyattn.certify.verdict import NOT_IDENTIFIABLE
+from polyattn.certify.outcomes import NOT_IDENTIFIABLE
 from polyattn.certify.verified.gram import second_moment
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.numerics.parallel import single_threaded_blas
@@ -177,7 +177,8 @@ def spectrum_of(evidence: Evidence) -> Spectrum:
         # The features of the space are counted as often as they stand for others.
         shares = abs(space.expansion.T @ space.expansion)
         error *= float(shares.sum(axis=1).max())
-    return Spectrum(values, error + len(values) * EPS * abs(float(values[0])), gram.token_exponent)
+    error += len(values) * EPS * abs(float(values[0]))
+    return Spectrum(values, error, evidence.token_exponent)
 
 
 def draw_spectrum(spectrum: Spectrum, axes: PlotAxes) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
-from polyattn.certify.verdict import UNDECIDED
+from polyattn.certify.outcomes import UNDECIDED
 from polyattn.fitting.result import FitResult
 from polyattn.heads import factor
 from polyattn.heads.data_scale import SampleScale

@@ -11,15 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.check.domains import CheckedDomain
-from polyattn.certify.check.features import (
-    Floats,
-    Modulo,
-    Table,
-    random_prime,
-    rank_modulo,
-    rounded_coordinates,
-)
-from polyattn.certify.check.measure import UNIT, Measured
+from polyattn.certify.check.features import random_prime, rank_modulo, reduce, rounded_coordinates
+from polyattn.certify.check.measure import UNIT, MeasuredTable
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
@@ -38,12 +31,8 @@ class Claims:
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> MeasuredTable:
         return self._table_of(self.batch)
-
-    @cached_property
-    def measured(self) -> Measured:
-        return Measured(self.table)
 
     @cached_property
     def rank(self) -> int:
@@ -55,12 +44,16 @@ class Claims:
         """No rank is larger."""
         return self.certificate.dimension or self.certificate.n_features
 
+    @property
+    def few(self) -> bool:
+        """Whether the verdict is that there are fewer rows than dimensions."""
+        return self.certificate.method == "count" and self.certificate.n_rows < self.dimension
+
     def objections(self) -> Iterator[str]:
         """All that does not hold."""
         yield from self._rank()
         if self.certificate.verdict == "identifiable":
             yield from self._identifiable()
-            yield from self._rounding_overcome()
         if self.certificate.verdict == "not_identifiable":
             yield from self._direction()
         yield from self._on_real_inputs()
@@ -77,7 +70,7 @@ class Claims:
             if claimed != self.rank:
                 yield f"the rank is {self.rank}, not {claimed}."
         elif certificate.verdict == "not_identifiable":
-            least, most = self.measured.rank_range()
+            least, most = self.table.rank_range()
             if not least <= claimed <= most:
                 yield f"the rank is {least}{f' to {most}' * (most > least)}, not {claimed}."
 
@@ -90,29 +83,29 @@ class Claims:
             if modulo != certificate.rank:
                 yield f"modulo the prime {certificate.prime} the rank is {modulo}."
         if self.rank == self.dimension:
-            return
-        if self.domain.batch is None:
+            yield from self._rounding_overcome()
+        elif self.domain.batch is None:
             yield (
                 f"the data do not determine the layer: their features have rank {self.rank} of "
                 f"{self.dimension}."
             )
-            return
-        together = self._rank_modulo(random_prime(self.rng), self.domain.batch)
-        if together != self.rank:
-            yield (
-                f"the features of the domain are not in the span of the data's: together they "
-                f"have rank {together}, the data alone {self.rank}."
-            )
+        else:
+            together = self._rank_modulo(random_prime(self.rng), self.domain.batch)
+            if together != self.rank:
+                yield (
+                    f"the features of the domain are not in the span of the data's: together they "
+                    f"have rank {together}, the data alone {self.rank}."
+                )
 
     def _rounding_overcome(self) -> Iterator[str]:
         """The bound of a proof in floating point lies between what is possible and what it beat."""
-        certificate, rank = self.certificate, self.certificate.rank or 0
-        if certificate.method not in ("gram", "triangular") or self.rank < self.dimension:
+        certificate, most = self.certificate, 1.0
+        if certificate.method == "exact":
             return
-        least = 0.4 * UNIT * certificate.n_rows * rank
-        # Powers of two scale the features to sizes within a factor of sqrt(2), for the prover.
-        by_gram = certificate.method == "gram"
-        most = 2.0 * self.measured.least_eigenvalue(self.dimension) if by_gram else 1.0
+        if certificate.method == "gram":
+            # Powers of two scale the features to sizes within sqrt(2) of one, for the prover.
+            most = 2.0 * self.table.least_eigenvalue(self.dimension)
+        least = 0.4 * UNIT * certificate.n_rows * (certificate.rank or 0)
         if not least <= certificate.rounding <= most:
             yield (
                 f"a rounding bound of {certificate.rounding:.1e} proves nothing: it must lie "
@@ -120,14 +113,12 @@ class Claims:
             )
 
     def _direction(self) -> Iterator[str]:
-        certificate = self.certificate
-        few = certificate.method == "count" and certificate.n_rows < self.dimension
-        direction = certificate.direction
-        if certificate.method == "count" and not few and not isinstance(direction, tuple):
+        certificate, direction = self.certificate, self.certificate.direction
+        if certificate.method == "count" and not (self.few or isinstance(direction, tuple)):
             yield f"{certificate.n_rows} rows are not fewer than {self.dimension} dimensions."
         if direction is None:
             # With fewer rows than dimensions there always is one.
-            if not few:
+            if not self.few:
                 yield "there is no direction that the data do not see."
             return
         if len(direction) != certificate.n_features:
@@ -139,7 +130,16 @@ class Claims:
 
     def _integer_direction(self, direction: tuple[int, ...]) -> Iterator[str]:
         chosen = [direction[column] for column in self.table.columns]
-        bits = sum(map(abs, chosen)).bit_length() + self._feature_bits()
+        # Bits of the largest feature in units of the smallest power of two in the data.
+        highest, lowest = 1, 0
+        for piece in pieces(self.batch.values):
+            numbers = piece.astype(np.float64)
+            fractions = numbers[numbers != np.rint(numbers)]
+            highest = max(highest, int(np.frexp(np.abs(numbers).max())[1]))
+            if len(fractions):
+                lowest = min(lowest, int(np.frexp(np.abs(fractions).min())[1]) - 53)
+        bits = 3 * (highest + 1 - lowest) + int(self.batch.lengths.max()).bit_length()
+        bits += sum(map(abs, chosen)).bit_length()
         # Products are zero for certain once they vanish modulo primes of so many bits as they
         # have; of longer ones 48 random primes say so.
         for _ in range(min(bits // 22 + 1, 48)):
@@ -154,7 +154,7 @@ class Claims:
             yield "the direction is not finite."
             return
         chosen = direction[self.table.columns]
-        effect, allowed = self.measured.effect(chosen)
+        effect, allowed = self.table.effect(chosen)
         if not effect <= allowed:
             yield (
                 f"the direction has an effect of {effect:.1e} on the data, and rounding explains "
@@ -168,15 +168,14 @@ class Claims:
                 f"{rounding:.1e} is none, or none that rounding explains."
             )
         # A direction shows if so much of it is left after cancellation.
-        if not Measured(self._elsewhere()).share(chosen) > 1e-8:
+        if not self._elsewhere().share(chosen) > 1e-8:
             yield "the direction has no effect anywhere in the domain."
 
     def _rounding_explains(self, direction: NDArray[np.float64]) -> Iterator[str]:
         """A direction of floats is unseen by exact numbers, or by rounding of rounded ones."""
-        few = self.certificate.n_rows < self.dimension and self.certificate.method == "count"
         moving = rounded_coordinates(self.batch)
         # So many rows must be explained by rounding, where exact numbers say the opposite.
-        if few or (moving.any() and self.measured.explained(direction, moving) >= 0.85):
+        if self.few or (moving.any() and self.table.explained(direction, moving) >= 0.85):
             return
         for _ in range(2):
             # Whether nothing of the domain is beyond the data, modulo a random prime.
@@ -197,7 +196,7 @@ class Claims:
             return
         if (claimed == "identifiable") != (self.rank == self.dimension):
             # Exact numbers may be of full rank where rounding hides it.
-            least, _ = self.measured.rank_range()
+            least, _ = self.table.rank_range()
             hidden = least < self.dimension and rounded_coordinates(self.batch).any()
             if claimed == "identifiable" or not hidden:
                 yield f"on real inputs the data are not {claimed}: the rank is {self.rank}."
@@ -214,18 +213,18 @@ class Claims:
         claims = {name: claimed for name, claimed in stated.items() if claimed is not None}
         if not claims:
             return
-        smallest, largest = self.measured.spectrum(self.dimension)
+        smallest, largest = self.table.spectrum(self.dimension)
         found = {"lambda_min": smallest, "lambda_max": largest}
         for name, claimed in claims.items():
             allowed = 1e-6 * found[name] + 1e-10 * largest
             if not abs(claimed - found[name]) <= allowed:
                 yield f"{name} is {found[name]:.6g}, not {claimed:.6g}."
 
-    def _table_of(self, batch: SequenceBatch) -> Table:
+    def _table_of(self, batch: SequenceBatch) -> MeasuredTable:
         certificate = self.certificate
-        return Table(batch, certificate.mode, certificate.bias, self.domain.is_one_hot)
+        return MeasuredTable(batch, certificate.mode, certificate.bias, self.domain.is_one_hot)
 
-    def _elsewhere(self) -> Table:
+    def _elsewhere(self) -> MeasuredTable:
         return self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
 
     def _rank_modulo(self, prime: int, *more: SequenceBatch) -> int:
@@ -233,20 +232,8 @@ class Claims:
         tables = [self.table, *map(self._table_of, more)]
         return rank_modulo(tables, prime, self.dimension, self.rng)
 
-    def _shows(self, table: Table, direction: list[int]) -> bool:
+    def _shows(self, table: MeasuredTable, direction: list[int]) -> bool:
         """Whether <direction, psi> is not zero modulo a random prime, for some row."""
-        arithmetic = Modulo(random_prime(self.rng))
-        residues = np.array([float(entry % arithmetic.prime) for entry in direction])
-        blocks = table.products(arithmetic.settle(residues), arithmetic)
-        return any(np.any(values) for values in blocks)
-
-    def _feature_bits(self) -> int:
-        """Bits of the largest feature in units of the smallest power of two in the data."""
-        highest, lowest = 1, 0
-        for piece in pieces(self.batch.values):
-            numbers = Floats().numbers(piece)
-            fractions = numbers[numbers != np.rint(numbers)]
-            highest = max(highest, int(np.frexp(np.abs(numbers).max())[1]))
-            if len(fractions):
-                lowest = min(lowest, int(np.frexp(np.abs(fractions).min())[1]) - 53)
-        return 3 * (highest + 1 - lowest) + int(self.batch.lengths.max()).bit_length()
+        prime = random_prime(self.rng)
+        residues = reduce(np.array([float(entry % prime) for entry in direction]), prime)
+        return any(np.any(values) for values in table.products(residues, prime))

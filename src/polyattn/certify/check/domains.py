@@ -1,8 +1,7 @@
 """Domains for the checker: dimension, membership, and sequences on which directions show.
 
-A built-in domain is written twice on purpose: as a class of ``certify.domains`` for the code that
-makes certificates, and as a class and a row of ``CHECKED`` here.  The two share nothing, so that
-neither can hide a mistake of the other; a test holds their dimensions against each other.
+A built-in domain is written twice on purpose, here and in ``certify.domains``.  The two share
+nothing, so that neither can hide a mistake of the other; a test compares their dimensions.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class CheckedDomain(ABC):
         """Whether all tokens (n, d) belong to the domain."""
 
     @abstractmethod
-    def some_tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+    def sequences_of_length(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
         """Sequences (k, n_tokens, d), enough for every direction that is not zero to show.
 
         A polynomial of degree three that is not zero shows on nearly all real inputs, and on one
@@ -57,9 +56,9 @@ class CheckedDomain(ABC):
         return all(self.are_tokens(piece) for piece in pieces(data.values))
 
     def some_sequences(self, n_dims: int, rng: np.random.Generator) -> SequenceBatch:
-        """Sequences of the domain, enough for every direction that is not zero on it to show."""
+        """The same of two tokens each, or as near to that as the domain allows."""
         n_tokens = 1 if self.most == 1 else max(self.least, 2)
-        return SequenceBatch.from_array(self.some_tokens(n_tokens, n_dims, rng))
+        return SequenceBatch.from_array(self.sequences_of_length(n_tokens, n_dims, rng))
 
 
 class CheckedReal(CheckedDomain):
@@ -72,7 +71,7 @@ class CheckedReal(CheckedDomain):
     def are_tokens(self, tokens: NDArray) -> bool:
         return True
 
-    def some_tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+    def sequences_of_length(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
         return rng.integers(-9, 10, (TRIED, n_tokens, n_dims))
 
 
@@ -86,7 +85,7 @@ class CheckedBoolean(CheckedDomain):
     def are_tokens(self, tokens: NDArray) -> bool:
         return bool(np.all(np.abs(tokens) == 1))
 
-    def some_tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+    def sequences_of_length(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
         return rng.choice(np.array([-1, 1], dtype=np.int8), (TRIED, n_tokens, n_dims))
 
 
@@ -102,7 +101,7 @@ class CheckedOneHot(CheckedDomain):
         zeros, ones = (np.count_nonzero(tokens == value, axis=1) for value in (0, 1))
         return bool(np.all(ones == 1) and np.all(zeros == tokens.shape[1] - 1))
 
-    def some_tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+    def sequences_of_length(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
         """Every symbol before every other."""
         symbols = np.eye(n_dims, dtype=np.int8)
         before, after = np.divmod(np.arange(n_dims**2), n_dims)

@@ -1,7 +1,8 @@
 """Features and their ranks modulo a prime, computed once more for the checker alone.
 
 Nothing here is shared with the code that makes certificates: plain numpy, from the tokens on,
-block by block.  The same few lines serve float64 and residues modulo a prime.
+block by block.  The same few lines serve residues modulo a prime and, where ``prime`` is None,
+float64.
 
 Residues are integers of magnitude at most 2^22 in float64, so INNER = 256 products of two add up
 to at most 2^52: exact, in whatever order.
@@ -10,9 +11,9 @@ to at most 2^52: exact, in whatever order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations_with_replacement, pairwise
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +53,10 @@ def is_prime(number: int) -> bool:
     return bool(np.all(number % np.arange(3, int(number**0.5) + 1, 2)))
 
 
-def reduce(numbers: NDArray[np.float64], prime: int) -> NDArray[np.float64]:
-    """Integers below 2^53 to residues about zero, in place."""
-    numbers -= prime * np.rint(numbers / prime)
+def reduce(numbers: NDArray[np.float64], prime: int | None) -> NDArray[np.float64]:
+    """Integers below 2^53 to residues about zero, in place; without a prime they stay."""
+    if prime is not None:
+        numbers -= prime * np.rint(numbers / prime)
     return numbers
 
 
@@ -120,43 +122,18 @@ def _eliminate_panel(
     return found
 
 
-@dataclass(frozen=True)
-class Floats:
-    """float64, tokens divided by a power of two."""
-
-    exponent: int = 0
-
-    def numbers(self, tokens: NDArray) -> NDArray[np.float64]:
-        return np.ldexp(tokens.astype(np.float64), -self.exponent)
-
-    def settle(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        return numbers
-
-
-@dataclass(frozen=True)
-class Modulo:
-    """Residues modulo an odd prime.  A float64 is m 2^e, so it has one, without rounding."""
-
-    prime: int
-
-    def numbers(self, tokens: NDArray) -> NDArray[np.float64]:
-        if tokens.dtype.kind != "f":
-            # Large unsigned integers do not fit int64, and the prime does not fit small ones.
-            whole = tokens.astype(np.uint64 if tokens.dtype.kind == "u" else np.int64)
-            return self.settle((whole % whole.dtype.type(self.prime)).astype(np.float64))
-        mantissas, exponents = np.frexp(tokens.astype(np.float64))
-        least = int(exponents.min())
-        powers = [pow(2, e - 53, self.prime) for e in range(least, int(exponents.max()) + 1)]
-        whole = np.ldexp(mantissas, 53).astype(np.int64) % self.prime
-        residues = whole * np.array(powers, dtype=np.int64)[exponents - least] % self.prime
-        return self.settle(residues.astype(np.float64))
-
-    def settle(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        return reduce(numbers, self.prime)
-
-
-# How tokens become ``numbers``, and how those ``settle``, in place, after every operation.
-Arithmetic = Floats | Modulo
+def residues(tokens: NDArray, prime: int) -> NDArray[np.float64]:
+    """Numbers of any dtype modulo an odd prime; a float64 is m 2^e, so it has a residue, too."""
+    if tokens.dtype.kind != "f":
+        # Large unsigned integers do not fit int64, and the prime does not fit small ones.
+        whole = tokens.astype(np.uint64 if tokens.dtype.kind == "u" else np.int64)
+        return reduce((whole % whole.dtype.type(prime)).astype(np.float64), prime)
+    mantissas, exponents = np.frexp(tokens.astype(np.float64))
+    least = int(exponents.min())
+    powers = [pow(2, e - 53, prime) for e in range(least, int(exponents.max()) + 1)]
+    whole = np.ldexp(mantissas, 53).astype(np.int64) % prime
+    found = whole * np.array(powers, dtype=np.int64)[exponents - least] % prime
+    return reduce(found.astype(np.float64), prime)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,20 +154,20 @@ class Table:
         return self.batch.n_dims + self.bias
 
     @cached_property
-    def pairs(self) -> list[tuple[int, int]]:
-        """(j, k) with j <= k, row after row."""
-        every = list(combinations_with_replacement(range(self.width), 2))
-        if not self.one_hot:
-            return every
-        return [(j, k) for j, k in every if j == k or (self.bias and k == self.width - 1)]
+    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The pairs j <= k of this table, row after row."""
+        first, second = np.triu_indices(self.width)
+        kept = np.full(len(first), not self.one_hot)
+        kept |= (first == second) | (self.bias & (second == self.width - 1))
+        return first[kept], second[kept]
 
     @cached_property
     def columns(self) -> NDArray[np.intp]:
         """Where the features of this table stand among all p, shape (c,)."""
-        every = combinations_with_replacement(range(self.width), 2)
-        position = {pair: index for index, pair in enumerate(every)}
-        starts = np.array([position[pair] * self.width for pair in self.pairs])
-        return (starts[:, None] + np.arange(self.width)).reshape(-1)
+        first, second = self.pairs
+        # Rows 0..first - 1 of the triangle are width, width - 1, ... entries long.
+        place = first * self.width - first * (first - 1) // 2 + second - first
+        return (place[:, None] * self.width + np.arange(self.width)).reshape(-1)
 
     @cached_property
     def exponent(self) -> int:
@@ -198,17 +175,17 @@ class Table:
         largest = largest_magnitude(pieces(self.batch.values))
         return exponent_for(max(largest, 1.0) if self.bias else largest) or 0
 
-    def summaries(self, arithmetic: Arithmetic) -> Iterator[tuple[NDArray, NDArray]]:
-        """(Gram entries (rows, pairs), queries (rows, width)) of all rows, in order."""
-        first, second = np.array(self.pairs).T
+    def summaries(self, prime: int | None = None) -> Iterator[tuple[NDArray, NDArray]]:
+        """(Gram entries (rows, pairs), queries (rows, width)) of all rows, in order.
+
+        Modulo a prime; or in float64, tokens divided by 2**exponent.
+        """
+        first, second = self.pairs
         offsets, total = self.batch.offsets, self.batch.n_rows(self.mode)
         done = 0
         for start, stop in ranges_of_rows(offsets, max(1, BLOCK_NUMBERS // len(first))):
-            tokens = arithmetic.numbers(self.batch.values[offsets[start] : offsets[stop]])
-            if self.bias:
-                one = arithmetic.numbers(np.ones((1, 1)))
-                tokens = np.concatenate([tokens, np.repeat(one, len(tokens), axis=0)], axis=1)
-            products = arithmetic.settle(tokens[:, first] * tokens[:, second])
+            tokens = self._tokens(offsets[start], offsets[stop], prime)
+            products = reduce(tokens[:, first] * tokens[:, second], prime)
             borders = offsets[start : stop + 1] - offsets[start]
             if self.mode == "causal":
                 for first_of, stop_of in pairwise(borders.tolist()):
@@ -219,25 +196,32 @@ class Table:
                 queries = tokens[borders[1:] - 1]
             if self.mode == "full":
                 grams, queries = np.repeat(grams, np.diff(borders), axis=0), tokens
-            arithmetic.settle(grams)
+            reduce(grams, prime)
             step = max(64, 2 * BLOCK_NUMBERS // len(self.columns))
             for row in range(0, len(queries), step):
                 yield grams[row : row + step], queries[row : row + step]
             done += len(queries)
             report(done, total)
 
-    def features(self, arithmetic: Arithmetic) -> Iterator[NDArray[np.float64]]:
+    def features(self, prime: int | None = None) -> Iterator[NDArray[np.float64]]:
         """The features (rows, c) of all rows, in order."""
-        for grams, queries in self.summaries(arithmetic):
+        for grams, queries in self.summaries(prime):
             block = grams[:, :, None] * queries[:, None, :]
-            yield arithmetic.settle(block.reshape(len(queries), -1))
+            yield reduce(block.reshape(len(queries), -1), prime)
 
-    def products(self, vector: NDArray, modulo: Modulo) -> Iterator[NDArray[np.float64]]:
+    def products(self, vector: NDArray, prime: int) -> Iterator[NDArray[np.float64]]:
         """<vector, psi> of all rows modulo a prime, for residues (c,)."""
-        table = vector.reshape(len(self.pairs), self.width)
-        for grams, queries in self.summaries(modulo):
-            forms = product(grams, table, modulo.prime)
-            yield modulo.settle(modulo.settle(forms * queries).sum(axis=1))
+        for grams, queries in self.summaries(prime):
+            forms = product(grams, vector.reshape(-1, self.width), prime)
+            yield reduce(reduce(forms * queries, prime).sum(axis=1), prime)
+
+    def _tokens(self, start: int, stop: int, prime: int | None) -> NDArray[np.float64]:
+        chosen = self.batch.values[start:stop]
+        constant = np.ones((len(chosen), int(self.bias)))
+        if prime is not None:
+            return np.concatenate([residues(chosen, prime), constant], axis=1)
+        tokens = np.concatenate([chosen.astype(np.float64), constant], axis=1)
+        return np.ldexp(tokens, -self.exponent)
 
 
 def rank_modulo(
@@ -250,14 +234,17 @@ def rank_modulo(
     the sequences reaches the expected rank, only those are read.
     """
     n_combinations = expected + EXTRA_ROWS
-    if len(tables) == 1:
-        some = _share(tables[0], 4 * n_combinations)
-        if some is not tables[0] and rank_modulo([some], prime, expected, rng) == expected:
+    batch = tables[0].batch
+    step = batch.n_rows(tables[0].mode) // (4 * n_combinations)
+    if len(tables) == 1 and step > 1 and len(batch) > 1:
+        # Evenly spread sequences with about four rows for each combination.
+        some = replace(tables[0], batch=batch.chosen(np.arange(0, len(batch), step)))
+        if rank_modulo([some], prime, expected, rng) == expected:
             return expected
     combined = np.zeros((n_combinations, len(tables[0].columns)))
     half = prime // 2
     for table in tables:
-        for block in table.features(Modulo(prime)):
+        for block in table.features(prime):
             weights = rng.integers(-half, half + 1, (n_combinations, len(block)))
             combined += product(weights.astype(np.float64), block, prime)
             reduce(combined, prime)
@@ -284,12 +271,3 @@ def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
         steps = np.ldexp(numbers, np.minimum(bits + 1 - tops, 1000))
         off_grid |= np.any(steps != np.rint(steps), axis=0)
     return odd & off_grid
-
-
-def _share(table: Table, n_rows: int) -> Table:
-    """Evenly spread sequences with about so many rows, or the table itself if it has no more."""
-    step = table.batch.n_rows(table.mode) // n_rows
-    if step < 2 or len(table.batch) < 2:
-        return table
-    chosen = [table.batch[i] for i in range(0, len(table.batch), step)]
-    return Table(SequenceBatch.from_sequences(chosen), table.mode, table.bias, table.one_hot)

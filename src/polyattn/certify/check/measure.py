@@ -7,13 +7,12 @@ and its query to size one: features are cubic, and one row of large tokens would
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.check.features import BLOCK_NUMBERS, Floats, Table
+from polyattn.certify.check.features import BLOCK_NUMBERS, Table
 
 UNIT = 2.0**-53
 
@@ -21,18 +20,15 @@ UNIT = 2.0**-53
 INPUT_ROUNDING = 2.0**-45
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What float64 says about a table of features, tokens divided by 2**table.exponent."""
-
-    table: Table
+class MeasuredTable(Table):
+    """What float64 says about a table of features, tokens divided by 2**exponent."""
 
     @cached_property
     def sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Per feature the roots of sum psi^2 (1 where zero) and of sum G_jj G_kk x_l^2."""
-        first, second = np.array(self.table.pairs).T
-        diagonal = {j: at for at, (j, k) in enumerate(self.table.pairs) if j == k}
-        first_at, second_at = ([diagonal[int(j)] for j in each] for each in (first, second))
+        first, second = self.pairs
+        # Where the diagonal entries G_jj and G_kk of each pair stand.
+        first_at, second_at = (np.flatnonzero(first == second)[each] for each in (first, second))
         powers = magnitudes = np.zeros(1)
         for grams, queries in self._rows_of_size_one():
             squares = queries**2
@@ -46,15 +42,15 @@ class Measured:
     def limit(self) -> float:
         """What rounding may do to all features together, each divided by its root."""
         roots, magnitudes = self.sizes
-        terms = len(roots) + int(self.table.batch.lengths.max()) + 8
+        terms = len(roots) + int(self.batch.lengths.max()) + 8
         return terms * UNIT * float(np.linalg.norm(magnitudes / roots))
 
     @cached_property
     def gram(self) -> NDArray[np.float64]:
         """sum psi psi^T (c, c)."""
-        n_columns = len(self.table.columns)
+        n_columns = len(self.columns)
         total = np.zeros((n_columns, n_columns))
-        for block in self.table.features(Floats(self.table.exponent)):
+        for block in self.features():
             total += block.T @ block
         return total
 
@@ -63,17 +59,17 @@ class Measured:
 
         All features are taken, so the spectrum begins with c - dimension zeros.
         """
-        n_rows, n_columns = self.table.batch.n_rows(self.table.mode), len(self.table.columns)
+        n_rows, n_columns = self.batch.n_rows(self.mode), len(self.columns)
         if n_rows < n_columns:
             # Few rows: their kernel has the same eigenvalues, but for zeros.
-            rows = np.concatenate(list(self.table.features(Floats(self.table.exponent))))
+            rows = np.concatenate(list(self.features()))
             kernel = np.linalg.eigvalsh(rows @ rows.T / n_rows)
             values = np.concatenate([np.zeros(n_columns - n_rows), kernel])
         else:
             values = np.linalg.eigvalsh(self.gram / n_rows)
         ends = values[[n_columns - dimension, -1]]
         with np.errstate(over="ignore", under="ignore"):
-            smallest, largest = np.ldexp(np.maximum(ends, 0.0), 6 * self.table.exponent)
+            smallest, largest = np.ldexp(np.maximum(ends, 0.0), 6 * self.exponent)
         return float(smallest), float(largest)
 
     def least_eigenvalue(self, dimension: int) -> float:
@@ -103,7 +99,7 @@ class Measured:
     def effect(self, direction: NDArray[np.float64]) -> tuple[float, float]:
         """(norm over all rows of <direction, psi>, how large rounding alone may make it)."""
         roots, _ = self.sizes
-        table, power = direction.reshape(-1, self.table.width), 0.0
+        table, power = direction.reshape(-1, self.width), 0.0
         for grams, queries in self._rows_of_size_one():
             power += float(np.sum(np.sum(grams @ table * queries, axis=1) ** 2))
         # What counts as rounding: so many times what it may do to a sum of that many terms.
@@ -117,16 +113,14 @@ class Measured:
         query x has the slopes <direction, G (x) e_l> by the query alone, and 2 sum_j y_j M_jk by
         a token y attended to, M = sum_l direction[(j<=k), l] x_l, halves off the diagonal.
         """
-        table, width = direction.reshape(-1, self.table.width), self.table.width
-        which = np.flatnonzero(moving)
+        table, which = direction.reshape(-1, self.width), np.flatnonzero(moving)
         rows = good = 0
         for grams, queries in self._rows_of_size_one():
-            whole, forms = (_square(part, self.table.pairs, width) for part in
-                            (grams, queries @ table.T))  # fmt: skip
-            forms = (forms + np.einsum("rjj->rj", forms)[:, :, None] * np.eye(width)) / 2.0
+            whole, forms = self._square(grams), self._square(queries @ table.T)
+            forms = (forms + np.einsum("rjj->rj", forms)[:, :, None] * np.eye(self.width)) / 2.0
             by_query = (grams @ table)[:, which] * queries[:, which]
-            moved = np.abs(by_query + 2.0 * np.einsum("rjk,rk->rj", forms, queries)[:, which]
-                           * queries[:, which])  # fmt: skip
+            by_token = 2.0 * np.einsum("rjk,rk->rj", forms, queries)[:, which]
+            moved = np.abs(by_query + by_token * queries[:, which])
             rest = whole - queries[:, :, None] * queries[:, None, :]
             squares = np.einsum("rij,rjk,rki->ri", forms, rest, forms, optimize=True)
             powers = np.einsum("rjj->rj", rest)
@@ -141,23 +135,22 @@ class Measured:
     def share(self, direction: NDArray[np.float64]) -> float:
         """The largest |<direction, psi>| of a row, of what it would be without cancellation."""
         largest = 0.0
-        for block in self.table.features(Floats(self.table.exponent)):
+        for block in self.features():
             sizes = np.abs(block) @ np.abs(direction)
             shares = np.abs(block @ direction) / np.where(sizes > 0, sizes, 1.0)
             largest = max(largest, float(shares.max()))
         return largest
 
+    def _square(self, rows: NDArray) -> NDArray[np.float64]:
+        """Entries (rows, pairs) as symmetric matrices (rows, width, width); others are zero."""
+        first, second = self.pairs
+        matrices = np.zeros((len(rows), self.width, self.width))
+        matrices[:, first, second] = matrices[:, second, first] = rows
+        return matrices
+
     def _rows_of_size_one(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        for grams, queries in self.table.summaries(Floats(self.table.exponent)):
+        for grams, queries in self.summaries():
             yield _of_size_one(grams), _of_size_one(queries)
-
-
-def _square(rows: NDArray[np.float64], pairs: list[tuple[int, int]], width: int) -> NDArray:
-    """Entries (rows, pairs) as symmetric matrices (rows, width, width); others are zero."""
-    first, second = np.array(pairs).T
-    matrices = np.zeros((len(rows), width, width))
-    matrices[:, first, second] = matrices[:, second, first] = rows
-    return matrices
 
 
 def _of_size_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:

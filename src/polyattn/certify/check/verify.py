@@ -1,7 +1,6 @@
 """verify: a certificate recomputed from the data, by code of its own.
 
-The checker does not trust the prover.  Nothing that makes certificates is imported here: features,
-ranks and directions are computed anew (``features``, ``measure``, ``domains``).
+Nothing that makes certificates is imported here: features, ranks and directions are computed anew.
 Full rank is shown modulo a random prime that the certificate did not use, for floats as well: a
 float64 is m 2^e, an exact number.
 """
@@ -35,6 +34,8 @@ METHODS = {
 def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None = None) -> bool:
     """Whether everything that the certificate claims about the data X holds.
 
+    ``polyattn.certify.check.objections`` takes the same arguments and says why not, in words.
+
     Parameters
     ----------
     certificate : Certificate
@@ -55,7 +56,7 @@ def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None =
 def objections(
     certificate: Certificate, X: Sequences, domain: str | Domain | None = None
 ) -> list[str]:
-    """Every reason why ``verify`` returns False, in words; an empty list if there is none."""
+    """Every reason why ``verify`` returns False, in words; an empty list where it returns True."""
     if hasattr(X, "to_record"):
         kind = type(X).__name__
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]

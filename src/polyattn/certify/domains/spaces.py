@@ -20,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polyattn.certify.verdict import Direction
 from polyattn.features.pairs import n_features, pair_index, pair_position
 
 Feature = tuple[int, int, int]  # (j, k, l) with j <= k
 
-# Coefficients: integers of any size, floats, or one of the two.
+# Coefficients on the features of a space: integers that were checked, or float64.
+Direction = tuple[int, ...] | NDArray[np.float64]
+
+# Integers of any size, floats, or one of the two.
 Vector = TypeVar("Vector", tuple[int, ...], NDArray[np.float64], Direction)
 
 

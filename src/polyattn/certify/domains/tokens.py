@@ -10,15 +10,13 @@ which some attend to at least two tokens; in brackets: only sequences of one tok
     real      p = D^2 (D+1)/2       [C(D+2, 3)]
     boolean   D + D C(D, 2)         [D + C(D, 3)]
     one_hot   d^2                   [d]            d: coordinates without the constant
-
-A new domain is a class here, a name in ``BUILT_IN``, and once more in ``check/domains.py``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, combinations_with_replacement
 from typing import Any, ClassVar
 
@@ -39,15 +37,25 @@ class TokenDomain(ABC):
     """All sequences of certain tokens, of certain lengths.
 
     ``lengths``: None for any, an integer for exactly that many tokens, (least, most) for a
-    range, (least, None) for at least so many.
+    range, (least, None) for at least so many.  ``length_range``: the same as (least, most).
     """
 
     lengths: Lengths = None
+    length_range: tuple[int, int | None] = field(init=False, repr=False, compare=False)
 
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        _length_range(self.lengths)
+        given = (1, None) if self.lengths is None else self.lengths
+        least, most = given if isinstance(given, tuple) else (given, given)
+        for bound in (least, most):
+            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
+                raise InvalidType(
+                    f"lengths must be an integer or a pair of integers; got {given!r}."
+                )
+        if least < 1 or (most is not None and most < least):
+            raise InvalidInput(f"lengths must satisfy 1 <= least <= most; got {given!r}.")
+        object.__setattr__(self, "length_range", (least, most))
 
     @abstractmethod
     def space(self, n_dims: int, bias: bool) -> FeatureSpace:
@@ -66,24 +74,14 @@ class TokenDomain(ABC):
         return self.some_tokens(rng, form.shape[0], size)
 
     @property
-    def shortest(self) -> int:
-        """The least number of tokens."""
-        return _length_range(self.lengths)[0]
-
-    @property
-    def longest(self) -> int | None:
-        """The largest number of tokens, or None."""
-        return _length_range(self.lengths)[1]
-
-    @property
     def only_single(self) -> bool:
         """Whether no position ever attends to a second token."""
-        return self.longest == 1
+        return self.length_range[1] == 1
 
     def require_inside(self, batch: SequenceBatch) -> None:
         """Refuse data that are not of the domain: the certificate would be about nothing."""
-        lengths = batch.lengths
-        outside = (lengths < self.shortest) | (lengths > (self.longest or np.inf))
+        lengths, (least, most) = batch.lengths, self.length_range
+        outside = (lengths < least) | (lengths > (most or np.inf))
         if np.any(outside):
             i = int(np.argmax(outside))
             raise InvalidInput(
@@ -116,8 +114,8 @@ class TokenDomain(ABC):
         A non-zero polynomial of degree three vanishes on few points: some of many queries will do.
         """
         forms = unfold_coef(direction.reshape(1, -1, n_dims + bias))[0]  # (width, width, l)
-        n_contexts = max(self.shortest, 1 if self.only_single else 2) - 1
-        best, best_value = None, -1.0
+        n_contexts = max(self.length_range[0], 1 if self.only_single else 2) - 1
+        found = []
         for query in self.some_tokens(rng, n_dims, size):
             x = np.append(query, 1.0) if bias else query
             form = forms @ x
@@ -125,22 +123,20 @@ class TokenDomain(ABC):
             extended = np.concatenate([contexts, np.ones((len(contexts), int(bias)))], axis=1)
             values = n_contexts * np.einsum("cj,jk,ck->c", extended, form, extended) + x @ form @ x
             at = int(np.argmax(np.abs(values)))
-            if abs(values[at]) > best_value:
-                best_value = abs(values[at])
-                best = np.concatenate([np.repeat(contexts[at][None], n_contexts, axis=0), [query]])
-        assert best is not None  # noqa: S101 - every domain offers at least one token
-        return best
+            found.append((abs(values[at]), contexts[at], query))
+        _, context, query = max(found, key=lambda each: each[0])
+        return np.concatenate([np.repeat(context[None], n_contexts, axis=0), [query]])
 
     def to_dict(self) -> dict[str, Any]:
         """Name and lengths as plain data."""
-        return {"name": self.name, "lengths": [self.shortest, self.longest]}
+        return {"name": self.name, "lengths": list(self.length_range)}
 
     def __str__(self) -> str:
         plain = self.lengths is None
         return self.name if plain else f"{self.name} ({self._lengths_in_words()})"
 
     def _lengths_in_words(self) -> str:
-        least, most = self.shortest, self.longest
+        least, most = self.length_range
         if most is None:
             return f"at least {least} tokens"
         return f"{most} token{'s' * (most > 1)}" if least == most else f"{least} to {most} tokens"
@@ -253,16 +249,3 @@ def _climb(form: NDArray, start: NDArray) -> NDArray:
 def _sorted(*triple: int) -> Feature:
     first, second, third = sorted(triple)
     return first, second, third
-
-
-def _length_range(lengths: Lengths) -> tuple[int, int | None]:
-    """(least, most) of what was given for ``lengths``."""
-    if lengths is None:
-        return 1, None
-    least, most = lengths if isinstance(lengths, tuple) else (lengths, lengths)
-    for bound in (least, most):
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
-            raise InvalidType(f"lengths must be an integer or a pair of integers; got {lengths!r}.")
-    if least < 1 or (most is not None and most < least):
-        raise InvalidInput(f"lengths must satisfy 1 <= least <= most; got {lengths!r}.")
-    return least, most

@@ -34,27 +34,19 @@ TILE_NUMBERS, PRODUCT_NUMBERS = 1 << 16, 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class FeatureRows:
-    """The rows psi[(j<=k), l] = G[j,k] x[l] of all predicted positions, or some columns of them.
+    """Columns of the rows psi[(j<=k), l] = G[j,k] x[l] of all predicted positions.
 
-    Parameters
-    ----------
-    batch : SequenceBatch
-    mode : {"last", "causal", "full"}
-    bias : append a coordinate that is always 1 to every token
-    columns : integer array or None
-        Which of the p features, in the order of ``features.cubic_features``; others are never
-        formed, and of the pairs only those that occur.
+    ``columns``: which of the p features, in the order of ``features.cubic_features``; others are
+    never formed, and of the pairs only those that occur.
     """
 
     batch: SequenceBatch
+    columns: NDArray[np.int64]
     mode: str = "last"
     bias: bool = False
-    columns: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         require_choice("mode", self.mode, MODES)
-        if self.columns is None:
-            return
         columns, every = np.asarray(self.columns), n_features(self.width)
         whole = columns.ndim == 1 and columns.size > 0 and columns.dtype.kind in "iu"
         if not whole or columns.min() < 0 or columns.max() >= every:
@@ -75,29 +67,23 @@ class FeatureRows:
 
     @property
     def n_columns(self) -> int:
-        return n_features(self.width) if self.columns is None else len(self.columns)
+        return len(self.columns)
 
     @cached_property
     def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The pairs (j, k) that occur in the columns, two arrays (u,)."""
-        rows, columns = pair_index(self.width)
-        if self.columns is None:
-            return rows, columns
-        used = np.unique(self.columns // self.width)
+        (rows, columns), used = pair_index(self.width), np.unique(self.columns // self.width)
         return rows[used], columns[used]
 
     @cached_property
     def factors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The place in ``pairs`` and the query coordinate of each column."""
-        if self.columns is None:
-            pair, query = np.divmod(np.arange(self.n_columns), self.width)
-            return pair, query
-        pair = np.unique(self.columns // self.width, return_inverse=True)[1]
-        return pair, self.columns % self.width
+        pair, query = np.divmod(self.columns, self.width)
+        return np.unique(pair, return_inverse=True)[1], query
 
     @cached_property
     def extents(self) -> Extents:
-        """Sizes of the coordinates, the constant one included; one pass over the data."""
+        """Sizes of the coordinates, the constant one included."""
         return Extents.of(self.batch, self.bias)
 
     def per_column(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -105,23 +91,21 @@ class FeatureRows:
         (rows, columns), (pair, query) = self.pairs, self.factors
         return (values[rows] + values[columns])[pair] + values[query]
 
-    def summaries(
-        self, prime: int | None, block_rows: int | None = None, first: int = 0,
-        stop: int | None = None,
-    ) -> Iterator[ExactSummary]:  # fmt: skip
-        """The summaries of all rows, or of those of sequences first..stop, in order.
+    def summaries(self, prime: int | None, block_rows: int | None = None) -> Iterator[ExactSummary]:
+        """The summaries of all rows, in order.
 
         With a prime: residues.  Without: integers, the powers of two taken out; these are exact
         while sums over a sequence and over TOKENS tokens are below 2^53, for the caller to know.
         Cost: memory of one block, whatever the number and length of the sequences.
         """
-        n_rows, stop = block_rows or self._block_rows, len(self.batch) if stop is None else stop
+        n_rows = block_rows or max(64, BLOCK_NUMBERS // (len(self.pairs[0]) + self.width))
         if self.mode == "causal":
-            yield from self._running(prime, first, stop, n_rows)
+            yield from self._running(prime, n_rows)
             return
         offsets = self.batch.offsets
-        for start, end in ranges_of_rows(self._borders[first : stop + 1], n_rows):
-            start, end = first + start, first + end
+        # Sequence i owns the rows borders[i]..borders[i + 1].
+        borders = np.arange(len(offsets)) if self.mode == "last" else offsets
+        for start, end in ranges_of_rows(borders, n_rows):
             grams = self._grams(prime, start, end)
             if self.mode == "last":
                 last = offsets[start + 1 : end + 1] - 1
@@ -133,32 +117,6 @@ class FeatureRows:
                 owner = np.searchsorted(offsets, tokens, side="right") - 1 - start
                 queries = self._read(tokens, prime).T
                 yield ExactSummary(prime, int(tokens[0]), grams[owner], queries, self.factors)
-
-    def chosen(self, numbers: NDArray[np.int64], prime: int) -> Residues:
-        """The features of the rows with these numbers modulo the prime, in that order.
-
-        Cost: blocks of sequences without such rows are not read.
-        """
-        result = np.empty((len(numbers), self.n_columns))
-        order = np.argsort(numbers, kind="stable")
-        wanted, borders = np.asarray(numbers)[order], self._borders
-        for first, stop in ranges_of_rows(borders, self._block_rows):
-            start, end = np.searchsorted(wanted, borders[[first, stop]])
-            if start == end:
-                continue
-            for block in self.summaries(prime, None, first, stop):
-                start, end = np.searchsorted(wanted, [block.first, block.stop])
-                result[order[start:end]] = block.features(wanted[start:end] - block.first)
-        return result
-
-    @property
-    def _borders(self) -> NDArray[np.int64]:
-        """Sequence i owns the rows borders[i]..borders[i + 1]."""
-        return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
-
-    @property
-    def _block_rows(self) -> int:
-        return max(64, BLOCK_NUMBERS // (len(self.pairs[0]) + self.width))
 
     def _grams(self, prime: int | None, first: int, stop: int) -> Residues:
         """The used entries of the token Gram of sequences first..stop, (sequences, u)."""
@@ -178,18 +136,14 @@ class FeatureRows:
             else:
                 segments = np.split(tokens, starts[1:], axis=1)
                 touched += np.stack([(segment @ segment.T)[self.pairs] for segment in segments])
-            settle(touched, prime)
+            centre(touched, prime)
         return grams
 
-    def _running(
-        self, prime: int | None, first: int, stop: int, n_rows: int
-    ) -> Iterator[ExactSummary]:
+    def _running(self, prime: int | None, n_rows: int) -> Iterator[ExactSummary]:
         """Mode causal: running sums; ``carry`` links a sequence across blocks."""
         offsets, (rows, columns) = self.batch.offsets, self.pairs
         carry = np.zeros((len(rows), 1))
-        start, end = int(offsets[first]), int(offsets[stop])
-        for one, other in even_ranges(end - start, min(n_rows, TOKENS)):
-            begin, close = start + one, start + other
+        for begin, close in even_ranges(len(self.batch.values), min(n_rows, TOKENS)):
             tokens = self._read(slice(begin, close), prime)
             sums = np.zeros((len(rows), close - begin + 1))
             np.cumsum(tokens[rows] * tokens[columns], axis=1, out=sums[:, 1:])
@@ -197,7 +151,7 @@ class FeatureRows:
             fresh = offsets[np.searchsorted(offsets, begin) : np.searchsorted(offsets, close)]
             before = np.concatenate([-carry, sums[:, fresh - begin]], axis=1)
             sums = sums[:, 1:] - np.repeat(before, np.diff([begin, *fresh, close]), axis=1)
-            settle(sums, prime)
+            centre(sums, prime)
             carry = sums[:, -1:].copy()
             pairs = np.ascontiguousarray(sums.T)
             yield ExactSummary(prime, begin, pairs, tokens.T, self.factors)
@@ -239,7 +193,7 @@ class ExactSummary:
             some, out = numbers[slice(*span)], result[slice(*span)]
             np.take(self.pairs[some], pair, axis=1, out=out, mode="clip")
             out *= self.queries[some][:, query]
-            settle(out, self.prime)
+            centre(out, self.prime)
 
         map_pieces(fill, list(even_ranges(len(numbers), max(1, TILE_NUMBERS // result.shape[1]))))
         return result
@@ -258,17 +212,11 @@ class ExactSummary:
             # Adds where a column was chosen twice.
             np.add.at(weights, self.factors, vectors[:, first:stop])
             flat = weights.reshape(n_pairs, -1)
-            settle(flat, prime)
+            centre(flat, prime)
             flat = self.pairs @ flat if prime is None else multiply(self.pairs, flat, prime)
             by_query, total = flat.reshape(-1, width, stop - first), products[:, first:stop]
             for start, end in even_ranges(width, TOKENS):
                 queries = self.queries[:, start:end]
                 total += np.einsum("rlk,rl->rk", by_query[:, start:end], queries)
-                settle(total, prime)
+                centre(total, prime)
         return products
-
-
-def settle(values: Residues, prime: int | None) -> None:
-    """Reduce modulo the prime; integers stay as they are."""
-    if prime is not None:
-        centre(values, prime)

@@ -39,15 +39,13 @@ def annihilated(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[
     products are taken modulo primes until those exceed twice what a product can be.
     Cost: 2 u d flops per row, vector, and limb or prime; a pass over the data per prime.
     """
-    result = np.ones(len(vectors), dtype=bool)
     spare = EXACT - feature_bits(rows) - rows.n_columns.bit_length()
     extents = rows.extents
     running = 2 * int((extents.highest - extents.lowest).max()) + TOKENS.bit_length()
     check = _by_limbs if spare >= 8 and running <= EXACT else _by_primes
     step = max(1, VECTOR_NUMBERS // (rows.n_columns * _longest(vectors)))
-    for first in range(0, len(vectors), step):
-        result[first : first + step] = check(rows, vectors[first : first + step])
-    return result
+    portions = (vectors[first : first + step] for first in range(0, len(vectors), step))
+    return np.concatenate([np.empty(0, dtype=bool), *(check(rows, some) for some in portions)])
 
 
 def feature_bits(rows: FeatureRows) -> int:
@@ -74,9 +72,7 @@ def to_features(rows: FeatureRows, entries: dict[int, int]) -> tuple[int, ...]:
     return tuple(raised.get(column, 0) // divisor for column in range(rows.n_columns))
 
 
-def integer_rows(
-    rows: FeatureRows, numbers: Sequence[int], columns: NDArray[np.int64] | slice = slice(None)
-) -> NDArray:
+def integer_rows(rows: FeatureRows, numbers: NDArray, columns: NDArray[np.int64]) -> NDArray:
     """z (rows, columns) of some rows: int64 if that holds all of them, else Python integers.
 
     Cost: n d^2 for a row that attends to n tokens, one row after the other.
@@ -85,7 +81,7 @@ def integer_rows(
     lowest, offsets = rows.extents.lowest[: rows.batch.n_dims], rows.batch.offsets
     small = feature_bits(rows) <= 62  # sums of that size fit int64, with a bit to spare
     result = np.empty((len(numbers), len(pair)), dtype=np.int64 if small else object)
-    for i, number in enumerate(numbers):
+    for i, number in enumerate(numbers.tolist()):
         # The tokens (n, d) that the row attends to, and the place of the query among them.
         owner, place = number, -1
         if rows.mode != "last":
@@ -168,12 +164,17 @@ def _by_limbs(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[np
     """The check in float64: |z . limb| < 2^(feature bits + bits of a limb) n_columns <= 2^53."""
     wide = EXACT - feature_bits(rows) - rows.n_columns.bit_length() >= 16
     integers = [to_integers(rows, vector) for vector in vectors]
-    size = 2 * _longest(integers)
-    limbs = np.stack([_limbs(vector, size, wide) for vector in integers], axis=1)
-    base = 1 << (16 if wide else 8)
+    size, base = 2 * _longest(integers), 1 << (16 if wide else 8)
+    # A row of limbs for each column, vector after vector, the lowest limb first.
+    entries = b"".join(abs(entry).to_bytes(size, "little") for v in integers for entry in v)
+    limbs = np.frombuffer(entries, dtype="<u2" if wide else "u1").astype(np.float64)
+    signs = np.fromiter((-1.0 if entry < 0 else 1.0 for v in integers for entry in v), np.float64)
+    limbs = limbs.reshape(len(signs), -1) * signs[:, None]
+    limbs = limbs.reshape(len(vectors), rows.n_columns, -1).swapaxes(0, 1)
+    limbs = limbs.reshape(rows.n_columns, -1)
     zero = np.ones(len(vectors), dtype=bool)
     for block in rows.summaries(None):
-        products = block.products(limbs.reshape(rows.n_columns, -1)).astype(np.int64)
+        products = block.products(limbs).astype(np.int64)
         products = products.reshape(len(products), len(vectors), -1)
         carry = np.zeros(products.shape[:2], dtype=np.int64)
         # The sum of product_i base^i vanishes iff it does digit by digit, with carries.
@@ -210,14 +211,6 @@ def _longest(vectors: Sequence[Sequence[int]]) -> int:
     """Limbs of 16 bits in the longest entry."""
     largest = max((abs(entry) for vector in vectors for entry in vector), default=0)
     return max(1, -(-largest.bit_length() // 16))
-
-
-def _limbs(vector: Sequence[int], size: int, wide: bool) -> NDArray[np.float64]:
-    """Entries of up to ``size`` bytes as limbs (n_columns, limbs), the lowest first."""
-    joined = b"".join(abs(entry).to_bytes(size, "little") for entry in vector)
-    limbs = np.frombuffer(joined, dtype="<u2" if wide else "u1").astype(np.float64)
-    signs = np.array([-1.0 if entry < 0 else 1.0 for entry in vector])
-    return limbs.reshape(len(vector), -1) * signs[:, None]
 
 
 def _fraction(residue: int, modulus: int, bound: int) -> tuple[int, int]:

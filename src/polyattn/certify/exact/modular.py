@@ -37,28 +37,14 @@ class Echelon:
     changed: n^3 * 2/3 flops for n independent rows of n columns, as a plain LU factorisation.
 
     Guarantee: rows that are independent modulo the prime are independent over the rationals.
-    Cost: 2 r (n - r) flops per row at rank r, memory at most 1.5 r n numbers.
+    Cost: 2 r (n - r) flops per row at rank r, memory a few r (n - r) numbers.
     """
 
     def __init__(self, n_columns: int, prime: int) -> None:
         self.n_columns, self.prime, self.rank = n_columns, prime, 0
-        self._order = np.arange(n_columns)
-        self._rows = np.empty((0, n_columns))  # F stands right of column ``rank``
-
-    @property
-    def pivots(self) -> NDArray[np.int64]:
-        """The pivot column of each row of the form, shape (rank,)."""
-        return self._order[: self.rank]
-
-    @property
-    def free(self) -> NDArray[np.int64]:
-        """The columns without a pivot; their order is that of ``coefficients``."""
-        return self._order[self.rank :]
-
-    @property
-    def coefficients(self) -> Residues:
-        """F (rank, n_columns - rank): the free columns of the form, a view."""
-        return self._rows[: self.rank, self.rank :]
+        self.pivots = np.empty(0, dtype=np.int64)  # (rank,): the pivot column of each row
+        self.free = np.arange(n_columns)  # the columns without a pivot, in the order of F
+        self.coefficients: Residues = np.empty((0, n_columns))  # F
 
     @single_threaded_blas()
     def absorb(self, rows: NDArray) -> NDArray[np.int64]:
@@ -91,27 +77,15 @@ class Echelon:
 
     def _append(self, fresh: Residues, columns: NDArray[np.int64]) -> None:
         """Take in reduced rows (k, n_free) with pivots at the given of the free columns."""
-        rank, stop = self.rank, self.rank + len(fresh)
-        if stop > len(self._rows):
-            grown = np.empty((min(self.n_columns, max(2 * rank, stop)), self.n_columns))
-            grown[:rank] = self._rows[:rank]
-            self._rows = grown
-        where, front = rank + columns, np.arange(rank, stop)
-        factors = np.take(self._rows[:rank], where, axis=1)
-        self._rows[rank:stop, rank:] = fresh
         # The new pivots stand in front; columns they displace go where pivots came from.
-        displaced, vacated = np.setdiff1d(front, where), np.setdiff1d(where, front)
-        self._rows[:stop, vacated] = self._rows[:stop, displaced]
-        pivots = self._order[where]
-        self._order[vacated] = self._order[displaced]
-        self._order[rank:stop] = pivots
-        subtract_product(
-            self._rows[:rank, stop:], factors, self._rows[rank:stop, stop:], self.prime
-        )
-        self.rank = stop
-        if stop == self.n_columns:
-            # The full form is the unit matrix: no numbers are left to keep.
-            self._rows = np.broadcast_to(0.0, (stop, stop))
+        order, front = np.arange(len(self.free)), np.arange(len(fresh))
+        order[np.setdiff1d(columns, front)] = np.setdiff1d(front, columns)
+        kept = order[len(fresh) :]
+        old, new = np.take(self.coefficients, kept, axis=1), np.take(fresh, kept, axis=1)
+        subtract_product(old, np.take(self.coefficients, columns, axis=1), new, self.prime)
+        self.coefficients = np.concatenate([old, new])
+        self.pivots, self.free = np.append(self.pivots, self.free[columns]), self.free[kept]
+        self.rank += len(fresh)
 
 
 def primes(below: int = LARGEST) -> Iterator[int]:
@@ -127,12 +101,15 @@ def random_prime(rng: np.random.Generator) -> int:
     return next(primes(int(rng.integers(1 << 21, LARGEST))))
 
 
-def centre(values: Residues, prime: int) -> None:
+def centre(values: Residues, prime: int | None) -> None:
     """Reduce integers below 2^53 - 2^22, in place, to magnitude at most (prime - 1)/2 + 2.
 
+    Without a prime they stay as they are.
     The quotient has a relative error of 2^-52, hence an absolute one of at most 2.02/prime
     before it is rounded; all else is exact.  Zero is the only multiple of the prime left.
     """
+    if prime is None:
+        return
     step = max(1, CENTRED // max(1, values[:1].size))
     for first in range(0, len(values), step):
         some = values[first : first + step]

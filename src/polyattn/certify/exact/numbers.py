@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from polyattn.certify.exact.modular import Residues, centre, residues_of
 from polyattn.numerics.arrays import pieces
+from polyattn.numerics.scaling import column_magnitudes
 from polyattn.sequences import SequenceBatch
 
 # "Integer data" are integers up to this size, once a power of two per coordinate is taken out.
@@ -33,19 +34,31 @@ class Extents:
     lowest: NDArray[np.int64]  # (d,); 0 for a coordinate that is always zero
     highest: NDArray[np.int64]  # (d,)
     largest: NDArray[np.float64]  # (d,): the largest size, exact up to 2^53
+    widths: NDArray[np.int64]  # (d,): of floats the most bits from the first to the last set
 
     @classmethod
     def of(cls, batch: SequenceBatch, bias: bool = False) -> Extents:
-        """The extents of all tokens, in one pass; ``bias`` adds the coordinate 1."""
-        lowest, largest = np.full(batch.n_dims, FAR), np.zeros(batch.n_dims)
+        """The extents of all tokens; ``bias`` adds the coordinate 1, but no width."""
+        lowest, widths = np.full(batch.n_dims, FAR), np.zeros(batch.n_dims, dtype=np.int64)
         for piece in pieces(batch.values):
-            lowest = np.minimum(lowest, _lowest(piece))
-            sizes = np.maximum(piece.max(axis=0).astype(float), -piece.min(axis=0).astype(float))
-            largest = np.maximum(largest, sizes)
+            if piece.dtype.kind != "f":
+                joined = np.bitwise_or.reduce(piece.astype(np.uint64), axis=0)
+                bit = (joined & (~joined + np.uint64(1))).astype(np.float64)
+                lowest = np.minimum(lowest, np.where(joined == 0, FAR, np.frexp(bit)[1] - 1))
+                continue
+            fractions, exponents = np.frexp(piece.astype(np.float64))
+            integers = np.ldexp(fractions, MANTISSA).astype(np.int64)
+            # The last bit is a power of two, and frexp counts from one half.
+            last = np.frexp((integers & -integers).astype(np.float64))[1].astype(np.int64) - 1
+            ends = np.where(fractions == 0, FAR, last + exponents - MANTISSA)
+            lowest = np.minimum(lowest, ends.min(axis=0))
+            bits = np.where(fractions == 0, 0, MANTISSA - last)
+            widths = np.maximum(widths, bits.max(axis=0))
+        largest = column_magnitudes(pieces(batch.values), batch.n_dims)
         lowest[largest == 0] = 0
         if bias:
             lowest, largest = np.append(lowest, 0), np.append(largest, 1.0)
-        return cls(lowest, np.frexp(largest)[1].astype(np.int64), largest)
+        return cls(lowest, np.frexp(largest)[1].astype(np.int64), largest, widths)
 
 
 def is_integer_data(batch: SequenceBatch) -> bool:
@@ -63,10 +76,9 @@ def is_integer_data(batch: SequenceBatch) -> bool:
 def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
     """Which coordinates (d,) look rounded, as the results of floating point do.
 
-    Such a coordinate has numbers with the last bit of their dtype set (half of all rounded ones
-    have it), and its numbers are not all multiples of one power of two, of at most one bit more
-    than the dtype has (numbers on both sides of 2^50 are).  All others are taken as exactly what
-    they are: integers above all.
+    Some of its numbers have the last bit of their dtype set (half of all rounded ones have it), and
+    not all are multiples of one power of two, of at most one bit more than the dtype has (numbers
+    on both sides of 2^50 are).  All others are taken as exactly what they are: integers above all.
     Cost: one pass over the tokens, of ordinary floats only over the first few sequences.
     """
     if batch.values.dtype.kind != "f":
@@ -74,8 +86,8 @@ def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
     precision = np.finfo(batch.values.dtype).nmant + 1
     for part in (batch.part(0, min(len(batch), FIRST_SEQUENCES)), batch):
         extents = Extents.of(part)
-        widths = np.max([_widths(piece) for piece in pieces(part.values)], axis=0)
-        rounded = (widths == precision) & (extents.highest - extents.lowest > precision + 1)
+        off_grid = extents.highest - extents.lowest > precision + 1
+        rounded = (extents.widths == precision) & off_grid
         if rounded.all():
             break
     return np.asarray(rounded)
@@ -113,30 +125,6 @@ def python_integers(values: NDArray, lowest: NDArray[np.int64]) -> NDArray[np.ob
         # Both divisions leave no remainder.
         result[place] = (numerator << max(-exponent, 0)) // denominator >> max(exponent, 0)
     return result
-
-
-def _lowest(piece: NDArray) -> NDArray[np.int64]:
-    """The exponent of the last bit that is set in any number of a column; FAR if all are zero."""
-    if piece.dtype.kind == "f":
-        fractions, exponents = np.frexp(piece.astype(np.float64))
-        last = _last_bits(fractions) + exponents - MANTISSA
-        return np.where(fractions == 0, FAR, last.astype(np.int64)).min(axis=0)
-    joined = np.bitwise_or.reduce(piece.astype(np.uint64), axis=0)
-    bit = joined & (~joined + np.uint64(1))
-    return np.where(joined == 0, FAR, np.frexp(bit.astype(np.float64))[1] - 1)
-
-
-def _widths(piece: NDArray) -> NDArray[np.int64]:
-    """The most bits from the first to the last that is set, in any number of a column."""
-    fractions, _ = np.frexp(piece.astype(np.float64))
-    return np.where(fractions == 0, 0, MANTISSA - _last_bits(fractions)).max(axis=0)
-
-
-def _last_bits(fractions: NDArray) -> NDArray[np.int64]:
-    """The place of the last bit that is set in the mantissas; -1 of zero."""
-    integers = np.ldexp(fractions, MANTISSA).astype(np.int64)
-    # A single bit is a power of two, and frexp counts from one half.
-    return np.frexp((integers & -integers).astype(np.float64))[1].astype(np.int64) - 1
 
 
 @lru_cache(maxsize=8)

@@ -25,13 +25,16 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, gamma, gram_error
+from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import pair_index, pair_position
 from polyattn.numerics.arrays import even_ranges
 from polyattn.numerics.blas import add_product, add_square
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
+
+# What a certificate is made from.
+Source = Rows | Moments | TriangularFactor
 
 # Numbers of one block of features.
 BLOCK_NUMBERS = 1 << 20
@@ -58,7 +61,11 @@ class Gram:
     n_rows: int
     max_length: int
     total_weight: float
-    token_exponent: int
+
+    @property
+    def depth(self) -> int:
+        """Roundings in one entry of S, given the features of the rows."""
+        return self.n_rows + self.max_length + 8
 
     @property
     def powers(self) -> NDArray[np.float64]:
@@ -73,11 +80,19 @@ class Gram:
         return np.ldexp(1.0, -(exponents // 2))
 
     def error(self, scale: NDArray[np.float64]) -> float:
-        """A bound of the spectral norm of the rounding error of D S D, D = diag(scale)."""
+        """A bound of ||S_computed - S||_2 after scaling both sides by D = diag(scale).
+
+        The error of accumulation is at most gamma sqrt(S_aa S_bb) in entry (a, b), so its norm is
+        at most gamma trace S.  A feature errs by at most gamma sqrt(G_jj G_kk) |x_l|, so with
+        Delta the matrix of these errors
+        ||(Phi + Delta)^T (Phi + Delta) - Phi^T Phi|| <= 2 ||Phi + Delta|| ||Delta|| + ||Delta||^2.
+        """
         squares = scale**2
-        return gram_error(
-            self.powers * squares, self.magnitudes * squares, self.n_rows, self.max_length
-        )
+        trace = float(np.sum(self.powers * squares))
+        summed = gamma(self.depth) * trace
+        size = float(np.sqrt(np.sum(self.magnitudes * squares)))
+        delta = gamma(feature_depth(self.max_length)) * size
+        return SLACK * (summed + 2.0 * delta * np.sqrt(trace) + delta**2)
 
     @property
     def feature_size(self) -> float:
@@ -101,7 +116,7 @@ def require_memory(space: FeatureSpace) -> None:
         )
 
 
-def gram_of(source: Rows | Moments | TriangularFactor, space: FeatureSpace) -> Gram:
+def gram_of(source: Source, space: FeatureSpace) -> Gram:
     """From sums, of a triangular factor R^T R; or by one pass over the data.
 
     Cost: memory m^2 numbers, whatever the number of sequences.
@@ -123,10 +138,7 @@ def gram_of(source: Rows | Moments | TriangularFactor, space: FeatureSpace) -> G
         # G_jj G_kk x_l^2 is a product of two features, so its sum is an entry of the matrix.
         magnitudes = whole[at[first[pair]] * width + query, at[second[pair]] * width + query]
         matrix = whole if space.is_whole else whole[np.ix_(space.columns, space.columns)]
-    return Gram(
-        matrix, magnitudes, source.n_rows, source.max_length, source.total_weight,
-        source.token_exponent or 0,
-    )  # fmt: skip
+    return Gram(matrix, magnitudes, source.n_rows, source.max_length, source.total_weight)
 
 
 def row_pieces(rows: Rows, space: FeatureSpace) -> Iterator[tuple[NDArray, NDArray]]:
@@ -218,15 +230,14 @@ def extremes(matrix: NDArray[np.float64], proof: Definite | None = None) -> tupl
         factor, scale, failed = proof.factor, proof.scale, 0
 
     def solve(vector: NDArray) -> NDArray:
-        """By D (R^T R)^-1 D, nearly the inverse; the quotient below corrects what is not."""
+        """By D (R^T R)^-1 D, nearly the inverse; the quotient corrects what is not."""
         half = solve_triangular(factor, scale * vector, trans=1, check_finite=False)
         return scale * solve_triangular(factor, half, check_finite=False)
 
     if not failed:
         inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
         with suppress(ArpackNoConvergence):
-            _, vectors = eigsh(inverse, k=1, which="LA", v0=np.ones(len(matrix)), tol=1e-4)
-            return _quotient(matrix, vectors[:, 0]), _lanczos_largest(matrix)
+            return _lanczos(inverse, matrix), _lanczos(matrix, matrix, KRYLOV)
     return _dense_extremes(matrix)
 
 
@@ -234,7 +245,7 @@ def largest(matrix: NDArray[np.float64]) -> float:
     """The largest eigenvalue of a symmetric matrix alone."""
     if len(matrix) > DENSE_SIZE:
         with suppress(ArpackNoConvergence):
-            return _lanczos_largest(matrix)
+            return _lanczos(matrix, matrix, KRYLOV)
     return _dense_extremes(matrix)[1]
 
 
@@ -259,12 +270,10 @@ def _dense_extremes(matrix: NDArray) -> tuple[float, float]:
     return float(values[0]), float(values[-1])
 
 
-def _quotient(matrix: NDArray, vector: NDArray) -> float:
-    return float(vector @ matrix @ vector / (vector @ vector))
-
-
-def _lanczos_largest(matrix: NDArray) -> float:
+def _lanczos(operator: NDArray | LinearOperator, matrix: NDArray, ncv: int | None = None) -> float:
+    """The eigenvalue of ``matrix`` whose vector has the largest eigenvalue of ``operator``."""
     # Errors of eigenvalues are the squares of errors of their vectors.
     start = np.ones(len(matrix))
-    _, vectors = eigsh(matrix, k=1, which="LA", v0=start, ncv=KRYLOV, tol=1e-4)
-    return _quotient(matrix, vectors[:, 0])
+    _, vectors = eigsh(operator, k=1, which="LA", v0=start, ncv=ncv, tol=1e-4)
+    vector = vectors[:, 0]
+    return float(vector @ matrix @ vector / (vector @ vector))

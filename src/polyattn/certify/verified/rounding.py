@@ -9,7 +9,6 @@ Derivation: docs/derivations/rounding.md.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 UNIT = 2.0**-53
 
@@ -29,25 +28,3 @@ def gamma(n_operations: float) -> float:
 def feature_depth(max_length: int) -> int:
     """Roundings in one feature: a sum over tokens, its query, and the root of a weight."""
     return max_length + 4
-
-
-def accumulation_depth(n_rows: int, max_length: int) -> int:
-    """Roundings in one entry of the sums, given the features of the rows."""
-    return n_rows + max_length + 8
-
-
-def gram_error(
-    powers: NDArray[np.float64], magnitudes: NDArray[np.float64], n_rows: int, max_length: int
-) -> float:
-    """A bound of ||S_computed - S||_2 for S = sum phi phi^T of features scaled by a constant each.
-
-    ``powers`` (m,) is the computed diagonal of S and ``magnitudes`` (m,) the computed sums of
-    (G_jj G_kk x_l^2), both after scaling.  The error of accumulation is at most
-    gamma sqrt(S_aa S_bb) in entry (a, b), so its norm is at most gamma trace S.  A feature errs
-    by at most gamma sqrt(G_jj G_kk) |x_l|, so with Delta the matrix of these errors
-    ||(Phi + Delta)^T (Phi + Delta) - Phi^T Phi|| <= 2 ||Phi + Delta|| ||Delta|| + ||Delta||^2.
-    """
-    trace = float(powers.sum())
-    summed = gamma(accumulation_depth(n_rows, max_length)) * trace
-    delta = gamma(feature_depth(max_length)) * float(np.sqrt(magnitudes.sum()))
-    return SLACK * (summed + 2.0 * delta * np.sqrt(trace) + delta**2)

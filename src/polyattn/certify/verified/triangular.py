@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.gram import Gram, require_memory, row_pieces
+from polyattn.certify.verified.gram import Source, require_memory, row_pieces
 from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
-from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 
 # The "small integer constant" of Householder's error analysis, taken generously.
@@ -69,22 +68,13 @@ def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
         waiting.append(space.features(pairs, queries).T)
         height += pairs.shape[1]
         if height >= 2 * size:
-            factor, waiting, height = _factored([factor, *waiting]), [], 0
-    factor = _factored([factor, *waiting])
+            factor, waiting, height = triangular_factor([factor, *waiting]), [], 0
+    factor = triangular_factor([factor, *waiting])
     # Squares below 2^-1074 vanish, so no scale exceeds 2^540, and underflow in features, times
     # such a scale, stays far below rounding.
     lengths = np.linalg.norm(factor, axis=0)
     scale = np.ldexp(1.0, -np.frexp(np.where(lengths > 0, lengths, 1.0))[1])
     return Triangle(factor * scale, scale, float(np.sqrt(np.sum(scale**2 * magnitudes))))
-
-
-def triangle_of_statistics(
-    statistics: TriangularFactor, space: FeatureSpace, gram: Gram
-) -> Triangle:
-    """From a factor that was accumulated before, rows as they are; ``gram`` has the scale."""
-    factor = statistics.scaled_factor()
-    chosen = factor if space.is_whole else _factored([factor[:, space.columns]])
-    return Triangle(chosen * gram.scale, gram.scale, gram.feature_size)
 
 
 @dataclass(frozen=True)
@@ -95,7 +85,7 @@ class Orthogonal:
     rounding: float
 
 
-def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> Orthogonal | None:
+def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -> Orthogonal | None:
     """The proof that the features have full column rank, or None where doubt is left.
 
     Cost: one pass, 4 m^2 flops per row and as many for the bound.
@@ -103,15 +93,17 @@ def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> Or
     size = space.dimension
     if len(triangle.factor) < size or np.any(triangle.factor.diagonal() == 0.0):
         return None
+    if not isinstance(source, Rows):
+        return _by_factor(triangle, source.n_rows, source.max_length)
     inverse, failed = lapack.dtrtri(triangle.factor)
     # No proof can succeed with such entries.  NaN fails as well.
     if failed or not np.all(np.abs(inverse) < 1e17):
         return None
     W = triangle.scale[:, None] * inverse
     absolute = np.abs(W)
-    depth = feature_depth(rows.max_length)
+    depth = feature_depth(source.max_length)
     square, doubt, power = np.zeros((size, size), order="F"), 0.0, 0.0
-    for pairs, queries in normalised_pieces(rows, space):
+    for pairs, queries in normalised_pieces(source, space):
         phi = space.features(pairs, queries)
         B = phi.T @ W
         errors = gamma(depth) * space.magnitudes(pairs, queries)
@@ -119,10 +111,10 @@ def prove_independent(rows: Rows, space: FeatureSpace, triangle: Triangle) -> Or
         doubt += float(np.sum((errors.T @ absolute) ** 2))
         power += float(np.sum(B**2))
         square = blas.dsyrk(1.0, B, beta=1.0, c=square, trans=1, lower=0, overwrite_c=1)
-    return _judge(square, doubt, power, rows.n_rows)
+    return _judge(square, doubt, power, source.n_rows)
 
 
-def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> Orthogonal | None:
+def _by_factor(triangle: Triangle, n_rows: int, max_length: int) -> Orthogonal | None:
     """A lower bound of the singular values of Phi D from a triangular factor alone, if positive.
 
     Without the data the factorisation itself has to be trusted: Householder QR of r rows moves
@@ -130,12 +122,10 @@ def prove_by_factor(statistics: TriangularFactor, triangle: Triangle) -> Orthogo
     row was stacked on a factor of m rows and factored anew.
     """
     size = triangle.factor.shape[1]
-    if len(triangle.factor) < size:
-        return None
     least = float(triangle.singular[0][-1])
     length = float(np.sqrt(np.sum(triangle.factor**2)))
-    moved = gamma(HOUSEHOLDER_CONSTANT * size * (size + 1.0) * (statistics.n_rows + 1.0)) * length
-    features = gamma(feature_depth(statistics.max_length)) * triangle.feature_size
+    moved = gamma(HOUSEHOLDER_CONSTANT * size * (size + 1.0) * (n_rows + 1.0)) * length
+    features = gamma(feature_depth(max_length)) * triangle.feature_size
     rounding = SLACK * (moved + features)
     return Orthogonal(least - rounding, rounding) if least > rounding else None
 
@@ -151,7 +141,8 @@ def _judge(square: NDArray, doubt: float, power: float, n_rows: int) -> Orthogon
     return Orthogonal(least, rounding) if least > 0 else None
 
 
-def _factored(parts: list[NDArray]) -> NDArray[np.float64]:
+def triangular_factor(parts: list[NDArray]) -> NDArray[np.float64]:
+    """R of the parts, one below the other."""
     stacked = np.asfortranarray(np.concatenate(parts))
     work, _ = lapack.dgeqrf_lwork(*stacked.shape)
     result, _, _, _ = lapack.dgeqrf(stacked, lwork=int(work.real), overwrite_a=1)

@@ -96,11 +96,6 @@ class ProgramCertificate(Result):
         """The verdict for a person to read: what is known, how, and what to do."""
         return outcome_of(self)
 
-    @property
-    def sentence(self) -> str:
-        """``str(outcome)``: what is known, how, and what to do."""
-        return str(self.outcome)
-
     def describe(self) -> Description:
         figures = asdict(self) | {"leaving": self.leaving and str(self.leaving)}
         facts = {name: figure for name, figure in figures.items() if figure is not None}

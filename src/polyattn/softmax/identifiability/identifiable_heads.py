@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import norm
 
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
+from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.model import SoftmaxAttention
 from polyattn.model.compare import TOLERANCE, merged_values, require_softmax, visible_attn
 from polyattn.numerics.parallel import single_threaded_blas

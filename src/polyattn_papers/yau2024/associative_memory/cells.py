@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify import Certificate, certify
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn.data import Planted, associative_memory
 from polyattn.fitting.fit import fit
 from polyattn.model import LinearAttention, coefficient_distance

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from scipy.stats import spearmanr
 
-from polyattn.certify.verdict import IDENTIFIABLE
+from polyattn.certify.outcomes import IDENTIFIABLE
 from polyattn_papers.reproduction.experiment import Row
 from polyattn_papers.reproduction.rows import median, rms, where
 from polyattn_papers.yau2024.associative_memory.cells import NOISE

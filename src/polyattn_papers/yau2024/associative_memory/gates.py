@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyattn.certify.verdict import IDENTIFIABLE, NOT_IDENTIFIABLE
+from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn_papers.reproduction.experiment import Gate, Row
 from polyattn_papers.reproduction.rows import median, rms, where
 from polyattn_papers.yau2024.associative_memory.findings import (
