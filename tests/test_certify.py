@@ -249,6 +249,15 @@ def test_sums_that_contradict_the_domain_are_refused(domain, words, kind):
             pa.certify(statistics=kind(3).update(nearly), domain=domain)
 
 
+@pytest.mark.parametrize("domain", ["boolean", "one_hot"])
+def test_sums_do_not_show_the_domain_even_if_all_its_features_are_independent(domain):
+    """One coordinate: the features are independent on these domains, too, and prove nothing."""
+    moments = pa.Moments(1).update(np.random.default_rng(0).standard_normal((20, 3, 1)))
+    certificate = pa.certify(statistics=moments, domain=domain)
+    assert certificate.verdict == "identifiable"
+    assert "taken from you" in certificate.sentence
+
+
 def test_sums_of_single_tokens_can_be_about_single_tokens():
     sums = pa.Moments(3).update(gaussian(90)[:, :1])
     certificate = pa.certify(statistics=sums, domain=domains.Real(lengths=1))
@@ -391,7 +400,7 @@ def test_misuse_is_refused_with_words(arguments, error, words):
         pa.certify(**arguments)
 
 
-def test_sums_have_no_exact_road():
+def test_sums_have_no_exact_method():
     with pytest.raises(ValueError, match="needs the sequences"):
         pa.certify(statistics=pa.Moments(2).update(np.ones((2, 2, 2))), method="exact")
 

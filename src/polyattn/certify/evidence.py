@@ -179,7 +179,7 @@ def require_inside(evidence: Evidence, domain: Domain) -> str:
             f"the sums hold a sequence of {statistics.max_length} tokens, more than the domain "
             f"{domain} allows; choose a domain that holds your data."
         )
-    if space.is_whole or isinstance(domain, Real):
+    if isinstance(domain, Real):
         return ""  # every token is real, and the longest sequence is known
     whole = whole_matrix(statistics)
     depth = evidence.gram.depth + len(whole)
