@@ -15,8 +15,8 @@ from polyattn.programs.learning.coefficients import (
     innovative,
     learn_coefficients,
 )
-from polyattn.programs.learning.coefficients.features import RowFeatures
-from polyattn.programs.learning.coefficients.types import TokenTypes, orthogonal_groups
+from polyattn.programs.learning.coefficients.active_pairs import RowFeatures
+from polyattn.programs.learning.coefficients.token_types import TokenTypes, orthogonal_groups
 from polyattn.programs.traces import Trace, TraceRows
 from program_traces import (
     BUSY_BEAVER_3,

@@ -9,15 +9,15 @@ from polyattn.errors import InvalidInput
 from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import circle, line, names, symbols
+from polyattn.programs.learning.rules.candidates import admitted
 from polyattn.programs.learning.rules.dictionary import dictionaries
 from polyattn.programs.learning.rules.facts import Layout, facts_of
-from polyattn.programs.learning.rules.grounding import admitted
 from polyattn.programs.learning.rules.learn_rules import learn_rules
-from polyattn.programs.learning.rules.learned import terms_at
+from polyattn.programs.learning.rules.learned_rules import terms_at
 from polyattn.programs.learning.rules.pursuit import Choice, ColumnMoments, pursue, snapped
+from polyattn.programs.learning.rules.relation_span import RelationSpan, features_of
 from polyattn.programs.learning.rules.relations import Relations
-from polyattn.programs.learning.rules.rules import all_links, term_of
-from polyattn.programs.learning.rules.span import RelationSpan, features_of
+from polyattn.programs.learning.rules.rule import all_links, term_of
 from polyattn.programs.library.associative_memory import associative_memory
 from polyattn.programs.library.universal_dfa import universal_dfa
 from polyattn.programs.library.universal_turing_machine import universal_turing_machine

@@ -10,7 +10,7 @@ from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.coefficients import LearnedCoefficients, learn_coefficients
 from polyattn.programs.learning.rules.learn_rules import learn_rules
-from polyattn.programs.learning.rules.learned import LearnedRules
+from polyattn.programs.learning.rules.learned_rules import LearnedRules
 from polyattn.programs.learning.training_traces import require_traces
 from polyattn.programs.traces import Trace
 

@@ -20,7 +20,7 @@ from polyattn.certify.exact.modular import Echelon, Residues, centre, inverse, m
 from polyattn.certify.exact.numbers import number_residues
 from polyattn.errors import InvalidInput
 from polyattn.programs.certificates.certify_traces import INSIDE, OUTSIDE
-from polyattn.programs.learning.coefficients.span import BLOCK_ROWS, CoefficientSpan
+from polyattn.programs.learning.coefficients.coefficient_span import BLOCK_ROWS, CoefficientSpan
 from polyattn.programs.traces import TraceRows
 from polyattn.progress import report
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.learning.coefficients.learned import LearnedCoefficients
+from polyattn.programs.learning.coefficients.coefficient_span import CoefficientSpan
+from polyattn.programs.learning.coefficients.learned_coefficients import LearnedCoefficients
 from polyattn.programs.learning.coefficients.least_squares import (
     CONSISTENT,
     Ridge,
@@ -26,7 +27,6 @@ from polyattn.programs.learning.coefficients.least_squares import (
     repair,
 )
 from polyattn.programs.learning.coefficients.outcomes import exact_outcome, penalised_outcome
-from polyattn.programs.learning.coefficients.span import CoefficientSpan
 from polyattn.programs.traces import Trace
 
 AUTO = "auto"

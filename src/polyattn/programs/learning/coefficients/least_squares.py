@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack, qr, solve_triangular
 
-from polyattn.programs.learning.coefficients.features import (
+from polyattn.programs.learning.coefficients.active_pairs import (
     ActiveLayer,
     PairRows,
     RowFeatures,
     combine,
 )
-from polyattn.programs.learning.coefficients.span import CoefficientSpan
-from polyattn.programs.learning.coefficients.types import orthogonal_groups
+from polyattn.programs.learning.coefficients.coefficient_span import CoefficientSpan
+from polyattn.programs.learning.coefficients.token_types import orthogonal_groups
 from polyattn.progress import report
 
 # Added to the unit diagonal if rounding made a kernel indefinite; refinement takes it out.

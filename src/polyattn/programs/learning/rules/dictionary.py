@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from polyattn.programs.learning.rules.candidates import Products, all_products, bodies, heads
 from polyattn.programs.learning.rules.facts import Facts
-from polyattn.programs.learning.rules.grounding import Products, all_products, bodies, heads
-from polyattn.programs.learning.rules.rules import Rule
+from polyattn.programs.learning.rules.rule import Rule
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.rules.dictionary import Dictionary, dictionaries
 from polyattn.programs.learning.rules.facts import Layout, facts_of
-from polyattn.programs.learning.rules.learned import LearnedRules
+from polyattn.programs.learning.rules.learned_rules import LearnedRules
 from polyattn.programs.learning.rules.left_open import rivals, untested
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
 from polyattn.programs.learning.rules.pursuit import (
@@ -28,7 +28,7 @@ from polyattn.programs.learning.rules.pursuit import (
     settle,
     snapped,
 )
-from polyattn.programs.learning.rules.rules import term_of
+from polyattn.programs.learning.rules.rule import term_of
 from polyattn.programs.traces import Trace
 
 

@@ -17,9 +17,9 @@ from polyattn.programs.compile import Compiled
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import SYMBOLS
 from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.rules.candidates import admitted, all_products, bodies, heads
 from polyattn.programs.learning.rules.facts import Facts, Layout, facts_of
-from polyattn.programs.learning.rules.grounding import admitted, all_products, bodies, heads
-from polyattn.programs.learning.rules.rules import Bound, Links, Rule, term_of
+from polyattn.programs.learning.rules.rule import Bound, Links, Rule, term_of
 from polyattn.programs.traces import Trace
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES
 from polyattn.programs.learning.rules.facts import Facts, Layout
-from polyattn.programs.learning.rules.rules import Bound, HeadPart, Links, Rule, RuleBody, all_links
+from polyattn.programs.learning.rules.rule import Bound, HeadPart, Links, Rule, RuleBody, all_links
 
 
 @dataclass(frozen=True, eq=False)

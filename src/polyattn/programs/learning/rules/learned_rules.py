@@ -20,7 +20,7 @@ from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.learned import Learned
 from polyattn.programs.learning.rules.facts import Layout
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
-from polyattn.programs.learning.rules.span import RelationSpan
+from polyattn.programs.learning.rules.relation_span import RelationSpan
 from polyattn.programs.learning.training_traces import plain_traces, traces_from, without_traces
 from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
 from polyattn.programs.running.engine import BatchEngine, Engine

@@ -12,8 +12,8 @@ from scipy.linalg import lapack, solve_triangular
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.certificates.certify_traces import statuses
-from polyattn.programs.learning.coefficients.features import ActivePairs, PairRows, RowFeatures
-from polyattn.programs.learning.coefficients.types import TokenTypes
+from polyattn.programs.learning.coefficients.active_pairs import ActivePairs, PairRows, RowFeatures
+from polyattn.programs.learning.coefficients.token_types import TokenTypes
 from polyattn.programs.traces import Trace, TraceRows
 from polyattn.progress import report
 

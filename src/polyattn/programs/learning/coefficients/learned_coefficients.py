@@ -21,16 +21,16 @@ from polyattn.programs.certificates.certify_traces import blocks
 from polyattn.programs.language.attributes import Pattern
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.terms import Term
-from polyattn.programs.learning.coefficients.exact_span import ExactSpan
-from polyattn.programs.learning.coefficients.features import (
+from polyattn.programs.learning.coefficients.active_pairs import (
     ActiveLayer,
     ActivePairs,
     DensePredictor,
     PairRows,
     RowFeatures,
 )
+from polyattn.programs.learning.coefficients.coefficient_span import CoefficientSpan, innovative
+from polyattn.programs.learning.coefficients.exact_span import ExactSpan
 from polyattn.programs.learning.coefficients.outcomes import COEFFICIENTS_OUTCOMES, CoefficientsName
-from polyattn.programs.learning.coefficients.span import CoefficientSpan, innovative
 from polyattn.programs.learning.learned import Learned
 from polyattn.programs.learning.training_traces import (
     integers,
