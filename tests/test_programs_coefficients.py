@@ -170,6 +170,16 @@ def test_the_rank_is_that_of_the_features_themselves():
         assert independent > 1e-7
 
 
+def test_the_exact_span_does_not_rest_on_the_rank_in_floating_point():
+    span = CoefficientSpan.of(dfa_traces(SMALL, 40, seed=3))
+    few = tuple(replace(basis, numbers=basis.numbers[:1]) for basis in span.bases)
+    assert sum(basis.rank for basis in few) < span.rank
+    exact = ExactSpan.of(replace(span, bases=few))
+    assert exact.rank == span.rank
+    rows = rows_of_all(dfa_traces(SMALL, 40, seed=9))
+    assert exact.inside(rows).tolist() == span.inside(rows).tolist()
+
+
 @pytest.mark.parametrize("n_traces", [30, 90])
 def test_membership_is_that_of_the_whole_features(n_traces):
     span = CoefficientSpan.of(dfa_traces(SMALL, n_traces, seed=0))
