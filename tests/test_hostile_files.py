@@ -220,6 +220,16 @@ def test_traces_and_coefficients_that_cannot_be_are_refused(records, tmp_path):
         pa.load(path)
 
 
+def test_labelled_traces_without_rows_are_refused(records, tmp_path):
+    path, record = tmp_path / "forged", records["coefficients"]
+    table = record.arrays["trace_table"].copy()
+    table[:, 1], table[:, 2] = table[:, 1] + table[:, 2], 0
+    arrays = {name: each for name, each in record.arrays.items() if name != "trace_labels_0"}
+    write_forged(path, record.kind, arrays | {"trace_table": table}, record.metadata)
+    with pytest.raises(FileFormatError, match=r"traces\[0\].completion must have shape"):
+        pa.load(path)
+
+
 DESCRIPTIONS = {
     "nothing": "", "no JSON": "{", "a list": "[]", "no kind": '{"metadata": {}}',
     "a kind that is none": '{"kind": [], "metadata": {}}', "deep": "[" * 100_000,

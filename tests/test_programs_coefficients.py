@@ -15,8 +15,8 @@ from polyattn.programs.learning.coefficients import (
     innovative,
     learn_coefficients,
 )
-from polyattn.programs.learning.coefficients.features import RowFeatures
-from polyattn.programs.learning.coefficients.types import TokenTypes, orthogonal_groups
+from polyattn.programs.learning.coefficients.active_pairs import RowFeatures
+from polyattn.programs.learning.coefficients.token_types import TokenTypes, orthogonal_groups
 from polyattn.programs.traces import Trace, TraceRows
 from program_traces import (
     BUSY_BEAVER_3,
@@ -168,6 +168,16 @@ def test_the_rank_is_that_of_the_features_themselves():
         dependent, independent = span.gap
         assert dependent < 1e-11
         assert independent > 1e-7
+
+
+def test_the_exact_span_does_not_rest_on_the_rank_in_floating_point():
+    span = CoefficientSpan.of(dfa_traces(SMALL, 40, seed=3))
+    few = tuple(replace(basis, numbers=basis.numbers[:1]) for basis in span.bases)
+    assert sum(basis.rank for basis in few) < span.rank
+    exact = ExactSpan.of(replace(span, bases=few))
+    assert exact.rank == span.rank
+    rows = rows_of_all(dfa_traces(SMALL, 40, seed=9))
+    assert exact.inside(rows).tolist() == span.inside(rows).tolist()
 
 
 @pytest.mark.parametrize("n_traces", [30, 90])

@@ -390,12 +390,11 @@ def test_certify_refuses_misuse(method):
     for given, message in cases:
         with pytest.raises((InvalidInput, InvalidType), match=message):
             found.certify(**given)
-    exact = {"domain": [], "exact": True}
-    with pytest.raises(
-        InvalidInput,
-        match="only programs learned by coefficients" if method == "rules" else "got none",
-    ):
-        found.certify(**exact)
+    refused = "only programs learned by coefficients" if method == "rules" else ""
+    with pytest.raises(InvalidInput, match=refused or "got none"):
+        found.certify(domain=[], exact=True)
+    with pytest.raises(InvalidInput, match=refused or "delta must be"):
+        found.certify(fresh=some, delta=None, exact=True)
 
 
 def test_no_proof_is_made_for_a_layer_that_does_not_fit():
@@ -582,6 +581,10 @@ def changed(**parts):
         (relabelled(lambda labels: labels[0]), "must have the completion's shape"),
         (relabelled(lambda labels: labels.tolist()), "real numbers; got list"),
         (changed(completion=lambda tokens: tokens[:0]), r"traces\[1\].completion must have shape"),
+        (
+            [replace(SOME[0], completion=SOME[0].completion[:0], labels=np.zeros((0, 16)))],
+            r"traces\[0\].completion must have shape \(n, 16\) with at least one token",
+        ),
         (changed(prompt=lambda tokens: tokens[:0]), r"traces\[1\].prompt must have shape"),
         (changed(prompt=lambda tokens: tokens[:, 1:]), r"shape \(n, 16\)"),
         (changed(prompt=lambda tokens: tokens * 0.5), r"traces\[1\].prompt must hold whole"),
@@ -602,6 +605,10 @@ def test_bad_traces_are_refused(traces, message, method):
         ({"ridge": None}, "got ridge"),
         ({"method": "coefficients", "max_terms": 3}, "keywords ridge; got max_terms"),
         ({"method": "coefficients", "step": None}, "keywords ridge; got step"),
+        # At their default values, too.
+        ({"ridge": "auto"}, "keywords max_offset, max_terms, n_folds, step; got ridge"),
+        ({"method": "coefficients", "n_folds": 10}, "keywords ridge; got n_folds"),
+        ({"method": "coefficients", "step": 0.5}, "keywords ridge; got step"),
         ({"method": True}, "method must be one of 'rules', 'coefficients'"),
         ({"method": "untied"}, "method must be one of"),
         ({"max_terms": 0}, "max_terms must be an integer of at least 1"),

@@ -9,15 +9,14 @@ from polyattn.errors import InvalidInput
 from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import circle, line, names, symbols
-from polyattn.programs.learning.rules.dictionary import dictionaries
+from polyattn.programs.learning.rules.candidates import admitted, dictionaries
 from polyattn.programs.learning.rules.facts import Layout, facts_of
-from polyattn.programs.learning.rules.grounding import admitted
 from polyattn.programs.learning.rules.learn_rules import learn_rules
-from polyattn.programs.learning.rules.learned import terms_at
+from polyattn.programs.learning.rules.learned_rules import terms_at
 from polyattn.programs.learning.rules.pursuit import Choice, ColumnMoments, pursue, snapped
+from polyattn.programs.learning.rules.relation_span import RelationSpan, features_of
 from polyattn.programs.learning.rules.relations import Relations
-from polyattn.programs.learning.rules.rules import all_links, term_of
-from polyattn.programs.learning.rules.span import RelationSpan, features_of
+from polyattn.programs.learning.rules.rule import all_links, term_of
 from polyattn.programs.library.associative_memory import associative_memory
 from polyattn.programs.library.universal_dfa import universal_dfa
 from polyattn.programs.library.universal_turing_machine import universal_turing_machine
@@ -218,7 +217,7 @@ def test_a_term_has_exactly_the_coefficients_of_its_rule(small, large):
     layout = Layout((small.schema, large.schema))
     candidates = dictionaries(facts_of(layout, found))
     facts, rows = facts_of(layout, fresh), TraceRows.of(fresh[0])
-    coordinates = layout.coordinates(large.schema)
+    kinds, parts = layout.coordinates(large.schema)
     rng, n_written = np.random.default_rng(0), 0
     for kind, dictionary in candidates.items():
         for at in rng.integers(len(dictionary.rules), size=25):
@@ -226,9 +225,9 @@ def test_a_term_has_exactly_the_coefficients_of_its_rule(small, large):
             products, places = admitted(rule, facts)
             written = np.zeros(facts.targets[kind].shape)
             np.add.at(written, (products.rows, places), products.values)
-            own = np.flatnonzero(coordinates.kinds == kind)
+            own = np.flatnonzero(kinds == kind)
             steps = np.array(layout.strides(kind), dtype=int)
-            by_rule = written[:, coordinates.parts[own, : len(steps)] @ steps]
+            by_rule = written[:, parts[own, : len(steps)] @ steps]
             formula = Formula(large.schema, [term_of(rule, 1.0, layout, large.schema)])
             by_term = [formula.step(g, x) for g, x in zip(rows.grams, rows.queries, strict=True)]
             assert np.array_equal(np.array(by_term)[:, own], by_rule), str(rule)

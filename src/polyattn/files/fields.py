@@ -122,15 +122,20 @@ def plain_value(value: Any, where: str) -> None:
 
 
 def array(
-    *shapes: tuple[int | None, ...], least: float = -inf, most: float = inf, finite: bool = True
+    *shapes: tuple[int | None, ...],
+    least: float = -inf,
+    most: float = inf,
+    finite: bool = True,
+    dtype: str = "float64",
 ) -> Check:
-    """A float64 array of one of these shapes (None: any length), without NaN.
+    """An array of one of these shapes (None: any length), without NaN.
 
     finite : whether infinity is refused, too
     least, most : what no number may be below or above
     """
     words = [", ".join("any" if n is None else str(n) for n in shape) for shape in shapes]
-    wanted = "a float64 array of shape " + " or ".join(f"({lengths})" for lengths in words)
+    wanted = f"{'an' if dtype == 'int64' else 'a'} {dtype} array of shape "
+    wanted += " or ".join(f"({lengths})" for lengths in words)
 
     def fits(own: tuple[int, ...]) -> bool:
         fitting = (shape for shape in shapes if len(shape) == len(own))
@@ -139,7 +144,7 @@ def array(
     def checked(value: Any, where: str) -> None:
         is_array = isinstance(value, np.ndarray)
         came = f"{value.dtype} of shape {value.shape}" if is_array else value
-        right = is_array and value.dtype == np.float64 and fits(value.shape)
+        right = is_array and value.dtype == dtype and fits(value.shape)
         require(right, where, wanted, came)
         if value.size == 0:
             return

@@ -56,10 +56,8 @@ def arithmetic_of(span: RowSpan) -> str:
 
 def statuses(distances: NDArray) -> NDArray[np.str_]:
     """The statuses that belong to relative squared distances from the span."""
-    result = np.full(distances.shape, "undecided")
-    result[distances < INSIDE_BELOW] = INSIDE
-    result[distances > OUTSIDE_ABOVE] = OUTSIDE
-    return result
+    far = np.where(distances > OUTSIDE_ABOVE, OUTSIDE, "undecided")
+    return np.where(distances < INSIDE_BELOW, INSIDE, far)
 
 
 def certify_training(
@@ -140,12 +138,12 @@ def blocks(
     traces: Iterable[Trace], weight: Callable[[Trace], int], most: int
 ) -> Iterator[tuple[int, list[Trace]]]:
     """Traces in blocks, each with the number of its first; full when they weigh ``most``."""
-    first, waiting, total = 0, list[Trace](), 0
+    first, block, total = 0, list[Trace](), 0
     for trace in traces:
-        waiting.append(trace)
+        block.append(trace)
         total += weight(trace)
         if total >= most:
-            yield first, waiting
-            first, waiting, total = first + len(waiting), [], 0
-    if waiting:
-        yield first, waiting
+            yield first, block
+            first, block, total = first + len(block), [], 0
+    if block:
+        yield first, block

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any, Literal, overload
 
 from polyattn.errors import InvalidType, require_choice
@@ -10,17 +11,30 @@ from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.coefficients import LearnedCoefficients, learn_coefficients
 from polyattn.programs.learning.rules.learn_rules import learn_rules
-from polyattn.programs.learning.rules.learned import LearnedRules
+from polyattn.programs.learning.rules.learned_rules import LearnedRules
 from polyattn.programs.learning.training_traces import require_traces
 from polyattn.programs.traces import Trace
 
 RULES, COEFFICIENTS = METHODS = ("rules", "coefficients")
 
-# The keywords of each method, as they are unless given.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    RULES: learn_rules.__kwdefaults__ or {},
-    COEFFICIENTS: learn_coefficients.__kwdefaults__ or {},
-}
+# The keywords that only one method has.
+KEYWORDS = {RULES: ("max_offset", "max_terms", "n_folds", "step"), COEFFICIENTS: ("ridge",)}
+
+
+def _with_own_keywords(function: Callable[..., Any]) -> Any:
+    """The function, refusing keywords of the other method, at their default values, too."""
+
+    @wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        given = args[2] if len(args) > 2 else keywords.get("method", RULES)
+        method = require_choice("method", given, METHODS)
+        foreign = KEYWORDS[RULES if method == COEFFICIENTS else COEFFICIENTS]
+        for name in (each for each in keywords if each in foreign):
+            own = ", ".join(KEYWORDS[method])
+            raise InvalidType(f"method={method!r} has the keywords {own}; got {name}.")
+        return function(*args, **keywords)
+
+    return checked
 
 
 @overload
@@ -52,6 +66,7 @@ def learn(
 ) -> LearnedRules | LearnedCoefficients: ...
 
 
+@_with_own_keywords
 @single_threaded_blas()
 def learn(
     schema: Schema,
@@ -101,19 +116,6 @@ def learn(
     """
     if not isinstance(schema, Schema):
         raise InvalidType(f"schema must be a Schema; got {type(schema).__name__}.")
-    require_choice("method", method, METHODS)
-    given = {
-        "max_offset": max_offset, "max_terms": max_terms, "n_folds": n_folds, "step": step,
-        "ridge": ridge,
-    }  # fmt: skip
-    for name, value in given.items():
-        if name in DEFAULTS[method]:
-            continue
-        (default,) = (each[name] for each in DEFAULTS.values() if name in each)
-        if type(value) is not type(default) or value != default:
-            raise InvalidType(
-                f"method={method!r} has the keywords {', '.join(DEFAULTS[method])}; got {name}."
-            )
     listed = list(require_traces("traces", traces, schema, any_size=method == RULES))
     if method == COEFFICIENTS:
         return learn_coefficients(schema, listed, ridge=ridge)

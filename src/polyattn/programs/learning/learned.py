@@ -25,7 +25,7 @@ from polyattn.programs.certificates.certify_traces import (
     certify_fresh,
     certify_training,
 )
-from polyattn.programs.language.schema import Predictor, Schema, Token, run_encoded
+from polyattn.programs.language.schema import Schema, Token, run_encoded
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.training_traces import require_traces
 from polyattn.programs.running.runnable import Runnable
@@ -123,11 +123,14 @@ class Learned(Result, ReportedProgram, Runnable):
         """
         if (fresh is None) == (domain is None):
             raise InvalidInput("certify takes fresh traces, or all traces of a domain.")
+        name, given = ("fresh", fresh) if domain is None else ("domain", domain)
+        looked_at = require_traces(name, given, self.schema)
         exact = require_flag("exact", exact)
-        if domain is not None:
-            return self._certify_domain(require_traces("domain", domain, self.schema), exact)
+        if exact and fresh is None:
+            return self._prove_domain(looked_at)
         span = self._exact_span() if exact else self.span
-        looked_at = require_traces("fresh", fresh or (), self.schema)
+        if fresh is None:
+            return certify_domain(span, self.n_rows, self.n_traces, looked_at)
         return certify_fresh(span, self.n_rows, self.n_traces, looked_at, delta)
 
     def run(self, *given: Any, abstain: bool = False, **options: Any) -> Any:
@@ -141,38 +144,33 @@ class Learned(Result, ReportedProgram, Runnable):
         """
         if not require_flag("abstain", abstain):
             return super().run(*given, **options)
-        cautious = CautiousPredictor(self.schema, self.predictor(), self.span, self._doubt)
         try:
-            return run_encoded(self.schema, cautious, given, options)
+            return run_encoded(self.schema, CautiousPredictor(self), given, options)
         except Undetermined as stopped:
             abstained: Abstained = stopped.args[0]
             return abstained
 
     def describe(self) -> Description:
+        own, lines = self._figures()
         facts = {
             "method": self.method, "n_dims": self.n_dims, "n_traces": self.n_traces,
-            "n_rows": self.n_rows, **self._facts(),
+            "n_rows": self.n_rows, **own,
         }  # fmt: skip
         about = f"{self.about}, from {self.n_traces} traces"
-        return self._described("A learned program", about, facts, lines=self._lines())
+        return self._described("A learned program", about, facts, lines=lines)
 
-    def _facts(self) -> dict[str, Any]:
-        """Figures that only this method has."""
-        return {}
-
-    def _lines(self) -> tuple[str, ...]:
-        """The terms, where they are few and known."""
-        return ()
-
-    def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
-        span = self._exact_span() if exact else self.span
-        return certify_domain(span, self.n_rows, self.n_traces, domain)
+    @abstractmethod
+    def _figures(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Facts that only this method has, and the terms where they are few."""
 
     def _exact_span(self) -> RowSpan:
         """The span in exact arithmetic."""
         raise InvalidInput(
             "only programs learned by coefficients have an exact span; leave exact out."
         )
+
+    def _prove_domain(self, domain: Iterable[Trace]) -> ProgramCertificate:
+        return certify_domain(self._exact_span(), self.n_rows, self.n_traces, domain)
 
     @property
     @abstractmethod
@@ -209,23 +207,42 @@ class Undetermined(Exception):
     """Raised with ``Abstained`` by a cautious predictor, and caught by the run that it stops."""
 
 
-class CautiousPredictor:
+class History:
+    """Tokens as a layer sees them: their Gram matrix (d, d), and the last of them (d,)."""
+
+    schema: Schema
+    gram: NDArray[np.float64]
+    last: NDArray[np.float64]
+
+    def start(self, prompt: list[Token]) -> None:
+        """Begin with the tokens of a prompt; counts that float64 cannot hold are refused."""
+        encoded = self.schema.encode(prompt)
+        require_float64(encoded, "the prompt of a learned layer")
+        tokens = encoded.astype(np.float64)
+        self.gram, self.last = tokens.T @ tokens, tokens[-1]
+
+    def append(self, token: NDArray) -> None:
+        """Go on with a token (d,)."""
+        self.last = token.astype(np.float64)
+        self.gram += np.outer(self.last, self.last)
+
+
+class CautiousPredictor(History):
     """A predictor that looks at the span of the training rows before each token.
 
-    ``doubt`` says why the predictor is not right on those rows themselves, if it is not: then
-    their span says nothing about it, and no token is written.
+    If the program is not right on those rows themselves, their span says nothing about it, and
+    no token is written.
     Cost: that of the span's test, beside the predictor's own.
     """
 
-    def __init__(self, schema: Schema, predictor: Predictor, span: RowSpan, doubt: str) -> None:
-        self._schema, self._predictor, self._span, self._doubt = schema, predictor, span, doubt
+    def __init__(self, program: Learned) -> None:
+        self.schema, self._predictor = program.schema, program.predictor()
+        self._span, self._doubt = program.span, program._doubt
         self._written = list[Token]()
-        self._gram, self._last = np.zeros((schema.n_dims,) * 2), np.zeros(schema.n_dims)
 
     def start(self, prompt: list[Token]) -> None:
-        """Begin with the tokens of a prompt."""
-        tokens = float_tokens(self._schema, prompt)
-        self._written, self._gram, self._last = [], tokens.T @ tokens, tokens[-1]
+        super().start(prompt)
+        self._written = []
         self._predictor.start(prompt)
 
     def next_token(self) -> Token:
@@ -233,7 +250,7 @@ class CautiousPredictor:
         if self._doubt:
             raise Undetermined(Abstained(f"Stopped before token 0: {self._doubt}", 0, []))
         # What is seen before the next token; there is no target.
-        row = TraceRows(self._gram[None], self._last[None], np.zeros((1, self._schema.n_dims)))
+        row = TraceRows(self.gram[None], self.last[None], np.zeros((1, self.schema.n_dims)))
         status = str(self._span.inside(row)[0])
         if status != INSIDE:
             why = (
@@ -241,21 +258,13 @@ class CautiousPredictor:
                 if status == OUTSIDE
                 else "whether training rows determine it is too close to call"
             )
-            number, last = len(self._written), self._schema.decode(self._last)
+            number, last = len(self._written), self.schema.decode(self.last)
             reason = (
-                f"Stopped before token {number}, after '{self._schema.show(last)}': what comes "
+                f"Stopped before token {number}, after '{self.schema.show(last)}': what comes "
                 f"next was not learned, since {why}. More traces that lead there would help."
             )
             raise Undetermined(Abstained(reason, number, list(self._written)))
         token = self._predictor.next_token()
-        self._last = self._schema.encode([token])[0].astype(np.float64)
-        self._gram += np.outer(self._last, self._last)
+        self.append(self.schema.encode([token])[0])
         self._written.append(token)
         return token
-
-
-def float_tokens(schema: Schema, prompt: list[Token]) -> NDArray[np.float64]:
-    """A prompt as rows (n, d) of float64; counts that it cannot hold are refused."""
-    tokens = schema.encode(prompt)
-    require_float64(tokens, "the prompt of a learned layer")
-    return tokens.astype(np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.files.fields import Check, any_object, array, entries, listed, require
+from polyattn.files.fields import any_object, array, entries, listed, require
 from polyattn.numerics.arrays import EXACT_INTEGER
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.plain import plain_schema, schema_from
@@ -21,7 +21,7 @@ LARGEST = 1e100
 
 
 def require_traces(
-    name: str, traces: Iterable[Trace], schema: Schema, any_size: bool = False
+    name: str, traces: Iterable[Trace] | None, schema: Schema, any_size: bool = False
 ) -> Iterator[Trace]:
     """The traces one by one, each found fit for the schema; an error names the one that is not."""
     if isinstance(traces, Trace) or not isinstance(traces, Iterable):
@@ -86,9 +86,7 @@ def _require_real(name: str, given: Any, wanted: str) -> None:
         raise InvalidType(f"{name} must be {wanted}; got {type(given).__name__}{of}.")
 
 
-# Traces in files: their tokens and labels as arrays, schema by schema, and back.
-
-# The columns of the table of traces.
+# The columns of the table of traces in a file.
 SCHEMA, PROMPT, COMPLETION, CUT, LABELLED = range(5)
 
 
@@ -120,29 +118,28 @@ def plain_traces(traces: Sequence[Trace]) -> tuple[dict[str, NDArray], dict[str,
 
 def traces_from(
     arrays: dict[str, NDArray], plain: dict[str, Any], schema: Schema, any_size: bool
-) -> list[Trace]:
-    """The inverse of ``plain_traces``: traces that are fit to learn from, or a FileFormatError."""
+) -> tuple[list[Trace], dict[str, NDArray]]:
+    """The inverse of ``plain_traces``: traces that are fit to learn from, and other arrays."""
     entries({"schemas": listed(any_object, least=1)})(plain, "metadata.traces")
     schemas = [schema_from(each) for each in plain["schemas"]]
-    table = arrays.get("trace_table")
-    integers(None, 5)(table, "arrays.trace_table")
-    assert table is not None  # noqa: S101 - it has just been checked
+    table: Any = arrays.get("trace_table")
+    array((None, 5), dtype="int64")(table, "arrays.trace_table")
     fits = len(table) > 0 and bool(table.min() >= 0)
     require(fits, "arrays.trace_table", "of at least one trace, without negative sizes", table)
     known = bool(table[:, SCHEMA].max() < len(schemas))
     require(known, "arrays.trace_table", f"of schemas below {len(schemas)}", table[:, SCHEMA].max())
     flags = bool(table[:, CUT:].max() <= 1)
     require(flags, "arrays.trace_table", "0 or 1 in its last columns", table[:, CUT:].max())
-    checks = {"trace_table": integers(None, 5)}
+    checks = {"trace_table": array((None, 5), dtype="int64")}
     for number, own in enumerate(schemas):
         some = table[table[:, SCHEMA] == number]
         # As Python integers: those of a file may overflow when they are added.
         n_tokens = sum(some[:, PROMPT].tolist()) + sum(some[:, COMPLETION].tolist())
-        checks[f"trace_tokens_{number}"] = integers(n_tokens, own.n_dims)
+        checks[f"trace_tokens_{number}"] = array((n_tokens, own.n_dims), dtype="int64")
         n_labels = sum(some[some[:, LABELLED] == 1, COMPLETION].tolist())
         if n_labels:
             checks[f"trace_labels_{number}"] = array((n_labels, own.n_dims))
-    others = without_traces(arrays)
+    others = {name: each for name, each in arrays.items() if not name.startswith("trace_")}
     entries(checks)({name: each for name, each in arrays.items() if name not in others}, "arrays")
     starts = defaultdict[str, int](int)
 
@@ -156,22 +153,4 @@ def traces_from(
         prompt, completion = (taken(f"trace_tokens_{number}", n) for n in (n_prompt, n_rows))
         labels = taken(f"trace_labels_{number}", n_rows) if labelled and n_rows else None
         found.append(Trace(schemas[number], prompt, completion, labels=labels, cut=bool(cut)))
-    return list(require_traces("traces", found, schema, any_size))
-
-
-def integers(*shape: int | None) -> Check:
-    """An int64 array of this shape (None: any length)."""
-
-    def checked(value: Any, where: str) -> None:
-        fits = isinstance(value, np.ndarray) and value.dtype == np.int64
-        fits = fits and len(value.shape) == len(shape)
-        fits = fits and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
-        came = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else value
-        require(fits, where, f"an int64 array of shape {shape}", came)
-
-    return checked
-
-
-def without_traces(arrays: dict[str, NDArray]) -> dict[str, NDArray]:
-    """The arrays of a file that do not belong to its traces."""
-    return {name: each for name, each in arrays.items() if not name.startswith("trace_")}
+    return list(require_traces("traces", found, schema, any_size)), others

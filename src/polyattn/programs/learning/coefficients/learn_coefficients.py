@@ -15,18 +15,10 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.learning.coefficients.learned import LearnedCoefficients
-from polyattn.programs.learning.coefficients.least_squares import (
-    CONSISTENT,
-    Ridge,
-    choose_penalty,
-    groups_of,
-    interpolate,
-    largest_miss,
-    repair,
-)
+from polyattn.programs.learning.coefficients.coefficient_span import CoefficientSpan
+from polyattn.programs.learning.coefficients.learned_coefficients import LearnedCoefficients
+from polyattn.programs.learning.coefficients.least_squares import CONSISTENT, Ridge, interpolate
 from polyattn.programs.learning.coefficients.outcomes import exact_outcome, penalised_outcome
-from polyattn.programs.learning.coefficients.span import CoefficientSpan
 from polyattn.programs.traces import Trace
 
 AUTO = "auto"
@@ -56,25 +48,39 @@ def learn_coefficients(
     if not (ridge == AUTO if isinstance(ridge, str) else is_number and 0 <= ridge < np.inf):
         raise InvalidInput(f"ridge must be 'auto' or a number >= 0; got {ridge!r}.")
     span = CoefficientSpan.of(traces)
-    features, groups = span.features, groups_of(span)
-    everything = np.arange(len(features))
+    features, everything = span.features, np.arange(span.n_rows)
     if ridge in (AUTO, 0):
-        layer = interpolate(features, groups)
-        miss = largest_miss(features, layer)
-        if miss <= CONSISTENT:
-            outcome = exact_outcome(len(features), features.n_traces, span.rank, miss)
-            return LearnedCoefficients(schema, traces, outcome, layer, 0.0, miss, everything, span)
-    regression, agreement = Ridge(features, groups), None
+        found = _interpolated(schema, traces, span, everything)
+        if found is not None:
+            return found
+    regression, agreement = Ridge(span), None
     if isinstance(ridge, str):
-        (layer, left_out), ridge, agreement = choose_penalty(regression, schema.round)
+        (layer, left_out), ridge, agreement = regression.choose_penalty(schema.round)
         found = _believed(schema, traces, regression, left_out)
         if found is not None:
             return found
     else:
         layer, _ = regression.fit(features.targets, ridge, np.ones(len(features), dtype=bool))
     outcome = penalised_outcome(len(features), ridge, agreement)
-    miss = largest_miss(features, layer)
+    miss = layer.largest_miss(features)
     return LearnedCoefficients(schema, traces, outcome, layer, float(ridge), miss, everything, span)
+
+
+def _interpolated(
+    schema: Schema,
+    traces: Sequence[Trace],
+    span: CoefficientSpan,
+    fitted: NDArray[np.int64],
+    n_given: int | None = None,
+    repaired: bool = False,
+) -> LearnedCoefficients | None:
+    """The layer that fits all rows of a span, which have these numbers, if their labels agree."""
+    layer = interpolate(span)
+    miss = layer.largest_miss(span.features)
+    if miss > CONSISTENT:
+        return None
+    outcome = exact_outcome(span.n_rows, span.n_traces, span.rank, miss, n_given, repaired)
+    return LearnedCoefficients(schema, traces, outcome, layer, 0.0, miss, fitted, span)
 
 
 def _believed(
@@ -82,7 +88,7 @@ def _believed(
 ) -> LearnedCoefficients | None:
     """What the confirmed part of contradicting labels says, if that part is consistent."""
     features = regression.features
-    labels, believed = repair(regression, schema.round, left_out)
+    labels, believed = regression.repair(schema.round, left_out)
     # What is left must be most of it, and say more than enough: as many rows as unknowns fit
     # anything.
     if len(believed) <= LEAST_BELIEVED * len(features):
@@ -90,13 +96,6 @@ def _believed(
     clean = CoefficientSpan.of(replace(features.take(believed), targets=labels[believed]))
     if len(believed) <= clean.rank:
         return None
-    layer = interpolate(clean.features, groups_of(clean))
-    miss = largest_miss(clean.features, layer)
-    if miss > CONSISTENT:
-        return None
     kept = len(believed) == len(features)
     same = kept and np.array_equal(schema.round(features.targets), schema.round(labels))
-    outcome = exact_outcome(
-        len(believed), clean.features.n_traces, clean.rank, miss, len(features), not same
-    )
-    return LearnedCoefficients(schema, traces, outcome, layer, 0.0, miss, believed, clean)
+    return _interpolated(schema, traces, clean, believed, len(features), not same)

@@ -5,68 +5,172 @@ Rows fall into groups whose last tokens share no coordinate, and each group is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack, qr, solve_triangular
 
-from polyattn.programs.learning.coefficients.features import (
-    ActiveLayer,
-    PairRows,
-    RowFeatures,
-    combine,
-)
-from polyattn.programs.learning.coefficients.span import CoefficientSpan
-from polyattn.programs.learning.coefficients.types import orthogonal_groups
+from polyattn.programs.learning.coefficients.active_pairs import ActiveLayer
+from polyattn.programs.learning.coefficients.coefficient_span import Basis, CoefficientSpan
+from polyattn.programs.learning.coefficients.token_types import orthogonal_groups
 from polyattn.progress import report
 
 # Added to the unit diagonal if rounding made a kernel indefinite; refinement takes it out.
 JITTER = 1e-11
 
+# Rounds of refinement: each gains the digits that the factorisation has.
+REFINEMENTS = 2
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """The rows of some token types, and an orthonormal basis of the span of their features.
+# Labels are consistent if the layer of the independent rows misses no other by more than this.
+CONSISTENT = 1e-6
 
-    The basis is triangle^-1 times the unit features of the chosen rows, where triangle
-    triangle^T is their kernel; nobody forms it.
+# Below this a leverage leaves nothing of a row to be predicted by others.
+LEAST_REST = 1e-12
 
-    rows : all training rows of the group
-    numbers : integer array (n,), their numbers among all training rows
-    chosen : integer array (r,), the numbers of the independent ones among all training rows
-    unit : the chosen rows, scaled to unit features
-    triangle : array (r, r), lower
+# Penalties that are tried on contradicting labels, and those of the rounds of repair.
+PENALTIES = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+FIRST_PENALTY, LATER_PENALTY, FIRST_ROUNDS, ROUNDS = 1e-2, 1e-3, 3, 10
+
+# A layer, and the prediction (N, e) of each row by all other rows that were used.
+RidgeFit: TypeAlias = tuple[ActiveLayer, NDArray[np.float64]]
+
+Rounding: TypeAlias = Callable[[NDArray], NDArray]
+
+
+def interpolate(span: CoefficientSpan) -> ActiveLayer:
+    """The layer of least norm that is right on every training row, from independent rows alone.
+
+        minimise ||T||  such that  T . phi_i = y_i for all i
+
+    For consistent labels the independent rows say everything: T = sum_i alpha_i phi_i over them,
+    with K alpha = y [yau2024: Algorithm 1, in its dual form].
+
+    Guarantee: where the labels are consistent, the minimum of ||T|| among all layers that are
+    right on every training row, up to rounding.
+    Cost: 2 r^2 e flops for each group, and products with the chosen rows.
+    """
+    layer = ActiveLayer.zero(span.features)
+    for _, basis in groups_of(span):
+        rows = span.features.take(basis.numbers)
+        norms = np.sqrt(rows.pairs**2 @ span.active.multiplicity * np.sum(rows.queries**2, axis=1))
+        for _ in range(1 + REFINEMENTS):
+            missing = (rows.targets - layer.outputs(rows)) / norms[:, None]
+            alpha = cho_solve((basis.triangle, True), missing, check_finite=False)
+            layer.add(basis.rows, alpha)
+    return layer
+
+
+class Ridge:
+    """Ridge regression for many penalties, labels and choices of rows.
+
+        minimise  sum_i ||y_i - T . phi_i||^2 + penalty c ||T||^2,   c the mean of ||phi_i||^2
+
+    In orthonormal coordinates X of the span, theta = S^-1 X^T Y with S = X^T X + penalty c; without
+    row i, row i is predicted as y_i - (y_i - x_i theta) / (1 - h_i), where h_i = x_i S^-1 x_i^T.
+
+    coordinates : for each group X (n, r), the features of all its rows in the orthonormal basis:
+        X X^T is their kernel
+
+    Cost: r^2 flops per row once; then r^3/3 + 2 r^2 N per fit, r the rank of each group.
     """
 
-    rows: RowFeatures
-    numbers: NDArray[np.int64]
-    chosen: NDArray[np.int64]
-    unit: PairRows
-    triangle: NDArray[np.float64]
+    def __init__(self, span: CoefficientSpan) -> None:
+        self.features, self.groups = span.features, groups_of(span)
+        self.coordinates = [
+            basis.halfway(self.features.take(rows)).T for rows, basis in self.groups
+        ]
+
+    def fit(self, targets: NDArray, penalty: float, used: NDArray[np.bool_]) -> RidgeFit:
+        """The fit to ``targets`` (N, e) on the rows ``used`` (N,); the others are predicted."""
+        layer, left_out = ActiveLayer.zero(self.features), np.zeros(targets.shape)
+        for (rows, basis), X in zip(self.groups, self.coordinates, strict=True):
+            own, Y = used[rows], targets[rows]
+            some = X[own]
+            # The penalty must not vanish: without some rows the rest may not span everything.
+            strength = max(penalty, 1e-10) * float(np.mean(np.einsum("nr,nr->n", X, X)))
+            normal = some.T @ some
+            normal[np.diag_indices_from(normal)] += strength
+            factor, _ = cho_factor(normal, lower=True, overwrite_a=True, check_finite=False)
+            theta = cho_solve((factor, True), some.T @ Y[own], check_finite=False)
+            layer.add(basis.rows, basis.combination(theta))
+            predicted = X @ theta
+            halfway = solve_triangular(factor, some.T, lower=True, check_finite=False)
+            rest = np.maximum(1.0 - np.einsum("rn,rn->n", halfway, halfway), LEAST_REST)
+            predicted[own] = Y[own] - (Y[own] - predicted[own]) / rest[:, None]
+            left_out[rows] = predicted
+        return layer, left_out
+
+    def choose_penalty(self, rounding: Rounding) -> tuple[RidgeFit, float, float]:
+        """The fit whose predictions, each without its own row, round to the labels most often.
+
+        With it come its penalty, and how often they do.
+        Cost: one fit per penalty.
+        """
+        labels = self.features.targets
+        everything, rounded = np.ones(len(labels), dtype=bool), rounding(labels)
+        best: tuple[RidgeFit, float, float] | None = None
+        for number, penalty in enumerate(PENALTIES):
+            fit = self.fit(labels, penalty, everything)
+            agreement = float(np.mean((rounding(fit[1]) == rounded).all(axis=1)))
+            if best is None or agreement >= best[2]:
+                best = fit, penalty, agreement
+            report(number + 1, len(PENALTIES))
+        assert best is not None  # noqa: S101 - there are penalties
+        return best
+
+    def repair(
+        self, rounding: Rounding, left_out: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Labels (N, e) that are tokens, and the numbers of the rows to believe.
+
+        A row is believed if the other believed rows predict, after rounding to tokens, what its
+        label says.  Wrong labels have nothing in common, so what agrees with the others is nearly
+        always right; once no wrong row is believed, the believed ones are consistent and the
+        layer is exact.  Labels that are tokens can only be wrong as a whole.  Labels that are not
+        (a measurement with noise in each coordinate) are first replaced by the tokens that the
+        other rows predict.
+
+        left_out : array (N, e), predictions of rows by the others to start with
+
+        Cost: at most ROUNDS fits.
+        """
+        given = self.features.targets
+        labels = rounding(given).astype(np.float64)
+        predicted = rounding(left_out).astype(np.float64)
+        if np.array_equal(labels, given):
+            believed = (predicted == labels).all(axis=1)
+        else:
+            labels, believed = predicted, np.ones(len(given), dtype=bool)
+        for number in range(ROUNDS):
+            penalty = FIRST_PENALTY if number < FIRST_ROUNDS else LATER_PENALTY
+            _, left_out = self.fit(labels, penalty, believed)
+            confirmed = (rounding(left_out) == labels).all(axis=1)
+            if np.array_equal(confirmed, believed):
+                break
+            believed = confirmed
+            report(number + 1, ROUNDS)
+        return labels, np.flatnonzero(believed)
 
 
-def groups_of(span: CoefficientSpan) -> list[Group]:
-    """All groups; rows whose last token is zero are in none.
+def groups_of(span: CoefficientSpan) -> list[tuple[NDArray[np.int64], Basis]]:
+    """The numbers of the rows of each group, and a basis; zero last tokens are in none.
 
     Cost: r^3/3 flops and r^2 numbers for each group of several types.
     """
-    features = span.features
-    kinds = span.types.assign(features.queries)
     groups = []
     # Types whose tokens share coordinates go together.
     marks = np.array([basis.rows.queries.any(axis=0) for basis in span.bases], dtype=float)
-    labels = orthogonal_groups(marks) if len(marks) else np.empty(0, dtype=np.int64)
+    labels = orthogonal_groups(marks.reshape(-1, span.active.n_dims))
     for label in range(labels.max(initial=-1) + 1):
         members = np.flatnonzero(labels == label)
-        bases = [span.bases[kind] for kind in members]
-        numbers = np.flatnonzero(np.isin(kinds, members))
-        chosen = np.concatenate([basis.numbers for basis in bases])
-        unit = features.take(chosen).unit()
-        triangle = bases[0].triangle if len(bases) == 1 else _triangle(unit.kernel(unit))
-        groups.append(Group(features.take(numbers), numbers, chosen, unit, triangle))
+        basis = span.bases[members[0]]
+        if len(members) > 1:
+            chosen = np.concatenate([span.bases[kind].numbers for kind in members])
+            unit = span.features.take(chosen).unit()
+            basis = Basis(unit, chosen, _triangle(unit.kernel(unit)))
+        groups.append((np.flatnonzero(np.isin(span.kinds, members)), basis))
     return groups
 
 
@@ -83,174 +187,3 @@ def _triangle(matrix: NDArray) -> NDArray[np.float64]:
         roots = np.sqrt(np.maximum(values, JITTER))
         triangle = qr((vectors * roots).T, mode="r")[0].T
     return triangle
-
-
-# The layer of least norm that is right on every training row, from independent rows alone.
-#
-#     minimise ||T||  such that  T . phi_i = y_i for all i
-#
-# For consistent labels the independent rows say everything: T = sum_i alpha_i phi_i over them,
-# with K alpha = y [yau2024: Algorithm 1, in its dual form].
-
-# Rounds of refinement: each gains the digits that the factorisation has.
-REFINEMENTS = 2
-
-# Labels are consistent if the layer of the independent rows misses no other by more than this.
-CONSISTENT = 1e-6
-
-
-def interpolate(features: RowFeatures, groups: Sequence[Group]) -> ActiveLayer:
-    """The layer of least norm that fits the independent rows of all groups.
-
-    Guarantee: where the labels are consistent, the minimum of ||T|| among all layers that are
-    right on every training row, up to rounding.
-    Cost: 2 r^2 e flops for each group, and products with the chosen rows.
-    """
-    active = features.active
-    shape = features.queries.shape[1], features.targets.shape[1], len(active)
-    matrices = np.zeros(shape)
-    for group in groups:
-        rows = features.take(group.chosen)
-        norms = np.sqrt(rows.pairs**2 @ active.multiplicity * np.sum(rows.queries**2, axis=1))
-        scale = np.where(norms > 0, norms, 1.0)[:, None]
-        part = np.zeros(shape)
-        for _ in range(1 + REFINEMENTS):
-            missing = rows.targets - ActiveLayer(active, part).outputs(rows)
-            alpha = cho_solve((group.triangle, True), missing / scale, check_finite=False)
-            part += combine(group.unit, alpha)
-        matrices += part
-    return ActiveLayer(active, matrices)
-
-
-def largest_miss(features: RowFeatures, layer: ActiveLayer) -> float:
-    """The largest |y - T . phi| over all rows, relative to labels of size one or more."""
-    missed = np.abs(features.targets - layer.outputs(features))
-    return float(missed.max(initial=0.0)) / max(1.0, float(np.abs(features.targets).max(initial=0)))
-
-
-# Ridge regression on all rows, with the prediction of each row by the others.
-#
-#     minimise  sum_i ||y_i - T . phi_i||^2 + penalty c ||T||^2,   c the mean of ||phi_i||^2
-#
-# In orthonormal coordinates X of the span, theta = S^-1 X^T Y with S = X^T X + penalty c; without
-# row i, row i is predicted as y_i - (y_i - x_i theta) / (1 - h_i), where h_i = x_i S^-1 x_i^T.
-
-# Below this a leverage leaves nothing of a row to be predicted by others.
-LEAST_REST = 1e-12
-
-# A layer, and the prediction (N, e) of each row by all other rows that were used.
-RidgeFit: TypeAlias = tuple[ActiveLayer, NDArray[np.float64]]
-
-
-class Ridge:
-    """Ridge regression for many penalties, labels and choices of rows.
-
-    coordinates : for each group X (n, r), the features of all its rows in the orthonormal basis:
-        X X^T is their kernel
-
-    Cost: r^2 flops per row once; then r^3/3 + 2 r^2 N per fit, r the rank of each group.
-    """
-
-    def __init__(self, features: RowFeatures, groups: Sequence[Group]) -> None:
-        self.features, self.groups = features, groups
-        self.coordinates = []
-        for group in groups:
-            halfway = solve_triangular(
-                group.triangle, group.unit.kernel(group.rows), lower=True, check_finite=False
-            )
-            self.coordinates.append(halfway.T)
-
-    def fit(self, targets: NDArray, penalty: float, used: NDArray[np.bool_]) -> RidgeFit:
-        """The fit to ``targets`` (N, e) on the rows ``used`` (N,); the others are predicted."""
-        active = self.features.active
-        shape = self.features.queries.shape[1], targets.shape[1], len(active)
-        matrices, left_out = np.zeros(shape), np.zeros(targets.shape)
-        for group, coordinates in zip(self.groups, self.coordinates, strict=True):
-            mine = used[group.numbers]
-            theta, predicted = _solve(coordinates, targets[group.numbers], penalty, mine)
-            left_out[group.numbers] = predicted
-            alpha = solve_triangular(
-                group.triangle, theta, lower=True, trans="T", check_finite=False
-            )
-            matrices += combine(group.unit, alpha)
-        return ActiveLayer(active, matrices), left_out
-
-
-def _solve(
-    X: NDArray, Y: NDArray, penalty: float, used: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """theta (r, e), and predictions (n, e) of every row without itself."""
-    some = X[used]
-    # The penalty must not vanish: without some rows the rest may not span everything.
-    strength = max(penalty, 1e-10) * float(np.mean(np.einsum("nr,nr->n", X, X)))
-    normal = some.T @ some
-    normal[np.diag_indices_from(normal)] += strength
-    factor, _ = cho_factor(normal, lower=True, overwrite_a=True, check_finite=False)
-    theta = cho_solve((factor, True), some.T @ Y[used], check_finite=False)
-    predicted = X @ theta
-    halfway = solve_triangular(factor, some.T, lower=True, check_finite=False)
-    rest = np.maximum(1.0 - np.einsum("rn,rn->n", halfway, halfway), LEAST_REST)
-    predicted[used] = Y[used] - (Y[used] - predicted[used]) / rest[:, None]
-    return theta, predicted
-
-
-# Labels that contradict each other: which to believe.
-#
-# A row is believed if the other believed rows predict, after rounding to tokens, what its label
-# says.  Wrong labels have nothing in common, so what agrees with the others is nearly always
-# right; once no wrong row is believed, the believed ones are consistent and the layer is exact.
-#
-# Labels that are tokens can only be wrong as a whole.  Labels that are not (a measurement with
-# noise in each coordinate) are first replaced by the tokens that the other rows predict.
-
-# Penalties that are tried on contradicting labels, and those of the rounds of repair.
-PENALTIES = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
-FIRST_PENALTY, LATER_PENALTY, FIRST_ROUNDS, ROUNDS = 1e-2, 1e-3, 3, 10
-
-Rounding = Callable[[NDArray], NDArray]
-
-
-def choose_penalty(ridge: Ridge, rounding: Rounding) -> tuple[RidgeFit, float, float]:
-    """The fit whose predictions, each without its own row, round to the labels most often.
-
-    With it come its penalty, and how often they do.
-    Cost: one fit per penalty.
-    """
-    labels = ridge.features.targets
-    everything, rounded = np.ones(len(labels), dtype=bool), rounding(labels)
-    best: tuple[RidgeFit, float, float] | None = None
-    for number, penalty in enumerate(PENALTIES):
-        fit = ridge.fit(labels, penalty, everything)
-        agreement = float(np.mean((rounding(fit[1]) == rounded).all(axis=1)))
-        if best is None or agreement >= best[2]:
-            best = fit, penalty, agreement
-        report(number + 1, len(PENALTIES))
-    assert best is not None  # noqa: S101 - there are penalties
-    return best
-
-
-def repair(
-    ridge: Ridge, rounding: Rounding, left_out: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Labels (N, e) that are tokens, and the numbers of the rows to believe.
-
-    Believe what the others confirm, fit to that, and again, until nothing changes; it starts with
-    the predictions ``left_out`` (N, e) of rows by the others.
-    Cost: at most ROUNDS fits.
-    """
-    given = ridge.features.targets
-    labels = rounding(given).astype(np.float64)
-    predicted = rounding(left_out).astype(np.float64)
-    if np.array_equal(labels, given):
-        believed = (predicted == labels).all(axis=1)
-    else:
-        labels, believed = predicted, np.ones(len(given), dtype=bool)
-    for number in range(ROUNDS):
-        penalty = FIRST_PENALTY if number < FIRST_ROUNDS else LATER_PENALTY
-        _, left_out = ridge.fit(labels, penalty, believed)
-        confirmed = (rounding(left_out) == labels).all(axis=1)
-        if np.array_equal(confirmed, believed):
-            break
-        believed = confirmed
-        report(number + 1, ROUNDS)
-    return labels, np.flatnonzero(believed)

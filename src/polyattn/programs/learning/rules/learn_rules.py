@@ -15,20 +15,13 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.learning.rules.dictionary import Dictionary, dictionaries
+from polyattn.programs.learning.rules.candidates import Dictionary, dictionaries
 from polyattn.programs.learning.rules.facts import Layout, facts_of
-from polyattn.programs.learning.rules.learned import LearnedRules
+from polyattn.programs.learning.rules.learned_rules import LearnedRules
 from polyattn.programs.learning.rules.left_open import rivals, untested
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
-from polyattn.programs.learning.rules.pursuit import (
-    EXACT,
-    Choice,
-    ColumnMoments,
-    pursue,
-    settle,
-    snapped,
-)
-from polyattn.programs.learning.rules.rules import term_of
+from polyattn.programs.learning.rules.pursuit import EXACT, Choice, ColumnMoments, best_choices
+from polyattn.programs.learning.rules.rule import term_of
 from polyattn.programs.traces import Trace
 
 
@@ -46,13 +39,10 @@ def learn_rules(
     The terms are written for ``schema``: the attributes of the traces, at any sizes.  Labels are
     learned instead of completions, where there are any.  Keywords are those of ``learn``.
 
-    Guarantee
-    ---------
-    If the outcome is ``learned``, every trace was predicted token by token, with rounding, by the
-    very rules that are returned, chosen without it, each variable of a rule was seen to vary, and
-    no rule that fits the traces as well would continue those that were cut off differently (or,
-    where none was, write something else for random machines and inputs).
-
+    Guarantee: if the outcome is ``learned``, every trace was predicted token by token, with
+    rounding, by the very rules that are returned, chosen without it, each variable of a rule was
+    seen to vary, and no rule that fits the traces as well would continue those that were cut off
+    differently (or, where none was, write something else for random machines and inputs).
     Cost: O(products * candidate rules): seconds for a thousand rows.
     """
     require_integer("max_offset", max_offset, 0)
@@ -95,19 +85,10 @@ def learn_rules(
         ),
     )
     if outcome_of(findings).name == "learned":
-        findings = replace(findings, rivals=rivals(schema, layout, traces, rules, max_offset))
+        findings = replace(findings, rivals=rivals(layout, traces, rules, max_offset))
     n_candidates = sum(dictionary.n_rules for dictionary in candidates.values())
     return LearnedRules(schema, terms, traces, findings, n_candidates, max_offset)
 
-
-# Choosing how many rules on held-out traces, and predicting each trace without having seen it.
-#
-# Traces are dealt to folds.  For each fold rules are pursued on the others, with 0, 1, 2, ... of
-# them; the number that leaves the least held-out error is taken for all, and the fold's own traces
-# are predicted with it.  Rows of one trace are never split: they share a machine.
-#
-# The candidates themselves come from all traces: of rules that admit the same products everywhere
-# one is kept, and those that have least to do with what was written are dropped.
 
 # What one more rule gains on held-out traces must exceed so many standard errors of it.
 STANDARD_ERRORS = 2.0
@@ -130,10 +111,13 @@ class Selection:
 def _select(
     dictionary: Dictionary, fold_of: NDArray[np.int64], max_terms: int, step: float | None
 ) -> Selection:
-    """Pursue rules on all folds but one, for each; then on all with the number that did best.
+    """Pursue 0, 1, 2, ... rules without each fold; then on all, as many as did best.
+
+    The number of rules that leaves the least held-out error is taken for all, and each fold is
+    predicted by as many that were pursued without it.  Rows of one trace are never split: they
+    share a machine.  The candidates themselves come from all traces.
 
     fold_of : array (n_rows,), the fold of each row
-    step : weights are rounded to its multiples (None: not)
 
     Cost: one product X'X per fold, then O(folds * beam * max_terms^2 * n).
     """
@@ -151,20 +135,18 @@ def _select(
         sum(part.power for part in parts),
     )
     paths = [
-        _path(total - part, dictionary, fold_of != fold, max_terms, step)
+        best_choices(total - part, dictionary, fold_of != fold, max_terms, step)
         for fold, part in zip(folds, parts, strict=True)
     ]
-    full = _path(total, dictionary, np.ones(len(fold_of), dtype=bool), max_terms, step)
+    full = best_choices(total, dictionary, np.ones(len(fold_of), dtype=bool), max_terms, step)
     # A path that ended sooner stays at its last choice.
     length = max(len(path) for path in (full, *paths))
     *paths, full = ([*path, *[path[-1]] * (length - len(path))] for path in (*paths, full))
-    errors = np.array(
-        [
-            [part.residual(choice.support, choice.weights) for choice in path]
-            for part, path in zip(parts, paths, strict=True)
-        ]
-    )
-    number = _fewest(errors, total.power)
+    errors = [
+        [part.residual(choice.support, choice.weights) for choice in path]
+        for part, path in zip(parts, paths, strict=True)
+    ]
+    number = _fewest(np.array(errors), total.power)
     chosen = tuple(path[number] for path in paths)
     held_out = np.zeros(len(dictionary.wanted))
     for fold, choice in zip(folds, chosen, strict=True):
@@ -190,21 +172,6 @@ def _mismatches(
             found += [Mismatch(number, token, name) for token in tokens]
         start += trace.n_rows
     return tuple(sorted(found, key=lambda each: (each.trace, each.token)))
-
-
-def _path(
-    total: ColumnMoments,
-    dictionary: Dictionary,
-    own: NDArray[np.bool_],
-    max_terms: int,
-    step: float | None,
-) -> list[Choice]:
-    """The best choice for 0, 1, 2, ... rules, from the rows that are ``own``."""
-    path = pursue(total, max_terms=max_terms, step=step)
-    if step is None or path[-1][0].residual <= EXACT * total.power:
-        return [snapped(finalists[0], total, step) for finalists in path]
-    settled = [[settle(each, dictionary, own, step) for each in finalists] for finalists in path]
-    return [min(finalists, key=lambda each: each.residual) for finalists in settled]
 
 
 def _fewest(errors: NDArray[np.float64], power: float) -> int:

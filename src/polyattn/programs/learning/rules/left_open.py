@@ -1,6 +1,6 @@
 """What rules say beyond the traces: claims that no trace has tested.
 
-A rule with variables speaks of all their values.  It was tested where it was used: a variable that
+A rule with variables is about all their values.  It was tested where it was used: a variable that
 always had the same value, two variables that never were equal, a name that never was written, a
 step on a circle so small that another step leads to the same place.
 """
@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.programs.compile import Compiled
-from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import SYMBOLS
 from polyattn.programs.language.terms import Term
+from polyattn.programs.learning.rules.candidates import admitted, candidates, column_of
 from polyattn.programs.learning.rules.facts import Facts, Layout, facts_of
-from polyattn.programs.learning.rules.grounding import admitted, all_products, bodies, heads
-from polyattn.programs.learning.rules.rules import Bound, Links, Rule, term_of
+from polyattn.programs.learning.rules.rule import Bound, Rule, term_of
 from polyattn.programs.traces import Trace
 
 
@@ -44,7 +43,17 @@ def untested(rule: Rule, facts: Facts, max_offset: int) -> list[str]:
             pairs = combinations(free.values(), 2)
             apart = f"two of {name} never were equal"
             found += [apart for one, other in pairs if not (one == other).any()]
-        found += _aliased(rule, name, links, facts, max_offset)
+        if name not in facts.circles:
+            continue
+        # Steps on a circle that no trace could tell from steps the other way round.
+        largest = int(facts.circles[name].max())
+        bound = {
+            part.offset for part in rule.parts if isinstance(part, Bound) and part.sort == name
+        }
+        for step in sorted(bound.union(*(block.offsets for block in links))):
+            if largest <= abs(step) + max_offset:
+                other = f"{step} and {step - largest} steps are the same"
+                found.append(f"on a circle of {largest}, {other}")
     return list(dict.fromkeys(found))
 
 
@@ -55,30 +64,9 @@ def _unwritten(rule: Rule, name: str, number: int, facts: Facts) -> Iterator[str
     for at, part in enumerate(rule.parts):
         if isinstance(part, Bound) and (part.sort, part.block) == (name, number):
             written = facts.targets[rule.kind].reshape(-1, *shape)
-            for each in layout.slot(rule.kind, at).named:
+            for each in layout.slots(rule.kind)[at].named:
                 if not np.take(written, layout.number(name, each), axis=at + 1).any():
                     yield f"{name} {each} was never written"
-
-
-def _aliased(rule: Rule, name: str, links: Links, facts: Facts, max_offset: int) -> Iterator[str]:
-    """Steps on a circle that no trace could tell from steps the other way round."""
-    if name not in facts.circles:
-        return
-    largest = int(facts.circles[name].max())
-    steps = {offset for block in links for offset in block.offsets}
-    steps |= {part.offset for part in rule.parts if isinstance(part, Bound) and part.sort == name}
-    for step in sorted(steps):
-        if largest <= abs(step) + max_offset:
-            yield f"on a circle of {largest}, {step} and {step - largest} steps are the same"
-
-
-# Rivals: rules that fit the traces as well as those that were chosen, but go on differently.
-#
-# Of rules with the same effect on all traces the plainest is chosen, which may be the wrong one.
-# Traces that were cut off are continued by the rules themselves; where none was, the rules write
-# histories for random machines and inputs.  As long as they are right, these are histories like
-# any other, and a rival that differs there is one that more traces would have to rule out; if they
-# are wrong, the right rule differs from them where they first err.
 
 
 # Tokens that traces are continued by, at least; histories that are written where none can be
@@ -87,14 +75,17 @@ FEWEST_CONTINUED, N_PROBES, MOST_RIVALS = 512, 100, 3
 
 
 def rivals(
-    schema: Schema,
-    layout: Layout,
-    traces: Sequence[Trace],
-    rules: Sequence[tuple[Rule, float]],
-    max_offset: int,
+    layout: Layout, traces: Sequence[Trace], rules: Sequence[tuple[Rule, float]], max_offset: int
 ) -> tuple[str, ...]:
-    """Pairs of rules that fit the traces alike and would continue them differently, in words."""
-    n_rows = sum(trace.n_rows for trace in traces)
+    """Pairs of rules that fit the traces alike and would continue them differently, in words.
+
+    Of rules with the same effect on all traces the plainest is chosen, which may be the wrong one.
+    Traces that were cut off are continued by the rules themselves; where none was, the rules write
+    histories for random machines and inputs.  As long as they are right, these are histories like
+    any other, and a rival that differs there is one that more traces would have to rule out; if
+    they are wrong, the right rule differs from them where they first err.
+    """
+    n_rows, schema = sum(trace.n_rows for trace in traces), layout.schemas[0]
     terms = [[term_of(rule, w, layout, trace.schema) for rule, w in rules] for trace in traces]
     later = _continued(traces, terms, max(n_rows, FEWEST_CONTINUED)) or _probed(traces, terms[0])
     if not later:
@@ -109,11 +100,10 @@ def rivals(
 
 def _continued(traces: Sequence[Trace], terms: Sequence[Sequence[Term]], most: int) -> list[Trace]:
     """Traces that were cut off, as the rules go on with them: at most so many tokens together."""
-    cut = [number for number, trace in enumerate(traces) if trace.cut]
+    cut = [(trace, own) for trace, own in zip(traces, terms, strict=True) if trace.cut]
     found = []
-    for number in cut:
-        trace = traces[number]
-        program = Compiled(trace.schema, tuple(terms[number]))
+    for trace, own in cut:
+        program = Compiled(trace.schema, tuple(own))
         prompt = [trace.schema.decode(row) for row in trace.tokens]
         tokens = program.decode(prompt, max(1, most // len(cut))).tokens
         found.append(Trace(trace.schema, trace.tokens, trace.schema.encode(tokens)))
@@ -144,31 +134,24 @@ def _find_rivals(
 
     Cost: O(sum over rules of the products they admit), as that of the dictionary.
     """
+
+    def keys(kind: int, at: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[bytes, bytes]:
+        """What a rule writes to rows that were seen, and to all, up to a factor."""
+        at, values = column_of(at, values)
+        seen = int(np.searchsorted(at, n_seen * facts.targets[kind].shape[1]))
+        if not seen:
+            return b"", b""
+        shares = (values / values[0]).astype(np.float32)
+        return at[:seen].tobytes() + shares[:seen].tobytes(), at.tobytes() + shares.tobytes()
+
     known: dict[int, dict[bytes, tuple[Rule, bytes]]] = {}
     for rule in chosen:
         products, place = admitted(rule, facts)
-        n_places = facts.targets[rule.kind].shape[1]
-        at = products.rows * n_places + place
-        seen, everywhere = _keys(at, products.values, n_seen * n_places)
+        at = products.rows * facts.targets[rule.kind].shape[1] + place
+        seen, everywhere = keys(rule.kind, at, products.values)
         known.setdefault(rule.kind, {})[seen] = (rule, everywhere)
-    for products in all_products(facts):
-        for body, some in bodies(products, max_offset):
-            for kind, rules in known.items():
-                n_places = facts.targets[kind].shape[1]
-                for rival, used, place in heads(body, products, some, kind, max_offset):
-                    at = products.rows[used] * n_places + place
-                    seen, everywhere = _keys(at, products.values[used], n_seen * n_places)
-                    rule, own = rules.get(seen, (rival, everywhere))
-                    if own != everywhere:
-                        yield rule, rival
-
-
-def _keys(at: NDArray[np.int64], values: NDArray[np.float64], end: int) -> tuple[bytes, bytes]:
-    """What a rule writes before ``end``, which was seen, and in all, up to a factor, as bytes."""
-    column: NDArray = np.bincount(at, weights=values)
-    at = np.flatnonzero(column)
-    seen = int(np.searchsorted(at, end))
-    if not seen:
-        return b"", b""
-    shares = (column[at] / column[at[0]]).astype(np.float32)
-    return at[:seen].tobytes() + shares[:seen].tobytes(), at.tobytes() + shares.tobytes()
+    for rival, at, values in candidates(facts, known, max_offset):
+        seen, everywhere = keys(rival.kind, at, values)
+        rule, own = known[rival.kind].get(seen, (rival, everywhere))
+        if own != everywhere:
+            yield rule, rival

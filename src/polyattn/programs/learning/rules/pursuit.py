@@ -8,13 +8,12 @@ least squares), for each of several supports at once; then columns are exchanged
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.programs.learning.rules.dictionary import Dictionary
+from polyattn.programs.learning.rules.candidates import Dictionary
 
 # Residuals below this share of ||y||^2 are rounding errors: all numbers are small integers.
 EXACT = 1e-9
@@ -64,6 +63,17 @@ class Choice:
         return dict(zip(self.support, self.weights.round(9).tolist(), strict=True))
 
 
+def best_choices(
+    total: ColumnMoments, dictionary: Dictionary, own: NDArray, max_terms: int, step: float | None
+) -> list[Choice]:
+    """The best choice for 0, 1, 2, ... rules, from the rows that are ``own``."""
+    path = pursue(total, max_terms=max_terms, step=step)
+    if step is None or path[-1][0].residual <= EXACT * total.power:
+        return [snapped(finalists[0], total, step) for finalists in path]
+    settled = [[settle(each, dictionary, own, step) for each in finalists] for finalists in path]
+    return [min(finalists, key=lambda each: each.residual) for finalists in settled]
+
+
 def pursue(
     moments: ColumnMoments, *, max_terms: int = 10, beam: int = 6, step: float | None = None
 ) -> list[list[Choice]]:
@@ -86,27 +96,18 @@ def pursue(
                     children[support] = _fit(moments, support)
         if not children:
             break
-        best = _exchange(moments, _ranked(children.values(), moments.power)[0])
+        best = _exchange(moments, children[_ranked(children, moments.power)[0]])
         children[best.support] = best
         simple = {support: snapped(each, moments, step) for support, each in children.items()}
-        path.append(_finalists(children, simple, moments.power, beam))
+        # The best by their best weights, then the best by simple weights, each once.
+        kept = dict.fromkeys(_ranked(children, moments.power)[:beam])
+        also = _ranked(simple, moments.power)[:beam]
+        kept |= dict.fromkeys(support for support in simple if support in also)
+        path.append([children[support] for support in kept])
         left = min(simple[each.support].residual for each in path[-1])
         stalled = 0 if left < least - EXACT * moments.power else stalled + 1
         least = min(least, left)
     return path
-
-
-def _finalists(
-    fitted: dict[tuple[int, ...], Choice],
-    simple: dict[tuple[int, ...], Choice],
-    power: float,
-    beam: int,
-) -> list[Choice]:
-    """The best by their best weights, then the best by simple weights, each once."""
-    best = [each.support for each in _ranked(fitted.values(), power)[:beam]]
-    good = {id(each) for each in _ranked(simple.values(), power)[:beam]}
-    also = [support for support, each in simple.items() if id(each) in good]
-    return [fitted[support] for support in dict.fromkeys((*best, *also))]
 
 
 def snapped(choice: Choice, moments: ColumnMoments, step: float | None) -> Choice:
@@ -125,9 +126,12 @@ def snapped(choice: Choice, moments: ColumnMoments, step: float | None) -> Choic
     return Choice(tuple(choice.support[at] for at in kept), weights[kept], residual)
 
 
-def _ranked(choices: Iterable[Choice], power: float) -> list[Choice]:
+def _ranked(choices: dict[tuple[int, ...], Choice], power: float) -> list[tuple[int, ...]]:
+    """The keys of choices, those with the least residual first."""
+
     # Columns stand in order of plainness, so it decides between equally good supports.
-    def rank(choice: Choice) -> tuple[float, int, int]:
+    def rank(key: tuple[int, ...]) -> tuple[float, int, int]:
+        choice = choices[key]
         share = round(choice.residual / (power or 1.0), 9)
         return share, len(choice.support), sum(choice.support)
 
@@ -144,16 +148,13 @@ def _fit(moments: ColumnMoments, support: tuple[int, ...]) -> Choice:
 
 def _best_columns(moments: ColumnMoments, choice: Choice, most: int) -> list[int]:
     """The columns that would lower the residual most, after refitting."""
-    at = list(choice.support)
-    norms = np.diag(moments.gram).copy()
-    left, free = moments.cross.copy(), norms
-    if at:
-        scale = np.sqrt(norms[at])
-        gram = moments.gram[np.ix_(at, at)] / np.outer(scale, scale)
-        rows = moments.gram[at] / scale[:, None]
-        inside = np.linalg.lstsq(gram, rows, rcond=1e-11)[0]
-        left -= moments.gram[:, at] @ choice.weights
-        free = norms - np.einsum("sn,sn->n", rows, inside)
+    at, norms = list(choice.support), np.diag(moments.gram)
+    scale = np.sqrt(norms[at])
+    gram = moments.gram[np.ix_(at, at)] / np.outer(scale, scale)
+    rows = moments.gram[at] / scale[:, None]
+    inside = np.linalg.lstsq(gram, rows, rcond=1e-11)[0]
+    left = moments.cross - moments.gram[:, at] @ choice.weights
+    free = norms - np.einsum("sn,sn->n", rows, inside)
     usable = free > DEPENDENT * np.maximum(norms, 1.0)
     gains = np.where(usable, left**2 / np.where(usable, free, 1.0), 0.0)
     gains = np.round(gains / (moments.power or 1.0), 9)
@@ -172,7 +173,6 @@ def _exchange(moments: ColumnMoments, choice: Choice) -> Choice:
                 rival = _fit(moments, tuple(sorted((*rest, better))))
                 if rival.residual < choice.residual - EXACT * moments.power:
                     choice, improved = rival, True
-                    break
             if improved:
                 break
     return choice

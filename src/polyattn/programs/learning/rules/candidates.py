@@ -1,18 +1,90 @@
-"""Rules on data: all rules that facts could speak for, and what a rule makes of facts."""
+"""Rules on data: those that could have written what was seen, as columns of least squares.
+
+For one kind that is written:  y[row, a] = sum over rules of weight * column[row, a],  where
+
+    column[row, a] = sum of G[j, k] x[l] over the products of the row that the rule sends to a.
+
+Problems of different kinds share no unknown, so each is solved alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES
 from polyattn.programs.learning.rules.facts import Facts, Layout
-from polyattn.programs.learning.rules.rules import Bound, HeadPart, Links, Rule, RuleBody, all_links
+from polyattn.programs.learning.rules.rule import Bound, HeadPart, Links, Rule, RuleBody, all_links
+
+
+@dataclass(frozen=True, eq=False)
+class Dictionary:
+    """Candidate rules for one kind, the plainest first.
+
+    rules : n candidate rules
+    columns : sparse array (n_rows * D, n)
+    wanted : array (n_rows * D,)
+    n_places : D
+    n_rules : how many different columns there were before the weakest were dropped
+    """
+
+    rules: tuple[Rule, ...]
+    columns: sparse.csc_array
+    wanted: NDArray[np.float64]
+    n_places: int
+    n_rules: int
+
+
+def dictionaries(
+    facts: Facts, *, max_offset: int = 3, max_candidates: int = 800
+) -> dict[int, Dictionary]:
+    """One dictionary for each kind that is written somewhere.
+
+    A rule is a candidate if its column has something in common with what was written; of rules
+    with proportional columns the plainest is kept; of too many those with the largest
+    correlation.
+
+    Cost: O(sum over rules of the products they admit): a few seconds for a thousand rows.
+    """
+    found: dict[int, dict[bytes, _Column]] = {
+        kind: {} for kind, wanted in facts.targets.items() if wanted.any()
+    }
+    for rule, at, values in candidates(facts, found, max_offset):
+        wanted = facts.targets[rule.kind].ravel()
+        if not values @ wanted[at]:
+            continue
+        at, values = column_of(at, values)
+        if not len(at):  # what was added was taken away again
+            continue
+        key = at.astype(np.int32).tobytes() + (values / values[0]).astype(np.float32).tobytes()
+        rival = found[rule.kind].get(key)
+        if rival is None or rule.cost < rival.rule.cost:
+            score = float((values @ wanted[at]) ** 2 / (values @ values))
+            found[rule.kind][key] = _Column(rule, at, values, score)
+    result = {}
+    for kind, columns in found.items():
+        kept = sorted(columns.values(), key=lambda each: -each.score)[:max_candidates]
+        kept.sort(key=lambda each: each.rule.cost)
+        values = np.concatenate([np.zeros(0), *(each.values for each in kept)])
+        places = np.concatenate([np.zeros(0, dtype=np.int64), *(each.at for each in kept)])
+        ends = np.cumsum([0, *(len(each.at) for each in kept)])
+        targets, rules = facts.targets[kind], tuple(each.rule for each in kept)
+        matrix = sparse.csc_array((values, places, ends), shape=(targets.size, len(kept)))
+        result[kind] = Dictionary(rules, matrix, targets.ravel(), targets.shape[1], len(columns))
+    return result
+
+
+class _Column(NamedTuple):
+    rule: Rule
+    at: NDArray[np.int64]
+    values: NDArray[np.float64]
+    score: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +98,40 @@ class Products:
     values: NDArray[np.float64]
 
 
-def all_products(facts: Facts) -> Iterator[Products]:
-    """The products of all kinds that occur together in a row."""
-    for read, match in facts.pairs:
-        for query in facts.queries:
-            products = products_of(facts, (read, match, query))
-            if len(products.rows):
-                yield products
+def candidates(
+    facts: Facts, kinds: Iterable[int], max_offset: int
+) -> Iterator[tuple[Rule, NDArray[np.int64], NDArray[np.float64]]]:
+    """All safe rules that write one of these kinds, each with its products.
+
+    For each product come its place in ``facts.targets[rule.kind]``, flattened, and its value.
+    Of rules whose bodies admit the same products the plainest is kept.
+    """
+    layout, written = facts.layout, list(kinds)
+    for (read, match), query in product(facts.pairs, facts.queries):
+        products = products_of(facts, (read, match, query))
+        for body, chosen in _bodies(products, max_offset):
+            for kind in written:
+                options = [
+                    [
+                        (part, _write(part, body, products, chosen, kind, at))
+                        for part in _head_parts(layout, body, kind, at, max_offset)
+                    ]
+                    for at in range(len(layout.kinds[kind].sorts))
+                ]
+                for picked in product(*options):
+                    rule = Rule(kind, tuple(part for part, _ in picked), body)
+                    used, place = _placed(chosen, [step for _, step in picked])
+                    places = products.rows[used] * facts.targets[kind].shape[1] + place
+                    yield rule, places, products.values[used]
+
+
+def column_of(
+    at: NDArray[np.int64], values: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The places to which a rule writes something, in order, and the sums that it writes."""
+    column: NDArray = np.bincount(at, weights=values)
+    at = np.flatnonzero(column)
+    return at, column[at]
 
 
 def products_of(facts: Facts, kinds: tuple[int, int, int]) -> Products:
@@ -43,13 +142,9 @@ def products_of(facts: Facts, kinds: tuple[int, int, int]) -> Products:
     right = np.repeat(np.arange(len(asked.rows)), times)
     within = np.arange(len(right)) - np.repeat(np.cumsum(times) - times, times)
     left = starts[asked.rows[right]] + within
-    return Products(
-        facts,
-        kinds,
-        asked.rows[right],
-        np.concatenate([pairs.parts[:, left], asked.parts[:, right]]),
-        pairs.values[left] * asked.values[right],
-    )
+    parts = np.concatenate([pairs.parts[:, left], asked.parts[:, right]])
+    values = pairs.values[left] * asked.values[right]
+    return Products(facts, kinds, asked.rows[right], parts, values)
 
 
 def admitted(rule: Rule, facts: Facts) -> tuple[Products, NDArray[np.int64]]:
@@ -73,11 +168,10 @@ def admitted(rule: Rule, facts: Facts) -> tuple[Products, NDArray[np.int64]]:
     return Products(facts, kinds, products.rows[used], products.parts[:, used], values), place
 
 
-def bodies(products: Products, max_offset: int) -> Iterator[tuple[RuleBody, NDArray[np.int64]]]:
-    """All bodies that differ on some product, each with the products that it admits.
-
-    Of bodies that admit the same products the plainest is kept.
-    """
+def _bodies(products: Products, max_offset: int) -> Iterator[tuple[RuleBody, NDArray[np.int64]]]:
+    """Of bodies that admit the same products the plainest, each with what it admits."""
+    if not len(products.rows):
+        return
     layout = products.facts.layout
     names = [name for kind in products.kinds for name in layout.kinds[kind].sorts]
     per_sort: list[list[tuple[str, Links, NDArray[np.bool_]]]] = []
@@ -112,27 +206,6 @@ def bodies(products: Products, max_offset: int) -> Iterator[tuple[RuleBody, NDAr
             yield body, np.flatnonzero(met)
 
 
-def heads(
-    body: RuleBody, products: Products, chosen: NDArray[np.int64], kind: int, max_offset: int
-) -> Iterator[tuple[Rule, NDArray[np.int64], NDArray[np.int64]]]:
-    """All safe rules of a body that write a kind.
-
-    With each come those of the chosen products that fit, and their places in
-    ``facts.targets[kind]``.
-    """
-    layout = products.facts.layout
-    options = [
-        [
-            (part, _write(part, body, products, chosen, kind, at))
-            for part in _head_parts(layout, body, kind, at, max_offset)
-        ]
-        for at in range(len(layout.kinds[kind].sorts))
-    ]
-    for picked in product(*options):
-        rule = Rule(kind, tuple(part for part, _ in picked), body)
-        yield rule, *_placed(chosen, [written for _, written in picked])
-
-
 def _met(name: str, links: Links, products: Products) -> NDArray[np.bool_]:
     """Which products meet the constraints on the parts of one sort."""
     facts, parts = products.facts, products.parts
@@ -157,7 +230,7 @@ def _head_parts(
     layout: Layout, body: RuleBody, kind: int, at: int, max_offset: int
 ) -> Iterator[HeadPart]:
     """What one part of the head may be: near a variable, a landmark of any sort, or a name."""
-    sort = layout.slot(kind, at)
+    sort = layout.slots(kind)[at]
     steps = max_offset if sort.is_ordered else 0
     for block in range(len(dict(body.links).get(sort.name, ()))):
         for offset in range(-steps, steps + 1):
@@ -172,15 +245,10 @@ Written: TypeAlias = tuple[NDArray[np.int64] | int, NDArray[np.bool_] | None]
 
 
 def _write(
-    part: HeadPart,
-    body: RuleBody,
-    products: Products,
-    chosen: NDArray[np.int64],
-    kind: int,
-    at: int,
+    part: HeadPart, body: RuleBody, products: Products, chosen: NDArray, kind: int, at: int
 ) -> Written:
     facts, layout, rows = products.facts, products.facts.layout, products.rows[chosen]
-    sort, stride = layout.slot(kind, at), layout.strides(kind)[at]
+    sort, stride = layout.slots(kind)[at], layout.strides(kind)[at]
     first, size = layout.n_numbered[sort.name], facts.sizes[kind][at]
     if not isinstance(part, Bound):
         if part >= first or part < size.min():

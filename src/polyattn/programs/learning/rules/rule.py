@@ -20,18 +20,11 @@ from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.rules.facts import Layout
 
-# Links: how the parts of one sort depend on each other, the constraints that a rule may state.
-#
-# Slots of one sort are split into blocks.  The slots of a block are one variable: equal, or on a
-# line or circle some fixed steps apart.  A block may be pinned to a constant: a name, or a landmark
-# of a line.  Slots of different blocks may be anything, equal or not.
-
 
 @dataclass(frozen=True)
 class LinkBlock:
-    """Slots that share a variable.
+    """Slots of one sort that share a variable: equal, or on a line or circle fixed steps apart.
 
-    slots : which slots
     offsets : steps from the variable to each slot; the first is 0
     pin : the constant that the variable is, as a number of the layout, or None
     is_name : whether the constant is a name (not a landmark)
@@ -43,9 +36,10 @@ class LinkBlock:
     is_name: bool = False
 
 
+# How the slots of one sort depend on each other: those of different blocks may be anything.
 Links: TypeAlias = tuple[LinkBlock, ...]
 
-# A constant as a number of the layout, and whether it is a name.
+# A constant as a number of the layout (a name, or a landmark of a line); whether it is a name.
 Pin: TypeAlias = tuple[int, bool]
 
 
@@ -55,7 +49,7 @@ def all_links(slots: tuple[int, ...], pins: tuple[Pin, ...], max_offset: int) ->
     Plain means: few variables, constants and steps.  Few variables put the stricter of two ways
     first: when both say the same about all data, it says what the data show.
 
-    pins : the constants that a variable may be, each with whether it is a name
+    pins : the constants that a variable may be
     max_offset : the largest step within a block; 0 for sorts without order
     """
     found = [
@@ -91,8 +85,7 @@ def _partitions(slots: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
 def _blocks(group: tuple[int, ...], pins: tuple[Pin, ...], max_offset: int) -> Iterator[LinkBlock]:
     steps = range(-max_offset, max_offset + 1)
     for offsets in product(steps, repeat=len(group) - 1):
-        yield LinkBlock(group, (0, *offsets))
-        for pin, is_name in pins:
+        for pin, is_name in ((None, False), *pins):
             if not (is_name and any(offsets)):  # there is nothing next to a name
                 yield LinkBlock(group, (0, *offsets), pin, is_name)
 
@@ -141,20 +134,19 @@ class Rule:
         return length + constants + ahead, loose, steps + ahead, kinds, *self.body.kinds
 
 
-# Rules as terms of the language, with variables that a person would choose.
-#
-#     state(r) <- state(r) & key(q, x) given key(q, x)
-#
-# Guarantee: the entries of the term at any size are exactly the products G[j, k] x[l] -> a that the
-# rule stands for, each once, so rule and term have the same coefficients.
-
 # Letters for the variables of a sort, by its name or else by its kind.
 LETTERS = {"state": "qrsu", "letter": "xyzw"}
 LETTERS_OF_KIND = {SYMBOLS: "abcd", LINE: "tijk", CIRCLE: "pghl", NAMES: "mnov"}
 
 
 def term_of(rule: Rule, weight: float, layout: Layout, schema: Schema) -> Term:
-    """The term of a rule, written for the sizes of ``schema``."""
+    """The term of a rule, for the sizes of ``schema``, with variables that a person would choose.
+
+        state(r) <- state(r) & key(q, x) given key(q, x)
+
+    Guarantee: the entries of the term at any size are exactly the products G[j, k] x[l] -> a that
+    the rule stands for, each once, so rule and term have the same coefficients.
+    """
     kinds = [layout.kinds[kind] for kind in (rule.kind, *rule.body.kinds)]
     attributes = [getattr(schema, kind.attribute) for kind in kinds]
     places = _arguments(rule, layout, attributes)

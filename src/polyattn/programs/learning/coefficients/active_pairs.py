@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.programs.language.schema import Schema, Token
-from polyattn.programs.learning.learned import float_tokens
 from polyattn.programs.traces import Trace, TraceRows
 
 
@@ -67,11 +65,11 @@ class ActivePairs:
         """The active entries (m, u) of Gram matrices (m, d, d)."""
         return grams.reshape(len(grams), -1)[:, self.flat].astype(np.float64, copy=False)
 
-    def strangers(self, grams: NDArray) -> NDArray[np.bool_]:
+    def unknown(self, grams: NDArray) -> NDArray[np.bool_]:
         """Which of the Gram matrices (m, d, d) have an entry that training never had."""
-        unknown = np.ones((self.n_dims, self.n_dims), dtype=bool)
-        unknown[self.first, self.second] = unknown[self.second, self.first] = False
-        return np.any(grams.reshape(len(grams), -1)[:, unknown.ravel()] != 0, axis=1)
+        never = np.ones((self.n_dims, self.n_dims), dtype=bool)
+        never[self.first, self.second] = never[self.second, self.first] = False
+        return np.any(grams.reshape(len(grams), -1)[:, never.ravel()] != 0, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +106,9 @@ class PairRows:
         """The rows scaled to features of norm one; rows without features stay zero."""
         of_pairs = np.sqrt((self.pairs**2) @ self.active.multiplicity)
         of_queries = np.linalg.norm(self.queries, axis=1)
-        return PairRows(
-            self.active,
-            self.pairs / np.where(of_pairs > 0, of_pairs, 1.0)[:, None],
-            self.queries / np.where(of_queries > 0, of_queries, 1.0)[:, None],
-        )
+        pairs = self.pairs / np.where(of_pairs > 0, of_pairs, 1.0)[:, None]
+        queries = self.queries / np.where(of_queries > 0, of_queries, 1.0)[:, None]
+        return PairRows(self.active, pairs, queries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,43 +123,25 @@ class RowFeatures(PairRows):
     owners: NDArray[np.int64]
 
     @classmethod
-    def of(cls, traces: Iterable[Trace], active: ActivePairs | None = None) -> RowFeatures:
-        """The rows of all traces; pairs that are not active are left out.
+    def of(cls, traces: Iterable[Trace]) -> RowFeatures:
+        """The rows of all traces.
 
         Cost: memory of N (u + 2 d) numbers; the Gram matrices of one trace at a time.
         """
         listed = list(traces)
-        active = active or ActivePairs.of(listed)
-        pairs, queries, targets = [], [], []
-        for trace in listed:
-            part = TraceRows.of(trace)
-            pairs.append(active.of_grams(part.grams))
-            queries.append(part.queries)
-            targets.append(part.targets)
-        owners = np.repeat(np.arange(len(listed)), [len(part) for part in queries])
-        return cls(
-            active, np.concatenate(pairs), np.concatenate(queries).astype(np.float64),
-            np.concatenate(targets).astype(np.float64), owners,
-        )  # fmt: skip
+        active = ActivePairs.of(listed)
+        parts = [
+            (active.of_grams(rows.grams), rows.queries, rows.targets)
+            for rows in map(TraceRows.of, listed)
+        ]
+        pairs, queries, targets = map(np.concatenate, zip(*parts, strict=True))
+        owners = np.repeat(np.arange(len(listed)), [trace.n_rows for trace in listed])
+        return cls(active, pairs, queries, targets, owners)
 
     @property
     def n_traces(self) -> int:
         """M, the number of traces."""
         return int(self.owners.max(initial=-1)) + 1
-
-    def joined(self, traces: Sequence[Trace]) -> RowFeatures:
-        """These rows and those of further traces, which may hold further pairs."""
-        fresh = ActivePairs.of(traces)
-        flat = np.union1d(self.active.flat, fresh.flat)
-        new = RowFeatures.of(traces, ActivePairs(fresh.n_dims, *np.divmod(flat, fresh.n_dims)))
-        old = np.zeros((len(self), len(flat)))
-        old[:, np.searchsorted(flat, self.active.flat)] = self.pairs
-        return RowFeatures(
-            new.active, np.concatenate([old, new.pairs]),
-            np.concatenate([self.queries, new.queries]),
-            np.concatenate([self.targets, new.targets]),
-            np.concatenate([self.owners, self.n_traces + new.owners]),
-        )  # fmt: skip
 
     def take(self, which: NDArray) -> RowFeatures:
         """Some of the rows."""
@@ -184,21 +162,30 @@ class ActiveLayer:
     active: ActivePairs
     matrices: NDArray[np.float64]
 
-    def step(self, entries: NDArray, query: NDArray) -> NDArray[np.float64]:
-        """One output (e,) from the active entries (u,) of G and the last token (d,).
+    @classmethod
+    def zero(cls, rows: RowFeatures) -> ActiveLayer:
+        """The layer without coefficients, for rows like these."""
+        sizes = rows.active.n_dims, rows.targets.shape[1], len(rows.active)
+        return cls(rows.active, np.zeros(sizes))
 
-        Cost: 2 e u flops per coordinate that the last token holds.
-        """
-        result = np.zeros(self.matrices.shape[1])
+    def add(self, rows: PairRows, alpha: NDArray) -> None:
+        """Add sum_i alpha_i phi_i, features in the norm of T; the cost is that of ``outputs``."""
+        queries, weights = rows.queries, self.active.multiplicity
+        for coordinate in np.flatnonzero(queries.any(axis=0)):
+            held = np.flatnonzero(queries[:, coordinate])
+            scaled = alpha[held] * queries[held, coordinate, None]
+            # <phi_i, phi> = sum over pairs of weight G_i G: the weight goes to the coefficient.
+            self.matrices[coordinate] += (scaled.T @ rows.pairs[held]) * weights
+
+    def step(self, gram: NDArray, query: NDArray) -> NDArray[np.float64]:
+        """One output (e,) from G (d, d) and the last token (d,), at the cost of ``outputs``."""
+        entries, result = gram.ravel()[self.active.flat], np.zeros(self.matrices.shape[1])
         for held in np.flatnonzero(query):
             result += query[held] * (self.matrices[held] @ entries)
         return result
 
     def outputs(self, rows: PairRows) -> NDArray[np.float64]:
-        """Outputs (m, e) for rows.
-
-        Cost: 2 e u flops for each coordinate that a last token holds.
-        """
+        """Outputs (m, e) for rows.  Cost: 2 e u flops per coordinate that a last token holds."""
         pairs, queries = rows.pairs, rows.queries
         result = np.zeros((len(queries), self.matrices.shape[1]))
         for coordinate in np.flatnonzero(queries.any(axis=0)):
@@ -207,50 +194,7 @@ class ActiveLayer:
             result[held] += scaled @ self.matrices[coordinate].T
         return result
 
-
-def combine(rows: PairRows, alpha: NDArray) -> NDArray[np.float64]:
-    """The matrices (d, e, u) of T = sum_i alpha_i phi_i, features in the norm of T.
-
-    Cost: 2 e u flops for each coordinate that a last token holds.
-    """
-    queries = rows.queries
-    matrices = np.zeros((queries.shape[1], alpha.shape[1], len(rows.active)))
-    for coordinate in np.flatnonzero(queries.any(axis=0)):
-        held = np.flatnonzero(queries[:, coordinate])
-        weights = alpha[held] * queries[held, coordinate, None]
-        matrices[coordinate] = weights.T @ rows.pairs[held]
-    # <phi_i, phi> = sum over pairs of multiplicity G_i G: the weight goes to the coefficient.
-    matrices *= rows.active.multiplicity
-    return matrices
-
-
-class DensePredictor:
-    """Predicts the next token of one history by a layer with any coefficients.
-
-    Cost: u numbers to update and 2 d u flops for each coordinate that the last token holds, with
-    u active pairs.
-    """
-
-    def __init__(self, schema: Schema, layer: ActiveLayer) -> None:
-        self._schema, self._layer = schema, layer
-        self._entries = np.zeros(len(layer.active))
-        self._last = np.zeros(schema.n_dims)
-
-    def start(self, prompt: list[Token]) -> None:
-        """Begin with the tokens of a prompt."""
-        tokens = float_tokens(self._schema, prompt)
-        active = self._layer.active
-        self._entries = np.sum(tokens[:, active.first] * tokens[:, active.second], axis=0)
-        self._last = tokens[-1]
-
-    def output(self) -> NDArray[np.float64]:
-        """The layer's output (d,) after the last token, before rounding."""
-        return self._layer.step(self._entries, self._last)
-
-    def next_token(self) -> Token:
-        """The token that comes next, rounded; it is appended."""
-        rounded = self._schema.round(self.output())
-        self._last = rounded.astype(np.float64)
-        active = self._layer.active
-        self._entries += self._last[active.first] * self._last[active.second]
-        return self._schema.decode(rounded)
+    def largest_miss(self, rows: RowFeatures) -> float:
+        """The largest |y - T . phi| over rows, relative to labels of size one or more."""
+        missed = float(np.abs(rows.targets - self.outputs(rows)).max(initial=0.0))
+        return missed / max(1.0, float(np.abs(rows.targets).max(initial=0.0)))

@@ -15,10 +15,10 @@ that holds for all its coordinates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from polyattn.programs.certificates.certify_traces import statuses
 from polyattn.programs.language.schema import Schema
-from polyattn.programs.learning.rules.relations import Relations, SizedRelations
+from polyattn.programs.learning.rules.relations import Relations
 from polyattn.programs.traces import Trace, TraceRows
 
 # Pivots below this share of the largest are rounding: features are small integers.
@@ -37,8 +37,7 @@ DEPENDENT = 1e-11
 DENSE_NUMBERS = 1 << 23
 
 
-@dataclass(frozen=True, eq=False)
-class RelationFeatures:
+class RelationFeatures(NamedTuple):
     """The features of rows, as entries (equation, relation, value).
 
     equations : array (n,), row times d plus the coordinate a
@@ -50,6 +49,12 @@ class RelationFeatures:
     codes: NDArray[np.int64]
     values: NDArray[np.int64]
 
+    @classmethod
+    def joined(cls, parts: Iterable[RelationFeatures]) -> RelationFeatures:
+        """All entries of several."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(*map(np.concatenate, zip((nothing,) * 3, *parts, strict=True)))
+
     def renumbered(self, numbers: NDArray[np.int64]) -> RelationFeatures:
         """The equations with other numbers; those whose number is negative are left out."""
         number = numbers[self.equations]
@@ -57,31 +62,28 @@ class RelationFeatures:
         return RelationFeatures(number[kept], self.codes[kept], self.values[kept])
 
 
-def features_of(rows: TraceRows, relations: SizedRelations) -> RelationFeatures:
+def features_of(rows: TraceRows, relations: Relations) -> RelationFeatures:
     """The features of rows of one schema.
 
     Cost: O(m d p q) for m rows of d coordinates with p non-zero pairs and q in the last token.
     """
-    d = rows.queries.shape[1]
-    found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+    written = np.arange(rows.queries.shape[1])[:, None]
+    found = []
     for last in np.flatnonzero(rows.queries.any(axis=0)):
         here = np.flatnonzero(rows.queries[:, last])
         first, second = np.nonzero(np.triu((rows.grams[here] != 0).any(axis=0)))
-        codes = relations.code(np.arange(d)[:, None], first, second, np.array(last))
+        codes = relations.code(written, first, second, np.array(last))
         local, inverse = np.unique(codes, return_inverse=True)
-        inverse = inverse.reshape(codes.shape)
+        at = written * len(local) + inverse.reshape(codes.shape)
         for row in here:
             values = np.rint(rows.grams[row, first, second] * rows.queries[row, last])
-            at = (np.arange(d)[:, None] * len(local) + inverse).ravel()
-            total = np.bincount(
-                at, weights=np.broadcast_to(values, codes.shape).ravel(), minlength=d * len(local)
-            )
+            every = np.broadcast_to(values, codes.shape)
+            total = np.bincount(at.ravel(), weights=every.ravel())
             kept = np.flatnonzero(total)
-            equations = row * d + kept // len(local)
-            found.append((equations, local[kept % len(local)], total[kept].astype(np.int64)))
-    nothing = np.zeros(0, dtype=np.int64)
-    columns = zip((nothing, nothing, nothing), *found, strict=True)
-    return RelationFeatures(*(np.concatenate(each) for each in columns))
+            equations = row * len(written) + kept // len(local)
+            values = total[kept].astype(np.int64)
+            found.append(RelationFeatures(equations, local[kept % len(local)], values))
+    return RelationFeatures.joined(found)
 
 
 class RelationSpan:
@@ -96,7 +98,7 @@ class RelationSpan:
     """
 
     def __init__(self, schema: Schema, traces: Sequence[Trace], *, max_offset: int = 3) -> None:
-        self.schema, self.relations = schema, Relations(schema, max_offset)
+        self.relations = Relations(schema, max_offset)
         self.groups: dict[int, EquationGroup] = {}
         for trace in traces:
             rows, sized = TraceRows.of(trace), self.relations.at(trace.schema)
@@ -123,7 +125,7 @@ class RelationSpan:
     def at(self, schema: Schema) -> RelationSpan:
         """The same span for rows of a schema of other sizes."""
         sized = copy(self)
-        sized.schema = schema
+        sized.relations = self.relations.at(schema)
         return sized
 
     def inside(self, rows: TraceRows) -> NDArray[np.str_]:
@@ -132,12 +134,10 @@ class RelationSpan:
 
     def distances(self, rows: TraceRows) -> NDArray[np.float64]:
         """For each row, the largest relative squared distance of a coordinate from the span."""
-        sized = self.relations.at(self.schema)
-        features = features_of(rows, sized)
+        features, groups = features_of(rows, self.relations), self.relations.groups
         result = np.zeros(rows.queries.shape)
-        group_of = np.tile(sized.groups, len(result))
-        for group in np.unique(sized.groups):
-            own = np.flatnonzero(group_of == group)
+        for group in np.unique(groups):
+            own = np.flatnonzero(np.tile(groups == group, len(result)))
             numbers = np.full(result.size, -1)
             numbers[own] = np.arange(len(own))
             part = features.renumbered(numbers)
@@ -165,13 +165,10 @@ class EquationGroup:
     @cached_property
     def solved(self) -> tuple[NDArray[np.int64], sparse.csr_array, NDArray[np.float64]]:
         """The relations that occur, in order, independent equations over them, and their factor."""
-        codes, columns = np.unique(
-            np.concatenate([each.codes for each in self._entries]), return_inverse=True
-        )
-        rows = np.concatenate([each.equations for each in self._entries])
-        values = np.concatenate([each.values for each in self._entries]).astype(np.float64)
+        rows, found, values = RelationFeatures.joined(self._entries)
+        codes, columns = np.unique(found, return_inverse=True)
         shape = (len(self._signatures), len(codes))
-        matrix = sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
+        matrix = sparse.coo_array((values.astype(float), (rows, columns)), shape=shape).tocsr()
         # X X' (n, n); some columns of X at a time are dense, for which BLAS is made.
         by_column, gram = matrix.tocsc(), np.zeros((shape[0], shape[0]))
         step = max(1, DENSE_NUMBERS // max(1, shape[0]))
@@ -201,9 +198,8 @@ class EquationGroup:
             (values[is_known], (features.equations[is_known], column[is_known])),
             shape=(n, len(codes)),
         ).tocsr()
-        norms = np.zeros(n)
-        np.add.at(norms, features.equations[rest], values[rest] ** 2)
-        norms += np.asarray(known.multiply(known).sum(axis=1)).ravel()
+        norms = np.asarray(known.multiply(known).sum(axis=1)).ravel()
+        norms = norms + np.bincount(features.equations[rest], values[rest] ** 2, minlength=n)
         inner = solve_triangular(factor, (basis @ known.T).toarray(), lower=True)
         left = norms - np.einsum("rn,rn->n", inner, inner)
         return np.where(norms > 0, np.maximum(left, 0.0) / np.where(norms > 0, norms, 1.0), 0.0)

@@ -1,4 +1,4 @@
-"""Token types: kinds of last tokens that do not speak about each other.
+"""Token types: kinds of last tokens that say nothing about each other.
 
 Let X_1, X_2, ... be independent subspaces (none meets the sum of the others) such that every
 last token of the training data lies in one of them.  The features G ⊗ x of rows of one type lie
@@ -40,21 +40,15 @@ class TokenTypes:
 
     @classmethod
     def of(cls, queries: NDArray) -> TokenTypes:
-        """The finest types of the last tokens (N, d).
-
-        Cost: O(k d^2) for k different last tokens.
-        """
+        """The finest types of the last tokens (N, d).  Cost: O(k d^2) for k different ones."""
         different = np.unique(queries, axis=0)
         _, triangle, order = qr(different.T, mode="economic", pivoting=True)
         sizes = np.abs(triangle.diagonal())
         rank = int(np.count_nonzero(sizes > ZERO * max(1.0, sizes.max(initial=0.0))))
         basis = different[np.sort(order[:rank])]
         inverse = np.linalg.pinv(basis)
-        tokens, used = np.nonzero(np.abs(different @ inverse) > ZERO)
-        size = len(different) + rank
-        graph = coo_matrix((np.ones(len(used)), (tokens + rank, used)), shape=(size, size))
-        labels = connected_components(graph, directed=False)[1][:rank]
-        return cls(basis, inverse, np.unique(labels, return_inverse=True)[1])
+        _, kinds = _connected(np.abs(different @ inverse) > ZERO)
+        return cls(basis, inverse, np.unique(kinds, return_inverse=True)[1])
 
     @property
     def n_types(self) -> int:
@@ -69,7 +63,7 @@ class TokenTypes:
         whole = np.rint(part)
         return np.where(np.abs(part - whole) < ZERO, whole, part)
 
-    def strangers(self, queries: NDArray) -> NDArray[np.bool_]:
+    def unknown(self, queries: NDArray) -> NDArray[np.bool_]:
         """Which tokens (m, d) are no combination of last tokens seen in training."""
         rest = queries - (queries @ self.inverse) @ self.basis
         sizes = np.linalg.norm(queries, axis=1)
@@ -87,12 +81,16 @@ def orthogonal_groups(queries: NDArray) -> NDArray[np.int64]:
     Coordinates that occur together in a token are joined; rows of different groups have kernel
     zero.  A token that is zero belongs to group -1: it says nothing.
     """
-    rows, coordinates = np.nonzero(queries)
-    size, n_dims = sum(queries.shape), queries.shape[1]
-    graph = coo_matrix((np.ones(len(rows)), (rows + n_dims, coordinates)), shape=(size, size))
-    labels = connected_components(graph, directed=False)[1][n_dims:]
-    spoken = queries.any(axis=1)
+    held = queries.any(axis=1)
     groups = np.full(len(queries), -1)
-    if spoken.any():
-        groups[spoken] = np.unique(labels[spoken], return_inverse=True)[1]
+    groups[held] = np.unique(_connected(queries != 0)[0][held], return_inverse=True)[1]
     return groups
+
+
+def _connected(linked: NDArray[np.bool_]) -> tuple[NDArray, NDArray]:
+    """The numbers of the connected components of rows (m,) and of columns (n,)."""
+    rows, columns = np.nonzero(linked)
+    size, n_columns = sum(linked.shape), linked.shape[1]
+    graph = coo_matrix((np.ones(len(rows)), (rows + n_columns, columns)), shape=(size, size))
+    labels = connected_components(graph, directed=False)[1]
+    return labels[n_columns:], labels[:n_columns]

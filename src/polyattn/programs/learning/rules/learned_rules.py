@@ -20,11 +20,11 @@ from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.learned import Learned
 from polyattn.programs.learning.rules.facts import Layout
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
-from polyattn.programs.learning.rules.span import RelationSpan
-from polyattn.programs.learning.training_traces import plain_traces, traces_from, without_traces
+from polyattn.programs.learning.rules.relation_span import RelationSpan
+from polyattn.programs.learning.training_traces import plain_traces, traces_from
 from polyattn.programs.plain import plain_schema, plain_term, require_size, schema_from, terms_from
 from polyattn.programs.running.engine import BatchEngine, Engine
-from polyattn.programs.traces import Trace
+from polyattn.programs.traces import Trace, TraceRows
 
 # Outputs that differ less from a token are that token: weights are halves, or fitted to 1e-9.
 NEGLIGIBLE = 1e-6
@@ -116,11 +116,8 @@ class LearnedRules(Learned):
                 heads = Compiled(schema, terms_at(self._terms, schema)).heads
                 engines[schema.atoms] = BatchEngine(schema, heads)
             wanted = trace.completion if trace.labels is None else schema.round(trace.labels)
-            engine, tokens = engines[schema.atoms], trace.tokens
-            products = tokens[:, engine.match] * tokens[:, engine.read]
-            before = slice(len(trace.prompt) - 1, -1)
-            grams = np.cumsum(products, axis=0, dtype=np.float64)[before]
-            outputs = engine.outputs(grams, tokens[before])
+            engine, rows = engines[schema.atoms], TraceRows.of(trace)
+            outputs = engine.outputs(rows.grams[:, engine.match, engine.read], rows.queries)
             wrong = np.any(np.abs(outputs - wanted) > NEGLIGIBLE, axis=1)
             if wrong.any():
                 return (
@@ -129,11 +126,9 @@ class LearnedRules(Learned):
                 )
         return ""
 
-    def _facts(self) -> dict[str, Any]:
-        return {"n_terms": len(self._terms), "n_candidates": self.n_candidates}
-
-    def _lines(self) -> tuple[str, ...]:
-        return tuple(map(str, self._terms))
+    def _figures(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        facts = {"n_terms": len(self._terms), "n_candidates": self.n_candidates}
+        return facts, tuple(map(str, self._terms))
 
     def to_record(self) -> Record:
         """The terms, the findings and the traces; sources of traces are left out."""
@@ -154,10 +149,10 @@ class LearnedRules(Learned):
         """The inverse of ``to_record``."""
         content = record.metadata
         FIELDS(content, "metadata")
-        entries({})(without_traces(record.arrays), "arrays")
         schema = schema_from(content["schema"])
         terms = terms_from(content["terms"], schema)
-        traces = traces_from(record.arrays, content["traces"], schema, any_size=True)
+        traces, others = traces_from(record.arrays, content["traces"], schema, any_size=True)
+        entries({})(others, "arrays")
         given = content["findings"]
         mismatches = tuple(Mismatch(**each) for each in given["mismatches"])
         texts = {name: tuple(given[name]) for name in ("gaps", "rivals")}
@@ -180,10 +175,8 @@ def terms_at(terms: Sequence[Term], schema: Schema) -> tuple[Term, ...]:
         attribute = getattr(schema, pattern.attribute.name)
         return Pattern(attribute, pattern.arguments, pattern.whole)
 
-    return tuple(
-        replace(
-            term, write=sized(term.write), read=sized(term.read), match=sized(term.match),
-            query=sized(term.query),
-        )
-        for term in terms
-    )  # fmt: skip
+    found = []
+    for term in terms:
+        write, read, match, query = map(sized, term.patterns)
+        found.append(replace(term, write=write, read=read, match=match, query=query))
+    return tuple(found)

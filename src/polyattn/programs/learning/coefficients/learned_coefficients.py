@@ -17,35 +17,26 @@ from polyattn.heads.compress import factor
 from polyattn.model import LinearAttention
 from polyattn.outcome import Outcome
 from polyattn.programs.certificates import ProgramCertificate, prove_domain
-from polyattn.programs.certificates.certify_traces import blocks
+from polyattn.programs.certificates.certify_traces import BLOCK_ROWS, blocks
 from polyattn.programs.language.attributes import Pattern
-from polyattn.programs.language.schema import Schema
+from polyattn.programs.language.schema import Schema, Token
 from polyattn.programs.language.terms import Term
-from polyattn.programs.learning.coefficients.exact_span import ExactSpan
-from polyattn.programs.learning.coefficients.features import (
+from polyattn.programs.learning.coefficients.active_pairs import (
     ActiveLayer,
     ActivePairs,
-    DensePredictor,
     PairRows,
     RowFeatures,
 )
+from polyattn.programs.learning.coefficients.coefficient_span import CoefficientSpan, innovative
+from polyattn.programs.learning.coefficients.exact_span import ExactSpan
 from polyattn.programs.learning.coefficients.outcomes import COEFFICIENTS_OUTCOMES, CoefficientsName
-from polyattn.programs.learning.coefficients.span import CoefficientSpan, innovative
-from polyattn.programs.learning.learned import Learned
-from polyattn.programs.learning.training_traces import (
-    integers,
-    plain_traces,
-    traces_from,
-    without_traces,
-)
+from polyattn.programs.learning.learned import History, Learned
+from polyattn.programs.learning.training_traces import plain_traces, traces_from
 from polyattn.programs.plain import plain_schema, schema_from
 from polyattn.programs.traces import Trace, TraceRows
 
 # Coefficients below this are rounding.
 NEGLIGIBLE = 1e-9
-
-# Rows of traces that are judged together.
-BLOCK_ROWS = 4096
 
 FIELDS = entries({
     "schema": any_object, "traces": any_object, "outcome": COEFFICIENTS_OUTCOMES.check,
@@ -86,7 +77,9 @@ class LearnedCoefficients(Learned):
     ) -> None:
         super().__init__(schema, outcome, traces)
         self.active_layer, self.ridge, self.largest_error = active_layer, ridge, largest_error
-        self.fitted, self._known_span = fitted, span
+        self.fitted = fitted
+        if span is not None:
+            self.span = span
 
     @property
     def n_rows(self) -> int:
@@ -96,8 +89,6 @@ class LearnedCoefficients(Learned):
     @cached_property
     def span(self) -> CoefficientSpan:
         """Of the rows that were fitted: it determines predictions if the fit is exact."""
-        if self._known_span is not None:
-            return self._known_span
         return CoefficientSpan.of(RowFeatures.of(self.traces).take(self.fitted))
 
     @cached_property
@@ -141,7 +132,7 @@ class LearnedCoefficients(Learned):
         ]
 
     def predictor(self) -> DensePredictor:
-        return DensePredictor(self.schema, self.active_layer)
+        return DensePredictor(self)
 
     def predict(self, grams: NDArray, queries: NDArray) -> NDArray[np.float64]:
         """Outputs (m, d) for Gram matrices (m, d, d) and last tokens (m, d)."""
@@ -153,7 +144,7 @@ class LearnedCoefficients(Learned):
 
         Cost: 2 d u flops for u active pairs and each coordinate that the last token holds.
         """
-        return self.active_layer.step(gram.ravel()[self.active_layer.active.flat], query)
+        return self.active_layer.step(gram, query)
 
     def right(self, traces: Iterable[Trace]) -> list[NDArray[np.bool_]]:
         """For each trace, which of its tokens follow from those before; teacher-forced.
@@ -177,9 +168,7 @@ class LearnedCoefficients(Learned):
     def _exact_span(self) -> ExactSpan:
         return self.exact_span
 
-    def _certify_domain(self, domain: Iterable[Trace], exact: bool) -> ProgramCertificate:
-        if not exact:
-            return super()._certify_domain(domain, exact)
+    def _prove_domain(self, domain: Iterable[Trace]) -> ProgramCertificate:
         if self.outcome.name not in ("fitted", "unchecked"):
             raise InvalidInput(
                 "a proof needs a layer that gives every token of its traces; this one does not: "
@@ -194,8 +183,8 @@ class LearnedCoefficients(Learned):
     def _n_innovative(self) -> int:
         return len(innovative(self.span))
 
-    def _facts(self) -> dict[str, Any]:
-        return {"ridge": self.ridge, "largest_error": self.largest_error}
+    def _figures(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        return {"ridge": self.ridge, "largest_error": self.largest_error}, ()
 
     def to_record(self) -> Record:
         """The coefficients, the outcome and the traces; sources of traces are left out."""
@@ -214,22 +203,23 @@ class LearnedCoefficients(Learned):
     @classmethod
     def from_record(cls, record: Record) -> LearnedCoefficients:
         """The inverse of ``to_record``; pairs that are not those of the traces are refused."""
-        content, arrays = record.metadata, record.arrays
+        content = record.metadata
         FIELDS(content, "metadata")
         schema = schema_from(content["schema"])
-        traces = traces_from(arrays, content["traces"], schema, any_size=False)
+        traces, arrays = traces_from(record.arrays, content["traces"], schema, any_size=False)
         d = schema.n_dims
         checks = {
-            "matrices": array((d, d, None)), "fitted": integers(None), "pairs": integers(2, None),
+            "matrices": array((d, d, None)), "fitted": array((None,), dtype="int64"),
+            "pairs": array((2, None), dtype="int64"),
         }  # fmt: skip
-        entries(checks)(without_traces(arrays), "arrays")
+        entries(checks)(arrays, "arrays")
         first, second = arrays["pairs"]
         u = arrays["matrices"].shape[2]
-        pairs = len(first) == u and bool(np.all((first >= 0) & (first <= second) & (second < d)))
-        require(pairs, "arrays.pairs", f"{u} pairs of coordinates below {d}", arrays["pairs"])
         active = ActivePairs(d, first, second)
-        rising = bool(np.all(np.diff(active.flat) > 0))
-        require(rising, "arrays.pairs", "in increasing order", arrays["pairs"])
+        pairs = len(first) == u and bool(np.all((first >= 0) & (first <= second) & (second < d)))
+        pairs = pairs and bool(np.all(np.diff(active.flat) > 0))
+        wanted = f"{u} pairs of coordinates below {d}, in increasing order"
+        require(pairs, "arrays.pairs", wanted, arrays["pairs"])
         fitted, n_rows = arrays["fitted"], sum(trace.n_rows for trace in traces)
         rows = bool(len(fitted) and fitted[0] >= 0 and fitted[-1] < n_rows)
         rows = rows and bool(np.all(np.diff(fitted) > 0))
@@ -240,3 +230,20 @@ class LearnedCoefficients(Learned):
         layer = ActiveLayer(active, arrays["matrices"])
         return cls(schema, traces, outcome, layer, content["ridge"], content["largest_error"],
                    fitted)  # fmt: skip
+
+
+class DensePredictor(History):
+    """Predicts tokens by a layer with any coefficients: each costs d^2, and one ``step``."""
+
+    def __init__(self, program: LearnedCoefficients) -> None:
+        self.schema, self._layer = program.schema, program.active_layer
+
+    def output(self) -> NDArray[np.float64]:
+        """The layer's output (d,) after the last token, before rounding."""
+        return self._layer.step(self.gram, self.last)
+
+    def next_token(self) -> Token:
+        """The token that comes next, rounded; it is appended."""
+        rounded = self.schema.round(self.output())
+        self.append(rounded)
+        return self.schema.decode(rounded)
