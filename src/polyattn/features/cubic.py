@@ -1,11 +1,9 @@
 """Cubic features psi[(j<=k), l] = G[j,k] x[l], the two products with them, and their kernel.
 
 A layer is linear in these p = q d features [yau2024: Algorithm 1].  Neither product needs them
-one by one: both contract the pairs first.
-
-The kernel k((G, x), (G', x')) = <G, G'>_F <x, x'> is the inner product of the features in the norm
-of T (off-diagonal features weigh sqrt(2)), so a kernel machine minimises the same objective as the
-primal, whatever d is.
+one by one: both contract the pairs first.  The kernel k((G, x), (G', x')) = <G, G'>_F <x, x'> is
+their inner product in the norm of T (off-diagonal features weigh sqrt(2)), so a kernel machine
+minimises the same objective as the primal, whatever d is.
 """
 
 from __future__ import annotations
@@ -87,9 +85,8 @@ def kernel(
 
 
 def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
-    """The lower triangle of the kernel of one set with itself, Fortran order.
+    """The kernel of one set with itself, Fortran order; only its lower triangle has meaning.
 
-    Only the lower triangle (diagonal included) has meaning.
     Cost: N^2 q flops on all workers, and some N q above the diagonal; memory one N x N array.
     """
     weighted = pairs / norm_weights(len(queries))[:, None]
@@ -98,7 +95,7 @@ def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
 
     def finish(start: int) -> None:
         stop = min(start + COLUMN_BLOCK, size)
-        # Transposed, the columns of the result are contiguous rows: all are walked alike.
+        # Transposed, the columns of the result are contiguous rows.
         columns = result.T[start:stop, start:]
         np.matmul(weighted[:, start:stop].T, weighted[:, start:], out=columns)
         columns *= queries[:, start:stop].T @ queries[:, start:]

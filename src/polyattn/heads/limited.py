@@ -1,8 +1,7 @@
 """The best layer with a limited number of heads, and what the limit costs.
 
-The convex optimum P* is known, so the excess of any other layer P is the quadratic form
-(P - P*) M (P - P*) in the moments M (plus the penalty): minimising it over layers with few heads
-minimises the true empirical risk.
+The convex optimum P* is known, so the excess of any other layer P is (P - P*) M (P - P*) in the
+moments M (plus the penalty): to minimise it over few heads is to minimise the empirical risk.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ def limited_heads(
     data: DataScale | None = None,
     random_state: int = 0,
 ) -> tuple[Compression, NDArray[np.float64], float, str]:
-    """The best layer with ``n_heads`` heads (or "auto") that was found.
-
-    Its heads, their coefficients (e, q, d), its risk, and what is to be added to its outcome.
+    """The best heads found, their coefficients (e, q, d), their risk, and a note to the outcome.
 
     optimum : coefficients (e, q, d) of the layer with any number of heads
     source : the data or the statistics behind it

@@ -59,12 +59,11 @@ class AttentionLayer(Reported, Described):
                 "attn (H, d, d) and value (H, d, e) must agree in H and d; "
                 f"got {attn.shape} and {value.shape}."
             )
-        if require_flag("bias", self.bias) and attn.shape[1] < 2:
+        bias = require_flag("bias", self.bias)
+        if bias and attn.shape[1] < 2:
             raise InvalidInput("with bias=True attn must have at least 2 rows: one is constant.")
-        object.__setattr__(self, "attn", attn)
-        object.__setattr__(self, "value", value)
-        object.__setattr__(self, "bias", require_flag("bias", self.bias))
         require_choice("mode", self.mode, MODES)
+        vars(self).update(attn=attn, value=value, bias=bias)
 
     @property
     def n_heads(self) -> int:
@@ -87,10 +86,7 @@ class AttentionLayer(Reported, Described):
         (N, n, d) gives (N, e) in mode ``last`` and (N, n, e) otherwise; one sequence (n, d)
         gives (e,) or (n, e).  A list or a SequenceBatch gives (N, e) or a list of (n_i, e).
         """
-        batch, single = single_or_batch(X, self.n_dims)
-        as_list = isinstance(X, list | tuple | SequenceBatch)
-        shaped = shape_rows(self._rows(batch), batch, self.mode, as_list)
-        return shaped[0] if single else shaped
+        return shaped_outputs(X, self.n_dims, self.mode, self._rows)
 
     def __eq__(self, other: object) -> bool:
         """Equal parameters; for equal functions see ``same_function``."""
@@ -149,19 +145,24 @@ class AttentionLayer(Reported, Described):
         return scaled(self.attn, -of_attn), scaled(self.value, -of_value), of_attn, of_value
 
 
-def single_or_batch(X: Sequences, n_dims: int) -> tuple[SequenceBatch, bool]:
-    """Sequences for a forward pass, and whether X is a single one (n, d), a batch of one."""
+def shaped_outputs(
+    X: Sequences, n_dims: int, mode: str, compute: Callable[[SequenceBatch], NDArray]
+) -> Any:
+    """Outputs for sequences X, in the form of X: see ``AttentionLayer.__call__``.
+
+    compute : from a batch to its outputs (n_rows, e)
+    """
     single = getattr(X, "ndim", None) == 2
-    return as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims), single
-
-
-def shape_rows(rows: NDArray, batch: SequenceBatch, mode: str, as_list: bool) -> Any:
-    """Rows (n_rows, e) as (N, e), (N, n, e), or for ragged tokens a list of (n_i, e)."""
-    if mode == "last":
-        return rows
-    if batch.common_length is not None and not as_list:
-        return rows.reshape(len(batch), batch.common_length, -1)
-    return np.split(rows, batch.offsets[1:-1])
+    batch = as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims)
+    outputs: Any = compute(batch)
+    if mode != "last":
+        as_list = batch.common_length is None or isinstance(X, list | tuple | SequenceBatch)
+        outputs = (
+            np.split(outputs, batch.offsets[1:-1])
+            if as_list
+            else outputs.reshape(len(batch), batch.common_length, -1)
+        )
+    return outputs[0] if single else outputs
 
 
 def outputs_by_block(

@@ -3,9 +3,9 @@
 Accepts any data; meant for fewer rows than features (wide tokens).  Equals
 ``sklearn.kernel_ridge.KernelRidge(kernel="precomputed")`` with the kernel <G,G'> <x,x'>.
 
-Rows are first brought to size one by powers of two, so that neither the size of the tokens nor
-that of the weights changes a digit.  The kernel squares the condition number; residuals of the
-features themselves, solved for with the same factor, bring the lost digits back.
+Rows are first brought to size one by powers of two: neither tokens nor weights of any size change
+a digit.  The kernel squares the condition number; residuals of the features themselves, solved for
+with the same factor, bring the lost digits back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from polyattn.features.cubic import COLUMN_BLOCK, apply_coef, correlate, kernel_
 from polyattn.features.pairs import n_pairs, norm_weights
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import map_pieces
-from polyattn.solve.direct import EPS, column_scale, solve_direct
+from polyattn.numerics.scaling import EPS
+from polyattn.solve.direct import column_scale, solve_direct
 from polyattn.solve.primal import as_coef
 from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows

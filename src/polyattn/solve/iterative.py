@@ -1,11 +1,10 @@
 """The iterative solver: conjugate gradients on the normal equations, matrix-free (CGLS).
 
-For problems where neither p x p nor N x N numbers fit.  Every pass reads the data once and
-needs memory for a few sets of coefficients only.  Started from zero the iterates stay in the row
-space, so with ridge = 0 they converge to the minimiser of smallest norm.  A preconditioner (powers
-of two near the sizes of the features) changes which minimiser "smallest norm" means, and spreads
-the eigenvalues that a ridge makes equal: it is used only where sizes differ so much that nothing
-else converges, and the outcome says so.
+For problems where neither p x p nor N x N numbers fit: a pass reads the data once and needs memory
+for a few sets of coefficients only.  Started from zero the iterates stay in the row space, so with
+ridge = 0 they converge to the minimiser of smallest norm.  A preconditioner (powers of two near the
+sizes of the features) changes what "smallest norm" means: it is used only where sizes differ so
+much that nothing else converges, and the outcome says so.
 """
 
 from __future__ import annotations

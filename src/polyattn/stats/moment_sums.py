@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -39,37 +38,20 @@ LARGEST_SHARE, LEAST_HEIGHT = 0.25, 256
 Piece = tuple[NDArray, NDArray]
 
 
-class Sums(ABC):
+class ThreeSums:
     """sum psi psi^T, sum psi y^T and sum y y^T over rows.
 
     ``gram`` holds the first in a layout of the subclass; it adds and scales like the matrix.
     """
 
-    gram: NDArray[np.float64]
-
-    def __init__(self, width: int, n_outputs: int) -> None:
+    def __init__(self, width: int, n_outputs: int, gram_shape: tuple[int, int]) -> None:
         self.width = width
         self.n_outputs = n_outputs
+        self.gram = np.zeros(gram_shape)
         self.cross = np.zeros((n_pairs(width), width, n_outputs))
         self.targets = np.zeros((n_outputs, n_outputs))
 
-    @abstractmethod
-    def add(self, blocks: Sequence[RowBlock]) -> None:
-        """Add the rows of some blocks, on as many threads as BLAS may use."""
-
-    @abstractmethod
-    def diagonal(self) -> NDArray[np.float64]:
-        """sum psi^2 (p,)."""
-
-    @abstractmethod
-    def matrix(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """sum psi psi^T as a fresh symmetric matrix (p, p), features times ``factors`` (p,)."""
-
-    @abstractmethod
-    def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A symmetric matrix (p, p) in the layout in which ``arrays`` gives ``gram``."""
-
-    def absorb(self, other: Sums) -> None:
+    def absorb(self, other: ThreeSums) -> None:
         """Add sums of the same layout."""
         self.gram += other.gram
         self.cross += other.cross
@@ -101,7 +83,7 @@ def shaped_like(own: NDArray[np.float64], stored: NDArray) -> NDArray[np.float64
     return np.array(stored, order="K")
 
 
-class ExplicitSums(Sums):
+class ExplicitSums(ThreeSums):
     """Sums by symmetric rank-k updates, for narrow tokens; ``gram`` (p, p) is the matrix itself.
 
     Features and targets of a block stand in one matrix, and one update gives all three sums:
@@ -109,11 +91,10 @@ class ExplicitSums(Sums):
     """
 
     def __init__(self, width: int, n_outputs: int) -> None:
-        super().__init__(width, n_outputs)
-        p = n_features(width)
-        self.gram = np.zeros((p, p))
+        super().__init__(width, n_outputs, (n_features(width), n_features(width)))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
+        """Add the rows of some blocks, on as many threads as BLAS may use."""
         p = len(self.gram)
         lower, *others = map_pieces(self._lower_half, deal(blocks))
         for other in others:
@@ -124,15 +105,18 @@ class ExplicitSums(Sums):
         self.targets += total[p:, p:]
 
     def diagonal(self) -> NDArray[np.float64]:
+        """sum psi^2 (p,)."""
         return self.gram.diagonal()
 
     def matrix(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """sum psi psi^T as a fresh symmetric matrix (p, p), features times ``factors`` (p,)."""
         # One factor after the other: their product may leave the range of float64.
         matrix = self.gram * factors
         matrix *= factors[:, None]
         return matrix
 
     def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A symmetric matrix (p, p) in the layout in which ``arrays`` gives ``gram``."""
         return matrix
 
     def _lower_half(self, blocks: list[RowBlock]) -> NDArray[np.float64]:
@@ -155,29 +139,26 @@ class ExplicitSums(Sums):
         return total
 
 
-class PairedSums(Sums):
+class PairedSums(ThreeSums):
     """Sums by products of pairs: the way for wide tokens, with half the flops.
 
     sum g1 g2 x_l1 x_l2 is symmetric in (g1, g2) and in (l1, l2) separately, so only
     q(q+1)/2 * q of the p^2 entries of sum psi psi^T differ; ``gram`` (q, q(q+1)/2) holds each
-    once.  One product of the pair products of g with the pair products of x gives them all.  The
-    pair products of g are made tile by tile, and a tile is multiplied while it is in the cache of
-    the core that made it.
+    once.  One product of the pair products of g with those of x gives them all.  The former are
+    made tile by tile, and a tile is multiplied while it is in the cache of the core that made it.
 
     The pairs a <= b of g are sorted by b - a: products of the same distance are then one product
-    of two stretches of memory, which takes half the time of row after row.  Query pairs come
-    first: BLAS runs faster with the long side of a tile as its rows.  In files the columns are in
-    the order of ``pair_index``.
+    of two stretches of memory, which takes half the time.  Query pairs come first: BLAS runs
+    faster with the long side of a tile as its rows.  In files columns are as in ``pair_index``.
     """
 
     def __init__(self, width: int, n_outputs: int) -> None:
-        super().__init__(width, n_outputs)
-        self.gram = np.zeros((n_pairs(width), n_pairs(n_pairs(width))))
+        super().__init__(width, n_outputs, (n_pairs(width), n_pairs(n_pairs(width))))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
         def pieces(block: RowBlock) -> list[Piece]:
             cut = _cut(block.pairs, block.queries)
-            return [(_padded(pairs), pair_products(_padded(queries))) for pairs, queries in cut]
+            return [(pairs, pair_products(queries)) for pairs, queries in cut]
 
         self._add_pieces(map_pieces(pieces, blocks))
         self.add_targets(blocks)
@@ -187,9 +168,7 @@ class PairedSums(Sums):
 
         Where queries share G, the second is their sum and the row counts once.
         """
-        self._add_pieces(
-            [[(_padded(one), _padded(other)) for one, other in _cut(pairs, query_pairs)]]
-        )
+        self._add_pieces([_cut(pairs, query_pairs)])
 
     def add_targets(self, blocks: Sequence[RowBlock]) -> None:
         """Add to the sums with targets alone."""
@@ -283,10 +262,10 @@ def _tiles(n_columns: int) -> Iterator[tuple[int, int]]:
         first = stop
 
 
-def _cut(pairs: NDArray, beside: NDArray) -> Iterator[tuple[NDArray, NDArray]]:
-    """Both in pieces of at most TILE_WIDTH rows of the data."""
-    for start, stop in even_ranges(pairs.shape[1], TILE_WIDTH):
-        yield pairs[:, start:stop], beside[:, start:stop]
+def _cut(pairs: NDArray, beside: NDArray) -> list[Piece]:
+    """Copies of both, padded, in pieces of at most TILE_WIDTH rows of the data."""
+    ranges = even_ranges(pairs.shape[1], TILE_WIDTH)
+    return [(_padded(pairs[:, i:j]), _padded(beside[:, i:j])) for i, j in ranges]
 
 
 def _padded(piece: NDArray) -> NDArray[np.float64]:

@@ -11,9 +11,9 @@ from scipy.linalg import lapack
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import n_features
 from polyattn.files.fields import Check, array, require
-from polyattn.stats.base import Statistics
+from polyattn.stats.moment_sums import shaped_like
 from polyattn.stats.rows import Rows
-from polyattn.stats.sums import shaped_like
+from polyattn.stats.statistics import Statistics
 
 # About this many numbers are factored together, and at least twice as many rows as columns.
 BLOCK_NUMBERS = 1 << 18
