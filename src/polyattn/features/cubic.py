@@ -31,7 +31,7 @@ def cubic_features(
     """
     shape = (len(pairs), len(queries), pairs.shape[1])
     psi = np.empty((shape[0] * shape[1], shape[2])) if out is None else out
-    # Faster than ``multiply``, whose loops stumble over rows that lie apart.
+    # Faster than ``multiply``, whose loops are slow for rows that lie apart.
     np.einsum("gr,lr->glr", pairs, queries, out=psi.reshape(shape))
     return psi
 

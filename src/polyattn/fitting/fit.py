@@ -115,7 +115,7 @@ def fit(
         return result
     # The best layer of so many heads takes the place of the optimum.
     known, coef, risk, note = limited_heads(
-        result.coef, heads, source, result.risk, asked, result.statistics, result.sample, seed
+        solution, heads, source, result.risk, result.sample, seed
     )
     outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
     return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)

@@ -69,7 +69,7 @@ def compress(
 
     Guarantee: ``lost <= tolerance``, and ``output_error <= tolerance`` where data are given (or
     rounding, as stated there); never more heads than ``factor``.  Where
-    the sentence says that no layer has fewer, that is proved (``search.least_heads``); otherwise
+    the sentence says that no layer has fewer, that is proved (``least_heads``); otherwise
     the number is the smallest that the search reached.
     Cost: about 100 rounds of O(H e d^3) for a number of heads that succeeds, up to 8e9
     multiply-adds for one that fails; after 4e10 no further number is tried.  Once more where

@@ -87,7 +87,7 @@ def descend(
         if not loss < history[-1]:
             damping, growth, fast = damping * growth, 2.0 * growth, False
             continue
-        # Nielsen's rule: damping follows how well the quadratic model foretold the decrease.
+        # Nielsen's rule: damping follows how well the quadratic model predicted the decrease.
         gain = min(1.0, (history[-1] - loss) * size / max(decrease, np.finfo(np.float64).tiny))
         damping = max(MIN_DAMPING, damping * max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3))
         value, key, pulled, growth = trial_value, trial_key, trial_pulled, 2.0
@@ -125,7 +125,7 @@ def _finished(history: list[float], spent: float, patience: Patience, fast: bool
 def _step(
     value: NDArray, key: NDArray, gradient: NDArray, metric: Metric, damping: float, forcing: float
 ) -> tuple[NDArray, float, int]:
-    """The damped Gauss-Newton step, the decrease its model foretells, and rounds of work."""
+    """The damped Gauss-Newton step, the decrease its model predicts, and rounds of work."""
     value_scale = 0.5 * np.einsum("hkl,hkl->h", key, key)
     key_scale = 0.5 * np.einsum("hja,hja->h", value, value)
     diagonal = np.concatenate(

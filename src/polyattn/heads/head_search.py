@@ -64,7 +64,7 @@ def fewest(
 ) -> HeadDescent | None:
     """The success with fewest heads below ``upper`` (None: none was found).
 
-    Climbs the ladder of increasing numbers until one succeeds, then bisects between it and the
+    Tries increasing numbers until one succeeds, then bisects between it and the
     last failure.  Stops when ``work`` is spent.
     """
     best: HeadDescent | None = None

@@ -1,4 +1,4 @@
-"""The norm of the data: excess risk as a quadratic form, in coordinates where it is tame.
+"""The norm of the data: excess risk as a quadratic form, in well conditioned coordinates.
 
 With moments M = sum psi psi^T (p, p), coefficients P exceed the sum of squared errors of the
 optimum P* by  sum_a (P - P*)_a^T M (P - P*)_a.  Tokens y = L y' and queries x = K x' map heads to

@@ -104,7 +104,7 @@ class computed_once(cached_property[Value]):  # noqa: N801 (used like cached_pro
             with _locks.setdefault(key, RLock()):
                 if name not in values:
                     values[name] = self.func(instance)
-            # Whoever comes now finds the value.
+            # Others find the value from now on.
             _locks.pop(key, None)
         return values[name]
 
@@ -138,7 +138,7 @@ class _Limit:
             self.numbers = found
         for i, library in enumerate(libraries):
             if found[i] != 1:
-                # Whoever set another number within the block wants that one back.
+                # A number that was set within the block is the one to restore.
                 self.numbers[i] = found[i]
                 library.write(1)
         self.users += 1

@@ -90,7 +90,7 @@ def _by_cholesky(
     queries, targets = queries * units, targets * units[:, None]
     matrix = kernel_lower(pairs, queries)
     shift = (np.sqrt(ridge) * units) ** 2
-    # A row whose features are all zero meets no other: any positive number stands for it.
+    # A row of zero features has no product with another: any positive number will do.
     empty = matrix.diagonal() + shift == 0.0
     shift[empty] = 1.0
     matrix[np.diag_indices_from(matrix)] += shift

@@ -35,9 +35,12 @@ PORTION_NUMBERS, BLOCK_NUMBERS, MIN_ROWS = 1 << 24, 1 << 17, 64
 
 def solve_exact(rows: Rows) -> Solution | None:
     """The layer that computes all targets to rounding, if a sample of the rows determines it."""
-    n_sequences = rows.sequences_with(SAMPLE_ROWS * rows.n_features)
-    sample = rows.part(0, max(n_sequences, min(SAMPLE_SEQUENCES, len(rows.batch))))
-    if rows.n_rows < WORTHWHILE * max(sample.n_rows, SAMPLE_ROWS * rows.n_features):
+    wanted = SAMPLE_ROWS * rows.n_features
+    if rows.n_rows < WORTHWHILE * wanted:
+        return None
+    n_sequences = max(rows.sequences_with(wanted), min(SAMPLE_SEQUENCES, len(rows.batch)))
+    sample = rows.part(0, n_sequences)
+    if rows.n_rows < WORTHWHILE * sample.n_rows:
         return None
     solution = solve_definite(Moments.of(sample), sample, 0.0)
     if solution is None or not _agree(solution.theta, sample)[0]:

@@ -35,7 +35,7 @@ def solve_iterative(rows: Rows, ridge: float) -> Solution:
     theta = np.zeros((rows.n_features, rows.n_outputs))
     gradient, _ = residual_pass(theta, rows)
     sizes, scale, note = _sizes(rows, ridge)
-    # Each output is multiplied by a power of two, so that squares neither vanish nor burst.
+    # Each output is multiplied by a power of two, so that squares neither underflow nor overflow.
     gradient = gradient / scale
     unit = np.array([-(exponent_for(size) or 0) for size in np.abs(gradient).max(axis=0)])
     gradient = np.ldexp(gradient, unit)

@@ -237,10 +237,12 @@ class Statistics(Described, ABC):
         """Go over to the powers of two for the data of both, if their sums fit together."""
         coordinates = np.maximum(self.coordinate_sizes, other.coordinate_sizes)
         outputs = np.maximum(self.output_sizes, other.output_sizes)
-        scaling.require_comparable(coordinates, outputs)
-        # In other units than its own, a shard of small tokens and small weights may vanish.
-        heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
-        scaling.require_weighable(heaviest, coordinates, outputs)
+        if self.n_rows:
+            # Rows alone were checked; in other units than its own, a shard of small tokens and
+            # small weights may vanish.
+            scaling.require_comparable(coordinates, outputs)
+            heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
+            scaling.require_weighable(heaviest, coordinates, outputs)
         token = scaling.token_exponent(coordinates)
         target = scaling.exponent_for(float(outputs.max(initial=0.0)))
         tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
