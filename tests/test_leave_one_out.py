@@ -180,7 +180,7 @@ def test_doubts_cover_what_rounding_does(n):
 
 
 def in_sample_space(features, targets, ridges, blocks):
-    found = decomposition.decompose_matrix(features, targets, ridges)
+    found = decomposition.of_matrix(features, targets, ridges)
     return leave_one_out._in_sample_space(found, blocks)
 
 

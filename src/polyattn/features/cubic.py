@@ -25,10 +25,7 @@ COLUMN_BLOCK = 256
 def cubic_features(
     pairs: NDArray, queries: NDArray, out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """psi (p, rows), order (pair, l), from pairs (q, rows) and queries (d, rows).
-
-    ``out`` (p, rows), contiguous, takes the result in place of fresh memory.
-    """
+    """psi (p, rows), order (pair, l), of pairs (q, rows) and queries (d, rows); or in ``out``."""
     shape = (len(pairs), len(queries), pairs.shape[1])
     psi = np.empty((shape[0] * shape[1], shape[2])) if out is None else out
     # Faster than ``multiply``, whose loops are slow for rows that lie apart.

@@ -146,13 +146,12 @@ def output_exponents(coef: NDArray) -> NDArray[np.intp]:
 def _exponents(powers: NDArray, taken: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
     """Exponents of sizes from their squares, 0 for the largest and for what is always zero.
 
-    They are counted from the first: neither a common factor nor a power of two in one coordinate
-    changes how the others are rounded.
     taken : the exponents by which sizes were divided before they were squared
     """
     exponents = np.zeros(len(powers), dtype=np.intp)
     known = powers > 0
     if np.any(known):
+        # From the first on: no factor of all, nor a power of two in one, changes how others round.
         logarithms = np.log2(powers[known])
         halves = np.round(0.5 * (logarithms - logarithms[0])).astype(np.intp)
         if taken is not None:

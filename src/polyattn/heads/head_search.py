@@ -64,8 +64,7 @@ def fewest(
 ) -> HeadDescent | None:
     """The success with fewest heads below ``upper`` (None: none was found).
 
-    Tries increasing numbers until one succeeds, then bisects between it and the
-    last failure.  Stops when ``work`` is spent.
+    Tries increasing numbers until one succeeds, then bisects.  Stops when ``work`` is spent.
     """
     best: HeadDescent | None = None
     failed, successful, spent = 0, upper, 0.0

@@ -25,10 +25,7 @@ FLOOR = 1e-4
 
 @dataclass(frozen=True)
 class Metric:
-    """R -> M R on symmetric tensors (batch, d, d, m), through the folded index.
-
-    Without moments M is the identity: plain least squares on the coefficients.
-    """
+    """R -> M R on symmetric tensors (batch, d, d, m); without moments M is the identity."""
 
     gram: NDArray[np.float64] | None = None
 

@@ -15,14 +15,8 @@ from polyattn.errors import InvalidInput, OutOfRange, require_choice, require_fl
 from polyattn.features.summaries import Tokens
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
+from polyattn.numerics import scaling
 from polyattn.numerics.arrays import pieces, real_array, require_finite
-from polyattn.numerics.scaling import (
-    column_magnitudes,
-    exponent_for,
-    largest_magnitude,
-    scaled,
-    spread,
-)
 from polyattn.progress import report
 from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
@@ -140,9 +134,10 @@ class AttentionLayer(Reported, Described):
     @cached_property
     def _scaled_heads(self) -> tuple[NDArray, NDArray, int, int]:
         """Heads of order one and the powers of two taken out of attn and of value."""
-        of_attn = exponent_for(largest_magnitude([self.attn])) or 0
-        of_value = exponent_for(largest_magnitude([self.value])) or 0
-        return scaled(self.attn, -of_attn), scaled(self.value, -of_value), of_attn, of_value
+        of_attn = scaling.exponent_for(scaling.largest_magnitude([self.attn])) or 0
+        of_value = scaling.exponent_for(scaling.largest_magnitude([self.value])) or 0
+        attn, value = scaling.scaled(self.attn, -of_attn), scaling.scaled(self.value, -of_value)
+        return attn, value, of_attn, of_value
 
 
 def shaped_outputs(
@@ -203,17 +198,17 @@ def ordinary_tokens(
     other way, that products of this ``degree`` underflow which count.
     """
     most = MOST_SPREAD / degree
-    if any(spread(np.abs(matrix)) > most for matrix in matrices):
-        sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
-        between = spread(np.append(sizes, 1.0) if bias else sizes)
+    if any(scaling.spread(np.abs(matrix)) > most for matrix in matrices):
+        sizes = scaling.column_magnitudes(pieces(batch.values), batch.n_dims)
+        between = scaling.spread(np.append(sizes, 1.0) if bias else sizes)
         if between > most:
             raise OutOfRange(
                 f"the coordinates of X differ in size by a factor of about 2**{between:.0f}, and "
                 "so do the layer's entries; their products do not fit float64. Give tokens whose "
                 "coordinates are of similar size, and a layer in these units."
             )
-    largest = largest_magnitude([batch.values])
-    return Tokens(batch, bias, exponent_for(max(largest, 1.0) if bias else largest) or 0)
+    largest = scaling.largest_magnitude([batch.values])
+    return Tokens(batch, bias, scaling.exponent_for(max(largest, 1.0) if bias else largest) or 0)
 
 
 def _matrices(values: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -31,24 +31,18 @@ SAFE, MOST_OF_SQUARES, MOST = 1e6, 1e-5 / EPS, (1e-5 / EPS) ** 2
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Phi = U diag(sqrt(values)) V^T, the targets beside it, and the ridges.
+    """Phi = U diag(sqrt(values)) V^T, the targets beside it, and the ridges."""
 
-    values (m,) : squares of the singular values
-    vectors (m, m) : V of features, values ascending; U of samples
-    components (m, e) : U^T y
-    outside : power of the targets outside the span of the features
-    """
-
-    values: NDArray[np.float64]
-    vectors: NDArray[np.float64]
-    components: NDArray[np.float64]
-    outside: float
+    values: NDArray[np.float64]  # (m,)
+    vectors: NDArray[np.float64]  # (m, m): V of features, values ascending; U of samples
+    components: NDArray[np.float64]  # U^T y (m, e)
+    outside: float  # power of the targets outside the span of the features
     grid: NDArray[np.float64]
 
 
-def decompose_features(rows: Rows, ridges: NDArray | None) -> Decomposition:
+def of_features(rows: Rows, ridges: NDArray | None) -> Decomposition:
     """Of data with at least as many rows as features, m = p.  ``ridges=None``: the default grid."""
-    found = decompose_moments(Moments.of(rows), ridges)
+    found = of_moments(Moments.of(rows), ridges)
     if _condition(found.values, found.grid) <= SAFE:
         return found
     factor = TriangularFactor.of(rows)
@@ -58,7 +52,7 @@ def decompose_features(rows: Rows, ridges: NDArray | None) -> Decomposition:
     return Decomposition(values, right[::-1].T, components, factor.scaled_residual_power(), grid)
 
 
-def decompose_moments(moments: Moments, ridges: NDArray | None) -> Decomposition:
+def of_moments(moments: Moments, ridges: NDArray | None) -> Decomposition:
     """From sums alone, which cannot see singular values below 1e-8 of the largest."""
     s = feature_weights(moments.width)
     values, vectors = np.linalg.eigh(moments.scaled_gram(1.0 / s))
@@ -75,7 +69,7 @@ def decompose_moments(moments: Moments, ridges: NDArray | None) -> Decomposition
     return Decomposition(values, vectors, components, 0.0 if met else outside, grid)
 
 
-def decompose_samples(rows: Rows, ridges: NDArray | None) -> Decomposition:
+def of_samples(rows: Rows, ridges: NDArray | None) -> Decomposition:
     """Of m rows, fewer than features; those of weight zero are left out."""
     pairs, queries, targets = gather(rows)
     values, vectors = np.linalg.eigh(kernel(pairs, queries, pairs, queries))
@@ -89,11 +83,11 @@ def decompose_samples(rows: Rows, ridges: NDArray | None) -> Decomposition:
     if rows.row_weights is not None:
         positive = rows.row_weights > 0
         features, targets = features[positive], targets[positive]
-    found = decompose_matrix(features, targets, grid)
+    found = of_matrix(features, targets, grid)
     return replace(found, grid=_within(MOST, grid, found.values, ridges is None))
 
 
-def decompose_matrix(features: NDArray, targets: NDArray, grid: NDArray) -> Decomposition:
+def of_matrix(features: NDArray, targets: NDArray, grid: NDArray) -> Decomposition:
     """Of m rows of features (m, p), which may be more than p."""
     vectors, sizes, _ = np.linalg.svd(features, full_matrices=len(features) > features.shape[1])
     values = np.zeros(len(features))

@@ -44,10 +44,8 @@ def solve_dual(rows: Rows, ridge: float) -> Solution:
 
 
 def gather(rows: Rows) -> tuple[NDArray, NDArray, NDArray]:
-    """All summaries at once: pairs (q, N), queries (d, N) and targets (N, e).
-
-    Rows of weight zero say nothing and would make the kernel singular: they are left out.
-    """
+    """All summaries at once: pairs (q, N), queries (d, N) and targets (N, e)."""
+    # Rows of weight zero would make the kernel singular: they are left out.
     weights = rows.row_weights
     pairs = np.empty((n_pairs(rows.width), rows.n_positive))
     queries = np.empty((rows.width, rows.n_positive))

@@ -28,10 +28,7 @@ COMPARABLE_SIZES = 1e6
 
 
 def solve_iterative(rows: Rows, ridge: float) -> Solution:
-    """The minimiser by CGLS, all outputs side by side; says so when it has not converged.
-
-    The gradient is judged with all features at equal size: the largest would hide all others.
-    """
+    """The minimiser by CGLS, all outputs side by side; the note says whether it converged."""
     theta = np.zeros((rows.n_features, rows.n_outputs))
     gradient, _ = residual_pass(theta, rows)
     sizes, scale, note = _sizes(rows, ridge)
@@ -41,6 +38,7 @@ def solve_iterative(rows: Rows, ridge: float) -> Solution:
     gradient = np.ldexp(gradient, unit)
     direction = gradient
     power = np.sum(gradient**2, axis=0)
+    # The gradient is judged with all features at equal size: the largest would hide all others.
     judged = first = np.sum((gradient * (scale / sizes)) ** 2, axis=0)
     active = first > 0
     passes = 0

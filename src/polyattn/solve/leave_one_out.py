@@ -23,13 +23,8 @@ from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
 from polyattn.features.summaries import default_block_rows
 from polyattn.numerics.scaling import EPS
-from polyattn.solve.decomposition import (
-    Decomposition,
-    decompose_features,
-    decompose_matrix,
-    decompose_samples,
-    visible,
-)
+from polyattn.solve import decomposition
+from polyattn.solve.decomposition import Decomposition
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -48,7 +43,7 @@ NO_ERROR = 1e-12
 
 def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
     """The grid and the sums of squares, of data with at least as many rows as features."""
-    found = decompose_features(rows, ridges)
+    found = decomposition.of_features(rows, ridges)
     # 1 / (values + ridge), (p, grid), and the solutions of all ridges (grid, p, e), in basis V
     shrink = 1.0 / (found.values[:, None] + found.grid)
     thetas = shrink.T[:, :, None] * (np.sqrt(found.values)[:, None] * found.components)
@@ -68,7 +63,7 @@ def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray
 
 def errors_of_few(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
     """The same of data with fewer rows than features."""
-    found = decompose_samples(rows, ridges)
+    found = decomposition.of_samples(rows, ridges)
     # Only sequences of positive weight stand among the rows that were decomposed.
     sizes = np.ones(len(rows.batch), int) if rows.mode == "last" else rows.batch.lengths
     if rows.sequence_weights is not None:
@@ -79,16 +74,12 @@ def errors_of_few(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]
 
 @dataclass(frozen=True)
 class _Sequence:
-    """The rows of one sequence: features (n, p), n <= p, and targets (n, e).
-
-    In mode last one object holds many sequences of one row each, the first of them ``number``.
-    outside : power of the targets that no feature reaches
-    """
+    """One sequence; in mode last, many of one row each, the first of them ``number``."""
 
     number: int
-    features: NDArray[np.float64]
-    targets: NDArray[np.float64]
-    outside: float = 0.0
+    features: NDArray[np.float64]  # (n, p), n <= p
+    targets: NDArray[np.float64]  # (n, e)
+    outside: float = 0.0  # power of the targets that no feature reaches
 
 
 def _single_rows(
@@ -141,7 +132,7 @@ def _beside_the_others(
     root = factor.scaled_factor() / feature_weights(rows.width)
     features = np.concatenate([root, *(left.features for left in group)])
     targets = np.concatenate([factor.scaled_projection(), *(left.targets for left in group)])
-    found = decompose_matrix(features, targets, grid)
+    found = decomposition.of_matrix(features, targets, grid)
     blocks = _blocks([len(left.features) for left in group], len(root))
     errors, doubts = _in_sample_space(found, blocks)
     return errors + sum(left.outside for left in group), doubts
@@ -191,7 +182,7 @@ def _judged(
     """The ridges whose errors are known, and these."""
     power = found.outside + float(np.sum(found.components**2))
     known = doubts <= MOST_DOUBT * np.maximum(errors, NO_ERROR * power)
-    return visible(found.grid, known, default), errors[known]
+    return decomposition.visible(found.grid, known, default), errors[known]
 
 
 def _some_ridges(count: int, numbers: int) -> Iterator[slice]:

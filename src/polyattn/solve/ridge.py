@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.numerics.scaling import as_risk, restored
-from polyattn.solve.decomposition import decompose_features, decompose_moments, decompose_samples
+from polyattn.solve import decomposition
 from polyattn.solve.leave_one_out import errors_of_few, errors_of_many
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
@@ -119,11 +119,11 @@ def generalised(source: Rows | Moments, ridges: NDArray | None = None) -> RidgeP
     and N - tr H = (N - number of s_k > 0) + sum ridge/(s_k + ridge).
     """
     if isinstance(source, Moments):
-        found = decompose_moments(source, ridges)
+        found = decomposition.of_moments(source, ridges)
     elif source.n_positive >= source.n_features:
-        found = decompose_features(source, ridges)
+        found = decomposition.of_features(source, ridges)
     else:
-        found = decompose_samples(source, ridges)
+        found = decomposition.of_samples(source, ridges)
     n, grid = source.n_positive, found.grid
     left = grid / (found.values[:, None] + grid)  # (values, grid)
     nonzero = found.values > 0  # the others are counted, so that no sum rounds

@@ -39,10 +39,7 @@ Piece = tuple[NDArray, NDArray]
 
 
 class ThreeSums:
-    """sum psi psi^T, sum psi y^T and sum y y^T over rows.
-
-    ``gram`` holds the first in a layout of the subclass; it adds and scales like the matrix.
-    """
+    """sum psi psi^T (``gram``, in a layout of the subclass), sum psi y^T and sum y y^T."""
 
     def __init__(self, width: int, n_outputs: int, gram_shape: tuple[int, int]) -> None:
         self.width = width
@@ -164,10 +161,7 @@ class PairedSums(ThreeSums):
         self.add_targets(blocks)
 
     def add_pairs(self, pairs: NDArray, query_pairs: NDArray) -> None:
-        """Add to the gram alone: vech(G) and vech(x x^T), both (q, rows).
-
-        Where queries share G, the second is their sum and the row counts once.
-        """
+        """Add to the gram alone: vech(G) and the sum of vech(x x^T) of its queries, (q, rows)."""
         self._add_pieces([_cut(pairs, query_pairs)])
 
     def add_targets(self, blocks: Sequence[RowBlock]) -> None:
@@ -278,10 +272,8 @@ def _padded(piece: NDArray) -> NDArray[np.float64]:
 
 
 def _fill_tile(tile: NDArray, pairs: NDArray, first: int) -> None:
-    """Write products pairs[a] * pairs[b], a <= b, from column ``first`` on, until it is full.
-
-    Both are contiguous, so that all products of one distance b - a are one call.
-    """
+    """Write products pairs[a] * pairs[b], a <= b, from column ``first`` on, until it is full."""
+    # Both are contiguous, so that all products of one distance b - a are one call.
     q, n_rows = pairs.shape
     begins = distance_position(q)[0]  # where the distances 0, 1, ... begin
     distance = int(np.searchsorted(begins, first, side="right")) - 1
