@@ -24,7 +24,6 @@ from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.model.layer import shaped_outputs
-from polyattn.numerics.arrays import pieces
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, rounded_up
 from polyattn.sequences import SequenceBatch, Sequences
 
@@ -80,7 +79,7 @@ def _bounds(
         scale = np.full(len(gram.powers), gram.scale.min())
         smallest, _ = extremes(gram.matrix)
         proof = prove_definite(gram, scale, 0.99 * smallest * scale[0] ** 2) or proof
-    largest = max(largest_magnitude(pieces(batch.values)), float(certificate.bias))
+    largest = max(largest_magnitude(batch.values), float(certificate.bias))
     tokens = Tokens(batch, certificate.bias, exponent_for(largest) or 0)
     depth = feature_depth(int(batch.lengths.max()))
     factor = 2.0 * np.sqrt(excess) * np.sqrt(gram.total_weight * SLACK)

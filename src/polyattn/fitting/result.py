@@ -147,7 +147,7 @@ class FitResult(Reported, Result):
 
     def predict(self, X: Sequences) -> Any:
         """Outputs for sequences X from the coefficients, in the form of X (as a layer's)."""
-        exponent = exponent_for(largest_magnitude([self.coef])) or 0
+        exponent = exponent_for(largest_magnitude(self.coef)) or 0
         coef = scaled(self.coef, -exponent)
 
         def compute(batch: SequenceBatch) -> NDArray[np.float64]:

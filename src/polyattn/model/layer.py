@@ -134,8 +134,8 @@ class AttentionLayer(Reported, Described):
     @cached_property
     def _scaled_heads(self) -> tuple[NDArray, NDArray, int, int]:
         """Heads of order one and the powers of two taken out of attn and of value."""
-        of_attn = scaling.exponent_for(scaling.largest_magnitude([self.attn])) or 0
-        of_value = scaling.exponent_for(scaling.largest_magnitude([self.value])) or 0
+        of_attn = scaling.exponent_for(scaling.largest_magnitude(self.attn)) or 0
+        of_value = scaling.exponent_for(scaling.largest_magnitude(self.value)) or 0
         attn, value = scaling.scaled(self.attn, -of_attn), scaling.scaled(self.value, -of_value)
         return attn, value, of_attn, of_value
 
@@ -207,7 +207,7 @@ def ordinary_tokens(
                 "so do the layer's entries; their products do not fit float64. Give tokens whose "
                 "coordinates are of similar size, and a layer in these units."
             )
-    largest = scaling.largest_magnitude([batch.values])
+    largest = scaling.largest_magnitude(batch.values)
     return Tokens(batch, bias, scaling.exponent_for(max(largest, 1.0) if bias else largest) or 0)
 
 

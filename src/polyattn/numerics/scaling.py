@@ -65,14 +65,10 @@ def token_exponent(coordinates: NDArray[np.float64]) -> int | None:
     return exponent
 
 
-def largest_magnitude(blocks: Iterable[NDArray]) -> float:
-    """The largest absolute value over blocks of an array (0.0 when there is none)."""
-    largest = 0.0
-    for block in blocks:
-        if block.size:
-            # float() first: the magnitude of the smallest integer does not fit its own type.
-            largest = max(largest, abs(float(block.max())), abs(float(block.min())))
-    return largest
+def largest_magnitude(array: NDArray) -> float:
+    """The largest absolute value (0.0 when there is none)."""
+    # float() first: the magnitude of the smallest integer does not fit its own type.
+    return max(abs(float(array.max())), abs(float(array.min()))) if array.size else 0.0
 
 
 def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.float64]:
