@@ -239,9 +239,9 @@ def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any]) -> None:
     require(p == n_features(d), "metadata.n_features", f"{n_features(d)}, as n_dims says", p)
     require(rank is None or rank <= p, "metadata.rank", f"at most {p}", rank)
     # Arrays share the lengths of the first of them, and none is empty.
-    outputs, heads, rows, ridges = (
+    outputs, heads, rows = (
         max(1, arrays[name].shape[axis]) if name in arrays and arrays[name].ndim > axis else 1
-        for name, axis in (("coef", 0), ("attn", 0), ("pairs", 1), ("ridges", 0))
+        for name, axis in (("coef", 0), ("attn", 0), ("pairs", 1))
     )
     checks = {"coef": array((outputs, n_pairs(d), d))}
     if "heads" in metadata:
@@ -249,8 +249,11 @@ def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any]) -> None:
     elif "pairs" in arrays:
         checks |= {"pairs": array((n_pairs(d), rows)), "queries": array((d, rows))}
     if "ridge_path" in metadata:
-        checks["ridges"] = checks["errors"] = array((ridges,), least=0.0, finite=False)
+        checks["ridges"] = checks["errors"] = array((None,), least=0.0, finite=False)
     entries(checks)(arrays, "arrays")
+    if "ridge_path" in metadata:
+        fits, count = len(arrays["errors"]) == len(arrays["ridges"]) > 0, len(arrays["errors"])
+        require(fits, "arrays.errors", "as many as ridges, at least one", count)
 
 
 def _statistics(

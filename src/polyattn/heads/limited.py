@@ -53,11 +53,11 @@ def limited_heads(
     known = solution.statistics if isinstance(source, Rows) else source
     if known is None and isinstance(source, Rows) and source.n_features <= MAX_WEIGHED_FEATURES:
         known = Moments.of(source)
-    if known is None:
-        found, power, note = _unweighed(best, n_heads, source, data, random_state)
-    else:
+    if known is not None:
         gram = GramScale.of(known).gram
         found, power, note = _weighed(best, n_heads, source, gram, solution, random_state)
+    elif isinstance(source, Rows):
+        found, power, note = _unweighed(best, n_heads, source, data, random_state)
     target = source.target_exponent or 0
     found_risk = as_risk(power / source.total_weight, target)
     units = target - 3 * (source.token_exponent or 0)
@@ -75,20 +75,18 @@ def limited_heads(
 
 
 def _unweighed(
-    optimum: NDArray, n_heads: int | str, source: Source, data: DataScale | None, random_state: int
+    optimum: NDArray, n_heads: int | str, rows: Rows, data: DataScale | None, random_state: int
 ) -> tuple[Compression, float, str]:
     """The heads nearest to the optimal coefficients, and their squared errors by one more pass."""
     if n_heads == "auto":
         raise InvalidInput(
-            f"n_heads='auto' weighs the noise by the moments of {source.n_features} features, "
+            f"n_heads='auto' weighs the noise by the moments of {rows.n_features} features, "
             f"which is done up to {MAX_WEIGHED_FEATURES}; give n_heads as a number."
         )
     found = best_heads(optimum, int(n_heads), None, random_state, data)
-    if not isinstance(source, Rows):
-        raise InvalidInput("n_heads=... for so many features needs X and Y, not statistics.")
     coef = fold_heads(found.attn, found.value)
-    theta = coef.reshape(len(coef), -1) * feature_weights(source.width)
-    power = residual_pass(np.ascontiguousarray(theta.T), source)[1]
+    theta = coef.reshape(len(coef), -1) * feature_weights(rows.width)
+    power = residual_pass(np.ascontiguousarray(theta.T), rows)[1]
     return found, power, " They were fitted to the optimal coefficients, not to the data."
 
 

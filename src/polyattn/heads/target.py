@@ -131,9 +131,8 @@ class Target:
         ``sentence`` may hold the fields {heads} and {lost}.
         """
         value, key = balanced(value, key)
-        # The tensor has norm one, or is zero.
-        missed = float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
-        lost = 0.0 if self.is_zero else missed
+        # The tensor has norm one, or is zero, and so are then the heads.
+        lost = float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
         error = self.output_error(value, key)
         said = f"relative loss {lost:.1e}"
         if error is not None:

@@ -8,7 +8,6 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
 from polyattn.features.cubic import add_correlation, cubic_features
 from polyattn.features.pairs import (
     distance_position,
@@ -67,17 +66,7 @@ class ThreeSums:
     def restore(self, arrays: dict[str, NDArray]) -> None:
         """Take copies of ``arrays`` of sums in the same layout."""
         for name in ("gram", "cross", "targets"):
-            setattr(self, name, shaped_like(getattr(self, name), arrays[name]))
-
-
-def shaped_like(own: NDArray[np.float64], stored: NDArray) -> NDArray[np.float64]:
-    """A float64 copy of a stored array, which must have the shape of our own."""
-    if stored.shape != own.shape or stored.dtype != np.float64:
-        raise InvalidInput(
-            f"stored sums have shape {stored.shape} and dtype {stored.dtype}; "
-            f"expected float64 of shape {own.shape}."
-        )
-    return np.array(stored, order="K")
+            setattr(self, name, np.array(arrays[name]))
 
 
 class ExplicitSums(ThreeSums):
