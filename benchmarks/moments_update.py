@@ -16,7 +16,7 @@ from polyattn.features.pairs import n_features
 from polyattn.features.summaries import Tokens, summary_blocks
 from polyattn.sequences import as_batch
 from polyattn.stats import moments
-from polyattn.stats.sums import ExplicitSums, PairedSums
+from polyattn.stats.moment_sums import ExplicitSums, PairedSums
 
 TARGETS = {16: 1.25, 24: 1.5}
 

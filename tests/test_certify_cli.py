@@ -193,7 +193,7 @@ def test_audit_of_a_layer_and_of_the_optimum(run, task):
     assert best["gap"] < 1e-12
     text = run("audit", "layer.safetensors", "data.npz").stdout
     assert text.splitlines()[0] == expected.sentence
-    for words in ("least risk", "consistent", "rank 18 of 18"):
+    for words in ("optimal risk", "consistent", "rank 18 of 18"):
         assert words in text
 
 

@@ -36,12 +36,13 @@ def test_the_smallest_ridge_of_a_grid_is_named():
     rng = np.random.default_rng(0)
     Z, noise = rng.standard_normal((200, 5, 3)), rng.standard_normal((200, 1))
     Y = pa.data.random_layer(3, 1, 1, mode="last", random_state=0)(Z) + 5.0 * noise
-    inside = pa.fit(Z, Y, ridge="loo").outcome
+    inside = pa.fit(Z, Y, ridge="loo", ridge_grid=np.logspace(-3, 6, 10)).outcome
     assert "smallest of them" not in str(inside)
     edge = pa.fit(Z, Y, ridge="loo", ridge_grid=[1e4, 1e5, 1e6]).outcome
     assert "It is the smallest of them: a smaller one, or ridge=0, may be better." in str(edge)
     assert "coordinates differ" not in str(edge)
-    units = pa.fit(Z * [1e3, 1.0, 1e-3], Y, ridge="loo").outcome
+    grid = np.logspace(10, 22, 13)  # for features of up to 1e9
+    units = pa.fit(Z * [1e3, 1.0, 1e-3], Y, ridge="loo", ridge_grid=grid).outcome
     assert "differ in size by a factor of about 1e+06" in str(units)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from polyattn.errors import InvalidInput, require_head_count
 from polyattn.features.pairs import fold_heads, n_pairs
 from polyattn.heads import Compression, compress, factor
-from polyattn.heads.search import generic_heads
+from polyattn.heads.head_search import generic_heads
 from polyattn.heads.target import Target
 
 EPS = float(np.finfo(np.float64).eps)
@@ -262,7 +262,7 @@ def test_a_head_just_above_the_tolerance_is_one_more(size, n_heads):
 def test_numbers_of_heads_are_tried_from_below(monkeypatch):
     tried, module = [], import_module("polyattn.heads.compress")  # the function has its name
     monkeypatch.setattr(module, "fewest", lambda _, ladder, *__: tried.append(ladder))
-    monkeypatch.setattr(module, "first_within", lambda *_: (None, 0.0))
+    monkeypatch.setattr(module, "descents", lambda *_: [])
     found = compress(generic(3, 3))
     (ladder,) = tried
     assert all(isinstance(count, int) for count in ladder)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from polyattn.features.pairs import n_pairs
 from polyattn.heads.algebra import layer_tensor
 from polyattn.heads.descent import jacobian
-from polyattn.heads.search import generic_heads, layer_dimension, least_heads
+from polyattn.heads.head_search import generic_heads, layer_dimension, least_heads
 
 
 def random_heads(n_dims, n_outputs, n_queries, n_heads, seed=0):

@@ -11,7 +11,7 @@ from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.pairs import feature_weights, fold_heads, n_features, n_pairs
 from polyattn.heads import best_heads, choose_heads, factor
 from polyattn.heads.choose import allowance, moments_rank
-from polyattn.heads.search import layer_dimension
+from polyattn.heads.head_search import layer_dimension
 
 
 def random_coef(n_dims, n_outputs, seed=0):

@@ -19,9 +19,9 @@ from polyattn.heads.algebra import (
     split_heads,
     symmetrised,
 )
-from polyattn.heads.descent import Frobenius, Patience, descend, jacobian
-from polyattn.heads.metric import Weighted, excess, whiten
-from polyattn.heads.search import fewest, random_heads
+from polyattn.heads.descent import Patience, descend, jacobian
+from polyattn.heads.head_search import fewest, random_heads
+from polyattn.heads.metric import Metric, excess, whiten
 
 sizes = st.tuples(
     st.integers(1, 4),
@@ -108,7 +108,7 @@ def test_split_heads_are_exact_and_truncation_is_not():
 def test_the_loss_never_rises(dense, weighted, monkeypatch):
     monkeypatch.setattr(descent, "DENSE_ENTRIES", 10**9 if dense else 0)
     _, _, tensor, rng = drawn((4, 3, 4, 1, 5))
-    metric = Weighted(moments(60, n_pairs(4) * 4)) if weighted else Frobenius()
+    metric = Metric(moments(60, n_pairs(4) * 4)) if weighted else Metric()
     value, key = random_heads(tensor, 2, rng)
     losses = []
     for _ in range(12):
@@ -125,7 +125,7 @@ def test_the_loss_never_rises(dense, weighted, monkeypatch):
 def test_dense_and_iterative_steps_reach_the_same_minimum(monkeypatch):
     _, _, tensor, rng = drawn((3, 2, 3, 1, 1))
     start, patience = random_heads(tensor, 1, rng), Patience(window=4, fraction=1e-9)
-    metric = Weighted(moments(40, n_pairs(3) * 3))
+    metric = Metric(moments(40, n_pairs(3) * 3))
     losses = []
     for entries in (0, 10**9):
         monkeypatch.setattr(descent, "DENSE_ENTRIES", entries)
@@ -136,15 +136,15 @@ def test_dense_and_iterative_steps_reach_the_same_minimum(monkeypatch):
 def test_work_is_limited():
     _, _, tensor, rng = drawn((4, 4, 4, 1, 1))
     start = random_heads(tensor, 3, rng)
-    short = descend(tensor, *start, Frobenius(), Patience(5, 0.0, work=1e7))
+    short = descend(tensor, *start, Metric(), Patience(5, 0.0, work=1e7))
     assert 1e7 < short.work < 1e8
-    longer = descend(tensor, *start, Frobenius(), Patience(5, 0.0, work=1e8))
+    longer = descend(tensor, *start, Metric(), Patience(5, 0.0, work=1e8))
     assert 1e8 < longer.work < 1e9
 
 
 def test_the_loss_of_a_start_is_relative_in_any_metric():
     _, _, tensor, rng = drawn((4, 3, 4, 1, 5))
-    metric = Weighted(1e3 * moments(60, n_pairs(4) * 4))
+    metric = Metric(1e3 * moments(60, n_pairs(4) * 4))
     start = random_heads(tensor, 2, rng)
     found = descend(tensor, *start, metric, Patience(window=1, fraction=0.0, enough=10.0))
     residual = tensor - layer_tensor(*start)
@@ -184,9 +184,9 @@ def test_unused_directions_are_dropped_and_come_back():
     value, key = rng.standard_normal((2, 3, 2)), rng.standard_normal((2, 3, 4))
     dims, outputs, queries = (np.linalg.qr(rng.standard_normal((7, r)))[0] for r in (3, 2, 4))
     tensor = layer_tensor(dims @ value @ outputs.T, dims @ key @ queries.T)
-    core = reduce(tensor, 1e-12)
-    assert core.tensor.shape == (2, 3, 3, 4)
-    back = layer_tensor(*core.expand(*split_heads(core.tensor)))
+    core, expand = reduce(tensor, 1e-12)
+    assert core.shape == (2, 3, 3, 4)
+    back = layer_tensor(*expand(*split_heads(core)))
     np.testing.assert_allclose(back, tensor, atol=1e-12)
 
 
@@ -197,7 +197,7 @@ def test_the_metric_is_the_excess_risk(n_rows):
     direct = excess(tensor, gram)
     folded = fold_tensor(tensor).reshape(3, -1)
     assert direct == pytest.approx(sum(row @ gram @ row for row in folded), rel=1e-12)
-    assert np.vdot(tensor, Weighted(gram)(tensor)) == pytest.approx(direct, rel=1e-12)
+    assert np.vdot(tensor, Metric(gram)(tensor)) == pytest.approx(direct, rel=1e-12)
 
 
 def test_new_coordinates_keep_the_ratio_of_risks():
@@ -209,13 +209,13 @@ def test_new_coordinates_keep_the_ratio_of_risks():
     grams = np.einsum("ntj,ntk->njk", tokens, tokens)[:, *np.triu_indices(4)]
     features = (grams[:, :, None] * tokens[:, -1, None, :]).reshape(200, -1)
     gram = features.T @ features
-    whitened = whiten(tensor, gram)
+    white, metric, restore = whiten(tensor, gram)
     value, key = rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 4, 4))
-    old = layer_tensor(*whitened.restore(value, key))
+    old = layer_tensor(*restore(value, key))
     new = layer_tensor(value, key)
-    there = np.vdot(new, whitened.metric(new)) / whitened.power
+    there = metric.power(new) / metric.power(white)
     assert excess(old, gram) / excess(tensor, gram) == pytest.approx(there, rel=1e-6)
-    assert np.linalg.cond(whitened.metric.gram) < 1e-6 * np.linalg.cond(gram)
+    assert np.linalg.cond(metric.gram) < 1e-6 * np.linalg.cond(gram)
 
 
 def test_directions_that_no_token_takes_are_dropped():
@@ -223,8 +223,8 @@ def test_directions_that_no_token_takes_are_dropped():
     used = np.array([1.0, 1.0, 0.0, 1.0])
     rows, columns = np.triu_indices(4)
     mask = ((used[rows] * used[columns])[:, None] * used).ravel()
-    whitened = whiten(tensor, moments(100, 40) * mask * mask[:, None])
-    assert whitened.tensor.shape == (3, 3, 3, 3)
+    white, _, _ = whiten(tensor, moments(100, 40) * mask * mask[:, None])
+    assert white.shape == (3, 3, 3, 3)
 
 
 # ---------------------------------------------------------------- the search over numbers

@@ -17,7 +17,7 @@ from polyattn.cli.main import cli
 from polyattn.errors import FileFormatError, InvalidInput, PolyattnError
 from polyattn.files import records as files
 from polyattn.programs.machines import load_machine
-from polyattn.stats.base import SIZES
+from polyattn.stats.statistics import SIZES
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))

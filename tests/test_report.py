@@ -145,7 +145,7 @@ def test_limited_heads_are_bounded_by_their_gap():
     found = pa.fit(task.X, task.Y, n_heads=1)
     page = make_page(found, task.X, task.Y)
     assert f"exceeds the least by {found.gap:.3g}" in body(page, BOUNDS)
-    assert "least risk with any number of heads" in body(page, OUTCOME)
+    assert "optimal risk, with any number of heads" in body(page, OUTCOME)
 
 
 def test_with_a_ridge_the_gap_is_not_called_the_excess():

@@ -13,8 +13,8 @@ import polyattn as pa
 from polyattn.features import summaries
 from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES
+from polyattn.solve.decomposition import DEFAULT_GRID
 from polyattn.solve.ridge import RidgePath
-from polyattn.solve.spectrum import DEFAULT_GRID
 
 RIDGES = np.logspace(-4, 3, 8)
 EPS = np.finfo(float).eps

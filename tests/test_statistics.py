@@ -18,8 +18,8 @@ from polyattn.features.pairs import distance_position, n_features, pair_index
 from polyattn.numerics.arrays import aligned_empty
 from polyattn.reference import erm, layer
 from polyattn.sequences import MODES
-from polyattn.stats import moments, sums, triangular
-from polyattn.stats.sums import ExplicitSums, PairedSums
+from polyattn.stats import moment_sums, moments, triangular_factor
+from polyattn.stats.moment_sums import ExplicitSums, PairedSums
 
 KINDS = (pa.Moments, pa.TriangularFactor)
 ENGINES = {
@@ -278,9 +278,9 @@ def test_tile_boundaries(monkeypatch, engine, tile_rows, width):
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((131, 2, 3)), rng.standard_normal((131, 1))
     expected = pa.Moments(3, 1).update(X, Y).gram
-    monkeypatch.setattr(sums, "TILE_HEIGHT", tile_rows)
-    monkeypatch.setattr(sums, "TILE_WIDTH", width)
-    monkeypatch.setattr(sums, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
+    monkeypatch.setattr(moment_sums, "TILE_HEIGHT", tile_rows)
+    monkeypatch.setattr(moment_sums, "TILE_WIDTH", width)
+    monkeypatch.setattr(moment_sums, "EXPLICIT_NUMBERS", width * (n_features(3) + 1))
     monkeypatch.setattr(moments, "make_sums", ENGINES[engine])
     assert_close(pa.Moments(3, 1).update(X, Y).gram, expected)
 
@@ -339,11 +339,11 @@ def test_aligned_memory_begins_with_a_cache_line(shape):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_tiles_cover_all_columns_once_and_shrink(n_columns, threads):
     with threadpool_limits(threads, user_api="blas"):
-        tiles = list(sums._tiles(n_columns))
+        tiles = list(moment_sums._tiles(n_columns))
     assert [first for first, _ in tiles] == [0, *(stop for _, stop in tiles[:-1])]
     assert tiles[-1][1] == n_columns
     heights = [stop - first for first, stop in tiles]
-    assert all(0 < height <= sums.TILE_HEIGHT for height in heights)
+    assert all(0 < height <= moment_sums.TILE_HEIGHT for height in heights)
     assert heights == sorted(heights, reverse=True)
 
 
@@ -356,7 +356,7 @@ def test_summary_block_boundaries(monkeypatch, make, mode):
         monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", rows)
         monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
         monkeypatch.setattr(summaries, "TOKEN_BLOCK", 8)
-        monkeypatch.setattr(triangular, "BLOCK_NUMBERS", 8 * rows)
+        monkeypatch.setattr(triangular_factor, "BLOCK_NUMBERS", 8 * rows)
         assert_same(data.into(make), whole)
 
 

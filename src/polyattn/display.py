@@ -46,7 +46,6 @@ LABELS = {
     "n_training": "sequences of training",
     "n_undecided": "undecided rows",
     "optimal_norm": "norm of the optimum",
-    "optimal_risk": "least risk",
     "verdict_on_real_inputs": "on all real inputs",
 }
 

@@ -23,8 +23,7 @@ from polyattn.certify.verified.gram import Definite, extremes, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
 from polyattn.features.summaries import Tokens, summary_blocks
-from polyattn.model.layer import shape_rows, single_or_batch
-from polyattn.numerics.arrays import pieces
+from polyattn.model.layer import shaped_outputs
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, rounded_up
 from polyattn.sequences import SequenceBatch, Sequences
 
@@ -49,18 +48,17 @@ def disagreement_bound(
         )
     excess = float(risk) - float(optimal_risk)
     evidence = certificate.require_evidence("a bound")
-    batch, single = single_or_batch(X, certificate.n_dims)
-    certificate.domain.require_inside(batch)
-    if certificate.verdict != IDENTIFIABLE:
-        bounds = np.full(batch.n_rows(certificate.mode), np.inf)
-    elif excess == 0.0:
-        bounds = np.zeros(batch.n_rows(certificate.mode))
-    else:
-        bounds = _bounds(evidence, batch, certificate, excess, form)
-    as_list = isinstance(X, list | tuple | SequenceBatch)
-    shaped = shape_rows(bounds[:, None], batch, certificate.mode, as_list)
-    without = [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0]
-    return without[0] if single else without
+
+    def compute(batch: SequenceBatch) -> NDArray[np.float64]:
+        certificate.domain.require_inside(batch)
+        if certificate.verdict != IDENTIFIABLE:
+            return np.full((batch.n_rows(certificate.mode), 1), np.inf)
+        if excess == 0.0:
+            return np.zeros((batch.n_rows(certificate.mode), 1))
+        return _bounds(evidence, batch, certificate, excess, form)[:, None]
+
+    shaped = shaped_outputs(X, certificate.n_dims, certificate.mode, compute)
+    return [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0]
 
 
 def _bounds(
@@ -80,7 +78,7 @@ def _bounds(
         scale = np.full(len(gram.powers), gram.scale.min())
         smallest, _ = extremes(gram.matrix)
         proof = prove_definite(gram, scale, 0.99 * smallest * scale[0] ** 2) or proof
-    largest = max(largest_magnitude(pieces(batch.values)), float(certificate.bias))
+    largest = max(largest_magnitude(batch.values), float(certificate.bias))
     tokens = Tokens(batch, certificate.bias, exponent_for(largest) or 0)
     depth = feature_depth(int(batch.lengths.max()))
     factor = 2.0 * np.sqrt(excess) * np.sqrt(gram.total_weight * SLACK)

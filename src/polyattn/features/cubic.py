@@ -1,11 +1,9 @@
 """Cubic features psi[(j<=k), l] = G[j,k] x[l], the two products with them, and their kernel.
 
 A layer is linear in these p = q d features [yau2024: Algorithm 1].  Neither product needs them
-one by one: both contract the pairs first.
-
-The kernel k((G, x), (G', x')) = <G, G'>_F <x, x'> is the inner product of the features in the norm
-of T (off-diagonal features weigh sqrt(2)), so a kernel machine minimises the same objective as the
-primal, whatever d is.
+one by one: both contract the pairs first.  The kernel k((G, x), (G', x')) = <G, G'>_F <x, x'> is
+their inner product in the norm of T (off-diagonal features weigh sqrt(2)), so a kernel machine
+minimises the same objective as the primal, whatever d is.
 """
 
 from __future__ import annotations
@@ -27,13 +25,10 @@ COLUMN_BLOCK = 256
 def cubic_features(
     pairs: NDArray, queries: NDArray, out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """psi (p, rows), order (pair, l), from pairs (q, rows) and queries (d, rows).
-
-    ``out`` (p, rows), contiguous, takes the result in place of fresh memory.
-    """
+    """psi (p, rows), order (pair, l), of pairs (q, rows) and queries (d, rows); or in ``out``."""
     shape = (len(pairs), len(queries), pairs.shape[1])
     psi = np.empty((shape[0] * shape[1], shape[2])) if out is None else out
-    # Faster than ``multiply``, whose loops stumble over rows that lie apart.
+    # Faster than ``multiply``, whose loops are slow for rows that lie apart.
     np.einsum("gr,lr->glr", pairs, queries, out=psi.reshape(shape))
     return psi
 
@@ -87,9 +82,8 @@ def kernel(
 
 
 def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
-    """The lower triangle of the kernel of one set with itself, Fortran order.
+    """The kernel of one set with itself, Fortran order; only its lower triangle has meaning.
 
-    Only the lower triangle (diagonal included) has meaning.
     Cost: N^2 q flops on all workers, and some N q above the diagonal; memory one N x N array.
     """
     weighted = pairs / norm_weights(len(queries))[:, None]
@@ -98,7 +92,7 @@ def kernel_lower(pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
 
     def finish(start: int) -> None:
         stop = min(start + COLUMN_BLOCK, size)
-        # Transposed, the columns of the result are contiguous rows: all are walked alike.
+        # Transposed, the columns of the result are contiguous rows.
         columns = result.T[start:stop, start:]
         np.matmul(weighted[:, start:stop].T, weighted[:, start:], out=columns)
         columns *= queries[:, start:stop].T @ queries[:, start:]

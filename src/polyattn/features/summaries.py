@@ -7,11 +7,8 @@ G = sum_t x_t x_t^T, and the query token x.  The summary is (vech(G), x): q + d 
     causal   one row per token t:  G of tokens 1..t, x = x_t        (a running sum)
     full     one row per token t:  G of all tokens, x = x_t
 
-This is the seam at which other layers linear in their parameters would enter (feature maps,
-decay): they change the summary and nothing behind it.
-
-Cost: O(n d^2) time per sequence; memory of one block, whatever the number or length of
-sequences.
+Other layers linear in their parameters (feature maps, decay) would change the summary and nothing
+behind it.  Cost: O(n d^2) time per sequence, memory of one block.
 """
 
 from __future__ import annotations
@@ -84,9 +81,8 @@ def summary_blocks(
     tokens: Tokens, mode: str, block_rows: int | None = None
 ) -> Iterator[SummaryBlock]:
     """The summaries of all predicted positions, block after block, in order."""
-    rows = block_rows or default_block_rows(tokens.width)
-    walk = {"last": _last_blocks, "causal": _causal_blocks, "full": _full_blocks}[mode]
-    return walk(tokens, rows)
+    read = {"last": _last_blocks, "causal": _causal_blocks, "full": _full_blocks}[mode]
+    return read(tokens, block_rows or default_block_rows(tokens.width))
 
 
 def default_block_rows(width: int) -> int:

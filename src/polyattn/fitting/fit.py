@@ -21,7 +21,7 @@ from polyattn.heads.data_scale import SampleScale
 from polyattn.heads.limited import limited_heads
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
-from polyattn.numerics.scaling import as_risk, restored
+from polyattn.numerics.scaling import EPS, as_risk, restored
 from polyattn.sequences import MODES, Sequences
 from polyattn.solve.primal import as_coef
 from polyattn.solve.ridge import RidgePath, chosen_ridge, require_ridge
@@ -31,9 +31,8 @@ from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
-EPS = float(np.finfo(np.float64).eps)
 
-
+# Idle BLAS threads spin for a while, and would take the cores from ours.
 @single_threaded_blas()
 def fit(
     X: Sequences | None = None,
@@ -116,7 +115,7 @@ def fit(
         return result
     # The best layer of so many heads takes the place of the optimum.
     known, coef, risk, note = limited_heads(
-        result.coef, heads, source, result.risk, asked, result.statistics, result.sample, seed
+        solution, heads, source, result.risk, result.sample, seed
     )
     outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
     return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)

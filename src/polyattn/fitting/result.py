@@ -16,7 +16,7 @@ from polyattn.files.records import Record
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.heads import Compression, GramScale, compress, factor
 from polyattn.heads.data_scale import DataScale, SampleScale
-from polyattn.model.layer import shape_rows, single_or_batch
+from polyattn.model.layer import shaped_outputs
 from polyattn.model.linear import LinearAttention, coef_forward
 from polyattn.numerics.parallel import computed_once
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
@@ -28,23 +28,20 @@ from polyattn.stats import Moments, TriangularFactor
 # Up to this many coefficients few heads are looked for even where data leave them open.
 SEARCHED_COEFFICIENTS = 1 << 15
 
-PLAIN = (
-    "mode", "bias", "n_dims", "risk", "optimal_risk", "ridge", "rank", "n_features",
-    "condition", "solver", "head_tolerance", "random_state",
-)  # fmt: skip
+# Attributes that are stored as they are.
+PLAIN = {
+    "mode": one_of(MODES), "bias": fields.flag, "n_dims": fields.integer(1), "risk": number(),
+    "optimal_risk": number(), "ridge": number(0), "rank": nullable(fields.integer(0)),
+    "n_features": fields.integer(1), "condition": nullable(number(0)), "solver": text(100),
+    "head_tolerance": number(0), "random_state": fields.integer(0, None),
+}  # fmt: skip
 
 FACTS = ("risk", "optimal_risk", "gap", "ridge", "rank", "n_features", "condition", "solver")
 
 STATISTICS = {kind.kind: kind for kind in (Moments, TriangularFactor)}
 
 FIELDS = entries(
-    {
-        "mode": one_of(MODES), "bias": fields.flag, "n_dims": fields.integer(1), "risk": number(),
-        "optimal_risk": number(), "ridge": number(0), "rank": nullable(fields.integer(0)),
-        "n_features": fields.integer(1), "condition": nullable(number(0)), "solver": text(100),
-        "head_tolerance": number(0), "random_state": fields.integer(0, None),
-        "outcome": FIT_OUTCOMES.check,
-    },
+    PLAIN | {"outcome": FIT_OUTCOMES.check},
     {
         # Heads that were known when the result was saved.
         "heads": entries(
@@ -121,10 +118,8 @@ class FitResult(Reported, Result):
         """Heads that compute ``coef``: as few as were found (on first use: a short search).
 
         They are looked for in units in which the data are of size one; ``heads.output_error``
-        is what they change in the outputs on the data, beside each output.
-
-        Large coefficients that the data leave open are factored without a search: the minimum
-        norm spreads over all heads, and looking for few would be in vain.
+        is what they change in the outputs on the data, beside each output.  Large coefficients
+        that the data leave open are factored without a search: the minimum norm needs all heads.
         """
         if self.known_heads is not None:
             return self.known_heads
@@ -152,28 +147,19 @@ class FitResult(Reported, Result):
 
     def predict(self, X: Sequences) -> Any:
         """Outputs for sequences X from the coefficients, in the form of X (as a layer's)."""
-        batch, single = single_or_batch(X, self.n_dims)
-        exponent = exponent_for(largest_magnitude([self.coef])) or 0
-        rows = coef_forward(batch, scaled(self.coef, -exponent), self.mode, self.bias, exponent)
-        as_list = isinstance(X, list | tuple | SequenceBatch)
-        shaped = shape_rows(rows, batch, self.mode, as_list)
-        return shaped[0] if single else shaped
+        exponent = exponent_for(largest_magnitude(self.coef)) or 0
+        coef = scaled(self.coef, -exponent)
+
+        def compute(batch: SequenceBatch) -> NDArray[np.float64]:
+            return coef_forward(batch, coef, self.mode, self.bias, exponent)
+
+        return shaped_outputs(X, self.n_dims, self.mode, compute)
 
     def describe(self) -> Description:
         heads = self.found_heads
         sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": len(self.coef)}
         sizes |= {"mode": self.mode, "bias": self.bias}
-        names = [
-            "risk",
-            "optimal_risk",
-            "gap",
-            "ridge",
-            "rank",
-            "n_features",
-            "condition",
-            "solver",
-        ]
-        facts = {name: getattr(self, name) for name in names}
+        facts = {name: getattr(self, name) for name in FACTS}
         facts["n_heads"] = None if heads is None else heads.n_heads
         facts["heads"] = "Looked for when layer is asked for." if heads is None else heads.sentence
         return self._described(
@@ -196,8 +182,7 @@ class FitResult(Reported, Result):
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata.
 
-        Starts no search: heads are stored where they are known, and otherwise what they are
-        judged by when they are looked for.
+        Starts no search: without heads, what they will be judged by is stored.
         """
         heads, arrays = self.found_heads, self.arrays()
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
@@ -253,28 +238,22 @@ def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any]) -> None:
     p, rank = metadata["n_features"], metadata["rank"]
     require(p == n_features(d), "metadata.n_features", f"{n_features(d)}, as n_dims says", p)
     require(rank is None or rank <= p, "metadata.rank", f"at most {p}", rank)
-    checks = {"coef": array((None, n_pairs(d), d))}
+    # Arrays share the lengths of the first of them, and none is empty.
+    outputs, heads, rows = (
+        max(1, arrays[name].shape[axis]) if name in arrays and arrays[name].ndim > axis else 1
+        for name, axis in (("coef", 0), ("attn", 0), ("pairs", 1))
+    )
+    checks = {"coef": array((outputs, n_pairs(d), d))}
     if "heads" in metadata:
-        checks |= {"attn": array((None, d, d)), "value": array((None, d, None))}
+        checks |= {"attn": array((heads, d, d)), "value": array((heads, d, outputs))}
     elif "pairs" in arrays:
-        checks |= {"pairs": array((n_pairs(d), None)), "queries": array((d, None))}
+        checks |= {"pairs": array((n_pairs(d), rows)), "queries": array((d, rows))}
     if "ridge_path" in metadata:
         checks["ridges"] = checks["errors"] = array((None,), least=0.0, finite=False)
     entries(checks)(arrays, "arrays")
-    sizes = {name: each.shape for name, each in arrays.items()}
-    outputs = sizes["coef"][0]
-    require(outputs > 0, "arrays.coef", "of at least one output", sizes["coef"])
-    if "heads" in metadata:
-        heads, own = sizes["attn"][0], sizes["value"]
-        wanted = f"of shape ({heads}, {d}, {outputs}), like attn and coef, and not empty"
-        require(own == (heads, d, outputs) and heads > 0, "arrays.value", wanted, own)
-    elif "pairs" in arrays:
-        rows, own = sizes["pairs"][1], sizes["queries"]
-        wanted = f"of shape ({d}, {rows}), like pairs, and not empty"
-        require(own == (d, rows) and rows > 0, "arrays.queries", wanted, own)
     if "ridge_path" in metadata:
-        fits = sizes["ridges"] == sizes["errors"] != (0,)
-        require(fits, "arrays.errors", "as many as ridges, at least one", sizes["errors"])
+        fits, count = len(arrays["errors"]) == len(arrays["ridges"]) > 0, len(arrays["errors"])
+        require(fits, "arrays.errors", "as many as ridges, at least one", count)
 
 
 def _statistics(

@@ -9,10 +9,14 @@ forms written as a product of H linear columns and H linear rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+# From the heads (value, key) of a smaller or rounder problem to those of the given one.
+Restore: TypeAlias = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
 
 
 def layer_tensor(value: NDArray, key: NDArray) -> NDArray[np.float64]:
@@ -53,9 +57,8 @@ def pull_key(tensor: NDArray, value: NDArray) -> NDArray[np.float64]:
 def balanced(value: NDArray, key: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The same T with orthogonal heads, ||V_h|| = ||A_h||, largest first.
 
-    Mixing heads by any invertible (H, H) matrix leaves T alone; the singular value
-    decomposition of T as a matrix of rank H picks the mixture in which they do not interfere.
-    Heads beyond the rank that T can have become zero.
+    Of all invertible mixtures of heads, which leave T alone, its singular value decomposition as
+    a matrix of rank H picks this one.  Heads beyond the rank that T can have become zero.
     """
     left, left_triangle = np.linalg.qr(value.reshape(len(value), -1).T)
     right, right_triangle = np.linalg.qr(key.reshape(len(key), -1).T)
@@ -84,28 +87,12 @@ def split_heads(tensor: NDArray, n_heads: int | None = None) -> tuple[NDArray, N
     return value, (right[:kept] * root[:, None]).reshape(kept, width, n_queries)
 
 
-@dataclass(frozen=True)
-class Core:
-    """The core (e', d', d', m') of a tensor and the bases that lead back.
-
-    If S[a,j,k,l] = sum C[b,x,y,z] O[a,b] D[j,x] D[k,y] Q[l,z] with orthonormal columns, heads of
-    the core C are heads of S and back: projecting a layer onto the subspaces keeps its number of
-    heads.  Sparse and low-dimensional layers become small problems.
-    """
-
-    tensor: NDArray[np.float64]
-    outputs: NDArray[np.float64]
-    dims: NDArray[np.float64]
-    queries: NDArray[np.float64]
-
-    def expand(self, value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
-        """Heads of the core as heads of the whole tensor."""
-        return self.dims @ value @ self.outputs.T, self.dims @ key @ self.queries.T
-
-
-def reduce(tensor: NDArray, tolerance: float) -> Core:
+def reduce(tensor: NDArray, tolerance: float) -> tuple[NDArray[np.float64], Restore]:
     """The smallest core of S (e, d, d, d) that misses at most ``tolerance`` of it in norm.
 
+    If S[a,j,k,l] = sum C[b,x,y,z] O[a,b] D[j,x] D[k,y] Q[l,z] with orthonormal columns, heads of
+    the core C (e', d', d', m') are heads of S and back: projecting a layer onto the subspaces keeps
+    its number of heads.  Sparse and low-dimensional layers become small problems.
     Cost: three thin singular value decompositions, O(e d^3 (e + 2 d)).
     """
     n_outputs, width, _, n_queries = tensor.shape
@@ -117,7 +104,11 @@ def reduce(tensor: NDArray, tolerance: float) -> Core:
     core = np.einsum("ajkl,ab->bjkl", tensor, outputs, optimize=True)
     core = core @ queries
     core = np.einsum("bjkz,jx,ky->bxyz", core, dims, dims, optimize=True)
-    return Core(core, outputs, dims, queries)
+
+    def expand(value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
+        return dims @ value @ outputs.T, dims @ key @ queries.T
+
+    return core, expand
 
 
 def _basis(unfolding: NDArray, tolerance: float) -> NDArray[np.float64]:

@@ -13,9 +13,9 @@ from polyattn.features.pairs import n_features
 from polyattn.heads.algebra import layer_tensor, reduce, split_heads
 from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
-from polyattn.heads.descent import Frobenius, HeadDescent, Metric, Patience, descend
-from polyattn.heads.metric import excess, require_gram, whiten
-from polyattn.heads.search import MOST_WORK, descents, random_heads
+from polyattn.heads.descent import HeadDescent, Patience, descend
+from polyattn.heads.head_search import MOST_WORK, descents, random_heads
+from polyattn.heads.metric import Metric, excess, require_gram, whiten
 from polyattn.heads.target import Compression, Target, require_coef
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
@@ -77,23 +77,21 @@ def best_heads(
     rng = require_generator(random_state)
     if gram is not None:
         target, moments = weighed(coef, gram)
-        whitened = whiten(target.tensor, moments)
-        if whitened.power <= 0.0:
+        tensor, metric, restore = whiten(target.tensor, moments)
+        if metric.power(tensor) <= 0.0:
             # The data see nothing of the function: any layer is as good, and zero is one.
             return target.nothing(count, risk_gap=0.0)
-        found = best_descent(whitened.tensor, count, whitened.metric, rng)
-        heads = whitened.restore(found.value, found.key)
-        return finish_weighted(target, *heads, moments, count)
+        found = best_descent(tensor, count, metric, rng)
+        return finish_weighted(target, *restore(found.value, found.key), moments, count)
     target = Target.on(coef, data)
     if target.is_zero:
-        return target.nothing(count, data=data)
-    core = reduce(target.tensor, ROUNDING)
-    found = best_descent(core.tensor, count, Frobenius(), rng)
+        return target.nothing(count)
+    core, expand = reduce(target.tensor, ROUNDING)
+    found = best_descent(core, count, Metric(), rng)
     return target.finish(
-        *core.expand(found.value, found.key),
+        *expand(found.value, found.key),
         "The nearest layer with {heads} that was found does not meet all coefficients ({lost}).",
         n_heads=count,
-        data=data,
     )
 
 
@@ -109,8 +107,7 @@ def finish_weighted(
     target: Target, value: NDArray, key: NDArray, gram: NDArray, n_heads: int = 1
 ) -> Compression:
     """Heads with the gap they cause, in the units of the data."""
-    gap = excess(target.tensor - layer_tensor(value, key), gram)
-    gap = target.in_true_units(gap)
+    gap = target.in_true_units(excess(target.tensor - layer_tensor(value, key), gram))
     sentence = (
         "The best layer with {heads} that was found raises the sum of squared errors by "
         f"{gap:.3g}."
@@ -141,6 +138,6 @@ def candidates(
     if tensor.size <= SPECTRAL_SIZE:
         start = replace(patience, work=MOST_WORK)
         # In any metric the nearest coefficients are a good place to begin.
-        near = descend(tensor, *split_heads(tensor, n_heads), Frobenius(), start)
+        near = descend(tensor, *split_heads(tensor, n_heads), Metric(), start)
         yield descend(tensor, near.value, near.key, metric, start)
     yield from descents(tensor, n_heads, metric, patience, rng)

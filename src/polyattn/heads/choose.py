@@ -17,8 +17,8 @@ from polyattn.heads.best import CAREFUL, ROUGH, candidates, finish_weighted, wei
 from polyattn.heads.compress import compress
 from polyattn.heads.data_scale import GramScale
 from polyattn.heads.descent import HeadDescent, descend
-from polyattn.heads.metric import Whitened, excess, whiten
-from polyattn.heads.search import HeadTrial, fewest, generic_heads, layer_dimension
+from polyattn.heads.head_search import HeadTrial, fewest, generic_heads, layer_dimension
+from polyattn.heads.metric import Metric, excess, whiten
 from polyattn.heads.target import Compression
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -75,8 +75,8 @@ def choose_heads(
         raise InvalidInput(f"residual_power must be a number >= 0; got {residual_power!r}.")
     seed = require_seed(random_state)
     target, moments = weighed(coef, gram)
-    whitened = whiten(target.tensor, moments)
-    if whitened.power <= 0.0:
+    tensor, metric, restore = whiten(target.tensor, moments)
+    if metric.power(tensor) <= 0.0:
         return target.nothing(risk_gap=0.0)
     rank = moments_rank(moments)
     spare = len(target.tensor) * (n_rows - rank)
@@ -86,8 +86,8 @@ def choose_heads(
         note = f"{sizes} leave no estimate of the noise. "
     else:
         power = target.in_true_units(excess(target.tensor, moments))
-        allowed = allowance(whitened.tensor.shape, residual_power / spare / power, rank, spare)
-        found = _search(whitened, allowed, np.random.default_rng(seed))
+        allowed = allowance(tensor.shape, residual_power / spare / power, rank, spare)
+        found = _search(tensor, metric, allowed, np.random.default_rng(seed))
     if found is None:
         # The function itself with few heads; its gap is rounding.
         data = GramScale(np.asarray(gram, dtype=np.float64), target.tensor.shape[3])
@@ -95,7 +95,7 @@ def choose_heads(
         missed = target.tensor - layer_tensor(*target.scaled_heads(kept))
         gap = target.in_true_units(excess(missed, moments))
         return replace(kept, risk_gap=gap, sentence=note + kept.sentence)
-    chosen = finish_weighted(target, *whitened.restore(found.value, found.key), moments)
+    chosen = finish_weighted(target, *restore(found.value, found.key), moments)
     limit = allowed(chosen.n_heads) ** 2 * power
     sentence = (
         f"The data ask for {counted(chosen.n_heads, 'head')}: the sum of squared errors grows by "
@@ -105,10 +105,7 @@ def choose_heads(
 
 
 def moments_rank(gram: NDArray) -> int:
-    """The rank of moments, judged after features are brought to equal size.
-
-    Cost: O(p^3 / 3) when definite; all eigenvalues otherwise.
-    """
+    """The rank of moments, judged after features are brought to equal size."""
     size = np.sqrt(np.diag(gram))
     used = size > 0
     equal = gram[np.ix_(used, used)] / size[used] / size[used][:, None]
@@ -140,10 +137,9 @@ def allowance(
 
 
 def _search(
-    whitened: Whitened, allowed: Callable[[int], float], rng: np.random.Generator
+    tensor: NDArray, metric: Metric, allowed: Callable[[int], float], rng: np.random.Generator
 ) -> HeadDescent | None:
     """The fewest heads whose gap is allowed, followed to the best layer with so many."""
-    tensor, metric = whitened.tensor, whitened.metric
     n_outputs, width, _, n_queries = tensor.shape
 
     def attempt(n_heads: int) -> HeadTrial:

@@ -8,15 +8,9 @@ from numpy.typing import ArrayLike
 from polyattn.errors import InvalidInput
 from polyattn.heads.algebra import reduce, split_heads
 from polyattn.heads.data_scale import DataScale
-from polyattn.heads.descent import Frobenius, Patience
-from polyattn.heads.search import (
-    HeadTrial,
-    descents,
-    fewest,
-    first_within,
-    generic_heads,
-    least_heads,
-)
+from polyattn.heads.descent import Patience
+from polyattn.heads.head_search import HeadTrial, descents, fewest, generic_heads, least_heads
+from polyattn.heads.metric import Metric
 from polyattn.heads.target import Compression, Target
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
@@ -45,9 +39,7 @@ def factor(coef: ArrayLike, data: DataScale | None = None) -> Compression:
     Cost: O(d^4 min(e d, d^2)) time, O(e d^3) memory.
     """
     target = Target.on(coef, data)
-    if target.is_zero:
-        return target.nothing(data=data)
-    return _factored(target, data)
+    return target.nothing() if target.is_zero else _factored(target)
 
 
 @single_threaded_blas()
@@ -77,7 +69,7 @@ def compress(
 
     Guarantee: ``lost <= tolerance``, and ``output_error <= tolerance`` where data are given (or
     rounding, as stated there); never more heads than ``factor``.  Where
-    the sentence says that no layer has fewer, that is proved (``search.least_heads``); otherwise
+    the sentence says that no layer has fewer, that is proved (``least_heads``); otherwise
     the number is the smallest that the search reached.
     Cost: about 100 rounds of O(H e d^3) for a number of heads that succeeds, up to 8e9
     multiply-adds for one that fails; after 4e10 no further number is tried.  Once more where
@@ -88,33 +80,38 @@ def compress(
     seed = require_seed(random_state)
     target = Target.on(coef, data)
     if target.is_zero:
-        return target.nothing(data=data)
-    found = _search(target, tolerance, seed, data)
+        return target.nothing()
+    found = _search(target, tolerance, seed)
     if found.output_error is not None and found.output_error > tolerance:
         # The outputs are smaller than the coefficients suggest.
         stricter = max(STRICTEST, 0.1 * tolerance**2 / found.output_error)
-        found = _search(target, stricter, seed, data)
+        found = _search(target, stricter, seed)
     met = found.lost <= tolerance and (found.output_error or 0.0) <= tolerance
-    return found if met else _factored(target, data)
+    return found if met else _factored(target)
 
 
-def _factored(target: Target, data: DataScale | None) -> Compression:
+def _factored(target: Target) -> Compression:
     """``factor`` of coefficients in given units."""
     sentence = "The coefficients were factored into {heads} ({lost})."
-    return target.finish(*split_heads(target.tensor), sentence, data=data)
+    return target.finish(*split_heads(target.tensor), sentence)
 
 
-def _search(target: Target, tolerance: float, seed: int, data: DataScale | None) -> Compression:
+def _search(target: Target, tolerance: float, seed: int) -> Compression:
     """The fewest heads found that lose at most ``tolerance`` of S."""
     rng = np.random.default_rng(seed)
-    core = reduce(target.tensor, SHARE * tolerance)
-    tensor, enough = core.tensor, (1.0 - SHARE) * tolerance
+    tensor, expand = reduce(target.tensor, SHARE * tolerance)
+    enough = (1.0 - SHARE) * tolerance
     n_outputs, width, _, n_queries = tensor.shape
     least = least_heads(tensor, tolerance, rng)
     patience = Patience(window=4, fraction=0.05, enough=enough)
 
     def attempt(n_heads: int) -> HeadTrial:
-        return first_within(enough, descents(tensor, n_heads, Frobenius(), patience, rng))
+        spent = 0.0
+        for found in descents(tensor, n_heads, Metric(), patience, rng):
+            spent += found.work
+            if found.loss <= enough:
+                return found, spent
+        return None, spent
 
     # The bound first: it is mostly the answer, and the decomposition is costly for wide tokens.
     best, _ = attempt(least)
@@ -123,8 +120,8 @@ def _search(target: Target, tolerance: float, seed: int, data: DataScale | None)
         easy = int(np.ceil(EASE * generic_heads(width, n_outputs, n_queries)))
         near = [least + more for more in (1, 2, 4, 8) if least + more < easy]
         best = fewest(attempt, [*near, easy, 2 * easy], len(exact[0]), TOTAL_WORK)
-    value, key = core.expand(*(exact if best is None else (best.value, best.key)))
+    value, key = expand(*(exact if best is None else (best.value, best.key)))
     sentence = "The function was written with {heads} ({lost})"
     if len(value) == least:
         sentence += "; no layer with fewer heads computes it"
-    return target.finish(value, key, sentence + ".", data=data)
+    return target.finish(value, key, sentence + ".")

@@ -1,38 +1,24 @@
 """The scale of the data: in which units heads are looked for, and what they change in outputs.
 
-Coefficients of coordinates with different units differ by powers of those units, and a loss that
-is small beside the largest coefficient can be all of another.  So heads are looked for in units
-in which every coordinate, query and output is of size one, and judged by the outputs.
+A loss that is small beside the largest coefficient can be all of one in other units.  So heads are
+looked for where every coordinate, query and output is of size one, and judged by the outputs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef
-from polyattn.features.pairs import n_pairs, pair_index
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.pairs import n_pairs, pair_index, pair_position
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
 # Numbers of summaries that are kept to judge heads by (1 MB), and rows at the least.
 SAMPLE_NUMBERS, SAMPLE_ROWS = 1 << 17, 16
-
-
-class DataScale(Protocol):
-    """What is known of the data behind coefficients (e, q, d)."""
-
-    def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Squares of the sizes of the coordinates of tokens and of queries, (d,) each."""
-        ...
-
-    def output_powers(self, coef: NDArray) -> NDArray[np.float64]:
-        """Sums of squares of the outputs of coefficients (e, q, d) of size one, shape (e,)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,33 +30,32 @@ class SampleScale:
 
     @classmethod
     def of(cls, rows: Rows) -> SampleScale:
-        """Positions spread evenly over the sequences of positive weight.
-
-        Cost: one pass over the sequences chosen; memory of the sample.
-        """
+        """Positions spread evenly over the sequences of positive weight."""
         most = max(SAMPLE_ROWS, SAMPLE_NUMBERS // (n_pairs(rows.width) + rows.width))
-        weights, batch = rows.sequence_weights, rows.batch
-        chosen = np.arange(len(batch)) if weights is None else np.flatnonzero(weights)
-        sequences = max(1, min(len(chosen), most * len(batch) // rows.n_rows))
-        chosen = chosen[np.linspace(0, len(chosen) - 1, sequences).astype(np.intp)]
-        some = Tokens(batch.chosen(chosen), rows.bias, rows.token_exponent or 0)
-        roots = np.ones(len(chosen)) if weights is None else np.sqrt(weights[chosen])
-        if rows.mode != "last":
-            roots = np.repeat(roots, some.batch.lengths)
+        weights, n_sequences = rows.sequence_weights, rows.n_sequences
+        chosen = np.arange(n_sequences) if weights is None else np.flatnonzero(weights)
+        count = max(1, min(len(chosen), most * n_sequences // rows.n_rows))
+        if count < n_sequences:
+            chosen = chosen[np.linspace(0, len(chosen) - 1, count).astype(np.intp)]
+            batch, kept = rows.batch.chosen(chosen), None if weights is None else weights[chosen]
+            none = np.empty((batch.n_rows(rows.mode), 0))
+            rows = replace(rows, batch=batch, targets=none, sequence_weights=kept)
         # One sequence may be longer than the sample: then positions are left out evenly.
-        step = -(-len(roots) // most)
+        step = -(-rows.n_rows // most)
         pairs, queries = [], []
-        for block in summary_blocks(some, rows.mode):
+        for block in rows.blocks():
             at = slice(-block.first % step, None, step)
             pairs.append(block.pairs[:, at])
-            queries.append((block.queries * roots[block.first : block.stop])[:, at])
+            queries.append(block.queries[:, at])
         return cls(np.concatenate(pairs, axis=1), np.concatenate(queries, axis=1))
 
     def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        rows, columns = pair_index(len(self.queries))
-        return self.pairs[rows == columns].sum(axis=1), (self.queries**2).sum(axis=1)
+        """Squares of the sizes of the coordinates of tokens and of queries, (d,) each."""
+        squares = pair_position(len(self.queries)).diagonal()
+        return self.pairs[squares].sum(axis=1), (self.queries**2).sum(axis=1)
 
     def output_powers(self, coef: NDArray) -> NDArray[np.float64]:
+        """Sums of squares of the outputs of coefficients (e, q, d) of size one, shape (e,)."""
         outputs = apply_coef(coef, self.pairs, self.queries)
         return np.einsum("ar,ar->a", outputs, outputs)
 
@@ -92,13 +77,17 @@ class GramScale:
 
     def coordinate_powers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         powers = np.diag(self.gram).reshape(-1, self.width)
-        rows, columns = pair_index(self.width)
+        squares = powers[pair_position(self.width).diagonal()]
         # The feature G_jj x_l has the fourth power of a token coordinate in its square.
-        return np.sqrt(powers[rows == columns].sum(axis=1)), powers.sum(axis=0)
+        return np.sqrt(squares.sum(axis=1)), powers.sum(axis=0)
 
     def output_powers(self, coef: NDArray) -> NDArray[np.float64]:
         flat = coef.reshape(len(coef), -1)
         return np.maximum(np.einsum("ap,ap->a", flat @ self.gram, flat), 0.0)
+
+
+# What may be known of the data behind coefficients (e, q, d).
+DataScale: TypeAlias = SampleScale | GramScale
 
 
 @dataclass(frozen=True)
@@ -150,23 +139,19 @@ class CoordinateUnits:
 
 
 def output_exponents(coef: NDArray) -> NDArray[np.intp]:
-    """Exponents (e, 1, 1) that bring the coefficients of each output to size one.
-
-    Squares of outputs that differ much in size would underflow in any common unit.
-    """
+    """Exponents (e, 1, 1) that bring the coefficients of each output to size one."""
     return np.frexp(np.max(np.abs(coef), axis=(1, 2), keepdims=True))[1].astype(np.intp)
 
 
 def _exponents(powers: NDArray, taken: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
     """Exponents of sizes from their squares, 0 for the largest and for what is always zero.
 
-    They are counted from the first: neither a common factor nor a power of two in one coordinate
-    changes how the others are rounded.
     taken : the exponents by which sizes were divided before they were squared
     """
     exponents = np.zeros(len(powers), dtype=np.intp)
     known = powers > 0
     if np.any(known):
+        # From the first on: no factor of all, nor a power of two in one, changes how others round.
         logarithms = np.log2(powers[known])
         halves = np.round(0.5 * (logarithms - logarithms[0])).astype(np.intp)
         if taken is not None:

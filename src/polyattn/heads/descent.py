@@ -5,25 +5,23 @@ where the metric M is the identity or the second moments of data.  Each step sol
 
     (J^T M J + damping) step = J^T M R.
 
-In the gauge of ``balanced`` the heads are orthogonal, so with M = I the diagonal blocks of
-J^T J are (I + K)/2 times ||head||^2 with ||K|| <= 1: conjugate gradients scaled by that diagonal
-need few rounds, each a few matrix products.  Tiny problems, which are the stiff ones, are solved
-densely.  f never increases.
+``balanced`` heads are orthogonal, so with M = I the diagonal blocks of J^T J are (I + K)/2 times
+||head||^2 with ||K|| <= 1: conjugate gradients scaled by that diagonal need few rounds, each a few
+matrix products.  Tiny problems, which are the stiff ones, are solved densely.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.heads import algebra
 from polyattn.heads.algebra import layer_tensor, pull_key, pull_value
+from polyattn.heads.metric import Metric
 from polyattn.numerics.damping import damped_step
-from polyattn.numerics.parallel import single_threaded_blas
 
 # Jacobians up to so many entries are formed and factored.
 DENSE_ENTRIES = 60_000
@@ -35,27 +33,6 @@ MAX_DAMPING = 1e8
 MIN_DAMPING = 1e-15
 # Below this relative loss there is only rounding.
 ROUNDING = 1e-14
-
-
-class Metric(Protocol):
-    """A symmetric positive semidefinite map on symmetric tensors (batch, d, d, m)."""
-
-    @property
-    def work(self) -> float:
-        """Multiply-adds of one application to a single (d, d, m)."""
-        ...
-
-    def __call__(self, tensor: NDArray) -> NDArray: ...
-
-
-@dataclass(frozen=True)
-class Frobenius:
-    """The identity: plain least squares on the coefficients."""
-
-    work: float = 0.0
-
-    def __call__(self, tensor: NDArray) -> NDArray:
-        return tensor
 
 
 @dataclass(frozen=True)
@@ -82,17 +59,16 @@ class HeadDescent:
     work: float
 
 
-@single_threaded_blas()
 def descend(
     tensor: NDArray, value: NDArray, key: NDArray, metric: Metric, patience: Patience
 ) -> HeadDescent:
     """The heads found from a start (value, key) for ``tensor`` S (e, d, d, m), <S, M S> > 0.
 
-    Guarantee: the loss is never above that of the start; at a generic exact solution
+    Guarantee: the loss is never above that of the start.  Near a generic exact solution
     convergence is superlinear.
     Cost: O(H e d^2 m) and one application of the metric per round of conjugate gradients.
     """
-    size = float(np.vdot(tensor, metric(tensor)))
+    size = metric.power(tensor)
     residual = tensor - layer_tensor(value, key)
     pulled = metric(residual)
     history = [float(np.vdot(residual, pulled)) / size]
@@ -111,7 +87,7 @@ def descend(
         if not loss < history[-1]:
             damping, growth, fast = damping * growth, 2.0 * growth, False
             continue
-        # Nielsen's rule: damping follows how well the quadratic model foretold the decrease.
+        # Nielsen's rule: damping follows how well the quadratic model predicted the decrease.
         gain = min(1.0, (history[-1] - loss) * size / max(decrease, np.finfo(np.float64).tiny))
         damping = max(MIN_DAMPING, damping * max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3))
         value, key, pulled, growth = trial_value, trial_key, trial_pulled, 2.0
@@ -149,7 +125,7 @@ def _finished(history: list[float], spent: float, patience: Patience, fast: bool
 def _step(
     value: NDArray, key: NDArray, gradient: NDArray, metric: Metric, damping: float, forcing: float
 ) -> tuple[NDArray, float, int]:
-    """The damped Gauss-Newton step, the decrease its model foretells, and rounds of work."""
+    """The damped Gauss-Newton step, the decrease its model predicts, and rounds of work."""
     value_scale = 0.5 * np.einsum("hkl,hkl->h", key, key)
     key_scale = 0.5 * np.einsum("hja,hja->h", value, value)
     diagonal = np.concatenate(

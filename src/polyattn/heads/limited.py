@@ -1,8 +1,7 @@
 """The best layer with a limited number of heads, and what the limit costs.
 
-The convex optimum P* is known, so the excess of any other layer P is the quadratic form
-(P - P*) M (P - P*) in the moments M (plus the penalty): minimising it over layers with few heads
-minimises the true empirical risk.
+The convex optimum P* is known, so the excess of any other layer P is (P - P*) M (P - P*) in the
+moments M (plus the penalty): to minimise it over few heads is to minimise the empirical risk.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from polyattn.heads.best import best_heads
 from polyattn.heads.choose import choose_heads
 from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
 from polyattn.heads.target import Compression
-from polyattn.numerics.scaling import as_risk, restored, scaled
-from polyattn.solve.primal import residual_pass
+from polyattn.numerics.scaling import as_risk, restored
+from polyattn.solve.primal import as_coef, residual_pass
+from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import Source
-from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
 
 # Beyond this many features the p x p moments are not made just to weigh the heads.
@@ -36,38 +36,31 @@ FAR_APART = (
 
 
 def limited_heads(
-    optimum: NDArray,
+    solution: Solution,
     n_heads: int | str,
     source: Source,
     risk: float,
-    ridge: float = 0.0,
-    moments: Moments | TriangularFactor | None = None,
-    data: DataScale | None = None,
-    random_state: int = 0,
+    data: DataScale | None,
+    random_state: int,
 ) -> tuple[Compression, NDArray[np.float64], float, str]:
-    """The best layer with ``n_heads`` heads (or "auto") that was found.
+    """The best heads found, their coefficients (e, q, d), their risk, and a note to the outcome.
 
-    Its heads, their coefficients (e, q, d), its risk, and what is to be added to its outcome.
-
-    optimum : coefficients (e, q, d) of the layer with any number of heads
+    solution : the optimum over any number of heads, and ``risk`` in true units
     source : the data or the statistics behind it
-    risk, ridge : those of the optimum
-    moments : sums that were made already, if there are any
     data : by what heads are judged where the moments are too large to be made
     """
-    token, target = source.token_exponent or 0, source.target_exponent or 0
-    units = target - 3 * token
-    best, penalty = scaled(optimum, -units), float(np.ldexp(ridge, -6 * token))
-    power = float(np.ldexp(risk, -2 * target)) * source.total_weight
-    known = moments if isinstance(source, Rows) else source
+    best = as_coef(solution.theta, source.width)
+    known = solution.statistics if isinstance(source, Rows) else source
     if known is None and isinstance(source, Rows) and source.n_features <= MAX_WEIGHED_FEATURES:
         known = Moments.of(source)
-    if known is None:
-        found, power, note = _unweighed(best, n_heads, source, data, random_state)
-    else:
+    if known is not None:
         gram = GramScale.of(known).gram
-        found, power, note = _weighed(best, n_heads, source, gram, penalty, power, random_state)
+        found, power, note = _weighed(best, n_heads, source, gram, solution, random_state)
+    elif isinstance(source, Rows):
+        found, power, note = _unweighed(best, n_heads, source, data, random_state)
+    target = source.target_exponent or 0
     found_risk = as_risk(power / source.total_weight, target)
+    units = target - 3 * (source.token_exponent or 0)
     coef = fold_heads(found.attn, found.value)
     coef = restored(coef, units, "the coefficients", feature_sizes(source.coordinate_sizes))
     coef.setflags(write=False)
@@ -77,31 +70,29 @@ def limited_heads(
     # In true units the power of two is shared.
     attn = restored(found.attn, units // 2, "the heads")
     value = restored(found.value, units - units // 2, "the heads")
-    found_risk = found_risk if ridge > 0 else max(found_risk, risk)
+    found_risk = found_risk if solution.ridge > 0 else max(found_risk, risk)
     return replace(found, attn=attn, value=value), coef, found_risk, note
 
 
 def _unweighed(
-    optimum: NDArray, n_heads: int | str, source: Source, data: DataScale | None, random_state: int
+    optimum: NDArray, n_heads: int | str, rows: Rows, data: DataScale | None, random_state: int
 ) -> tuple[Compression, float, str]:
     """The heads nearest to the optimal coefficients, and their squared errors by one more pass."""
     if n_heads == "auto":
         raise InvalidInput(
-            f"n_heads='auto' weighs the noise by the moments of {source.n_features} features, "
+            f"n_heads='auto' weighs the noise by the moments of {rows.n_features} features, "
             f"which is done up to {MAX_WEIGHED_FEATURES}; give n_heads as a number."
         )
     found = best_heads(optimum, int(n_heads), None, random_state, data)
-    if not isinstance(source, Rows):
-        raise InvalidInput("n_heads=... for so many features needs X and Y, not statistics.")
     coef = fold_heads(found.attn, found.value)
-    theta = coef.reshape(len(coef), -1) * feature_weights(source.width)
-    power = residual_pass(np.ascontiguousarray(theta.T), source)[1]
+    theta = coef.reshape(len(coef), -1) * feature_weights(rows.width)
+    power = residual_pass(np.ascontiguousarray(theta.T), rows)[1]
     return found, power, " They were fitted to the optimal coefficients, not to the data."
 
 
 def _weighed(
-    optimum: NDArray, n_heads: int | str, source: Source, gram: NDArray, ridge: float,
-    power: float, random_state: int,
+    optimum: NDArray, n_heads: int | str, source: Source, gram: NDArray, solution: Solution,
+    random_state: int,
 ) -> tuple[Compression, float, str]:  # fmt: skip
     """The heads of least penalised risk that were found, their squared errors, and a caution.
 
@@ -109,6 +100,7 @@ def _weighed(
     D = P - P* the squared errors grow by  D M D - 2 ridge <D, s^2 P*>.  With a ridge P* is not
     the least of them.
     """
+    ridge, power = solution.ridge, solution.residual_power
     weights = feature_weights(source.width) ** 2
     penalised = gram.copy()
     penalised[np.diag_indices_from(gram)] += ridge * weights

@@ -1,9 +1,9 @@
-"""The norm of the data: excess risk as a quadratic form, in coordinates where it is tame.
+"""The norm of the data: excess risk as a quadratic form, in well conditioned coordinates.
 
 With moments M = sum psi psi^T (p, p), coefficients P exceed the sum of squared errors of the
-optimum P* by  sum_a (P - P*)_a^T M (P - P*)_a.  Writing tokens as y = L y' and queries as
-x = K x' maps heads to heads and changes only M; L and K are chosen so that the token and query
-marginals of M become round.  Directions that no token takes are dropped.
+optimum P* by  sum_a (P - P*)_a^T M (P - P*)_a.  Tokens y = L y' and queries x = K x' map heads to
+heads and change only M; with the right L and K the token and query marginals of M are round.
+Directions that no token takes are dropped.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.features.pairs import fold_tensor, norm_weights, pair_index, pair_position
+from polyattn.heads.algebra import Restore
 
 # Directions below this part of the largest (after equal scaling) are not taken by any token.
 UNSEEN = 1e-12
@@ -23,50 +24,32 @@ FLOOR = 1e-4
 
 
 @dataclass(frozen=True)
-class Weighted:
-    """R -> M R on symmetric tensors (batch, d, d, m), through the folded index."""
+class Metric:
+    """R -> M R on symmetric tensors (batch, d, d, m); without moments M is the identity."""
 
-    gram: NDArray[np.float64]
+    gram: NDArray[np.float64] | None = None
 
     @property
     def work(self) -> float:
         """Multiply-adds of one application to a single (d, d, m)."""
-        return float(self.gram.size)
+        return 0.0 if self.gram is None else float(self.gram.size)
 
     def __call__(self, tensor: NDArray) -> NDArray[np.float64]:
+        if self.gram is None:
+            return tensor
         folded = fold_tensor(tensor)
         pulled = folded.reshape(len(folded), -1) @ self.gram
         return pulled.reshape(folded.shape)[:, pair_position(tensor.shape[1])]
 
-
-@dataclass(frozen=True)
-class Whitened:
-    """S in the new coordinates, divided by its norm there, and the moments in them.
-
-    tensor : array (e, d', d', m') of norm one (or zero)
-    dims, queries : L^-1 (d', d) and K^-1 (m', d)
-    """
-
-    tensor: NDArray[np.float64]
-    norm: float
-    metric: Weighted
-    dims: NDArray[np.float64]
-    queries: NDArray[np.float64]
-
-    @property
-    def power(self) -> float:
-        """<S, M S> in the units of ``metric``."""
-        return float(np.vdot(self.tensor, self.metric(self.tensor)))
-
-    def restore(self, value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
-        """Heads in the old coordinates: V = L^-T V', A^T = L^-T A'^T K^-1."""
-        return self.norm * (self.dims.T @ value), self.dims.T @ key @ self.queries
+    def power(self, tensor: NDArray) -> float:
+        """<S, M S>."""
+        return float(np.vdot(tensor, self(tensor)))
 
 
-def whiten(tensor: NDArray, gram: NDArray) -> Whitened:
-    """New coordinates for S (e, d, d, d) and M (p, p).
+def whiten(tensor: NDArray, gram: NDArray) -> tuple[NDArray[np.float64], Metric, Restore]:
+    """S (e, d, d, d) in new coordinates, of norm one or zero, and the moments M (p, p) in them.
 
-    Cost: O(p^2 (q + d)).
+    Heads come back by V = L^-T V', A^T = L^-T A'^T K^-1.  Cost: O(p^2 (q + d)).
     """
     width = tensor.shape[3]
     scale = float(np.max(np.diag(gram))) or 1.0
@@ -91,7 +74,11 @@ def whiten(tensor: NDArray, gram: NDArray) -> Whitened:
     weights = np.repeat(norm_weights(len(dims)), len(queries))
     # Mean eigenvalue one in the coordinates of the Frobenius norm, as the descent expects.
     moved /= np.mean(np.diag(moved) / weights**2) or 1.0
-    return Whitened(new / (norm or 1.0), norm, Weighted(moved), dims, queries)
+
+    def restore(value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
+        return norm * (dims.T @ value), dims.T @ key @ queries
+
+    return new / (norm or 1.0), Metric(moved), restore
 
 
 def excess(difference: NDArray, gram: NDArray) -> float:
@@ -116,10 +103,8 @@ def require_gram(gram: ArrayLike, n_features: int) -> NDArray[np.float64]:
 
 
 def _root(moments: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """L (d, d') with L L^T about the moments, and its left inverse (d', d).
-
-    Coordinates are first brought to equal size, which costs no accuracy whatever their units.
-    """
+    """L (d, d') with L L^T about the moments, and its left inverse (d', d)."""
+    # Coordinates are first brought to equal size, which costs no accuracy whatever their units.
     size = np.sqrt(np.maximum(np.diag(moments), 0.0))
     inverse_size = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
     eigenvalues, vectors = np.linalg.eigh(moments * inverse_size * inverse_size[:, None])

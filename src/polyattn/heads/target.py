@@ -53,13 +53,14 @@ class Target:
     """Coefficients as a tensor of norm one, S (e, d, d, d), in given units.
 
     There S * norm * 2**exponent is the truth.  A power of two is exact, and even, so that its
-    root can be shared by attn and value.
+    root can be shared by attn and value.  ``data``: by which outputs heads are judged, if known.
     """
 
     tensor: NDArray[np.float64]
     norm: float
     exponent: int
     units: CoordinateUnits
+    data: DataScale | None = None
 
     @classmethod
     def on(
@@ -78,7 +79,7 @@ class Target:
         exponent += exponent % 2
         tensor = unfold_coef(np.ldexp(array, shifts - exponent))
         norm = float(np.linalg.norm(tensor))
-        return cls(tensor / norm if norm > 0 else tensor, norm, exponent, units)
+        return cls(tensor / norm if norm > 0 else tensor, norm, exponent, units, data)
 
     @property
     def is_zero(self) -> bool:
@@ -91,8 +92,11 @@ class Target:
         key = np.ldexp(compression.attn.transpose(0, 2, 1), -(self.units.key + half)) / root
         return np.ldexp(compression.value, -(self.units.value + half)) / root, key
 
-    def output_error(self, value: NDArray, key: NDArray, data: DataScale) -> float:
-        """The largest relative change of an output on the data (root mean square)."""
+    def output_error(self, value: NDArray, key: NDArray) -> float | None:
+        """The largest relative change of an output on the data, if known (root mean square)."""
+        data = self.data
+        if data is None:
+            return None
         tensors = self.tensor, self.tensor - layer_tensor(value, key)
         coefs = [np.ldexp(fold_tensor(tensor), -self.units.features) for tensor in tensors]
         # Each output is compared with itself, so each has units of its own.
@@ -121,17 +125,15 @@ class Target:
         sentence: str,
         risk_gap: float | None = None,
         n_heads: int = 1,
-        data: DataScale | None = None,
     ) -> Compression:
         """Back to true units: balanced heads, padded with zero heads up to ``n_heads``.
 
         ``sentence`` may hold the fields {heads} and {lost}.
         """
         value, key = balanced(value, key)
-        # The tensor has norm one, or is zero.
-        missed = float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
-        lost = 0.0 if self.is_zero else missed
-        error = None if data is None else self.output_error(value, key, data)
+        # The tensor has norm one, or is zero, and so are then the heads.
+        lost = float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
+        error = self.output_error(value, key)
         said = f"relative loss {lost:.1e}"
         if error is not None:
             said = f"outputs on the data change by {error:.1e} of their size"
@@ -150,16 +152,14 @@ class Target:
             output_error=error,
         )
 
-    def nothing(
-        self, n_heads: int = 1, risk_gap: float | None = None, data: DataScale | None = None
-    ) -> Compression:
+    def nothing(self, n_heads: int = 1, risk_gap: float | None = None) -> Compression:
         """Heads that are zero: for the zero function, or one of which the data see nothing."""
         n_outputs, width = self.tensor.shape[:2]
         value, key = np.zeros((1, width, n_outputs)), np.zeros((1, width, width))
         sentence = "The function is zero; it was written with {heads}."
         if not self.is_zero:
             sentence = "The data see nothing of the function: {heads} of zeros do as well."
-        return self.finish(value, key, sentence, risk_gap, n_heads, data)
+        return self.finish(value, key, sentence, risk_gap, n_heads)
 
 
 def require_coef(coef: ArrayLike) -> NDArray[np.float64]:

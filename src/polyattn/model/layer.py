@@ -15,14 +15,8 @@ from polyattn.errors import InvalidInput, OutOfRange, require_choice, require_fl
 from polyattn.features.summaries import Tokens
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
+from polyattn.numerics import scaling
 from polyattn.numerics.arrays import pieces, real_array, require_finite
-from polyattn.numerics.scaling import (
-    column_magnitudes,
-    exponent_for,
-    largest_magnitude,
-    scaled,
-    spread,
-)
 from polyattn.progress import report
 from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
@@ -59,12 +53,11 @@ class AttentionLayer(Reported, Described):
                 "attn (H, d, d) and value (H, d, e) must agree in H and d; "
                 f"got {attn.shape} and {value.shape}."
             )
-        if require_flag("bias", self.bias) and attn.shape[1] < 2:
+        bias = require_flag("bias", self.bias)
+        if bias and attn.shape[1] < 2:
             raise InvalidInput("with bias=True attn must have at least 2 rows: one is constant.")
-        object.__setattr__(self, "attn", attn)
-        object.__setattr__(self, "value", value)
-        object.__setattr__(self, "bias", require_flag("bias", self.bias))
         require_choice("mode", self.mode, MODES)
+        vars(self).update(attn=attn, value=value, bias=bias)
 
     @property
     def n_heads(self) -> int:
@@ -87,10 +80,7 @@ class AttentionLayer(Reported, Described):
         (N, n, d) gives (N, e) in mode ``last`` and (N, n, e) otherwise; one sequence (n, d)
         gives (e,) or (n, e).  A list or a SequenceBatch gives (N, e) or a list of (n_i, e).
         """
-        batch, single = single_or_batch(X, self.n_dims)
-        as_list = isinstance(X, list | tuple | SequenceBatch)
-        shaped = shape_rows(self._rows(batch), batch, self.mode, as_list)
-        return shaped[0] if single else shaped
+        return shaped_outputs(X, self.n_dims, self.mode, self._rows)
 
     def __eq__(self, other: object) -> bool:
         """Equal parameters; for equal functions see ``same_function``."""
@@ -144,24 +134,30 @@ class AttentionLayer(Reported, Described):
     @cached_property
     def _scaled_heads(self) -> tuple[NDArray, NDArray, int, int]:
         """Heads of order one and the powers of two taken out of attn and of value."""
-        of_attn = exponent_for(largest_magnitude([self.attn])) or 0
-        of_value = exponent_for(largest_magnitude([self.value])) or 0
-        return scaled(self.attn, -of_attn), scaled(self.value, -of_value), of_attn, of_value
+        of_attn = scaling.exponent_for(scaling.largest_magnitude(self.attn)) or 0
+        of_value = scaling.exponent_for(scaling.largest_magnitude(self.value)) or 0
+        attn, value = scaling.scaled(self.attn, -of_attn), scaling.scaled(self.value, -of_value)
+        return attn, value, of_attn, of_value
 
 
-def single_or_batch(X: Sequences, n_dims: int) -> tuple[SequenceBatch, bool]:
-    """Sequences for a forward pass, and whether X is a single one (n, d), a batch of one."""
+def shaped_outputs(
+    X: Sequences, n_dims: int, mode: str, compute: Callable[[SequenceBatch], NDArray]
+) -> Any:
+    """Outputs for sequences X, in the form of X: see ``AttentionLayer.__call__``.
+
+    compute : from a batch to its outputs (n_rows, e)
+    """
     single = getattr(X, "ndim", None) == 2
-    return as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims), single
-
-
-def shape_rows(rows: NDArray, batch: SequenceBatch, mode: str, as_list: bool) -> Any:
-    """Rows (n_rows, e) as (N, e), (N, n, e), or for ragged tokens a list of (n_i, e)."""
-    if mode == "last":
-        return rows
-    if batch.common_length is not None and not as_list:
-        return rows.reshape(len(batch), batch.common_length, -1)
-    return np.split(rows, batch.offsets[1:-1])
+    batch = as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims)
+    outputs: Any = compute(batch)
+    if mode != "last":
+        as_list = batch.common_length is None or isinstance(X, list | tuple | SequenceBatch)
+        outputs = (
+            np.split(outputs, batch.offsets[1:-1])
+            if as_list
+            else outputs.reshape(len(batch), batch.common_length, -1)
+        )
+    return outputs[0] if single else outputs
 
 
 def outputs_by_block(
@@ -202,17 +198,17 @@ def ordinary_tokens(
     other way, that products of this ``degree`` underflow which count.
     """
     most = MOST_SPREAD / degree
-    if any(spread(np.abs(matrix)) > most for matrix in matrices):
-        sizes = column_magnitudes(pieces(batch.values), batch.n_dims)
-        between = spread(np.append(sizes, 1.0) if bias else sizes)
+    if any(scaling.spread(np.abs(matrix)) > most for matrix in matrices):
+        sizes = scaling.column_magnitudes(pieces(batch.values), batch.n_dims)
+        between = scaling.spread(np.append(sizes, 1.0) if bias else sizes)
         if between > most:
             raise OutOfRange(
                 f"the coordinates of X differ in size by a factor of about 2**{between:.0f}, and "
                 "so do the layer's entries; their products do not fit float64. Give tokens whose "
                 "coordinates are of similar size, and a layer in these units."
             )
-    largest = largest_magnitude([batch.values])
-    return Tokens(batch, bias, exponent_for(max(largest, 1.0) if bias else largest) or 0)
+    largest = scaling.largest_magnitude(batch.values)
+    return Tokens(batch, bias, scaling.exponent_for(max(largest, 1.0) if bias else largest) or 0)
 
 
 def _matrices(values: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -5,10 +5,9 @@ Notation (ours -> Yau et al., whose tokens are columns Z = X^T; -> Chen & Li):
     value  V_h (d, e)  ->  V_h^T    ->  W_h
 
 The cost of a forward pass is linear in the length of a sequence: y_t = sum_h x_t A_h G_t V_h with
-G_t the Gram matrix of the tokens that t attends to.  Long sequences are cut into chunks: the Gram
-of all earlier chunks enters once per chunk, and only inside a chunk are scores formed.  Few heads
-use this *head form*; many heads are folded into coefficients first, whose cost does not depend
-on H.
+G_t the Gram matrix of the tokens that t attends to.  Of long sequences, earlier chunks enter by
+their Gram, and scores are formed only inside a chunk.  Many heads are folded into coefficients
+first, whose cost does not depend on H.
 """
 
 from __future__ import annotations
@@ -98,7 +97,6 @@ def coef_forward(
     return restored(outputs, 3 * tokens.exponent + exponent, "outputs")
 
 
-@single_threaded_blas()
 def head_forward(
     batch: SequenceBatch, attn: NDArray, value: NDArray, mode: str, bias: bool, exponent: int = 0
 ) -> NDArray[np.float64]:

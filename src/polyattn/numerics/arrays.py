@@ -101,26 +101,17 @@ def require_finite(
 ) -> None:
     """Refuse NaN and infinity, saying how many there are and where the first is.
 
-    Looks at one block at a time.
     place : an index of the array in words
     """
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" or all(np.isfinite(piece).all() for piece in pieces(array)):
         return
-    bad, start = 0, 0
-    first: tuple[int, ...] = ()
-    for piece in pieces(array):
-        finite = np.isfinite(piece)
-        missing = int(piece.size - np.count_nonzero(finite))
-        if missing and not bad:
-            row, *others = (int(i) for i in np.argwhere(~finite)[0])
-            first = (start + row, *others)
-        bad, start = bad + missing, start + len(piece)
-    if bad:
-        places = "1 place" if array.size == 1 else f"{array.size} places"
-        raise InvalidInput(
-            f"{name} contains NaN or infinity in {bad} of {places}, first at {place(first)}; "
-            "remove or impute them."
-        )
+    finite = np.isfinite(array)
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
+    places = "1 place" if array.size == 1 else f"{array.size} places"
+    raise InvalidInput(
+        f"{name} contains NaN or infinity in {np.count_nonzero(~finite)} of {places}, first at "
+        f"{place(first)}; remove or impute them."
+    )
 
 
 def pieces(array: NDArray) -> Iterator[NDArray]:

@@ -1,11 +1,9 @@
 """Products added in place, and Cholesky's factorisation by tiles, while other threads run.
 
 numpy's ``matmul`` cannot add to its result, and scipy's BLAS wrappers keep the interpreter
-locked.  SciPy also exports its BLAS for compiled extensions (``scipy.linalg.cython_blas``); the
-same entries called from here do both.
-
-LAPACK on several threads rounds in another order than on one.  The tiles of ``factor_lower`` are
-the same for any number of workers, and each is the work of one: as fast, and reproducible.
+locked.  The entries that SciPy exports for compiled extensions (``scipy.linalg.cython_blas``),
+called from here, do both.  LAPACK on several threads rounds in another order than on one; the
+tiles of ``factor_lower`` are the same for any number of workers: as fast, and reproducible.
 """
 
 from __future__ import annotations

@@ -17,15 +17,12 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 @dataclass(frozen=True)
 class Damping:
-    """Where damping starts and how it moves: by a factor, and never below the least.
-
-    again : a step that failed is tried again with at least this
-    """
+    """Where damping starts and how it moves: by a factor, and never below the least."""
 
     first: float = 1e-3
     factor: float = 8.0
     least: float = 1e-15
-    again: float = 1e-10
+    again: float = 1e-10  # at least this for a step that failed
 
     def lowered(self, damping: float) -> float:
         """The damping after a step that lowered the error."""

@@ -2,10 +2,8 @@
 
 Forming products is memory work that BLAS does not spread over cores; whole pieces (products and
 multiplication together) are.  The number of workers is what BLAS was allowed to use, so limits
-set by the caller (threadpoolctl, joblib, environment variables) are honoured.
-
-BLAS on several threads rounds in another order than on one.  Here it always runs on one, and
-what is a piece depends on the data alone: the number of workers changes no result.
+set by the caller (threadpoolctl, joblib, environment variables) are honoured.  BLAS itself runs on
+one thread, and what is a piece depends on the data alone: the number of workers changes no result.
 """
 
 from __future__ import annotations
@@ -94,8 +92,7 @@ def physical_memory() -> int | None:
 class computed_once(cached_property[Value]):  # noqa: N801 (used like cached_property)
     """``cached_property`` for objects that threads share: all of them get the same value.
 
-    The first thread computes while others that want the same value wait for it.  If it fails,
-    the next one tries.
+    The first thread computes while the others wait for it.  If it fails, the next one tries.
     """
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
@@ -107,7 +104,7 @@ class computed_once(cached_property[Value]):  # noqa: N801 (used like cached_pro
             with _locks.setdefault(key, RLock()):
                 if name not in values:
                     values[name] = self.func(instance)
-            # Whoever comes now finds the value.
+            # Others find the value from now on.
             _locks.pop(key, None)
         return values[name]
 
@@ -141,7 +138,7 @@ class _Limit:
             self.numbers = found
         for i, library in enumerate(libraries):
             if found[i] != 1:
-                # Whoever set another number within the block wants that one back.
+                # A number that was set within the block is the one to restore.
                 self.numbers[i] = found[i]
                 library.write(1)
         self.users += 1
@@ -181,13 +178,10 @@ def _libraries(per_thread: bool) -> tuple[_Library, ...]:
 
 
 def _library(controller: Any) -> _Library:
-    """The library behind a controller of threadpoolctl.
-
-    threadpoolctl lets only one thread at a time set the number of OpenBLAS, and ignores all
-    others without a word: that library is set by its own function.
-    """
+    """The library behind a controller of threadpoolctl."""
     layer, symbols = getattr(controller, "threading_layer", ""), controller.dynlib
     if controller.internal_api == "openblas" and layer != "openmp":
+        # threadpoolctl lets only one thread at a time set its number, and ignores all others.
         for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
             read = getattr(symbols, f"{prefix}openblas_get_num_threads{suffix}", None)
             write = getattr(symbols, f"{prefix}openblas_set_num_threads{suffix}", None)

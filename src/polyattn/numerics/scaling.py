@@ -2,10 +2,8 @@
 
 The moments of cubic features are sixth-degree in the tokens: tokens of size 1e60 already
 overflow them.  Ordinary data are left alone (exponent 0).  Otherwise tokens and targets are
-divided by a power of two, which is exact, and the power is put back at the very end.
-
-What cannot be put back is refused: infinity, and numbers below the normal ones of float64, which
-have lost digits or are zero.
+divided by a power of two, which is exact, and the power is put back at the very end.  What then is
+infinite, or below the normal numbers of float64 and has lost digits, is refused.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ COMPARABLE_PRODUCTS = 750
 # Squares of outputs that differ by no more than this power of two are both there.
 COMPARABLE_SQUARES = 430
 
+EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
+
 # The squared residual of 64 roundings, beside targets of size one: as good as none.
-NEGLIGIBLE_RISK = (64 * float(np.finfo(np.float64).eps)) ** 2
+NEGLIGIBLE_RISK = (64 * EPS) ** 2
 
 # Numbers that lose more than this share of themselves to underflow are refused.
 LOST_SHARE = 2.0**-50
-
-TINY = float(np.finfo(np.float64).tiny)
 
 # What to do about answers that do not fit.
 OF_ORDER_ONE = "multiply the inputs or the targets by a constant so that both are of order one."
@@ -58,25 +56,19 @@ def exponent_for(magnitude: float) -> int | None:
 
 
 def token_exponent(coordinates: NDArray[np.float64]) -> int | None:
-    """The exponent by which tokens with coordinates of these sizes (d,) are divided.
-
-    Ordinary tokens below one are not left alone where a coordinate far below them would vanish.
-    """
+    """The exponent by which tokens with coordinates of these sizes (d,) are divided."""
     known = coordinates[coordinates > 0]
     exponent = exponent_for(float(known.max(initial=0.0)))
+    # Ordinary tokens below one are not left alone where a coordinate far below them would vanish.
     if exponent == 0 and known.min() < 2.0**-COMPARABLE_EXPONENT:
         return int(np.frexp(known.max())[1])
     return exponent
 
 
-def largest_magnitude(blocks: Iterable[NDArray]) -> float:
-    """The largest absolute value over blocks of an array (0.0 when there is none)."""
-    largest = 0.0
-    for block in blocks:
-        if block.size:
-            # float() first: the magnitude of the smallest integer does not fit its own type.
-            largest = max(largest, abs(float(block.max())), abs(float(block.min())))
-    return largest
+def largest_magnitude(array: NDArray) -> float:
+    """The largest absolute value (0.0 when there is none)."""
+    # float() first: the magnitude of the smallest integer does not fit its own type.
+    return max(abs(float(array.max())), abs(float(array.min()))) if array.size else 0.0
 
 
 def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.float64]:
@@ -96,11 +88,7 @@ def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.f
 
 
 def require_comparable(coordinates: NDArray[np.float64], outputs: NDArray[np.float64]) -> None:
-    """Refuse coordinates or outputs so different in size that their products underflow.
-
-    coordinates : largest magnitudes (d,) of the tokens, 1 for the constant of ``bias``
-    outputs : largest magnitudes (e,) of the targets
-    """
+    """Refuse sizes of coordinates (d,) or outputs (e,) so different that products underflow."""
     between = spread(coordinates)
     if between > COMPARABLE_EXPONENT:
         raise OutOfRange(
@@ -137,12 +125,10 @@ def _range(sizes: NDArray[np.float64]) -> str:
 
 
 def require_weighable(weight: float, coordinates: NDArray, outputs: NDArray) -> None:
-    """Refuse a largest weight that takes sums of products of tokens and targets out of float64.
-
-    Sums are of sixth degree in tokens, or of third degree times a target, all of them scaled.
-    """
+    """Refuse a largest weight that takes sums of products of tokens and targets out of float64."""
     if weight == 0.0 or not np.any(coordinates):
         return
+    # Sums are of sixth degree in tokens, or of third degree times a target, all of them scaled.
     tokens = np.ldexp(coordinates[coordinates > 0], -(token_exponent(coordinates) or 0))
     largest, smallest = 6.0 * np.log2(tokens.max()), 6.0 * np.log2(tokens.min())
     if np.any(outputs):

@@ -10,7 +10,7 @@ from polyattn.certify.outcomes import UNDECIDED
 from polyattn.fitting.result import FitResult
 from polyattn.heads import factor
 from polyattn.heads.data_scale import SampleScale
-from polyattn.heads.search import least_heads
+from polyattn.heads.head_search import least_heads
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
 from polyattn.report.certificates import certificate_if_possible, certificate_sections

@@ -32,11 +32,11 @@ SHOWN_LINES = 12
 EXPLAINED = {
     "consistent": "outputs are those of the coefficients",
     "distance": "distance of coefficients to the optimum",
-    "gap": "gap: risk above the least",
+    "gap": "gap: risk above the optimal risk",
     "implied_distance": "distance, at most, by the certificate",
     "lambda_max": "largest eigenvalue of Λ",
     "lambda_min": "smallest eigenvalue of Λ",
-    "optimal_risk": "least risk with any number of heads",
+    "optimal_risk": "optimal risk, with any number of heads",
     "rank": "rank: coefficients that the data determine",
     "relative_distance": "that distance beside the norm of the optimum",
     "risk": "risk on the data, mean ||y − F(X)||² with their weights",

@@ -20,11 +20,10 @@ from scipy.linalg import lapack, qr, solve_triangular
 
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
+from polyattn.numerics.scaling import EPS
 from polyattn.solve.solution import Solution
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
-
-EPS = float(np.finfo(np.float64).eps)
 
 NORM_NOT_REACHED = (
     " Its norm was reduced only as far as the errors stay the same: the features differ so much in "
@@ -115,14 +114,13 @@ def minimum_norm(
 
     right (m, p), sigma (m,) are singular vectors and values, of which the first ``rank`` =
     len(projected) count.  The row space in true coordinates is spanned by scale * right^T = Q R,
-    so theta = Q w with R^T w = projected / sigma.  Rounding is relative to the largest entries of
-    theta, and scales of many orders then magnify it in the small ones; so the equations are
-    refined, and what is left of their residual is removed entry by entry, at the cost of that
-    much in the norm.
+    so theta = Q w with R^T w = projected / sigma.  Scales of many orders magnify its rounding in
+    small entries: the equations are refined, and what is left of their residual is removed entry
+    by entry, at the cost of that much in the norm.
 
-    Singular values that count as zero are not exactly zero.  Where columns differ by many orders
-    the minimum norm may lie so far along their vectors that residuals would grow by more than
-    ``allowed``; then only so much of the way is gone from the solution without any part along them.
+    Singular values that count as zero are not exactly zero.  Where the minimum norm lies so far
+    along their vectors that residuals would grow by more than ``allowed``, only so much of the way
+    is gone from the solution without any part along them.
     """
     rank, column = len(projected), scale[:, None]
     kept, wanted = right[:rank].T, projected / sigma[:rank, None]
@@ -157,11 +155,9 @@ def _wide_ridge(
     """The least ||theta||^2 + ||z||^2 with root theta + sqrt(ridge) z = rhs, and a condition.
 
     The rows of (root, sqrt(ridge) I) are independent, so their QR factors solve it: backward
-    stable for each row [Demmel, Higham 1993], and nothing has to be called zero.
-
-    Where features differ by many orders in size, the largest come first and columns in the order
-    of their size: QR then errs in each feature relative to that feature [Cox, Higham 1998], and
-    residuals stay those of the minimiser.
+    stable for each row [Demmel, Higham 1993], and nothing has to be called zero.  Where features
+    differ by many orders, rows and columns are taken by size: QR then errs in each feature
+    relative to that feature [Cox, Higham 1998], and residuals stay those of the minimiser.
     """
     n_rows, p = root.shape
     augmented = np.concatenate([root.T, np.sqrt(ridge) * np.eye(n_rows)])

@@ -3,9 +3,9 @@
 Accepts any data; meant for fewer rows than features (wide tokens).  Equals
 ``sklearn.kernel_ridge.KernelRidge(kernel="precomputed")`` with the kernel <G,G'> <x,x'>.
 
-Rows are first brought to size one by powers of two, so that neither the size of the tokens nor
-that of the weights changes a digit.  The kernel squares the condition number; residuals of the
-features themselves, solved for with the same factor, bring the lost digits back.
+Rows are first brought to size one by powers of two: neither tokens nor weights of any size change
+a digit.  The kernel squares the condition number; residuals of the features themselves, solved for
+with the same factor, bring the lost digits back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from polyattn.features.cubic import COLUMN_BLOCK, apply_coef, correlate, kernel_
 from polyattn.features.pairs import n_pairs, norm_weights
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import map_pieces
-from polyattn.solve.direct import EPS, column_scale, solve_direct
+from polyattn.numerics.scaling import EPS
+from polyattn.solve.direct import column_scale, solve_direct
 from polyattn.solve.primal import as_coef
 from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows
@@ -43,10 +44,8 @@ def solve_dual(rows: Rows, ridge: float) -> Solution:
 
 
 def gather(rows: Rows) -> tuple[NDArray, NDArray, NDArray]:
-    """All summaries at once: pairs (q, N), queries (d, N) and targets (N, e).
-
-    Rows of weight zero say nothing and would make the kernel singular: they are left out.
-    """
+    """All summaries at once: pairs (q, N), queries (d, N) and targets (N, e)."""
+    # Rows of weight zero would make the kernel singular: they are left out.
     weights = rows.row_weights
     pairs = np.empty((n_pairs(rows.width), rows.n_positive))
     queries = np.empty((rows.width, rows.n_positive))
@@ -89,7 +88,7 @@ def _by_cholesky(
     queries, targets = queries * units, targets * units[:, None]
     matrix = kernel_lower(pairs, queries)
     shift = (np.sqrt(ridge) * units) ** 2
-    # A row whose features are all zero meets no other: any positive number stands for it.
+    # A row of zero features has no product with another: any positive number will do.
     empty = matrix.diagonal() + shift == 0.0
     shift[empty] = 1.0
     matrix[np.diag_indices_from(matrix)] += shift

@@ -2,8 +2,7 @@
 
 Data that some layer computes exactly (a planted layer, a program) need no p x p sums over all
 rows.  A layer without error minimises every squared error, and where some rows determine all
-coefficients, all rows do.  So: solve for the first rows, then let one pass of 2 e p flops per
-row judge.  Where the judgement fails, the caller takes another solver.
+coefficients, all rows do: solve for the first rows, then check all by 2 e p flops per row.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.cubic import apply_coef
-from polyattn.numerics.parallel import map_pieces, single_threaded_blas
-from polyattn.numerics.scaling import exponent_for
+from polyattn.numerics.parallel import map_pieces
+from polyattn.numerics.scaling import EPS, exponent_for
 from polyattn.solve.primal import as_coef, solve_definite
 from polyattn.solve.solution import Solution
 from polyattn.stats import Moments
@@ -24,23 +23,24 @@ from polyattn.stats.rows import Rows
 # The sample: at least so many rows per feature, of at least so many sequences.
 SAMPLE_ROWS, SAMPLE_SEQUENCES = 2, 16
 
-# A sample is tried when there are so many times its rows: if in vain, some percent are lost.
+# A sample is tried when there are so many times its rows: if it fails, some percent are lost.
 WORTHWHILE = 32
 
 # The norm of the residual of an output beside that output: no more than rounding leaves.
-AGREEMENT = 64 * float(np.finfo(np.float64).eps)
+AGREEMENT = 64 * EPS
 
-# Numbers of summaries that are judged between two reports of progress, and at a time.
+# Numbers of summaries that are checked between two reports of progress, and at a time.
 PORTION_NUMBERS, BLOCK_NUMBERS, MIN_ROWS = 1 << 24, 1 << 17, 64
 
 
-# Idle BLAS threads spin for a while, and would take the cores from ours.
-@single_threaded_blas()
 def solve_exact(rows: Rows) -> Solution | None:
     """The layer that computes all targets to rounding, if a sample of the rows determines it."""
-    n_sequences = rows.sequences_with(SAMPLE_ROWS * rows.n_features)
-    sample = rows.part(0, max(n_sequences, min(SAMPLE_SEQUENCES, len(rows.batch))))
-    if rows.n_rows < WORTHWHILE * max(sample.n_rows, SAMPLE_ROWS * rows.n_features):
+    wanted = SAMPLE_ROWS * rows.n_features
+    if rows.n_rows < WORTHWHILE * wanted:
+        return None
+    n_sequences = max(rows.sequences_with(wanted), min(SAMPLE_SEQUENCES, len(rows.batch)))
+    sample = rows.part(0, n_sequences)
+    if rows.n_rows < WORTHWHILE * sample.n_rows:
         return None
     solution = solve_definite(Moments.of(sample), sample, 0.0)
     if solution is None or not _agree(solution.theta, sample)[0]:
@@ -67,7 +67,7 @@ def _agree(theta: NDArray, rows: Rows) -> tuple[bool, float]:
     def powers(share: Rows) -> NDArray[np.float64]:
         """Sums of squares of each output, (2, e): of the residual and of the targets."""
         sums = np.zeros((2, len(coef)))
-        # Each block is judged while it is in the cache of the core that read it.
+        # Each block is checked while it is in the cache of the core that read it.
         for block in share.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
             residual = apply_coef(coef, block.pairs, block.queries)
             residual -= block.targets

@@ -1,11 +1,10 @@
 """The iterative solver: conjugate gradients on the normal equations, matrix-free (CGLS).
 
-For problems where neither p x p nor N x N numbers fit.  Every pass reads the data once and
-needs memory for a few sets of coefficients only.  Started from zero the iterates stay in the row
-space, so with ridge = 0 they converge to the minimiser of smallest norm.  A preconditioner (powers
-of two near the sizes of the features) changes which minimiser "smallest norm" means, and spreads
-the eigenvalues that a ridge makes equal: it is used only where sizes differ so much that nothing
-else converges, and the outcome says so.
+For problems where neither p x p nor N x N numbers fit: a pass reads the data once and needs memory
+for a few sets of coefficients only.  Started from zero the iterates stay in the row space, so with
+ridge = 0 they converge to the minimiser of smallest norm.  A preconditioner (powers of two near the
+sizes of the features) changes what "smallest norm" means: it is used only where sizes differ so
+much that nothing else converges, and the outcome says so.
 """
 
 from __future__ import annotations
@@ -29,19 +28,17 @@ COMPARABLE_SIZES = 1e6
 
 
 def solve_iterative(rows: Rows, ridge: float) -> Solution:
-    """The minimiser by CGLS, all outputs side by side; says so when it has not converged.
-
-    The gradient is judged with all features at equal size: the largest would hide all others.
-    """
+    """The minimiser by CGLS, all outputs side by side; the note says whether it converged."""
     theta = np.zeros((rows.n_features, rows.n_outputs))
     gradient, _ = residual_pass(theta, rows)
     sizes, scale, note = _sizes(rows, ridge)
-    # Each output is multiplied by a power of two, so that squares neither vanish nor burst.
+    # Each output is multiplied by a power of two, so that squares neither underflow nor overflow.
     gradient = gradient / scale
     unit = np.array([-(exponent_for(size) or 0) for size in np.abs(gradient).max(axis=0)])
     gradient = np.ldexp(gradient, unit)
     direction = gradient
     power = np.sum(gradient**2, axis=0)
+    # The gradient is judged with all features at equal size: the largest would hide all others.
     judged = first = np.sum((gradient * (scale / sizes)) ** 2, axis=0)
     active = first > 0
     passes = 0

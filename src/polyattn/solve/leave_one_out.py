@@ -7,9 +7,8 @@ With H the hat matrix of all rows, the residuals of a sequence B that was left o
 
 The first is cheap for many rows, and cancels where a sequence nearly decides its own fit.  Such
 sequences are few: they are judged by the second, beside the triangular factor of all the others.
-
-What the second owes to rounding is estimated too: a small sequence with large targets may steer
-all others at a tiny ridge, and its features are known only beside the largest.
+Its rounding is estimated, too: a small sequence with large targets may steer all others at a tiny
+ridge, and its features are known only beside the largest.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from numpy.typing import NDArray
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import feature_weights
 from polyattn.features.summaries import default_block_rows
-from polyattn.solve.direct import EPS
-from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum, visible
+from polyattn.numerics.scaling import EPS
+from polyattn.solve import decomposition
+from polyattn.solve.decomposition import Decomposition
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -43,47 +43,43 @@ NO_ERROR = 1e-12
 
 def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
     """The grid and the sums of squares, of data with at least as many rows as features."""
-    spectrum = FeatureSpectrum.of(rows, ridges)
+    found = decomposition.of_features(rows, ridges)
     # 1 / (values + ridge), (p, grid), and the solutions of all ridges (grid, p, e), in basis V
-    shrink = 1.0 / (spectrum.values[:, None] + spectrum.grid)
-    thetas = shrink.T[:, :, None] * (np.sqrt(spectrum.values)[:, None] * spectrum.components)
-    errors, doubts = np.zeros((2, len(spectrum.grid)))
+    shrink = 1.0 / (found.values[:, None] + found.grid)
+    thetas = shrink.T[:, :, None] * (np.sqrt(found.values)[:, None] * found.components)
+    errors, doubts = np.zeros((2, len(found.grid)))
     decisive: list[_Sequence] = []
     judge = _single_rows if rows.mode == "last" else _one_sequence
     for some in _sequences(rows):
-        more, left = judge(some, spectrum.vectors, shrink, thetas)
+        more, left = judge(some, found.vectors, shrink, thetas)
         errors += more
         decisive += left
     for group in _groups(decisive, rows.n_features):
-        more, unsure = _beside_the_others(rows, group, spectrum.grid)
+        more, unsure = _beside_the_others(rows, group, found.grid)
         errors += more
         doubts += unsure
-    return _judged(spectrum, errors, doubts, ridges is None)
+    return _judged(found, errors, doubts, ridges is None)
 
 
 def errors_of_few(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]:
     """The same of data with fewer rows than features."""
-    spectrum = SampleSpectrum.of(rows, ridges)
-    # Only sequences of positive weight stand among the rows of the spectrum.
+    found = decomposition.of_samples(rows, ridges)
+    # Only sequences of positive weight stand among the rows that were decomposed.
     sizes = np.ones(len(rows.batch), int) if rows.mode == "last" else rows.batch.lengths
     if rows.sequence_weights is not None:
         sizes = sizes[rows.sequence_weights > 0]
-    errors, doubts = _in_sample_space(spectrum, _blocks(sizes, 0))
-    return _judged(spectrum, errors, doubts, ridges is None)
+    errors, doubts = _in_sample_space(found, _blocks(sizes, 0))
+    return _judged(found, errors, doubts, ridges is None)
 
 
 @dataclass(frozen=True)
 class _Sequence:
-    """The rows of one sequence: features (n, p), n <= p, and targets (n, e).
-
-    In mode last one object holds many sequences of one row each, the first of them ``number``.
-    outside : power of the targets that no feature reaches
-    """
+    """One sequence; in mode last, many of one row each, the first of them ``number``."""
 
     number: int
-    features: NDArray[np.float64]
-    targets: NDArray[np.float64]
-    outside: float = 0.0
+    features: NDArray[np.float64]  # (n, p), n <= p
+    targets: NDArray[np.float64]  # (n, e)
+    outside: float = 0.0  # power of the targets that no feature reaches
 
 
 def _single_rows(
@@ -136,27 +132,27 @@ def _beside_the_others(
     root = factor.scaled_factor() / feature_weights(rows.width)
     features = np.concatenate([root, *(left.features for left in group)])
     targets = np.concatenate([factor.scaled_projection(), *(left.targets for left in group)])
-    spectrum = SampleSpectrum.of_features(features, targets, grid)
+    found = decomposition.of_matrix(features, targets, grid)
     blocks = _blocks([len(left.features) for left in group], len(root))
-    errors, doubts = _in_sample_space(spectrum, blocks)
+    errors, doubts = _in_sample_space(found, blocks)
     return errors + sum(left.outside for left in group), doubts
 
 
-def _in_sample_space(spectrum: SampleSpectrum, blocks: list[slice]) -> tuple[NDArray, NDArray]:
+def _in_sample_space(found: Decomposition, blocks: list[slice]) -> tuple[NDArray, NDArray]:
     """Squared errors of blocks of rows, and what rounding may have done to them.
 
     With C = W W^T, W = U diag(values + ridge)^-1/2, the residual of block B is the x of least
     ||W_B^T x - W^T y||: nothing is squared, and nothing cancels.
     """
-    errors, doubts = np.zeros((2, len(spectrum.grid)))
-    roots = 1.0 / np.sqrt(spectrum.values + spectrum.grid[:, None])[:, :, None]  # (grid, m, 1)
-    inside = spectrum.components * roots  # W^T y
+    errors, doubts = np.zeros((2, len(found.grid)))
+    roots = 1.0 / np.sqrt(found.values + found.grid[:, None])[:, :, None]  # (grid, m, 1)
+    inside = found.components * roots  # W^T y
     # A rounding of U moves C y by so much.
     moved = ROUNDINGS * EPS * np.linalg.norm(inside * roots, axis=(1, 2))
     single = np.array([block.start for block in blocks if block.stop - block.start == 1], int)
     for own, solve in [
-        (spectrum.vectors[single], _rows_alone),
-        *((spectrum.vectors[b], _rows_together) for b in blocks if b.stop - b.start > 1),
+        (found.vectors[single], _rows_alone),
+        *((found.vectors[b], _rows_together) for b in blocks if b.stop - b.start > 1),
     ]:
         for part in _some_ridges(len(errors), own.size):
             sizes, least = solve(own.T * roots[part], inside[part])
@@ -181,12 +177,12 @@ def _rows_together(across: NDArray, inside: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _judged(
-    spectrum: FeatureSpectrum | SampleSpectrum, errors: NDArray, doubts: NDArray, default: bool
+    found: Decomposition, errors: NDArray, doubts: NDArray, default: bool
 ) -> tuple[NDArray, NDArray]:
     """The ridges whose errors are known, and these."""
-    power = spectrum.outside + float(np.sum(spectrum.components**2))
+    power = found.outside + float(np.sum(found.components**2))
     known = doubts <= MOST_DOUBT * np.maximum(errors, NO_ERROR * power)
-    return visible(spectrum.grid, known, default), errors[known]
+    return decomposition.visible(found.grid, known, default), errors[known]
 
 
 def _some_ridges(count: int, numbers: int) -> Iterator[slice]:

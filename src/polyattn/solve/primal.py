@@ -20,8 +20,9 @@ from scipy.linalg import lapack
 from polyattn.features.cubic import add_correlation, apply_coef
 from polyattn.features.pairs import feature_weights, n_pairs
 from polyattn.numerics.blas import factor_lower
-from polyattn.numerics.parallel import deal, map_pieces, single_threaded_blas
-from polyattn.solve.direct import EPS, column_scale, minimum_norm, solve_factor
+from polyattn.numerics.parallel import deal, map_pieces
+from polyattn.numerics.scaling import EPS
+from polyattn.solve.direct import column_scale, minimum_norm, solve_factor
 from polyattn.solve.solution import Solution
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import RowBlock, Rows
@@ -48,8 +49,6 @@ def solve_primal(source: Rows | Moments, ridge: float) -> Solution:
     return replace(solution, statistics=moments)
 
 
-# Even a norm waits for threads that sleep, longer than it takes; one thread leaves none spinning.
-@single_threaded_blas()
 def solve_definite(moments: Moments, rows: Rows | None, ridge: float) -> Solution | None:
     """The minimiser by Cholesky and refinement; None unless the Gram is safely definite."""
     s, scale = feature_weights(moments.width), _scale(moments, ridge)
@@ -114,7 +113,6 @@ def solve_gram(
     return Solution(theta, known_rank, max(0.0, residual), condition, ridge, note)
 
 
-@single_threaded_blas()
 def residual_pass(theta: NDArray, rows: Rows) -> tuple[NDArray[np.float64], float]:
     """(sum phi r^T, sum ||r||^2) for the residuals r = y - phi theta, in one pass."""
     coef = as_coef(theta, rows.width)

@@ -1,8 +1,8 @@
 """The ridge: a number, or a rule by which the data choose it from a grid.
 
-The default grid is ``DEFAULT_GRID`` in ``solve/spectrum.py``.  Errors of prediction are computed
-for the whole grid at once.  What is left out is a whole sequence: the positions of one sequence
-share their tokens, so leaving out single positions would leak.
+The default grid is ``DEFAULT_GRID`` in ``solve/decomposition.py``.  Errors of prediction are
+computed for the whole grid at once.  What is left out is a whole sequence: the positions of one
+sequence share their tokens, so leaving out single positions would leak.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.numerics.scaling import as_risk, restored
+from polyattn.solve import decomposition
 from polyattn.solve.leave_one_out import errors_of_few, errors_of_many
-from polyattn.solve.spectrum import FeatureSpectrum, SampleSpectrum
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -118,18 +118,17 @@ def generalised(source: Rows | Moments, ridges: NDArray | None = None) -> RidgeP
     components of y along the left singular vectors, r has components u_k ridge/(s_k + ridge),
     and N - tr H = (N - number of s_k > 0) + sum ridge/(s_k + ridge).
     """
-    spectrum: FeatureSpectrum | SampleSpectrum
     if isinstance(source, Moments):
-        spectrum = FeatureSpectrum.of_moments(source, ridges)
+        found = decomposition.of_moments(source, ridges)
     elif source.n_positive >= source.n_features:
-        spectrum = FeatureSpectrum.of(source, ridges)
+        found = decomposition.of_features(source, ridges)
     else:
-        spectrum = SampleSpectrum.of(source, ridges)
-    n, grid = source.n_positive, spectrum.grid
-    left = grid / (spectrum.values[:, None] + grid)  # (values, grid)
-    nonzero = spectrum.values > 0  # the others are counted, so that no sum rounds
+        found = decomposition.of_samples(source, ridges)
+    n, grid = source.n_positive, found.grid
+    left = grid / (found.values[:, None] + grid)  # (values, grid)
+    nonzero = found.values > 0  # the others are counted, so that no sum rounds
     freedom = (n - np.count_nonzero(nonzero) + left[nonzero].sum(axis=0)) / n
-    residual = spectrum.outside + np.sum(spectrum.components**2, axis=1) @ left**2
+    residual = found.outside + np.sum(found.components**2, axis=1) @ left**2
     return RidgePath(grid, residual / freedom**2 / source.total_weight, "gcv")
 
 

@@ -12,20 +12,13 @@ from polyattn.stats import Moments, TriangularFactor
 
 @dataclass(frozen=True)
 class Solution:
-    """Coefficients in the coordinates of the norm, for scaled tokens and targets.
+    """Coefficients in the coordinates of the norm, for scaled tokens and targets."""
 
-    theta : array (p, e); P = theta / s
-    rank : numerical rank of the features (None where a penalty made it irrelevant)
-    residual_power : sum of weighted squared residuals, scaled targets
-    condition : estimated condition number of the (column-equilibrated) features
-    note : what else is to be said, a sentence that begins with a space
-    statistics : the sums behind it, where the solver made some or started from them
-    """
-
-    theta: NDArray[np.float64]
-    rank: int | None
-    residual_power: float
-    condition: float
+    theta: NDArray[np.float64]  # (p, e); P = theta / s
+    rank: int | None  # of the features; None where a penalty made it irrelevant
+    residual_power: float  # sum of weighted squared residuals
+    condition: float  # of the column-equilibrated features, estimated
     ridge: float
-    note: str = ""
+    note: str = ""  # a sentence for the outcome, beginning with a space
+    # The sums behind it, where the solver made some or started from them.
     statistics: Moments | TriangularFactor | None = None

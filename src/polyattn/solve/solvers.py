@@ -31,75 +31,49 @@ DIRECT_ROWS, DIRECT_NUMBERS = 1024, 1 << 22
 
 
 @dataclass(frozen=True)
-class ProblemSize:
-    """What the choice of a solver depends on; ``width`` counts the constant of ``bias``."""
-
-    n_rows: int
-    width: int
-    n_outputs: int
-
-    @property
-    def n_features(self) -> int:
-        """p, the number of cubic features."""
-        return n_features(self.width)
-
-
-@dataclass(frozen=True)
 class Solver:
-    """A row of the table.
+    """A row of the table, for n rows, p features of q pairs, and e outputs.
 
     solve : the solution for a source and a ridge
-    numbers : how many numbers are in memory beside the coefficients, to within a factor of two
-    suits : whether ``auto`` takes it, if it fits into memory and none before it does
+    numbers : from (n, p, q, e) to how many are in memory, to within a factor of two
+    suits : from (n, p) to whether ``auto`` takes it, if it fits into memory and none before it does
     reason : why then, in words
     statistics : the kind of statistics that it can start from, instead of the rows
     """
 
     solve: Callable[[Any, float], Solution]
-    numbers: Callable[[ProblemSize], int]
-    suits: Callable[[ProblemSize], bool]
+    numbers: Callable[[int, int, int, int], int]
+    suits: Callable[[int, int], bool]
     reason: str
     statistics: type[Moments | TriangularFactor] | None = None
-
-    def bytes(self, size: ProblemSize) -> int:
-        """Peak memory, to within a factor of two."""
-        return 8 * (self.numbers(size) + 2 * size.n_features * size.n_outputs)
-
-
-def _few_rows(size: ProblemSize) -> bool:
-    n_rows, p = size.n_rows, size.n_features
-    return n_rows < p and n_rows <= DIRECT_ROWS and n_rows * p <= DIRECT_NUMBERS
 
 
 # ``auto`` takes the first that suits and fits.
 SOLVERS = {
     "primal": Solver(
         solve=solve_primal,
-        numbers=lambda size: 3 * size.n_features**2 + n_pairs(size.width) ** 3 // 2,
-        suits=lambda size: size.n_rows >= size.n_features,
+        numbers=lambda _n, p, q, e: 3 * p**2 + q**3 // 2 + 2 * p * e,
+        suits=lambda n, p: n >= p,
         reason="{rows} for {features}: sums of size p x p",
         statistics=Moments,
     ),
     "direct": Solver(
         solve=solve_direct,
-        numbers=lambda size: (
-            size.n_features
-            * (6 * size.n_features if size.n_rows >= size.n_features else 3 * size.n_rows)
-        ),
-        suits=_few_rows,
+        numbers=lambda n, p, _q, e: p * (6 * p if n >= p else 3 * n) + 2 * p * e,
+        suits=lambda n, p: n < p and n <= DIRECT_ROWS and n * p <= DIRECT_NUMBERS,
         reason="{rows} for {features}, few enough to hold",
         statistics=TriangularFactor,
     ),
     "dual": Solver(
         solve=solve_dual,
-        numbers=lambda size: size.n_rows**2 + 3 * size.n_rows * n_pairs(size.width),
-        suits=lambda _: True,
+        numbers=lambda n, p, q, e: n**2 + 3 * n * q + 2 * p * e,
+        suits=lambda _n, _p: True,
         reason="{rows} for {features}: a kernel of size N x N",
     ),
     "iterative": Solver(
         solve=solve_iterative,
-        numbers=lambda size: 3 * size.n_features * size.n_outputs,
-        suits=lambda _: True,
+        numbers=lambda _n, p, _q, e: 5 * p * e,
+        suits=lambda _n, _p: True,
         reason="neither {p} x {p} nor {N} x {N} numbers fit into {limit}",
     ),
 }
@@ -125,23 +99,21 @@ def plan(
     A named ``solver`` is kept.
     """
     require_choice("solver", solver, ("auto", *SOLVERS))
-    size = ProblemSize(n_rows, n_dims + bias, n_outputs)
+    width = n_dims + bias
+    p, q = n_features(width), n_pairs(width)
+    sizes = {name: 8 * each.numbers(n_rows, p, q, n_outputs) for name, each in SOLVERS.items()}
     if solver != "auto":
-        return Plan(solver, "asked for by name", SOLVERS[solver].bytes(size))
+        return Plan(solver, "asked for by name", sizes[solver])
     limit = memory_limit()
-    words = {
-        "N": n_rows,
-        "p": size.n_features,
-        "rows": counted(n_rows, "row"),
-        "features": counted(size.n_features, "feature"),
-        "limit": readable_bytes(limit),
-    }
+    memory = readable_bytes(limit)
+    rows, features = counted(n_rows, "row"), counted(p, "feature")
     for name, each in SOLVERS.items():
-        if each.suits(size) and each.bytes(size) <= limit:
-            return Plan(name, each.reason.format(**words), each.bytes(size))
+        if each.suits(n_rows, p) and sizes[name] <= limit:
+            reason = each.reason.format(N=n_rows, p=p, rows=rows, features=features, limit=memory)
+            return Plan(name, reason, sizes[name])
     raise InvalidInput(
-        f"the coefficients alone ({n_outputs} x {size.n_features}) do not fit into "
-        f"{words['limit']}; reduce the width of the tokens or fit the outputs one by one."
+        f"the coefficients alone ({n_outputs} x {p}) do not fit into {memory}; reduce the width "
+        "of the tokens or fit the outputs one by one."
     )
 
 

@@ -11,11 +11,10 @@ from polyattn.errors import InvalidInput
 from polyattn.features.pairs import n_features, n_pairs
 from polyattn.features.summaries import default_block_rows, sequence_grams
 from polyattn.files.fields import Check, array, require
-from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import require_comparable_squares, restored
-from polyattn.stats.base import Statistics
+from polyattn.stats.moment_sums import ExplicitSums, PairedSums
 from polyattn.stats.rows import Rows
-from polyattn.stats.sums import ExplicitSums, PairedSums, Sums
+from polyattn.stats.statistics import Statistics
 
 # From this width on the paired way wins (benchmarks/moments_update.py prints both).
 PAIRED_FROM_WIDTH = 12
@@ -83,8 +82,6 @@ class Moments(Statistics):
         """sum ||y||^2 of the scaled targets."""
         return float(np.trace(self._sums.targets))
 
-    # Idle BLAS threads spin for a while, and would take the cores from ours.
-    @single_threaded_blas()
     def _accumulate(self, rows: Rows) -> None:
         sums, weights = self._sums, rows.sequence_weights
         if not (isinstance(sums, PairedSums) and self.mode == "full"):
@@ -131,12 +128,12 @@ class Moments(Statistics):
 
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
         """Take stored sums, whichever way they were accumulated."""
-        for kind in (ExplicitSums, PairedSums):
-            stored = kind(self.width, self.n_outputs)
-            if not isinstance(self._sums, kind) and stored.gram.shape == arrays["gram"].shape:
-                stored.restore(arrays)
-                matrix = stored.matrix(np.ones(self.n_features))
-                arrays = arrays | {"gram": self._sums.as_stored(matrix)}
+        if arrays["gram"].shape != self._sums.gram.shape:
+            other = ExplicitSums if isinstance(self._sums, PairedSums) else PairedSums
+            stored = other(self.width, self.n_outputs)
+            stored.restore(arrays)
+            matrix = stored.matrix(np.ones(self.n_features))
+            arrays = arrays | {"gram": self._sums.as_stored(matrix)}
         self._sums.restore(arrays)
         for name, squares in (
             ("gram", self.scaled_feature_powers()), ("targets", self._sums.targets.diagonal()),
@@ -145,7 +142,7 @@ class Moments(Statistics):
             require(least >= 0.0, f"arrays.{name}", "sums of squares that are >= 0", least)
 
 
-def make_sums(width: int, n_outputs: int, mode: str) -> Sums:
+def make_sums(width: int, n_outputs: int, mode: str) -> ExplicitSums | PairedSums:
     """The accumulator that is faster for this width (mode ``full`` always gains by pairs)."""
     kind = PairedSums if _by_pairs(width, mode) else ExplicitSums
     return kind(width, n_outputs)

@@ -32,10 +32,7 @@ MOST_SHARES, SHARE_NUMBERS, SHARE_ROWS = 8, 1 << 14, 512
 
 @dataclass(frozen=True)
 class RowBlock(SummaryBlock):
-    """A summary with its targets; these and the queries carry the square root of the row's weight.
-
-    The features are linear in the query, so weighted sums need no further thought.
-    """
+    """A summary and its targets; these and the queries carry the square root of the weight."""
 
     targets: NDArray[np.float64]  # (e, rows)
 
@@ -205,7 +202,7 @@ class Rows:
             if portion.n_rows * self._numbers_per_row <= GROUP_NUMBERS:
                 yield portion._read_together()
                 continue
-            # One sequence that is longer than a group: its running sums have to wait in line.
+            # One sequence that is longer than a group: its running sums go from block to block.
             for block in portion._read_blocks(None):
                 yield [block]
                 report(block.stop - self.base, self.n_rows)
@@ -221,6 +218,8 @@ class Rows:
         """All rows in order, in parts for the workers: few where there is little."""
         least = max(-(-SHARE_NUMBERS // self._numbers_per_row), SHARE_ROWS)
         share = max(-(-self.n_rows // MOST_SHARES), least)
+        if share >= self.n_rows:
+            return [self]
         return [self.part(*piece) for piece in ranges_of_rows(self._borders, share)]
 
     def _read_together(self) -> list[RowBlock]:

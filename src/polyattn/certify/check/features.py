@@ -172,7 +172,7 @@ class Table:
     @cached_property
     def exponent(self) -> int:
         """The power of two by which floating-point tokens are divided."""
-        largest = largest_magnitude(pieces(self.batch.values))
+        largest = largest_magnitude(self.batch.values)
         return exponent_for(max(largest, 1.0) if self.bias else largest) or 0
 
     def summaries(self, prime: int | None = None) -> Iterator[tuple[NDArray, NDArray]]:

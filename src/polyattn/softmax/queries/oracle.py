@@ -100,7 +100,7 @@ class Oracle:
         answers = [self._answers(given[first:stop]) for first, stop in even_ranges(len(X), at_once)]
         rows = np.concatenate(answers)
         if self.answer_exponent is None:
-            self.answer_exponent = exponent_for(largest_magnitude([rows]))
+            self.answer_exponent = exponent_for(largest_magnitude(rows))
         return scaled(rows, -(self.answer_exponent or 0))
 
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:

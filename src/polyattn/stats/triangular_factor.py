@@ -11,9 +11,8 @@ from scipy.linalg import lapack
 from polyattn.features.cubic import cubic_features
 from polyattn.features.pairs import n_features
 from polyattn.files.fields import Check, array, require
-from polyattn.stats.base import Statistics
 from polyattn.stats.rows import Rows
-from polyattn.stats.sums import shaped_like
+from polyattn.stats.statistics import Statistics
 
 # About this many numbers are factored together, and at least twice as many rows as columns.
 BLOCK_NUMBERS = 1 << 18
@@ -87,8 +86,8 @@ class TriangularFactor(Statistics):
         return {"factor": self._factor}
 
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
-        factor = arrays["factor"]
-        rows = min(len(factor), self._factor.shape[1])
+        factor, columns = arrays["factor"], self._factor.shape[1]
+        require(len(factor) <= columns, "arrays.factor", f"of at most {columns} rows", len(factor))
         below = int(np.count_nonzero(np.tril(factor, -1)))
         require(below == 0, "arrays.factor", "zero below its diagonal", f"{below} numbers there")
-        self._factor = shaped_like(np.zeros((rows, self._factor.shape[1])), factor)
+        self._factor = np.array(factor)

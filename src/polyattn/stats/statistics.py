@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.display import Described, Description, data_in_words
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
-from polyattn.features.pairs import n_features, pair_index
+from polyattn.features.pairs import n_features, pair_position
 from polyattn.files import fields
 from polyattn.files.records import Record, read_record, rebuild, write_record
 from polyattn.numerics import scaling
@@ -22,29 +22,26 @@ from polyattn.sequences import MODES, Sequences
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
-SHAPE = ("n_dims", "n_outputs", "mode", "bias")
-ADDED = ("n_rows", "n_positive", "n_sequences", "total_weight")
-COUNTS = (*ADDED, "max_length", "token_exponent", "target_exponent")
-
-# Largest magnitudes; files of older releases lack them.
-SIZES = ("coordinate_sizes", "output_sizes")
-
 # No float64 is further from one than by this power of two.
 LARGEST_EXPONENT = 1100
 
 # Scaled tokens and targets are below 2**41, and sums of sixth degree in tokens (see scaling.py).
 LARGEST_POWER = 250
 
-COUNT, EXPONENT = fields.integer(0), fields.integer(-LARGEST_EXPONENT, LARGEST_EXPONENT)
-FIELDS = fields.entries(
-    {
-        "n_dims": fields.integer(1), "n_outputs": COUNT, "mode": fields.one_of(MODES),
-        "bias": fields.flag, "n_rows": COUNT, "n_positive": COUNT, "n_sequences": COUNT,
-        "total_weight": fields.number(0), "max_length": COUNT,
-        "token_exponent": fields.nullable(EXPONENT), "target_exponent": fields.nullable(EXPONENT),
-    },
-    {name: fields.listed(fields.number(0)) for name in SIZES},
-)  # fmt: skip
+# Attributes, as files hold them: those that merging leaves alone, adds up, and does otherwise.
+COUNT = fields.integer(0)
+EXPONENT = fields.nullable(fields.integer(-LARGEST_EXPONENT, LARGEST_EXPONENT))
+SHAPE = {
+    "n_dims": fields.integer(1), "n_outputs": COUNT, "mode": fields.one_of(MODES),
+    "bias": fields.flag,
+}  # fmt: skip
+ADDED = {
+    "n_rows": COUNT, "n_positive": COUNT, "n_sequences": COUNT, "total_weight": fields.number(0),
+}  # fmt: skip
+OTHERS = {"max_length": COUNT, "token_exponent": EXPONENT, "target_exponent": EXPONENT}
+# Largest magnitudes; files of older releases lack them.
+SIZES = dict.fromkeys(("coordinate_sizes", "output_sizes"), fields.listed(fields.number(0)))
+FIELDS = fields.entries(SHAPE | ADDED | OTHERS, SIZES)
 
 
 class Statistics(Described, ABC):
@@ -127,7 +124,7 @@ class Statistics(Described, ABC):
     @single_threaded_blas()
     def add_rows(self, rows: Rows) -> Self:
         """Add rows that are validated already."""
-        self._adopt(*self._joined_sizes(rows))
+        self._join_units(rows)
         self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
         self._count(rows)
         return self
@@ -146,10 +143,9 @@ class Statistics(Described, ABC):
             raise InvalidInput(
                 f"only statistics of the same kind merge; these have {', '.join(different)}."
             )
-        sizes = self._joined_sizes(other)
         merged, addend = self.copy(), other.copy()
-        for each in (merged, addend):
-            each._adopt(*sizes)
+        merged._join_units(other)
+        addend._join_units(self)
         merged._absorb(addend)
         merged._count(other)
         return merged
@@ -204,7 +200,7 @@ class Statistics(Described, ABC):
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        metadata = {key: getattr(self, key) for key in SHAPE + COUNTS}
+        metadata = {key: getattr(self, key) for key in SHAPE | ADDED | OTHERS}
         metadata |= {key: getattr(self, key).tolist() for key in SIZES}
         return Record(self.kind, self._arrays(), metadata)
 
@@ -221,7 +217,7 @@ class Statistics(Described, ABC):
         largest = held["total_weight"] * float(held["max_length"]) ** 2 * 2.0**LARGEST_POWER
         fields.entries(cls._stored(width, held["n_outputs"], largest))(record.arrays, "arrays")
         made = cls(**{key: held[key] for key in SHAPE})
-        for key in COUNTS:
+        for key in ADDED | OTHERS:
             setattr(made, key, held[key])
         made._restore(record.arrays)
         for name, estimate in zip(SIZES, made._estimated_sizes(), strict=True):
@@ -237,42 +233,38 @@ class Statistics(Described, ABC):
             setattr(self, key, getattr(self, key) + getattr(other, key))
         self.max_length = max(self.max_length, other.max_length)
 
-    def _joined_sizes(self, other: Rows | Self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The largest magnitudes of both; refused where their sums do not fit together."""
+    def _join_units(self, other: Rows | Self) -> None:
+        """Go over to the powers of two for the data of both, if their sums fit together."""
         coordinates = np.maximum(self.coordinate_sizes, other.coordinate_sizes)
         outputs = np.maximum(self.output_sizes, other.output_sizes)
-        scaling.require_comparable(coordinates, outputs)
-        # In other units than its own, a shard of small tokens and small weights may vanish.
-        heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
-        scaling.require_weighable(heaviest, coordinates, outputs)
-        return coordinates, outputs
-
-    def _estimated_sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Root mean squares of coordinates and outputs, for files that lack their sizes.
-
-        The square of a feature G_jj x_l has the fourth power of a token coordinate in it and the
-        square of a query coordinate.
-        """
-        features, targets = self._mean_squares()
-        largest = float(features.max(initial=0.0)) ** (1 / 6) or 1.0
-        rows, columns = pair_index(self.width)
-        of_tokens = features.reshape(-1, self.width)[rows == columns].max(axis=1)
-        tokens = (of_tokens / largest**2) ** (1 / 4)
-        return (
-            np.ldexp(tokens, self.token_exponent or 0),
-            np.ldexp(np.sqrt(targets), self.target_exponent or 0),
-        )
-
-    def _adopt(self, coordinates: NDArray, outputs: NDArray) -> None:
-        """Go over to the powers of two for these sizes: exact, but for what underflows."""
+        if self.n_rows:
+            # Rows alone were checked; in other units than its own, a shard of small tokens and
+            # small weights may vanish.
+            scaling.require_comparable(coordinates, outputs)
+            heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
+            scaling.require_weighable(heaviest, coordinates, outputs)
         token = scaling.token_exponent(coordinates)
         target = scaling.exponent_for(float(outputs.max(initial=0.0)))
         tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
         targets = 0 if self.target_exponent is None else self.target_exponent - (target or 0)
         if tokens or targets:
+            # Exact, but for what underflows.
             self._rescale(tokens, targets)
         self.token_exponent, self.target_exponent = token, target
         self.coordinate_sizes, self.output_sizes = coordinates, outputs
+
+    def _estimated_sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Root mean squares of coordinates and outputs, for files that lack their sizes."""
+        features, targets = self._mean_squares()
+        # (G_jj x_l)^2 has the fourth power of a token coordinate in it and the square of a query's.
+        largest = float(features.max(initial=0.0)) ** (1 / 6) or 1.0
+        squares = pair_position(self.width).diagonal()
+        of_tokens = features.reshape(-1, self.width)[squares].max(axis=1)
+        tokens = (of_tokens / largest**2) ** (1 / 4)
+        return (
+            np.ldexp(tokens, self.token_exponent or 0),
+            np.ldexp(np.sqrt(targets), self.target_exponent or 0),
+        )
 
     @abstractmethod
     def _accumulate(self, rows: Rows) -> None:
@@ -310,4 +302,4 @@ class Statistics(Described, ABC):
 
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
-        """Take the sums from ``_arrays`` of another object, as copies."""
+        """Take copies of the sums of another object."""

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.pairs import n_pairs
-from polyattn.heads.descent import HeadDescent, Metric, Patience, descend, round_work
+from polyattn.heads.descent import HeadDescent, Patience, descend, round_work
+from polyattn.heads.metric import Metric
 
 WORK_PER_COUNT = 8e9
 MOST_STARTS = 80
@@ -58,23 +59,12 @@ def descents(
         yield found
 
 
-def first_within(loss: float, attempts: Iterable[HeadDescent]) -> HeadTrial:
-    """The first descent that reaches ``loss``, and the work of all up to it."""
-    spent = 0.0
-    for found in attempts:
-        spent += found.work
-        if found.loss <= loss:
-            return found, spent
-    return None, spent
-
-
 def fewest(
     attempt: Callable[[int], HeadTrial], ladder: Iterable[int], upper: int, work: float
 ) -> HeadDescent | None:
     """The success with fewest heads below ``upper`` (None: none was found).
 
-    Climbs the ladder of increasing numbers until one succeeds, then bisects between it and the
-    last failure.  Stops when ``work`` is spent.
+    Tries increasing numbers until one succeeds, then bisects.  Stops when ``work`` is spent.
     """
     best: HeadDescent | None = None
     failed, successful, spent = 0, upper, 0.0
@@ -127,7 +117,6 @@ def layer_dimension(n_heads: int, width: int, n_outputs: int, n_queries: int) ->
 
     parameters less the (H, H) mixtures of heads, less the ways in which linear forms cancel:
     syz(e) counts linear columns c(y) with (V_1^T y, ..., V_H^T y) c(y) = 0 for all y.
-    It equals the rank of the Jacobian at a random layer (tests/test_heads_bounds.py).
     """
     # More heads never span less; past the peak of the formula the cancellations overlap.
     return max(_counted(h, width, n_outputs, n_queries) for h in range(1, n_heads + 1))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
 from polyattn.features.cubic import add_correlation, cubic_features
 from polyattn.features.pairs import (
     distance_position,
@@ -39,37 +37,17 @@ LARGEST_SHARE, LEAST_HEIGHT = 0.25, 256
 Piece = tuple[NDArray, NDArray]
 
 
-class Sums(ABC):
-    """sum psi psi^T, sum psi y^T and sum y y^T over rows.
+class ThreeSums:
+    """sum psi psi^T (``gram``, in a layout of the subclass), sum psi y^T and sum y y^T."""
 
-    ``gram`` holds the first in a layout of the subclass; it adds and scales like the matrix.
-    """
-
-    gram: NDArray[np.float64]
-
-    def __init__(self, width: int, n_outputs: int) -> None:
+    def __init__(self, width: int, n_outputs: int, gram_shape: tuple[int, int]) -> None:
         self.width = width
         self.n_outputs = n_outputs
+        self.gram = np.zeros(gram_shape)
         self.cross = np.zeros((n_pairs(width), width, n_outputs))
         self.targets = np.zeros((n_outputs, n_outputs))
 
-    @abstractmethod
-    def add(self, blocks: Sequence[RowBlock]) -> None:
-        """Add the rows of some blocks, on as many threads as BLAS may use."""
-
-    @abstractmethod
-    def diagonal(self) -> NDArray[np.float64]:
-        """sum psi^2 (p,)."""
-
-    @abstractmethod
-    def matrix(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """sum psi psi^T as a fresh symmetric matrix (p, p), features times ``factors`` (p,)."""
-
-    @abstractmethod
-    def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A symmetric matrix (p, p) in the layout in which ``arrays`` gives ``gram``."""
-
-    def absorb(self, other: Sums) -> None:
+    def absorb(self, other: ThreeSums) -> None:
         """Add sums of the same layout."""
         self.gram += other.gram
         self.cross += other.cross
@@ -88,20 +66,10 @@ class Sums(ABC):
     def restore(self, arrays: dict[str, NDArray]) -> None:
         """Take copies of ``arrays`` of sums in the same layout."""
         for name in ("gram", "cross", "targets"):
-            setattr(self, name, shaped_like(getattr(self, name), arrays[name]))
+            setattr(self, name, np.array(arrays[name]))
 
 
-def shaped_like(own: NDArray[np.float64], stored: NDArray) -> NDArray[np.float64]:
-    """A float64 copy of a stored array, which must have the shape of our own."""
-    if stored.shape != own.shape or stored.dtype != np.float64:
-        raise InvalidInput(
-            f"stored sums have shape {stored.shape} and dtype {stored.dtype}; "
-            f"expected float64 of shape {own.shape}."
-        )
-    return np.array(stored, order="K")
-
-
-class ExplicitSums(Sums):
+class ExplicitSums(ThreeSums):
     """Sums by symmetric rank-k updates, for narrow tokens; ``gram`` (p, p) is the matrix itself.
 
     Features and targets of a block stand in one matrix, and one update gives all three sums:
@@ -109,11 +77,10 @@ class ExplicitSums(Sums):
     """
 
     def __init__(self, width: int, n_outputs: int) -> None:
-        super().__init__(width, n_outputs)
-        p = n_features(width)
-        self.gram = np.zeros((p, p))
+        super().__init__(width, n_outputs, (n_features(width), n_features(width)))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
+        """Add the rows of some blocks, on as many threads as BLAS may use."""
         p = len(self.gram)
         lower, *others = map_pieces(self._lower_half, deal(blocks))
         for other in others:
@@ -124,15 +91,18 @@ class ExplicitSums(Sums):
         self.targets += total[p:, p:]
 
     def diagonal(self) -> NDArray[np.float64]:
+        """sum psi^2 (p,)."""
         return self.gram.diagonal()
 
     def matrix(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """sum psi psi^T as a fresh symmetric matrix (p, p), features times ``factors`` (p,)."""
         # One factor after the other: their product may leave the range of float64.
         matrix = self.gram * factors
         matrix *= factors[:, None]
         return matrix
 
     def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A symmetric matrix (p, p) in the layout in which ``arrays`` gives ``gram``."""
         return matrix
 
     def _lower_half(self, blocks: list[RowBlock]) -> NDArray[np.float64]:
@@ -155,41 +125,33 @@ class ExplicitSums(Sums):
         return total
 
 
-class PairedSums(Sums):
+class PairedSums(ThreeSums):
     """Sums by products of pairs: the way for wide tokens, with half the flops.
 
     sum g1 g2 x_l1 x_l2 is symmetric in (g1, g2) and in (l1, l2) separately, so only
     q(q+1)/2 * q of the p^2 entries of sum psi psi^T differ; ``gram`` (q, q(q+1)/2) holds each
-    once.  One product of the pair products of g with the pair products of x gives them all.  The
-    pair products of g are made tile by tile, and a tile is multiplied while it is in the cache of
-    the core that made it.
+    once.  One product of the pair products of g with those of x gives them all.  The former are
+    made tile by tile, and a tile is multiplied while it is in the cache of the core that made it.
 
     The pairs a <= b of g are sorted by b - a: products of the same distance are then one product
-    of two stretches of memory, which takes half the time of row after row.  Query pairs come
-    first: BLAS runs faster with the long side of a tile as its rows.  In files the columns are in
-    the order of ``pair_index``.
+    of two stretches of memory, which takes half the time.  Query pairs come first: BLAS runs
+    faster with the long side of a tile as its rows.  In files columns are as in ``pair_index``.
     """
 
     def __init__(self, width: int, n_outputs: int) -> None:
-        super().__init__(width, n_outputs)
-        self.gram = np.zeros((n_pairs(width), n_pairs(n_pairs(width))))
+        super().__init__(width, n_outputs, (n_pairs(width), n_pairs(n_pairs(width))))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
         def pieces(block: RowBlock) -> list[Piece]:
             cut = _cut(block.pairs, block.queries)
-            return [(_padded(pairs), pair_products(_padded(queries))) for pairs, queries in cut]
+            return [(pairs, pair_products(queries)) for pairs, queries in cut]
 
         self._add_pieces(map_pieces(pieces, blocks))
         self.add_targets(blocks)
 
     def add_pairs(self, pairs: NDArray, query_pairs: NDArray) -> None:
-        """Add to the gram alone: vech(G) and vech(x x^T), both (q, rows).
-
-        Where queries share G, the second is their sum and the row counts once.
-        """
-        self._add_pieces(
-            [[(_padded(one), _padded(other)) for one, other in _cut(pairs, query_pairs)]]
-        )
+        """Add to the gram alone: vech(G) and the sum of vech(x x^T) of its queries, (q, rows)."""
+        self._add_pieces([_cut(pairs, query_pairs)])
 
     def add_targets(self, blocks: Sequence[RowBlock]) -> None:
         """Add to the sums with targets alone."""
@@ -283,10 +245,10 @@ def _tiles(n_columns: int) -> Iterator[tuple[int, int]]:
         first = stop
 
 
-def _cut(pairs: NDArray, beside: NDArray) -> Iterator[tuple[NDArray, NDArray]]:
-    """Both in pieces of at most TILE_WIDTH rows of the data."""
-    for start, stop in even_ranges(pairs.shape[1], TILE_WIDTH):
-        yield pairs[:, start:stop], beside[:, start:stop]
+def _cut(pairs: NDArray, beside: NDArray) -> list[Piece]:
+    """Copies of both, padded, in pieces of at most TILE_WIDTH rows of the data."""
+    ranges = even_ranges(pairs.shape[1], TILE_WIDTH)
+    return [(_padded(pairs[:, i:j]), _padded(beside[:, i:j])) for i, j in ranges]
 
 
 def _padded(piece: NDArray) -> NDArray[np.float64]:
@@ -299,10 +261,8 @@ def _padded(piece: NDArray) -> NDArray[np.float64]:
 
 
 def _fill_tile(tile: NDArray, pairs: NDArray, first: int) -> None:
-    """Write products pairs[a] * pairs[b], a <= b, from column ``first`` on, until it is full.
-
-    Both are contiguous, so that all products of one distance b - a are one call.
-    """
+    """Write products pairs[a] * pairs[b], a <= b, from column ``first`` on, until it is full."""
+    # Both are contiguous, so that all products of one distance b - a are one call.
     q, n_rows = pairs.shape
     begins = distance_position(q)[0]  # where the distances 0, 1, ... begin
     distance = int(np.searchsorted(begins, first, side="right")) - 1
