@@ -6,7 +6,7 @@ import pytest
 
 from pages import PAGES, ROOT, name_of, read
 
-# A module that a page names: `solve/spectrum.py`.
+# A module that a page names: `solve/ridge.py`.
 MODULE = re.compile(r"`([\w/]+\.py)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 

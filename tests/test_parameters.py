@@ -14,7 +14,7 @@ import pytest
 
 import polyattn
 from polyattn.cli.main import cli
-from polyattn.solve import spectrum
+from polyattn.solve.decomposition import DEFAULT_GRID
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "parameters.md").read_text(encoding="utf-8")
@@ -204,6 +204,6 @@ def test_tables_are_read_as_they_are_meant():
 
 
 def test_the_default_grid_of_ridges_is_the_one_that_the_page_names():
-    grid = spectrum.DEFAULT_GRID
+    grid = DEFAULT_GRID
     row = next(row for row in read_rows(PAGE) if row[0] == "`ridge_grid`")
     assert f"{len(grid)} from {grid[0]:g} to {grid[-1]:g} times" in row[3]
