@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.recovery import Planted, with_noise
+from polyattn.data.recovery import Planted
 from polyattn.errors import require_integer, require_number
 from polyattn.model import LinearAttention
 from polyattn.numerics.random_state import RandomState, require_generator
@@ -36,11 +36,9 @@ def associative_memory(
 
         y = sum_t <q, k_t> v_t + <q, q> zeta  (+ noise * N(0, 1)).
 
-    For orthogonal keys this is v_i + zeta: the value that was stored, added to what the last
-    token held, because that token attends to itself too.  Its value half must be filled for the
-    data to determine the layer: with ``fill=0`` the target is the stored value v_i itself, but
-    no data of that kind say what the layer does with a filled one.  Gaussian keys overlap, and
-    y is the superposition above.
+    For orthogonal keys this is v_i + zeta: the stored value, and what the last token held, since
+    that attends to itself too.  With ``fill=0`` the target is v_i itself, but then no data say what
+    the layer does with a filled value half, and they do not determine it.
 
     Parameters
     ----------
@@ -48,8 +46,8 @@ def associative_memory(
     n_keys : int
         d, the number of keys and the coordinates of each.
     unitary : float
-        Part of the sequences (rounded to whole ones) with orthogonal keys and values; they
-        stand in random order among the others.
+        Part of the sequences (rounded to whole ones) with orthogonal keys and values, in random
+        order among the others.
     noise : float
         Standard deviation of the noise on the targets, in their units.
     fill : float
@@ -78,8 +76,7 @@ def associative_memory(
     X[:, :d, d:] = values
     X[:, d, :d] = keys[np.arange(n_sequences), asked]
     X[:, d, d:] = fill * rng.standard_normal((n_sequences, d))
-    layer = lookup_layer(d)
-    return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
+    return Planted.of(lookup_layer(d), X, noise, rng)
 
 
 def lookup_layer(n_keys: int) -> LinearAttention:

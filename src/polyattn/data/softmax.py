@@ -7,23 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.recovery import (
-    Length,
-    Planted,
-    boolean_sequences,
-    head_shapes,
-    random_sequences,
-    with_noise,
-)
+from polyattn.data.recovery import Length, Planted, boolean_sequences, head_shapes, random_sequences
 from polyattn.errors import InvalidInput, require_choice, require_integer, require_number
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.random_state import RandomState, require_generator
-from polyattn.sequences import MODES
 
 # Heads of "close" differ by this part of their size.
 CLOSE = 0.1
-
-DISTRIBUTIONS = ("boolean", "gaussian")
 
 
 def random_softmax_layer(
@@ -39,8 +29,7 @@ def random_softmax_layer(
 ) -> SoftmaxAttention:
     """Heads of independent normal numbers: attn N(0, (logits/d)^2), value N(0, 1/d).
 
-    Tokens with coordinates of order one then have logits of order ``logits`` and outputs of
-    order one.
+    Tokens of order one then have logits of order ``logits`` and outputs of order one.
 
     Parameters
     ----------
@@ -59,7 +48,7 @@ def random_softmax_layer(
         layer appends to every token.
     """
     n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
-    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
+    logits = require_number("logits", logits)
     if rank is not None and require_integer("rank", rank) > d:
         raise InvalidInput(f"rank must be at most {d}, the width of the heads; got {rank}.")
     rng = require_generator(random_state)
@@ -102,7 +91,7 @@ def planted_softmax(
         with the sequences, nor do both with the noise.
     """
     noise = require_number("noise", noise)
-    require_choice("distribution", distribution, DISTRIBUTIONS)
+    require_choice("distribution", distribution, ("boolean", "gaussian"))
     rng = require_generator(random_state)
     if family is None:
         layer = random_softmax_layer(n_dims, n_outputs, n_heads, logits, None, mode, rng, bias=bias)
@@ -112,7 +101,7 @@ def planted_softmax(
         X = boolean_sequences(n_sequences, n_tokens, n_dims, rng)
     else:
         X = random_sequences(n_sequences, n_tokens, n_dims, 1.0, rng)
-    return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
+    return Planted.of(layer, X, noise, rng)
 
 
 def hard_softmax_layer(
@@ -147,7 +136,7 @@ def hard_softmax_layer(
     """
     draw = FAMILIES[require_choice("family", family, tuple(FAMILIES))]
     n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
-    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
+    logits = require_number("logits", logits)
     if family == "cancel" and n_heads < 2:
         raise InvalidInput('the values of one head cannot cancel; family "cancel" needs n_heads 2.')
     rng = require_generator(random_state)

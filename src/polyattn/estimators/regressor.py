@@ -10,25 +10,16 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.errors import require_flag
-from polyattn.estimators.base import (
-    LinearEstimator,
-    SequenceEstimator,
-    flatten,
-    on_each,
-    refuse_table,
-)
+from polyattn.estimators.base import LinearEstimator, SequenceEstimator, flatten, refuse_table
 from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import column_magnitudes
-from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sequences import Sequences
 from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.targets import Targets
 
 
 class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     """Base of the regressors: predictions in the form of the y that was fitted, and R^2."""
-
-    _plain: bool
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -44,9 +35,6 @@ class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc
         exponents = np.frexp(column_magnitudes(both, self.n_outputs_))[1]
         truth, guess = (np.ldexp(each.astype(np.float64), -exponents) for each in both)
         return float(r2_score(truth, guess, sample_weight=rows.row_weights))
-
-    def _shaped(self, outputs: Any) -> Any:
-        return on_each(lambda each: each[..., 0], outputs) if self._plain else outputs
 
 
 class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
@@ -95,17 +83,11 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
 
     def fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to sequences X and targets y; ``sample_weight`` has one weight per sequence."""
-        self._learn(X, y, sample_weight)
-        self._plain = lacks_output_axis(y, self.mode)
-        return self
+        return self._learn(X, y, sample_weight)
 
     def partial_fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
         """Add more sequences; equals ``fit`` on all of them together up to rounding."""
-        begins = not self.__sklearn_is_fitted__()
-        self._learn_more(X, y, sample_weight)
-        if begins:
-            self._plain = lacks_output_axis(y, self.mode)
-        return self
+        return self._learn_more(X, y, sample_weight)
 
     def predict(self, X: Sequences, return_bound: bool = False) -> Any:
         """Predictions in the form of the y that was fitted; with ``return_bound`` also bounds.
@@ -115,10 +97,7 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
         infinite where those do not determine the layer, and as good as zero where this one is
         the optimum (no ridge, any number of heads) and they do.
         """
-        bounded = require_flag("return_bound", return_bound)
-        outputs = self._outputs(X)
-        predicted = self._shaped(outputs)
-        return (predicted, self._bounds(X, outputs)) if bounded else predicted
+        return self._predicted(X, return_bound)
 
 
 class SoftmaxAttentionRegressor(SequenceRegressor):
@@ -191,18 +170,9 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         )  # fmt: skip
         self.n_features_in_ = self.result_.layer.n_dims
         self.n_outputs_ = self.result_.layer.n_outputs
-        self._plain = lacks_output_axis(y, self.mode)
+        self._note_form(y)
         return self
 
     def predict(self, X: Sequences) -> Any:
         """Predictions in the form of the y that was fitted."""
         return self._shaped(self._outputs(X))
-
-
-def lacks_output_axis(y: Any, mode: str) -> bool:
-    """Whether y has one number per predicted position rather than a vector."""
-    if isinstance(y, SequenceBatch):
-        return False
-    if mode == "last":
-        return np.ndim(y) == 1
-    return np.ndim(y[0]) == 1 if isinstance(y, list | tuple) else np.ndim(y) == 2

@@ -1,6 +1,6 @@
 """Attention layers as torch modules, and torch modules as attention layers.
 
-The only package of the library, beside ``experiments``, that imports torch.
+The only package of the library that imports torch.
 """
 
 from polyattn.errors import missing_extra
@@ -12,20 +12,10 @@ except ModuleNotFoundError as error:
         raise
     raise missing_extra("torch", "torch") from None
 
-from polyattn.interop.torch.convert import from_torch, layer_of, outputs, to_multihead, to_torch
 from polyattn.interop.torch.modules import (
     TorchAttention,
     TorchLinearAttention,
     TorchSoftmaxAttention,
 )
 
-__all__ = [
-    "TorchAttention",
-    "TorchLinearAttention",
-    "TorchSoftmaxAttention",
-    "from_torch",
-    "layer_of",
-    "outputs",
-    "to_multihead",
-    "to_torch",
-]
+__all__ = ["TorchAttention", "TorchLinearAttention", "TorchSoftmaxAttention"]

@@ -1,35 +1,20 @@
 """Layers far from a given one that compute the same on given inputs.
 
-Other signs, where every query sees two kinds of tokens, equally often.  Let the tokens that a query
-x attends to be a and b, each in the same number.  Their weights are sigmoid(z) and sigmoid(-z) with
-z = x A (a - b), so a head computes
-
-    m V + 1/2 tanh(z / 2) (a - b) V,      m = (a + b) / 2:
-
-(A, V) and (-A, -V) differ by 2 m V alone, which a head of zero attention also computes.  So if
-all queries are of this kind, these are one function:
+Other signs, where every query sees two kinds of tokens a and b, equally often: with z = x A (a - b)
+a head computes m V + 1/2 tanh(z / 2) (a - b) V, m = (a + b) / 2.  So these are one function:
 
     (A, V), (0, W)          and   (-A, -V), (0, W + 2 V)
     (A, V), (-A, W)         and   (A, V - W), (0, 2 W)
     heads F with sum V = 0  and   the same heads with (-A, -V)
 
-and no others of as many heads (docs/derivations/softmax_identifiability.md).  With unequal
-numbers of a and b the logit is z + c, c not 0, and none of them holds.
-
-Other pairings, where finitely many queries let heads of equal value pair otherwise.  Heads of one
-value V act through the sum over h of f(q A_h), for every query q.  So other heads A'_h compute the
-same if for every query that occurs
-
-    { q A'_1, ..., q A'_g }  =  { q A_1, ..., q A_g }    as multisets.
-
-Choose r queries that span all others.  Each A'_h takes there one of the g rows q A_k, which
+Other pairings, where finitely many queries q let g heads of one value pair otherwise: heads A'_h
+compute the same if { q A'_1, ..., q A'_g } = { q A_1, ..., q A_g } as multisets for every q that
+occurs.  Each A'_h takes one of the g rows q A_k at each of r queries that span all others, which
 determines it: g^r heads to try.  Those that take one of the g rows at every other query, too, are
-*consistent*; g of them that use each row as often as it occurs are another layer.  Queries that
-are multiples of each other show the same.
+*consistent*; g of them that use each row as often as it occurs are another layer.  There is none
+if no homogeneous polynomial of degree g vanishes on all queries.
 
-There is no such layer if no homogeneous polynomial of degree g vanishes on all queries: the
-product over h of (t - q A_h v) is then determined for all q, and with it its factors.  Boolean
-queries, one-hot ones and all from a small dictionary have such polynomials.
+Proofs: docs/derivations/softmax_identifiability.md.
 """
 
 from __future__ import annotations
@@ -147,7 +132,6 @@ def rearranged(
     """Layers that have the same rows q A_h at all queries (rows, d), paired otherwise.
 
     Up to ``tolerance``, relative to the heads: whether an alternative is one, the inputs decide.
-
     Guarantee: heads of equal value for which nothing is yielded have no other pairing.
     Cost: nothing where no two heads have equal values; otherwise O(MOST_TRIED r) and less.
     """
@@ -216,10 +200,8 @@ def _other_heads(attn: Matrix, spanning: Spanning, tolerance: float) -> Iterator
     choices, labels = _consistent(values, spanning, allowed)
     basis = np.linalg.pinv(spanning.queries[spanning.chosen])
     for taken in _covers(labels, _labels(values, values, allowed).T):
-        if taken is None:
-            yield None
-            return
-        yield np.stack([basis @ rows[spanning.chosen, choices[head]] for head in taken])
+        heads = [basis @ rows[spanning.chosen, choices[head]] for head in taken or ()]
+        yield np.stack(heads) if heads else None
 
 
 def _consistent(values: Matrix, spanning: Spanning, allowed: float) -> tuple[Labels, Labels]:

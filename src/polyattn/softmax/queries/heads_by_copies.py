@@ -1,16 +1,13 @@
 """Heads by copies of tokens: for fewer outputs than heads, or values that are not independent.
 
-At one query token the effect is a rational function of the share of moved copies.  With r of n
-tokens moved and v = (2 r - n) / n it is
+With r of n tokens moved and v = (2 r - n) / n the effect at one query token is rational:
 
     sum_i c_i (1 + v) u_i / ((1 + u_i) + v (u_i - 1)),      u_i = exp(z_i),
 
-with poles v_i = (1 + u_i) / (1 - u_i) outside [-1, 1].  All outputs share the denominator, so one
-output is enough.  At v = -1 the effect is zero, at v = 1 it is delta S.
+with poles v_i = (1 + u_i) / (1 - u_i) outside [-1, 1] that all outputs share: one is enough.
 
 Nearby query tokens have the same c_i, so that their logits, which are affine in the token, follow;
-then all other differences follow from the first as in ``heads_by_pairs``, each by a network of H
-sigmoids.
+then all other differences follow from the first, each by a network of H sigmoids.
 """
 
 from __future__ import annotations
@@ -64,20 +61,17 @@ class Places:
     """Effects (P, R, e) of one difference at a few query tokens (P, d), for all shares."""
 
     delta: NDArray[np.float64]
-    total: NDArray[np.float64]
     tokens: NDArray[np.float64]
     effects: NDArray[np.float64]
 
-    def separated(
-        self, n_heads: int, error: float, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float64], HeadsAt] | None:
+    def separated(self, pairs: Pairs, n_heads: int) -> tuple[NDArray[np.float64], HeadsAt] | None:
         """The place where heads are clearest, with logits (H, 1) there for columns; no queries.
 
         None when ``n_heads`` sigmoids do not explain the effects at half of the places.
         """
-        enough, fits = FIT * error, []
+        total, enough, fits = self.delta @ pairs.total.value, FIT * pairs.error, []
         for place, effects in zip(self.tokens, self.effects, strict=True):
-            logits, values, residual = _poles(effects, self.total, n_heads, enough, rng)
+            logits, values, residual = _poles(effects, total, n_heads, enough, pairs.rng)
             if residual <= enough:
                 # Clear is a large smallest gap times a large smallest value.
                 gap = float(np.diff(np.sort(logits)).min()) if n_heads > 1 else 1.0
@@ -95,8 +89,7 @@ def measure_places(pairs: Pairs) -> Places:
     """Places for a random difference.  Cost: N_PLACES queries for every share."""
     delta = pairs.random_delta()
     tokens = pairs.random_points(N_PLACES, PLACE_SIZE)
-    effects = _effects_at_shares(pairs, tokens, delta, SHARES)
-    return Places(delta, delta @ pairs.sum_value, tokens, effects)
+    return Places(delta, tokens, _effects_at_shares(pairs, tokens, delta, SHARES))
 
 
 def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: QueryFindings) -> bool:
@@ -113,7 +106,7 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
     tokens *= pairs.rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
     moved = pairs.rng.choice(SHARES, size=n_tokens)
     first = _solve(pairs, tokens, moved, heads.delta, followed)
-    findings.record(pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
+    findings.record(n_heads=n_heads, fits=first is not None)
     if first is None or first.doubt > HOPELESS:
         return False
     findings.heads.append(first)
@@ -131,8 +124,7 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
 
 def _follow(pairs: Pairs, place: NDArray, heads: HeadsAt) -> HeadsAt:
     """Columns from the logits (H, 1) at one place, followed to its neighbours in each direction."""
-    n_dims, n_heads = len(place), len(heads.values)
-    logits = heads.columns[:, 0]
+    n_dims, n_heads, logits = len(place), len(heads.values), heads.columns[:, 0]
     some = SHARES[:: max(1, len(SHARES) // (2 * n_heads + 2))]
     steps = np.full(n_dims, STEP * pairs.point_size)
     nearby = np.tile(logits, (n_dims, 1))
@@ -181,7 +173,7 @@ def _solve(
     for number in np.unique(moved).tolist():
         which = moved == number
         effects[which] = pairs.effect(tokens[which], delta, number, N_COPIES - number)
-    rows, tau, total = pairs.rows(tokens), _shifts(moved), delta @ pairs.sum_value
+    rows, tau, total = pairs.rows(tokens), _shifts(moved), delta @ pairs.total.value
     for trial in range(N_TRIALS):
         # Later trials begin near the start, at random: that needs no queries.
         amount = 0.0 if trial == 0 else SHAKE
@@ -189,8 +181,8 @@ def _solve(
             array + amount * np.sqrt(np.mean(array**2)) * pairs.rng.standard_normal(array.shape)
             for array in (start.columns, start.values)
         ]
-        heads, residual = _solve_network(rows, tau, effects, total, HeadsAt(delta, *near))
-        if residual <= FIT * pairs.error:
+        heads = _solve_network(rows, tau, effects, total, HeadsAt(delta, *near))
+        if heads.residual <= FIT * pairs.error:
             break
     else:
         return None
@@ -207,11 +199,11 @@ def _solve(
 
 def _solve_network(
     rows: NDArray, tau: NDArray, effects: NDArray, total: NDArray, start: HeadsAt
-) -> tuple[HeadsAt, float]:
-    """Heads near ``start`` with sum_i sigmoid(rows a_i + tau) c_i = effects, and the rms residual.
+) -> HeadsAt:
+    """Heads near ``start`` with sum_i sigmoid(rows a_i + tau) c_i = effects.
 
     rows (Q, D), tau (Q,), effects (Q, e); the sum of the c_i, total (e,), is one more equation.
-    Works for any number of outputs; those that are combinations of H others are left out.
+    Outputs that are combinations of H others are left out.
     Cost: H (D + min(e, H)) unknowns n, O(Q min(e, H) n^2) per step.
     """
     n_heads, n_rows = start.columns.shape
@@ -225,9 +217,12 @@ def _solve_network(
     scaled, data = rows / row_size, effects / size
     begin = np.concatenate([(start.columns * row_size).ravel(), values.ravel() / size])
 
+    def parts(numbers: NDArray) -> tuple[NDArray, NDArray]:
+        slopes, values = numbers[:n_slopes], numbers[n_slopes:]
+        return slopes.reshape(n_heads, n_rows), values.reshape(n_heads, n_outputs)
+
     def evaluate(theta: NDArray, _which: NDArray) -> tuple[NDArray, NDArray]:
-        slopes = theta[0, :n_slopes].reshape(n_heads, n_rows)
-        values = theta[0, n_slopes:].reshape(n_heads, n_outputs)
+        slopes, values = parts(theta[0])
         sigmoids = expit(scaled @ slopes.T + tau[:, None])
         slope = sigmoids * (1 - sigmoids)
         by_row = np.einsum("qi,ie,qd->qeid", slope, values, scaled)
@@ -241,16 +236,11 @@ def _solve_network(
         return residual[None], jacobian
 
     theta, norms = minimise(evaluate, begin[None], n_steps=60)
-    deviations = spread(evaluate(theta, np.arange(1))[1], norms)[0]
-    columns, values = theta[0, :n_slopes], theta[0, n_slopes:]
-    doubt = max(
-        relative_size(part.reshape(n_heads, -1), whole.reshape(n_heads, -1))
-        for part, whole in ((deviations[:n_slopes], columns), (deviations[n_slopes:], values))
-    )
-    columns = columns.reshape(n_heads, n_rows) / row_size
-    values = values.reshape(n_heads, n_outputs) * size @ space.T
-    residual = np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size)
-    return HeadsAt(start.delta, columns, values, doubt), float(residual)
+    slopes, values = parts(theta[0])
+    deviations = parts(spread(evaluate(theta, np.arange(1))[1], norms)[0])
+    doubt = max(map(relative_size, deviations, (slopes, values)))
+    residual = float(np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size))
+    return HeadsAt(start.delta, slopes / row_size, values * size @ space.T, doubt, residual)
 
 
 def _effects_at_shares(

@@ -31,9 +31,8 @@ PLAIN = ("n_queries", "validation_error", "deviation", "noise")
 
 FIELDS = entries({
     "layer": nullable(any_object), "n_queries": integer(0), "outcome": QUERY_OUTCOMES.check,
-    "validation_error": nullable(number(0)), "deviation": nullable(number(0)),
-    "doubt": _doubt, "noise": nullable(number(0)), "error": nullable(text()),
-    "phases": check_phases,
+    "validation_error": nullable(number(0)), "deviation": nullable(number(0)), "doubt": _doubt,
+    "noise": nullable(number(0)), "error": nullable(text()), "phases": check_phases,
 })  # fmt: skip
 
 
@@ -112,9 +111,7 @@ class QueryResult(Reported, Result):
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The heads, if there are any."""
-        if self.layer is None:
-            return {}
-        return {"attn": self.layer.attn, "value": self.layer.value}
+        return {} if self.layer is None else self.layer.arrays()
 
     def to_full_dict(self) -> dict[str, Any]:
         """``to_dict`` with arrays as lists, and phases."""
@@ -125,13 +122,13 @@ class QueryResult(Reported, Result):
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        layer = self.layer
-        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata["layer"] = None if layer is None else {"mode": layer.mode, "bias": layer.bias}
-        metadata["doubt"] = INFINITE if self.doubt == inf else self.doubt
-        metadata["outcome"] = self.outcome.to_dict()
-        metadata["error"] = self.error_text
-        metadata["phases"] = [phase.to_dict() for phase in self.phases]
+        metadata = {name: getattr(self, name) for name in PLAIN} | {
+            "layer": None if self.layer is None else self.layer.to_record().metadata,
+            "doubt": INFINITE if self.doubt == inf else self.doubt,
+            "outcome": self.outcome.to_dict(),
+            "error": self.error_text,
+            "phases": [phase.to_dict() for phase in self.phases],
+        }
         return Record(self.kind, self.arrays(), metadata)
 
     @classmethod
