@@ -86,8 +86,7 @@ def with_wrong_labels(
         if not isinstance(trace, Trace):
             raise InvalidType(f"clean[{place}] must be a Trace; got {type(trace).__name__}.")
         labels = np.array(trace.targets, dtype=np.float64)
-        flipped = rng.random(len(labels)) < flips
-        for number in np.flatnonzero(flipped):
+        for number in np.flatnonzero(rng.random(len(labels)) < flips):
             labels[number] = _flipped(labels[number], trace.schema, rng)
         labels += noise * rng.standard_normal(labels.shape)
         found.append(replace(trace, labels=labels))

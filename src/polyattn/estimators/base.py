@@ -261,7 +261,7 @@ class FittedState:
         return excess_risk(self.result.coef, sums)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A certificate refers to matrices that are made again when it is asked for.
+        # A certificate refers to matrices that are made again on its next use.
         return {name: value for name, value in vars(self).items() if name != "certificate"}
 
 

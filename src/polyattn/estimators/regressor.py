@@ -76,9 +76,9 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     outputs if y had none, and one entry per token in modes ``causal`` and ``full`` (a list of
     arrays if X is a list).
 
-    ``partial_fit`` adds sequences to sums that do not grow with their number and solves when
-    a fitted attribute or a prediction is first asked for.  With ``solver="direct"`` the sums are
-    a triangular factor: slower, but accurate for nearly dependent features.
+    ``partial_fit`` adds sequences to sums that do not grow with their number and solves on the
+    first use of a fitted attribute or a prediction.  With ``solver="direct"`` the sums are a
+    triangular factor: slower, but accurate for nearly dependent features.
     """
 
     def fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:

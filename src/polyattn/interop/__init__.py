@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["from_torch", "to_multihead", "to_torch"]
 
-TORCH_MODULE = "torch.nn.modules.module.Module"
-
 
 def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     """The layer as a ``torch.nn.Module`` that computes the same function and can be trained.
@@ -64,8 +62,9 @@ def to_multihead(layer: SoftmaxAttention, n_heads: int | str | None = None) -> A
 
 
 def is_torch_module(obj: object) -> bool:
-    """Whether this is a ``torch.nn.Module``, asked without importing torch."""
-    return any(f"{base.__module__}.{base.__name__}" == TORCH_MODULE for base in type(obj).__mro__)
+    """Whether this is a ``torch.nn.Module``; torch is not imported."""
+    names = (f"{base.__module__}.{base.__name__}" for base in type(obj).__mro__)
+    return "torch.nn.modules.module.Module" in names
 
 
 def torch_layer(

@@ -6,7 +6,7 @@ The only package of the library that imports torch.
 from polyattn.errors import missing_extra
 
 try:
-    import torch as _torch  # noqa: F401 – asked for here, so that its absence is named once
+    import torch as _torch  # noqa: F401 – here, so that its absence is reported once
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise

@@ -178,16 +178,16 @@ def as_array(parameter: Tensor) -> Matrix:
 
 
 def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
-    """The number asked for, or the smallest divisor of d that all heads fit into."""
+    """The given number, or the smallest divisor of d that all heads fit into."""
     d = layer.n_dims
-    asked = require_head_count(n_heads)
-    if isinstance(asked, int):
-        if d % asked or asked < layer.n_heads:
+    given = require_head_count(n_heads)
+    if isinstance(given, int):
+        if d % given or given < layer.n_heads:
             raise InvalidInput(
                 f"n_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
-                f"number of heads; got {asked}."
+                f"number of heads; got {given}."
             )
-        return asked
+        return given
     possible = [count for count in range(layer.n_heads, d + 1) if d % count == 0]
     if not possible:
         raise InvalidInput(

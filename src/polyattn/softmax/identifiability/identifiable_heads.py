@@ -161,7 +161,7 @@ def _of_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
 
 
 def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | None, str]:
-    """A verdict, a rank, and the reason, where nothing else speaks against the heads."""
+    """A verdict, a rank, and the reason, where there are no findings."""
     n_parameters = n_visible(layer)
     if n_parameters > MOST_PARAMETERS:
         reason = f": {n_parameters} parameters are too many for a numerical check"

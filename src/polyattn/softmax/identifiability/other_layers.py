@@ -197,34 +197,22 @@ def _other_heads(attn: Matrix, spanning: Spanning, tolerance: float) -> Iterator
     if apart == 0.0:
         return
     allowed = min(max(tolerance * float(np.abs(values).max()), 1e-3 * apart), LOOSEST * apart)
-    choices, labels = _consistent(values, spanning, allowed)
-    basis = np.linalg.pinv(spanning.queries[spanning.chosen])
-    for taken in _covers(labels, _labels(values, values, allowed).T):
-        heads = [basis @ rows[spanning.chosen, choices[head]] for head in taken or ()]
-        yield np.stack(heads) if heads else None
-
-
-def _consistent(values: Matrix, spanning: Spanning, allowed: float) -> tuple[Labels, Labels]:
-    """Heads that take one of the rows at every query.
-
-    values : (s, g), one number for each row.  Returned: which row is taken at the spanning
-    queries (K, r), and at all of them (K, s); equal rows have the label of the first.
-    """
-    n_heads, rank = values.shape[1], len(spanning.chosen)
+    # Which row a head takes at the spanning queries (K, r): all ways, then those that fit others.
+    n_heads, rank = len(attn), len(spanning.chosen)
     choices = np.indices((n_heads,) * rank, dtype=np.int64).reshape(rank, -1).T
-    taken = values[spanning.chosen, choices]
-    step = 1
-    first = 0
+    taken, first, step = values[spanning.chosen, choices], 0, 1
     while first < len(values):
         part = slice(first, first + step)
-        predicted = taken @ spanning.coordinates[part].T
-        near = _labels(predicted.T, values[part], allowed)
-        kept = np.all(near >= 0, axis=0)
+        predicted = (taken @ spanning.coordinates[part].T).T
+        kept = np.all(_labels(predicted, values[part], allowed) >= 0, axis=0)
         choices, taken = choices[kept], taken[kept]
-        first += step
-        step = max(1, BLOCK_NUMBERS // (len(choices) * n_heads + 1))
-    choices, taken = choices[:MOST_DIFFERENT], taken[:MOST_DIFFERENT]
-    return choices, _labels((taken @ spanning.coordinates.T).T, values, allowed).T
+        first, step = first + step, max(1, BLOCK_NUMBERS // (len(choices) * n_heads + 1))
+    predicted = (taken[:MOST_DIFFERENT] @ spanning.coordinates.T).T
+    labels = _labels(predicted, values, allowed).T
+    basis = np.linalg.pinv(spanning.queries[spanning.chosen])
+    for chosen in _covers(labels, _labels(values, values, allowed).T):
+        heads = [basis @ rows[spanning.chosen, choices[head]] for head in chosen or ()]
+        yield np.stack(heads) if heads else None
 
 
 def _labels(numbers: Matrix, values: Matrix, allowed: float) -> Labels:

@@ -1,9 +1,8 @@
 """What given inputs show of the heads: the spans of their tokens, and the rank of the Jacobian.
 
-A query x that attends to X sees attn through x A (x_j - x_l) alone.  So with D the span of all
-differences of tokens inside one sequence and Q the span of all queries (of positions that attend
-to two tokens or more), A + u n^T is the same function for n orthogonal to D and any u, and
-A + n v^T for n orthogonal to Q and any v.
+A query x that attends to X sees attn through x A (x_j - x_l) alone.  So A + u n^T is the same
+function for n orthogonal to all differences of tokens inside one sequence, and A + n v^T for n
+orthogonal to all queries (of positions that attend to two tokens or more).
 
 The Jacobian is the derivative of outputs by all visible parameters of the heads.
 With p = softmax(x A_h X^T) the weights of a query x over the tokens X it attends to, and
@@ -34,7 +33,7 @@ Matrix = NDArray[np.float64]
 # Directions whose singular value is below this part of the largest are not spanned.
 SPANNED = 1e-11
 
-# Tokens that are looked at together.
+# Tokens that are read together.
 BLOCK_TOKENS = 1 << 16
 
 # Relative singular values above CLEAR are there, those below NOTHING are not.
@@ -112,17 +111,15 @@ def attending_queries(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator
 def _rank(factor: Matrix) -> int:
     """The number of spanned directions, of columns that were brought to length one."""
     sizes = np.array([norm(column) for column in factor.T])
-    if not np.any(sizes > 0):
-        return 0
     singular = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0), compute_uv=False)
-    return int(np.count_nonzero(singular > SPANNED * singular[0]))
+    return int(np.count_nonzero(singular > SPANNED * singular.max(initial=0.0)))
 
 
 @dataclass(frozen=True)
 class JacobianRank:
     """The rank of the Jacobian with columns of length one; None without a clear gap.
 
-    ``complete``: all inputs were looked at, or enough of them for full rank.  ``involved`` are
+    ``complete``: all inputs were read, or enough of them for full rank.  ``involved`` are
     heads that take part in a change of parameters that no output shows, ``sharp`` those that
     give some token hardly any weight: what it would show of attn is lost in rounding.
     """

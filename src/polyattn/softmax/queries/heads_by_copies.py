@@ -261,15 +261,25 @@ def _poles(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Logits (H,), values (H, e) and the rms residual, from effects (R, e) at SHARES.
 
-    The roots of the common denominator are refined by least squares over the logits, with the
-    values eliminated; random starts are tried until a residual is at most ``enough``.
+    The roots of the common denominator, by linear algebra alone, are refined by least squares over
+    the logits, with the values eliminated; random starts are tried until a residual is at most
+    ``enough``.
     """
     tau = _shifts(SHARES)
     size = max(float(np.abs(effects).max()), float(np.abs(total).max()), 1e-300)
     data = np.vstack([effects, total]) / size
+    places = np.concatenate([[-1.0], 2 * SHARES / N_COPIES - 1, [1.0]])
+    powers = chebyshev.chebvander(places, n_heads)
+    beyond = np.linalg.qr(powers, mode="complete")[0][:, n_heads + 1 :].T
+    known = np.vstack([np.zeros_like(total), data])
+    equations = np.concatenate([beyond @ (powers * column[:, None]) for column in known.T])
+    roots = chebyshev.chebroots(np.linalg.svd(equations)[2][-1]).real
+    # A root within [-1, 1], or a missing one, is no logit: take a large one of its sign.
+    roots = np.where(np.abs(roots) > 1.001, roots, np.where(roots < 0, -1.001, 1.001))
+    logits = np.zeros((1, n_heads))
+    logits[0, : len(roots)] = np.log(np.abs((roots - 1) / (roots + 1)))
     best_norm, best = np.inf, np.zeros(n_heads)
-    roots = _from_denominator(effects / size, total / size, n_heads)
-    for starts in (roots[None], *(2 * rng.standard_normal((4, N_STARTS, n_heads)))):
+    for starts in (logits, *(2 * rng.standard_normal((4, N_STARTS, n_heads)))):
         found, norms = minimise(
             lambda theta, _which: _eliminated(theta, tau, data)[1:], starts, n_steps=80
         )
@@ -301,18 +311,3 @@ def _eliminated(logits: NDArray, tau: NDArray, data: NDArray) -> tuple[NDArray, 
     # slope[:, :, i] is now the part of the i-th derivative that values cannot make up for.
     jacobian = slope[:, :, None, :] * np.swapaxes(values, 1, 2)[:, None, :, :]
     return values, residual.reshape(n_problems, -1), jacobian.reshape(n_problems, -1, n_heads)
-
-
-def _from_denominator(effects: NDArray, total: NDArray, n_heads: int) -> NDArray[np.float64]:
-    """Logits from the roots of the common denominator, by linear algebra alone."""
-    places = np.concatenate([[-1.0], 2 * SHARES / N_COPIES - 1, [1.0]])
-    known = np.vstack([np.zeros_like(total), effects, total])
-    powers = chebyshev.chebvander(places, n_heads)
-    beyond = np.linalg.qr(powers, mode="complete")[0][:, n_heads + 1 :].T
-    equations = np.concatenate([beyond @ (powers * column[:, None]) for column in known.T])
-    denominator = np.linalg.svd(equations)[2][-1]
-    roots = chebyshev.chebroots(denominator).real
-    # A root within [-1, 1], or a missing one, is no logit: take a large one of its sign.
-    outside = np.where(np.abs(roots) > 1.001, roots, np.where(roots < 0, -1.001, 1.001))
-    found = np.log(np.abs((outside - 1) / (outside + 1)))
-    return np.concatenate([found, np.zeros(n_heads - len(found))])

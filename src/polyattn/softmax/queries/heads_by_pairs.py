@@ -36,7 +36,7 @@ WIDE = 1.2
 # Differences that are queried together.
 BLOCK = 8
 
-# A rank is believed when this many more differences brought nothing new.
+# A rank is taken for known when this many more differences brought nothing new.
 N_CONFIRMATIONS = 4
 
 
@@ -84,39 +84,29 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     """
     findings.recorder.present = "number of heads"
     delta = pairs.random_delta()
-    n_heads, spectrum = _count(pairs, delta)
-    findings.n_independent = n_heads
+    total, n_outputs = delta @ pairs.total.value, pairs.oracle.n_outputs
+    effects = np.empty((0, n_outputs))
+    # Effects at ever more query tokens, until these are more than the c_i that effects show.
+    while True:
+        tokens = pairs.random_points(max(FIRST_POINTS, len(effects)), 2)
+        effects = np.vstack([effects, pairs.effect(tokens, delta)])
+        spectrum = np.linalg.svd(np.vstack([effects, total]), compute_uv=False)
+        floor = 10 * pairs.error * np.sqrt(max(effects.shape)) + 1e-14 * spectrum[0]
+        n_heads = int(np.sum(spectrum > floor))
+        if n_heads <= len(effects) - 4 or n_heads >= n_outputs:
+            break
+    findings.n_independent = n_heads = max(n_heads, 1)
     findings.record(independent_heads=n_heads, singular_values=spectrum[: n_heads + 3].tolist())
     if n_heads > pairs.n_dims:
         return None
     findings.recorder.present = "first difference"
-    starts = [(delta @ pairs.total.value)[None, :]]
-    if n_heads > 1:
-        starts = _candidates(pairs, delta, n_heads)
+    starts = _candidates(pairs, delta, n_heads) if n_heads > 1 else [total[None, :]]
     points = Points.for_all_rows(pairs, n_heads)
     effects = pairs.effect(points.tokens, delta)
     tried = (points.solve(pairs, effects, delta, start) for start in starts)
     heads = next((each for each in tried if each is not None), None)
-    residual = None if heads is None else heads.residual
-    findings.record(n_heads=n_heads, residual=residual)
+    findings.record(n_heads=n_heads, residual=None if heads is None else heads.residual)
     return None if heads is None else (heads, points)
-
-
-def _count(pairs: Pairs, delta: NDArray) -> tuple[int, NDArray[np.float64]]:
-    """How many independent c_i the effects show, and all singular values of the effects.
-
-    At ever more query tokens, until there are more of them than needed.
-    """
-    n_outputs, total = pairs.oracle.n_outputs, delta @ pairs.total.value
-    effects = np.empty((0, n_outputs))
-    while True:
-        points = pairs.random_points(max(FIRST_POINTS, len(effects)), 2)
-        effects = np.vstack([effects, pairs.effect(points, delta)])
-        spectrum = np.linalg.svd(np.vstack([effects, total]), compute_uv=False)
-        floor = 10 * pairs.error * np.sqrt(max(effects.shape)) + 1e-14 * spectrum[0]
-        rank = int(np.sum(spectrum > floor))
-        if rank <= len(effects) - 4 or rank >= n_outputs:
-            return max(rank, 1), spectrum
 
 
 def _candidates(pairs: Pairs, delta: NDArray, n_heads: int) -> list[NDArray[np.float64]]:

@@ -50,10 +50,8 @@ def learn_from_queries(
         F(X) = sum_i softmax(X A_i X^T) X V_i
 
     One-token sequences give S = sum_i V_i.  Sequences [x' + delta, x'] give, at their last row,
-    x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are separated by Jacobians in x' and joint
-    diagonalisation for one delta, followed to d of them, and assembled.  With fewer outputs than
-    heads, copies of tokens make a rational function whose poles are the heads.  See
-    docs/derivations/softmax_queries.md.
+    x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are separated for one delta and followed to
+    d of them, or by copies of tokens where outputs are few: docs/derivations/softmax_queries.md.
 
     Parameters
     ----------
@@ -92,9 +90,8 @@ def learn_from_queries(
     is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
     three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
     explains, that residuals explain what is left, and that they leave attn and value in no doubt
-    above 1.5e-4.  Identifiable,
-    and so recoverable, are the A_i and V_i up to the order of heads, heads with equal A_i merged,
-    heads with V_i = 0 left out.
+    above 1.5e-4.  Identifiable, and so recoverable, are the A_i and V_i up to the order of heads,
+    heads with equal A_i merged, heads with V_i = 0 left out.
 
     Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
     (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
@@ -108,8 +105,7 @@ def learn_from_queries(
     given = None if counted else require_integer("n_heads", n_heads)
     budget = None if max_queries is None else require_integer("max_queries", max_queries)
     require_choice("mode", mode, MODES)
-    rng = require_generator(random_state)
-    end = end_after(max_seconds)
+    rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
     findings = QueryFindings(box, bias)

@@ -1,9 +1,8 @@
 """The black box behind a counter, and what it answers to one token: the sum of the values.
 
-A sequence of one token attends to itself alone: F([x]) = x S + b, whatever the attention.  The
-same for a token and its copies.  What deviates from that on random tokens is rounding or noise,
-or the answers bend: a squashed output is nearly linear for small tokens and less so for larger
-ones, while rounding has the same relative size for all.
+One token, or copies of it, have F([x]) = x S + b, whatever the attention.  What deviates from that
+is rounding or noise, of the same relative size for all tokens, or the answers bend: a squashed
+output is nearly linear for small tokens and less so for larger ones.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class QueryResult(Reported, Result):
         ||Y - F(X)|| / ||Y|| on held-out sequences; None when the run ended before them.
     deviation : float or None
         The largest deviation on held-out sequences, relative to the effect of attention: the part
-        of the outputs that a layer without attention would also have does not flatter.
+        of the outputs that a layer without attention would also have does not count.
     doubt : float or None
         Relative error of attn and value that residuals suggest, of the worst head; infinite where
         held-out sequences deviate by more than it explains.
@@ -142,12 +142,11 @@ class QueryResult(Reported, Result):
         else:
             parts = Record(SoftmaxAttention.kind, record.arrays, held["layer"])
             layer = SoftmaxAttention.from_record(parts)
-        fields: dict[str, Any] = {name: held[name] for name in PLAIN}
         return cls(
             layer=layer,
             outcome=QUERY_OUTCOMES.from_dict(held["outcome"]),
             doubt=inf if held["doubt"] == INFINITE else held["doubt"],
             phases=tuple(Phase(**phase) for phase in held["phases"]),
             error=held["error"],
-            **fields,
+            **{name: held[name] for name in PLAIN},
         )
