@@ -66,8 +66,7 @@ def associative_memory(
     unitary = require_number("unitary", unitary, most=1.0)
     noise, fill = require_number("noise", noise), require_number("fill", fill)
     rng = require_generator(random_state)
-    keys = rng.standard_normal((n_sequences, d, d))
-    values = rng.standard_normal((n_sequences, d, d))
+    keys, values = rng.standard_normal((2, n_sequences, d, d))
     chosen = rng.permutation(n_sequences)[: round(unitary * n_sequences)]
     keys[chosen], values[chosen] = _orthogonal(keys[chosen]), _orthogonal(values[chosen])
     asked = rng.integers(d, size=n_sequences)

@@ -84,8 +84,7 @@ def random_sequences(
         paper: the expected token Gram is then the identity, whatever the length.
     """
     n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
-    if scale is not None:
-        scale = require_number("scale", scale)
+    scale = None if scale is None else require_number("scale", scale)
     rng = require_generator(random_state)
     lengths = _drawn_lengths(n_sequences, n_tokens, rng)
     values = rng.standard_normal((int(lengths.sum()), d))

@@ -41,8 +41,7 @@ def in_context_regression(
     Parameters
     ----------
     n_sequences, n_examples : int
-    covariance : array (d, d)
-        Symmetric and positive definite.
+    covariance : array (d, d), symmetric and positive definite
     noise : float
         Standard deviation of the noise on the targets y_i of the examples, in their units; the
         target Y has none.
@@ -122,8 +121,7 @@ class OneStep:
     def gamma(self) -> NDArray[np.float64]:
         """Gamma (d, d): n M is its inverse."""
         S, n = self.covariance, self.n_examples
-        spread = (np.trace(S) + self.noise**2) / n
-        return (1 + 1 / n) * S + spread * np.eye(self.n_dims)
+        return (1 + 1 / n) * S + (np.trace(S) + self.noise**2) / n * np.eye(self.n_dims)
 
     @property
     def preconditioner(self) -> NDArray[np.float64]:

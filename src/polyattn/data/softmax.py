@@ -52,8 +52,8 @@ def random_softmax_layer(
     if rank is not None and require_integer("rank", rank) > d:
         raise InvalidInput(f"rank must be at most {d}, the width of the heads; got {rank}.")
     rng = require_generator(random_state)
-    attn = _matrices(rng, n_heads, d, d, rank) * (logits / d)
-    value = _matrices(rng, n_heads, d, e, rank) / np.sqrt(d)
+    attn = _matrices(rng, (n_heads, d, d), rank) * (logits / d)
+    value = _matrices(rng, (n_heads, d, e), rank) / np.sqrt(d)
     return SoftmaxAttention(attn, value, mode, bool(bias))
 
 
@@ -147,18 +147,13 @@ def hard_softmax_layer(
 
 
 def _matrices(
-    rng: np.random.Generator, count: int, n_rows: int, n_columns: int, rank: int | None
+    rng: np.random.Generator, shape: tuple[int, ...], rank: int | None
 ) -> NDArray[np.float64]:
-    """Matrices (count, n_rows, n_columns) with entries of variance one, of the given rank."""
+    """Matrices (H, rows, columns) with entries of variance one, of the given rank."""
     if rank is None:
-        return rng.standard_normal((count, n_rows, n_columns))
-    left = rng.standard_normal((count, n_rows, rank))
-    return left @ rng.standard_normal((count, rank, n_columns)) / np.sqrt(rank)
-
-
-def _rank_one(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    left, right = rng.standard_normal((*shape[:2], 1)), rng.standard_normal((shape[0], 1, shape[2]))
-    return left * right
+        return rng.standard_normal(shape)
+    left = rng.standard_normal((*shape[:2], rank))
+    return left @ rng.standard_normal((shape[0], rank, shape[2])) / np.sqrt(rank)
 
 
 def _powers(base: float, heads: NDArray) -> NDArray[np.float64]:
@@ -184,11 +179,13 @@ FAMILIES: dict[str, Callable[[NDArray, NDArray, np.random.Generator], tuple[NDAr
     ),
     "same_value": lambda attn, value, _: (attn, np.broadcast_to(value[0], value.shape)),
     "rank_one_value": lambda attn, value, rng: (
-        attn, _rank_one(rng, value.shape) / np.sqrt(value.shape[1])
+        attn, _matrices(rng, value.shape, 1) / np.sqrt(value.shape[1])
     ),
     "scales": lambda attn, value, _: (attn, value * _powers(0.1, value)),
     "identity": lambda attn, value, _: (_multiples(attn), value),
-    "rank_one_attn": lambda attn, value, rng: (_rank_one(rng, attn.shape) / attn.shape[1], value),
+    "rank_one_attn": lambda attn, value, rng: (
+        _matrices(rng, attn.shape, 1) / attn.shape[1], value
+    ),
     "cancel": lambda attn, value, _: (attn, value - value.mean(axis=0)),
     "sharp_mix": lambda attn, value, _: (attn * _powers(1 / 3, attn), value),
     "permutation": lambda attn, value, rng: (_permutations(attn, rng), value),

@@ -27,8 +27,7 @@ def automaton_traces(
     Parameters
     ----------
     n_traces : int
-    n_states, n_letters, max_length, style
-        As for ``programs.universal_dfa``.
+    n_states, n_letters, max_length, style : as for ``programs.universal_dfa``
     random_state : int, Generator or None
     lengths : (least, most), optional
         Letters of the words; 1 to ``max_length`` unless given.
@@ -52,8 +51,7 @@ def turing_traces(
     Parameters
     ----------
     n_traces : int
-    n_states, n_letters, n_cells
-        As for ``programs.universal_turing_machine``.
+    n_states, n_letters, n_cells : as for ``programs.universal_turing_machine``
     random_state : int, Generator or None
     steps : (least, most), optional
         Where runs are cut off; 2 to 25 unless given.

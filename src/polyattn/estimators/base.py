@@ -80,15 +80,16 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """Outputs in the form of the y that was fitted."""
         return on_each(lambda each: each[..., 0], outputs) if self._plain else outputs
 
-    def _rows(
+    def _scored(
         self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None, n_outputs: int
-    ) -> Rows:
-        """Sequences, targets and weights to be scored, one row per predicted position."""
+    ) -> tuple[Rows, NDArray[np.float64]]:
+        """Targets and weights, one row per predicted position, and the outputs (n_rows, e)."""
         fitted = self._fitted()
         refuse_table(X)
-        return Rows.build(
-            X, targets, fitted.mode, fitted.bias, sample_weight, fitted.n_dims, n_outputs
-        )
+        known = (fitted.n_dims, n_outputs)
+        rows = Rows.build(X, targets, fitted.mode, fitted.bias, sample_weight, *known)
+        outputs = self._outputs(rows.batch)
+        return rows, np.concatenate(outputs) if isinstance(outputs, list) else outputs
 
 
 class LinearEstimator(SequenceEstimator):
@@ -290,13 +291,6 @@ def refuse_table(X: Any) -> None:
             f"n_dims); got a table of shape {np.shape(X)}. X[None] makes it one sequence, "
             "X[:, None, :] sequences of one token each."
         )
-
-
-def flatten(outputs: NDArray | list[NDArray]) -> NDArray[np.float64]:
-    """Outputs in any form as rows (n_rows, e)."""
-    if isinstance(outputs, list):
-        return np.concatenate(outputs)
-    return outputs.reshape(-1, outputs.shape[-1])
 
 
 def on_each(function: Callable[[NDArray], NDArray], arrays: NDArray | list[NDArray]) -> Any:

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice
-from polyattn.estimators.base import LinearEstimator, flatten, on_each
+from polyattn.estimators.base import LinearEstimator, on_each
 from polyattn.numerics.arrays import require_finite, require_unrounded
 from polyattn.numerics.random_state import RandomState
 from polyattn.sequences import MODES, Sequences
@@ -110,9 +110,9 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
     def score(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The share of predicted positions whose label is right."""
         codes = encode(as_labels(y, self.result_.mode), self.classes_)
-        rows = self._rows(X, codes, sample_weight, 1)
-        predicted = _winners(flatten(self._outputs(rows.batch)))
-        return float(accuracy_score(rows.targets[:, 0], predicted, sample_weight=rows.row_weights))
+        rows, outputs = self._scored(X, codes, sample_weight, 1)
+        truth, guess = rows.targets[:, 0], _winners(outputs)
+        return float(accuracy_score(truth, guess, sample_weight=rows.row_weights))
 
 
 def as_labels(y: object, mode: str) -> Labels:

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.estimators.base import LinearEstimator, SequenceEstimator, flatten, refuse_table
+from polyattn.estimators.base import LinearEstimator, SequenceEstimator, refuse_table
 from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import column_magnitudes
 from polyattn.sequences import Sequences
@@ -29,8 +29,8 @@ class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc
     def score(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> float:
         """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
         check_is_fitted(self)
-        rows = self._rows(X, y, sample_weight, self.n_outputs_)
-        both = (rows.targets, flatten(self._outputs(rows.batch)))
+        rows, outputs = self._scored(X, y, sample_weight, self.n_outputs_)
+        both = (rows.targets, outputs)
         # Powers of two, one for each output, so that no square leaves float64.
         exponents = np.frexp(column_magnitudes(both, self.n_outputs_))[1]
         truth, guess = (np.ldexp(each.astype(np.float64), -exponents) for each in both)
@@ -68,8 +68,7 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     layer_ : LinearAttention; its heads are searched for on first access
     outcome_ : Outcome, what was found as a sentence
     certificate_ : Certificate, whether the training data determine the layer on all real inputs
-    n_features_in_ : int, coordinates per token
-    n_outputs_ : int
+    n_features_in_, n_outputs_ : int, coordinates of a token and of an output
 
     X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims) or a
     SequenceBatch.  Predictions have the form of the y that was fitted: without an axis of
@@ -129,8 +128,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
     layer_ : SoftmaxAttention
     outcome_ : Outcome, what was found as a sentence
     recovered_ : bool, whether the check on held-out sequences passed
-    n_features_in_ : int, coordinates per token
-    n_outputs_ : int
+    n_features_in_, n_outputs_ : int, coordinates of a token and of an output
     """
 
     result_: LearnedSoftmax

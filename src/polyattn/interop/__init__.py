@@ -52,7 +52,6 @@ def to_multihead(layer: SoftmaxAttention, n_heads: int | str | None = None) -> A
     Possible if the layer has as many outputs as inputs (e = d), and ``attn`` and ``value`` of
     every head have at most rank d / n_heads.  With ``bias``, that is the rank of ``attn``
     without its last column and of ``value`` without its last row, which become biases.
-
     ``n_heads`` divides d; by default (None or ``"auto"``) it is the smallest such number that is
     not below the number of heads.  Heads that are not needed are zero.
     """

@@ -155,13 +155,12 @@ def to_multihead(
     queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(head_dim), head_dim, "attn")
     values, outputs = _factors(layer.value[:, :d], head_dim, "value")
     module = nn.MultiheadAttention(d, count, bias=layer.bias, batch_first=True, dtype=torch.float64)
-    stacked, projection = np.zeros((3, count, head_dim, d)), np.zeros((count, head_dim, d))
-    for i, factor in enumerate((queries[:, :d], keys, values)):
+    stacked = np.zeros((4, count, head_dim, d))
+    for i, factor in enumerate((queries[:, :d], keys, values, outputs)):
         stacked[i, : layer.n_heads] = factor.transpose(0, 2, 1)
-    projection[: layer.n_heads] = outputs.transpose(0, 2, 1)
     parameters: dict[str, NDArray] = {
-        "in_proj_weight": stacked.reshape(3 * d, d),
-        "out_proj.weight": projection.reshape(d, d).T,
+        "in_proj_weight": stacked[:3].reshape(3 * d, d),
+        "out_proj.weight": stacked[3].reshape(d, d).T,
     }
     if layer.bias:
         rows = np.zeros((3, count, head_dim))

@@ -17,8 +17,7 @@ class TorchAttention(nn.Module):
 
     Parameters
     ----------
-    attn : tensor (H, d, d), becomes the parameter ``attn``
-    value : tensor (H, d, e), becomes the parameter ``value``
+    attn, value : tensors (H, d, d) and (H, d, e), which become the parameters of these names
     mode : "last" | "causal" | "full"
     bias : bool
         Append a constant 1 to each token; inputs then have d - 1 coordinates.

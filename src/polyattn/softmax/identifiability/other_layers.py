@@ -52,11 +52,9 @@ MOST_HEADS, LARGEST_SET = 12, 2
 
 @dataclass(frozen=True)
 class Alternative:
-    """As many other heads, which may compute the same on given inputs.
+    """As many other heads, attn (H, d, d) and value (H, d, e), which may compute the same.
 
-    attn : (H, d, d);  value : (H, d, e)
-    heads : those that change
-    name : of the finding, ``opposite_heads`` or ``two_valued``
+    heads : those that change;  name : of the finding, ``opposite_heads`` or ``two_valued``
     """
 
     attn: Matrix
@@ -98,10 +96,8 @@ def mirrored(attn: Matrix, value: Matrix, tolerance: float) -> Iterator[Alternat
 
 
 def _flipped(attn: Matrix, value: Matrix, heads: tuple[int, ...]) -> Alternative:
-    other_attn, other_value = attn.copy(), value.copy()
-    chosen = list(heads)
-    other_attn[chosen], other_value[chosen] = -attn[chosen], -value[chosen]
-    return Alternative(other_attn, other_value, heads, "opposite_heads")
+    signs = np.where(np.isin(np.arange(len(attn)), heads), -1.0, 1.0)[:, None, None]
+    return Alternative(signs * attn, signs * value, heads, "opposite_heads")
 
 
 def _equal_value_groups(value: Matrix, tolerance: float) -> list[list[int]]:
@@ -140,9 +136,8 @@ def rearranged(
         return
     # Queries up to multiples, none of them zero.
     some = queries[:MOST_READ]
-    largest = np.argmax(np.abs(some), axis=1)[:, None]
-    pivots = np.take_along_axis(some, largest, axis=1)
-    some, pivots = some[pivots[:, 0] != 0], pivots[pivots[:, 0] != 0]
+    some = some[np.any(some, axis=1)]
+    pivots = np.take_along_axis(some, np.argmax(np.abs(some), axis=1)[:, None], axis=1)
     different = np.unique(some / pivots + 0.0, axis=0)
     different = different[:: max(1, len(different) // MOST_DIFFERENT)]
     triangle, order = qr(different.T, mode="r", pivoting=True)

@@ -40,7 +40,7 @@ class HeldOutCheck:
     """How a layer of these heads does on held-out sequences.
 
     deviation : largest deviation, relative to the effect of attention
-    tolerance : what it may be
+    allowed : what it may be
     doubt : the relative error of attn and value that residuals suggest, which may be large although
         the function is known well; infinite where residuals do not explain the deviation
     validation_error : ||Y - F(X)|| / ||Y||
@@ -48,14 +48,14 @@ class HeldOutCheck:
 
     heads: list[HeadsAt]
     deviation: float
-    tolerance: float
+    allowed: float
     doubt: float
     validation_error: float
 
     @property
     def passed(self) -> bool:
         """Whether the layer is as good as the answers of the oracle allow."""
-        return self.deviation <= self.tolerance and self.doubt <= LARGEST_DOUBT
+        return self.deviation <= self.allowed and self.doubt <= LARGEST_DOUBT
 
     @property
     def close(self) -> bool:
@@ -93,8 +93,7 @@ class QueryFindings:
 
     def begin(self) -> None:
         """Start another attempt at the heads; the longest one so far is kept."""
-        self.partial = max(self.partial, self.heads, key=len)
-        self.heads = []
+        self.partial, self.heads = max(self.partial, self.heads, key=len), []
 
     @property
     def n_heads(self) -> int:

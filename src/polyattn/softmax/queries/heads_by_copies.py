@@ -81,8 +81,7 @@ class Places:
                 fits.append((clear, place, HeadsAt(self.delta, logits[:, None], values)))
         if 2 * len(fits) < len(self.tokens):
             return None
-        _, place, heads = max(fits, key=lambda fit: fit[0])
-        return place, heads
+        return max(fits, key=lambda fit: fit[0])[1:]
 
 
 def measure_places(pairs: Pairs) -> Places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def learn_from_queries(
     n_dims = require_integer("n_dims", n_dims)
     counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
     given = None if counted else require_integer("n_heads", n_heads)
-    budget = None if max_queries is None else require_integer("max_queries", max_queries)
+    budget = inf if max_queries is None else require_integer("max_queries", max_queries)
     require_choice("mode", mode, MODES)
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
@@ -179,12 +180,8 @@ def _learn(
             continue
         findings.recorder.present = "held-out check"
         check = validate(pairs, layer, findings.heads)
-        findings.record(
-            deviation=check.deviation,
-            allowed=check.tolerance,
-            doubt=check.doubt,
-            validation_error=check.validation_error,
-        )
+        measured = ("deviation", "allowed", "doubt", "validation_error")
+        findings.record(**{name: getattr(check, name) for name in measured})
         if findings.best is None or check.deviation < findings.best.deviation:
             findings.best = check
         n_close += check.close

@@ -54,14 +54,14 @@ class Oracle:
 
     Only the last row is read: in a causal layer as in a full one it attends to all tokens.
 
-    max_queries : how many sequences may be given to it, if there is a limit
+    max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
     on_answers : called after every call
     """
 
     function: Callable[[NDArray[np.float64]], Any]
     n_dims: int
-    max_queries: int | None
+    max_queries: float
     batch_size: int
     on_answers: Callable[[], None] = lambda: None
     n_queries: int = 0
@@ -77,11 +77,10 @@ class Oracle:
         not suffice or the black box fails (before its first answer its own exception passes
         through, since nothing is lost), and OutOfTime after the caller's deadline.
         """
-        budget = self.max_queries
-        if budget is not None and self.n_queries + len(X) > budget:
+        if self.n_queries + len(X) > self.max_queries:
             raise Stopped(
                 "budget",
-                f"{len(X)} more queries were needed; of max_queries = {budget}, "
+                f"{len(X)} more queries were needed; of max_queries = {self.max_queries}, "
                 f"{self.n_queries} had been made.",
             )
         at_once = max(1, min(self.batch_size, CALL_NUMBERS // X[0].size))

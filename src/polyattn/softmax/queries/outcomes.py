@@ -89,14 +89,14 @@ def concluded(
         return QUERY_OUTCOMES(
             "imprecise",
             f"A layer of {heads} explains the oracle, but only so far: {agreement} "
-            f"({check.tolerance:.1e} was required), and {wrong}.",
+            f"({check.allowed:.1e} was required), and {wrong}.",
             "Answers in float64 would help; another random_state tries other queries.",
         )
     if not check.passed:
         return QUERY_OUTCOMES(
             "not_recovered",
             f"No layer that was found explains the oracle: {agreement}, "
-            f"{check.tolerance:.1e} was required.",
+            f"{check.allowed:.1e} was required.",
             "Heads may be too alike, too different in size, or too many for the number of outputs; "
             "another random_state tries other queries.",
         )
@@ -107,15 +107,13 @@ def concluded(
             "Heads with equal attn can only be seen merged and heads with value zero not at all; "
             "leave n_heads out to accept what is found.",
         )
-    conventions = (
-        " The last column of attn is invisible and set to zero; of the last rows of value only "
-        "their sum can be seen, which is shared equally."
-        if findings.bias
-        else ""
-    )
-    return QUERY_OUTCOMES(
-        "recovered", f"The layer was recovered with {heads}: {agreement}.{conventions}"
-    )
+    sentence = f"The layer was recovered with {heads}: {agreement}."
+    if findings.bias:
+        sentence += (
+            " The last column of attn is invisible and set to zero; of the last rows of value only "
+            "their sum can be seen, which is shared equally."
+        )
+    return QUERY_OUTCOMES("recovered", sentence)
 
 
 def unfinished(

@@ -116,24 +116,19 @@ def calibrate(pairs: Pairs) -> None:
         return odd / point / delta / delta, odd > 20 * (pairs.error * np.sqrt(effects.size))
 
     together = _largest_linear(lambda size: slope(size, size))
-    if together is None:
-        _calibrate_beyond(pairs, lambda size: slope(size, size)[1])
+    if together is not None:
+        alone = _largest_linear(lambda size: slope(size, together), start=together) or together
+        pairs.output_size = 0.0
+        # What is left where nothing should be: a token beside its copy.
+        pairs.floor = float(np.abs(pairs.effect(2 * alone * points, np.zeros(pairs.n_dims))).max())
+        pairs.point_size, pairs.delta_size = alone, together
         return
-    alone = _largest_linear(lambda size: slope(size, together), start=together) or together
-    pairs.output_size = 0.0
-    # What is left where nothing should be: a token beside its copy.
-    pairs.floor = float(np.abs(pairs.effect(2 * alone * points, np.zeros(pairs.n_dims))).max())
-    pairs.point_size, pairs.delta_size = alone, together
-
-
-def _calibrate_beyond(pairs: Pairs, visible: Callable[[float], bool]) -> None:
-    """Set sizes beyond 2**LIMIT at which attention has an effect; flat where none has."""
+    # Attention has no effect up to 2**LIMIT; it is flat if it has none beyond, either.
     dtype, tried = pairs.oracle.output_dtype, LIMIT
-    range_of_answers = np.finfo(dtype).maxexp if dtype.kind == "f" else 2 * FAR_LIMIT
-    most = min(FAR_LIMIT, range_of_answers // 2)
+    most = min(FAR_LIMIT, np.finfo(dtype).maxexp // 2) if dtype.kind == "f" else FAR_LIMIT
     for exponent in range(LIMIT + FAR_STEP, most + 1, FAR_STEP):
         try:
-            if visible(2.0**exponent):
+            if slope(2.0**exponent, 2.0**exponent)[1]:
                 pairs.point_size = pairs.delta_size = 2.0**exponent
                 return
         except Stopped as stop:

@@ -102,8 +102,8 @@ class QueryResult(Reported, Result):
         if layer is not None:
             sizes = sizes_in_words(layer.n_dims, layer.n_outputs, layer.mode, layer.bias)
             about = f"{counted(layer.n_heads, 'head')}, {sizes}"
-        facts: dict[str, Any] = {"recovered": self.recovered, "n_heads": self.n_heads}
-        facts |= {name: getattr(self, name) for name in (*PLAIN, "doubt")}
+        names = ("recovered", "n_heads", *PLAIN, "doubt")
+        facts = {name: getattr(self, name) for name in names}
         if self.error is not None:
             facts["error"] = self.error_text
         about = f"{about}, from {self.n_queries:,} queries"

@@ -43,7 +43,7 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
     validation_error = float(np.linalg.norm(whole[0]) / (np.linalg.norm(whole[2]) or 1.0))
     checks = []
     for at in range(len(SPREADS)):
-        # Spreads take turns in every length.
+        # Every third sequence of a length has this spread.
         deviations, effects, outputs = (part[at :: len(SPREADS)] for part in whole)
         # Without any effect, deviations are relative to the outputs.
         size = float(np.sqrt(np.mean(effects**2)) or np.abs(outputs).max()) or 1.0
@@ -54,7 +54,7 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
             # The residuals at single differences do not show how wrong the heads are.
             allowed, doubt = min(allowed, EXPLAINED * (by_noise + doubt)), inf
         checks.append(HeldOutCheck(heads, deviation, allowed, doubt, validation_error))
-    return max(checks, key=lambda check: check.deviation / check.tolerance)
+    return max(checks, key=lambda check: check.deviation / check.allowed)
 
 
 def _doubt(heads: list[HeadsAt]) -> float:
