@@ -28,9 +28,6 @@ def associative_memory(
             [ k_d  v_d ]
             [ q    zeta]
 
-    In the part ``unitary`` of the sequences the keys form a random orthogonal matrix, and so do
-    the values; in the others all entries are N(0, 1) [yau2024: experiments].
-
     The one head of the answer compares keys and returns values, A = [[I, 0], [0, 0]],
     V = [0; I], at the last position:
 
@@ -46,8 +43,9 @@ def associative_memory(
     n_keys : int
         d, the number of keys and the coordinates of each.
     unitary : float
-        Part of the sequences (rounded to whole ones) with orthogonal keys and values, in random
-        order among the others.
+        Part of the sequences (rounded to whole ones, in random order) whose keys form a random
+        orthogonal matrix, and so do the values; in the others all entries are N(0, 1)
+        [yau2024: experiments].
     noise : float
         Standard deviation of the noise on the targets, in their units.
     fill : float

@@ -169,14 +169,12 @@ class LinearEstimator(SequenceEstimator):
         """Outputs for X; with ``return_bound`` also how far layers of no more risk can be apart."""
         bounded = require_flag("return_bound", return_bound)
         outputs = self._outputs(X)
+        shaped, state = self._shaped(outputs), self._state
         if not bounded:
-            return self._shaped(outputs)
-        state = self._state
+            return shaped
         if state.certificate.identifiable:
-            bounds = state.certificate.bound(X, state.excess)
-        else:
-            bounds = on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
-        return self._shaped(outputs), bounds
+            return shaped, state.certificate.bound(X, state.excess)
+        return shaped, on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
 
     def _options(self) -> dict[str, Any]:
         names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid")

@@ -120,16 +120,13 @@ def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention
             "SoftmaxAttention cannot express."
         )
     d, n_heads, head_dim = module.embed_dim, module.num_heads, module.head_dim
-    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, head_dim, d)
-    queries, keys, values = stacked.transpose(0, 1, 3, 2)  # (H, d, r) each
+    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, head_dim, d).transpose(0, 1, 3, 2)
     outputs = as_array(module.out_proj.weight).T.reshape(n_heads, head_dim, d)
     bias = module.in_proj_bias is not None
     if bias:
         rows = as_array(module.in_proj_bias).reshape(3, n_heads, 1, head_dim)
-        queries, keys, values = (
-            np.concatenate([weights, row], axis=1)
-            for weights, row in zip((queries, keys, values), rows, strict=True)
-        )
+        stacked = np.concatenate([stacked, rows], axis=2)
+    queries, keys, values = stacked  # (H, d, r) each, or one row more for the biases
     attn = queries @ keys.transpose(0, 2, 1) / np.sqrt(head_dim)
     value = values @ outputs
     if bias:

@@ -159,8 +159,7 @@ def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | 
     """A verdict, a rank, and the reason, where there are no findings."""
     n_parameters = n_visible(layer)
     if n_parameters > MOST_PARAMETERS:
-        reason = f": {n_parameters} parameters are too many for a numerical check"
-        return UNDECIDED, None, reason
+        return UNDECIDED, None, f": {n_parameters} parameters are too many for a numerical check"
     found = jacobian_rank(layer, batch)
     if found.rank == n_parameters:
         reason = (
