@@ -153,8 +153,7 @@ def encode(labels: Labels, classes: NDArray) -> Any:
 def indicators(labels: Labels, classes: NDArray) -> Any:
     """Targets (..., K): 1 for the own class, else 0; for two classes (...), -1 and 1.
 
-    Those are the difference of the two indicator columns, and least squares is linear in its
-    targets: nothing is lost.
+    Least squares is linear in its targets: the difference of two indicators loses nothing.
     """
     codes = encode(labels, classes)
     unknown = _flat(codes) < 0

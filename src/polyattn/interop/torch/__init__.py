@@ -1,7 +1,4 @@
-"""Attention layers as torch modules, and torch modules as attention layers.
-
-The only package of the library that imports torch.
-"""
+"""Attention layers as torch modules and back: the only package of the library with torch."""
 
 from polyattn.errors import missing_extra
 
@@ -12,10 +9,20 @@ except ModuleNotFoundError as error:
         raise
     raise missing_extra("torch", "torch") from None
 
+from polyattn.interop.torch.convert import from_torch, layer_of, outputs, to_multihead, to_torch
 from polyattn.interop.torch.modules import (
     TorchAttention,
     TorchLinearAttention,
     TorchSoftmaxAttention,
 )
 
-__all__ = ["TorchAttention", "TorchLinearAttention", "TorchSoftmaxAttention"]
+__all__ = [
+    "TorchAttention",
+    "TorchLinearAttention",
+    "TorchSoftmaxAttention",
+    "from_torch",
+    "layer_of",
+    "outputs",
+    "to_multihead",
+    "to_torch",
+]

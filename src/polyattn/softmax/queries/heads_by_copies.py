@@ -260,9 +260,8 @@ def _poles(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Logits (H,), values (H, e) and the rms residual, from effects (R, e) at SHARES.
 
-    The roots of the common denominator, by linear algebra alone, are refined by least squares over
-    the logits, with the values eliminated; random starts are tried until a residual is at most
-    ``enough``.
+    The roots of the common denominator are refined by least squares over the logits, with the
+    values eliminated; random starts are tried until a residual is at most ``enough``.
     """
     tau = _shifts(SHARES)
     size = max(float(np.abs(effects).max()), float(np.abs(total).max()), 1e-300)

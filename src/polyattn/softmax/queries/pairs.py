@@ -41,8 +41,7 @@ class Pairs:
     floor : error of an effect beyond the noise, as measured where there should be none
     point_size, delta_size : norms of query tokens and differences at which logits are of order one
     flat : whether attention has no effect on any token that was tried
-    largest_tried : the exponent of the largest size at which attention had no effect, if larger
-        ones could have an effect and are not answered
+    largest_tried : exponent of the largest size without effect, where larger ones are not answered
     """
 
     oracle: Oracle

@@ -58,10 +58,7 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
 
 
 def _doubt(heads: list[HeadsAt]) -> float:
-    """What the doubts at single differences mean for attn and value.
-
-    These are differences of heads at delta_j and at delta_0, divided by |delta_j - delta_0|.
-    """
+    """The doubt about attn and value: differences of heads, divided by |delta_j - delta_0|."""
     if len(heads) < 2:
         return heads[0].doubt if heads else 0.0
     first, others = heads[0], heads[1:]
