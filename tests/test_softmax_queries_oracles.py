@@ -12,6 +12,7 @@ from polyattn.errors import InvalidInput, InvalidType
 from polyattn.softmax import recorder
 from polyattn.softmax.queries import learn_from_queries
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
+from polyattn.softmax.queries.oracle import Oracle
 
 
 @pytest.fixture
@@ -365,7 +366,7 @@ def test_a_slow_oracle_is_stopped_between_its_calls(layer):
 
 
 def test_a_later_attempt_does_not_lose_the_differences_of_an_earlier_one():
-    findings = QueryFindings(bias=False)
+    findings = QueryFindings(Oracle(np.asarray, 2, np.inf, 1), bias=False)
     at = HeadsAt(np.ones(2), np.ones((1, 2)), np.ones((1, 2)))
     findings.heads = [at, at]
     findings.begin()

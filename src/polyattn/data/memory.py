@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.recovery import Planted, with_noise
+from polyattn.data.recovery import Planted
 from polyattn.errors import require_integer, require_number
 from polyattn.model import LinearAttention
 from polyattn.numerics.random_state import RandomState, require_generator
@@ -28,19 +28,14 @@ def associative_memory(
             [ k_d  v_d ]
             [ q    zeta]
 
-    In the part ``unitary`` of the sequences the keys form a random orthogonal matrix, and so do
-    the values; in the others all entries are N(0, 1) [yau2024: experiments].
-
     The one head of the answer compares keys and returns values, A = [[I, 0], [0, 0]],
     V = [0; I], at the last position:
 
         y = sum_t <q, k_t> v_t + <q, q> zeta  (+ noise * N(0, 1)).
 
-    For orthogonal keys this is v_i + zeta: the value that was stored, added to what the last
-    token held, because that token attends to itself too.  Its value half must be filled for the
-    data to determine the layer: with ``fill=0`` the target is the stored value v_i itself, but
-    no data of that kind say what the layer does with a filled one.  Gaussian keys overlap, and
-    y is the superposition above.
+    For orthogonal keys this is v_i + zeta: the stored value, and what the last token held, since
+    that attends to itself too.  With ``fill=0`` the target is v_i itself, but then no data say what
+    the layer does with a filled value half, and they do not determine it.
 
     Parameters
     ----------
@@ -48,8 +43,9 @@ def associative_memory(
     n_keys : int
         d, the number of keys and the coordinates of each.
     unitary : float
-        Part of the sequences (rounded to whole ones) with orthogonal keys and values; they
-        stand in random order among the others.
+        Part of the sequences (rounded to whole ones, in random order) whose keys form a random
+        orthogonal matrix, and so do the values; in the others all entries are N(0, 1)
+        [yau2024: experiments].
     noise : float
         Standard deviation of the noise on the targets, in their units.
     fill : float
@@ -68,8 +64,7 @@ def associative_memory(
     unitary = require_number("unitary", unitary, most=1.0)
     noise, fill = require_number("noise", noise), require_number("fill", fill)
     rng = require_generator(random_state)
-    keys = rng.standard_normal((n_sequences, d, d))
-    values = rng.standard_normal((n_sequences, d, d))
+    keys, values = rng.standard_normal((2, n_sequences, d, d))
     chosen = rng.permutation(n_sequences)[: round(unitary * n_sequences)]
     keys[chosen], values[chosen] = _orthogonal(keys[chosen]), _orthogonal(values[chosen])
     asked = rng.integers(d, size=n_sequences)
@@ -78,8 +73,7 @@ def associative_memory(
     X[:, :d, d:] = values
     X[:, d, :d] = keys[np.arange(n_sequences), asked]
     X[:, d, d:] = fill * rng.standard_normal((n_sequences, d))
-    layer = lookup_layer(d)
-    return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
+    return Planted.of(lookup_layer(d), X, noise, rng)
 
 
 def lookup_layer(n_keys: int) -> LinearAttention:

@@ -8,16 +8,10 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import (
-    InvalidInput,
-    require_choice,
-    require_flag,
-    require_integer,
-    require_number,
-)
+from polyattn.errors import InvalidInput, require_flag, require_integer, require_number
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.numerics.random_state import RandomState, require_generator
-from polyattn.sequences import MODES, SequenceBatch
+from polyattn.sequences import SequenceBatch
 
 Length: TypeAlias = int | tuple[int, int]
 Layer = TypeVar("Layer", LinearAttention, SoftmaxAttention)
@@ -32,6 +26,18 @@ class Planted(Generic[Layer]):
     layer: Layer
     noise: float
 
+    @classmethod
+    def of(
+        cls, layer: Layer, X: NDArray | SequenceBatch, noise: float, rng: np.random.Generator
+    ) -> Planted[Layer]:
+        """The task of recovering this layer from these sequences, with fresh noise."""
+        Y = layer(X)
+        if noise and isinstance(Y, list):
+            Y = [targets + noise * rng.standard_normal(targets.shape) for targets in Y]
+        elif noise:
+            Y = Y + noise * rng.standard_normal(Y.shape)
+        return cls(X, Y, layer, noise)
+
 
 def random_layer(
     n_dims: int,
@@ -45,16 +51,14 @@ def random_layer(
     """A layer with the random parameters of the paper's experiments [yau2024: experiments].
 
     The paper draws Q_h (d, d) and V_h (e, d) with entries N(0, 1/d), divides the scores by
-    sqrt(d) and takes the mean over heads.  Both factors are folded into the parameters here:
+    sqrt(d) and takes the mean over heads.  Both factors are part of the parameters here:
 
-        A_h = Q_h^T / sqrt(d),  entries N(0, 1/d^2);      V_h^T / H,  entries N(0, 1/(d H^2)),
+        A_h = Q_h^T / sqrt(d),  entries N(0, 1/d^2);      V_h^T / H,  entries N(0, 1/(d H^2)).
 
-    so that the layer computes F(X) = sum_h (X A_h X^T) X V_h without any factor beside it.
     ``n_outputs=None`` means as many as ``n_dims``.  With ``bias`` the heads have one coordinate
     more, for the constant 1 that the layer appends to tokens of ``n_dims`` coordinates.
     """
     n_heads, width, e = head_shapes(n_heads, n_dims, n_outputs, bias)
-    mode = require_choice("mode", mode, MODES)
     rng = require_generator(random_state)
     attn = rng.standard_normal((n_heads, width, width)) / width
     value = rng.standard_normal((n_heads, width, e)) / (np.sqrt(width) * n_heads)
@@ -80,8 +84,7 @@ def random_sequences(
         paper: the expected token Gram is then the identity, whatever the length.
     """
     n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
-    if scale is not None:
-        scale = require_number("scale", scale)
+    scale = None if scale is None else require_number("scale", scale)
     rng = require_generator(random_state)
     lengths = _drawn_lengths(n_sequences, n_tokens, rng)
     values = rng.standard_normal((int(lengths.sum()), d))
@@ -131,18 +134,7 @@ def planted(
     rng = require_generator(random_state)
     layer = random_layer(n_dims, n_outputs, n_heads, mode, rng, bias=bias)
     X = random_sequences(n_sequences, n_tokens, n_dims, random_state=rng)
-    return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
-
-
-def with_noise(
-    Y: NDArray[np.float64] | list[NDArray[np.float64]], noise: float, rng: np.random.Generator
-) -> NDArray[np.float64] | list[NDArray[np.float64]]:
-    """Y plus independent N(0, noise^2); Y itself when the noise is 0."""
-    if noise == 0.0:
-        return Y
-    if isinstance(Y, list):
-        return [targets + noise * rng.standard_normal(targets.shape) for targets in Y]
-    return Y + noise * rng.standard_normal(Y.shape)
+    return Planted.of(layer, X, noise, rng)
 
 
 def head_shapes(

@@ -41,8 +41,7 @@ def in_context_regression(
     Parameters
     ----------
     n_sequences, n_examples : int
-    covariance : array (d, d)
-        Symmetric and positive definite.
+    covariance : array (d, d), symmetric and positive definite
     noise : float
         Standard deviation of the noise on the targets y_i of the examples, in their units; the
         target Y has none.
@@ -89,7 +88,29 @@ class OneStep:
     def of(cls, covariance: ArrayLike, n_examples: int, noise: float = 0.0) -> OneStep:
         """From a covariance (d, d), the number of examples and the noise of labels, checked."""
         n = require_integer("n_examples", n_examples)
-        return cls(_require_covariance(covariance), n, require_number("noise", noise))
+        try:
+            S = np.array(covariance, dtype=np.float64)
+        except (TypeError, ValueError):
+            S = np.empty(0)
+        square = S.ndim == 2 and S.shape[0] == S.shape[1] and S.size > 0
+        if not square or not np.all(np.isfinite(S)):
+            shape = getattr(covariance, "shape", None)
+            came = type(covariance).__name__ if shape is None else f"shape {shape}"
+            raise InvalidInput(
+                "covariance must be a square array (d, d) of finite numbers; "
+                f"got {came}; for independent inputs give numpy.eye(d)."
+            )
+        least, asymmetry = float(np.linalg.eigvalsh(S)[0]), float(np.max(np.abs(S - S.T)))
+        # Rounding alone could not make it symmetric and definite.
+        negligible = 1e-12 * float(np.max(np.abs(S)))
+        if asymmetry > negligible or least <= negligible:
+            raise InvalidInput(
+                "covariance must be symmetric and positive definite; its smallest eigenvalue is "
+                f"{least:.3g}, its asymmetry {asymmetry:.3g}."
+            )
+        S = (S + S.T) / 2
+        S.setflags(write=False)
+        return cls(S, n, require_number("noise", noise))
 
     @property
     def n_dims(self) -> int:
@@ -100,8 +121,7 @@ class OneStep:
     def gamma(self) -> NDArray[np.float64]:
         """Gamma (d, d): n M is its inverse."""
         S, n = self.covariance, self.n_examples
-        spread = (np.trace(S) + self.noise**2) / n
-        return (1 + 1 / n) * S + spread * np.eye(self.n_dims)
+        return (1 + 1 / n) * S + (np.trace(S) + self.noise**2) / n * np.eye(self.n_dims)
 
     @property
     def preconditioner(self) -> NDArray[np.float64]:
@@ -146,29 +166,3 @@ def step_of(coef: NDArray) -> NDArray[np.float64]:
     """The M (d, d) in folded coefficients (1, q, d + 1): what multiplies x[l] sum_i y_i x_i[j]."""
     d = coef.shape[2] - 1
     return np.asarray(coef[0, pair_position(d + 1)[:d, d], :d].T, dtype=np.float64)
-
-
-def _require_covariance(covariance: ArrayLike) -> NDArray[np.float64]:
-    try:
-        S = np.array(covariance, dtype=np.float64)
-    except (TypeError, ValueError):
-        S = np.empty(0)
-    square = S.ndim == 2 and S.shape[0] == S.shape[1] and S.size > 0
-    if not square or not np.all(np.isfinite(S)):
-        shape = getattr(covariance, "shape", None)
-        came = type(covariance).__name__ if shape is None else f"shape {shape}"
-        raise InvalidInput(
-            "covariance must be a square array (d, d) of finite numbers; "
-            f"got {came}; for independent inputs give numpy.eye(d)."
-        )
-    least, asymmetry = float(np.linalg.eigvalsh(S)[0]), float(np.max(np.abs(S - S.T)))
-    # Rounding alone could not make it symmetric and definite.
-    negligible = 1e-12 * float(np.max(np.abs(S)))
-    if asymmetry > negligible or least <= negligible:
-        raise InvalidInput(
-            "covariance must be symmetric and positive definite; its smallest eigenvalue is "
-            f"{least:.3g}, its asymmetry {asymmetry:.3g}."
-        )
-    S = (S + S.T) / 2
-    S.setflags(write=False)
-    return S

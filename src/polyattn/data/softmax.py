@@ -7,23 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.data.recovery import (
-    Length,
-    Planted,
-    boolean_sequences,
-    head_shapes,
-    random_sequences,
-    with_noise,
-)
+from polyattn.data.recovery import Length, Planted, boolean_sequences, head_shapes, random_sequences
 from polyattn.errors import InvalidInput, require_choice, require_integer, require_number
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.random_state import RandomState, require_generator
-from polyattn.sequences import MODES
 
 # Heads of "close" differ by this part of their size.
 CLOSE = 0.1
-
-DISTRIBUTIONS = ("boolean", "gaussian")
 
 
 def random_softmax_layer(
@@ -39,8 +29,7 @@ def random_softmax_layer(
 ) -> SoftmaxAttention:
     """Heads of independent normal numbers: attn N(0, (logits/d)^2), value N(0, 1/d).
 
-    Tokens with coordinates of order one then have logits of order ``logits`` and outputs of
-    order one.
+    Tokens of order one then have logits of order ``logits`` and outputs of order one.
 
     Parameters
     ----------
@@ -59,12 +48,12 @@ def random_softmax_layer(
         layer appends to every token.
     """
     n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
-    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
+    logits = require_number("logits", logits)
     if rank is not None and require_integer("rank", rank) > d:
         raise InvalidInput(f"rank must be at most {d}, the width of the heads; got {rank}.")
     rng = require_generator(random_state)
-    attn = _matrices(rng, n_heads, d, d, rank) * (logits / d)
-    value = _matrices(rng, n_heads, d, e, rank) / np.sqrt(d)
+    attn = _matrices(rng, (n_heads, d, d), rank) * (logits / d)
+    value = _matrices(rng, (n_heads, d, e), rank) / np.sqrt(d)
     return SoftmaxAttention(attn, value, mode, bool(bias))
 
 
@@ -102,7 +91,7 @@ def planted_softmax(
         with the sequences, nor do both with the noise.
     """
     noise = require_number("noise", noise)
-    require_choice("distribution", distribution, DISTRIBUTIONS)
+    require_choice("distribution", distribution, ("boolean", "gaussian"))
     rng = require_generator(random_state)
     if family is None:
         layer = random_softmax_layer(n_dims, n_outputs, n_heads, logits, None, mode, rng, bias=bias)
@@ -112,7 +101,7 @@ def planted_softmax(
         X = boolean_sequences(n_sequences, n_tokens, n_dims, rng)
     else:
         X = random_sequences(n_sequences, n_tokens, n_dims, 1.0, rng)
-    return Planted(X, with_noise(layer(X), noise, rng), layer, noise)
+    return Planted.of(layer, X, noise, rng)
 
 
 def hard_softmax_layer(
@@ -147,7 +136,7 @@ def hard_softmax_layer(
     """
     draw = FAMILIES[require_choice("family", family, tuple(FAMILIES))]
     n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
-    mode, logits = require_choice("mode", mode, MODES), require_number("logits", logits)
+    logits = require_number("logits", logits)
     if family == "cancel" and n_heads < 2:
         raise InvalidInput('the values of one head cannot cancel; family "cancel" needs n_heads 2.')
     rng = require_generator(random_state)
@@ -158,18 +147,13 @@ def hard_softmax_layer(
 
 
 def _matrices(
-    rng: np.random.Generator, count: int, n_rows: int, n_columns: int, rank: int | None
+    rng: np.random.Generator, shape: tuple[int, ...], rank: int | None
 ) -> NDArray[np.float64]:
-    """Matrices (count, n_rows, n_columns) with entries of variance one, of the given rank."""
+    """Matrices (H, rows, columns) with entries of variance one, of the given rank."""
     if rank is None:
-        return rng.standard_normal((count, n_rows, n_columns))
-    left = rng.standard_normal((count, n_rows, rank))
-    return left @ rng.standard_normal((count, rank, n_columns)) / np.sqrt(rank)
-
-
-def _rank_one(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    left, right = rng.standard_normal((*shape[:2], 1)), rng.standard_normal((shape[0], 1, shape[2]))
-    return left * right
+        return rng.standard_normal(shape)
+    left = rng.standard_normal((*shape[:2], rank))
+    return left @ rng.standard_normal((shape[0], rank, shape[2])) / np.sqrt(rank)
 
 
 def _powers(base: float, heads: NDArray) -> NDArray[np.float64]:
@@ -195,11 +179,13 @@ FAMILIES: dict[str, Callable[[NDArray, NDArray, np.random.Generator], tuple[NDAr
     ),
     "same_value": lambda attn, value, _: (attn, np.broadcast_to(value[0], value.shape)),
     "rank_one_value": lambda attn, value, rng: (
-        attn, _rank_one(rng, value.shape) / np.sqrt(value.shape[1])
+        attn, _matrices(rng, value.shape, 1) / np.sqrt(value.shape[1])
     ),
     "scales": lambda attn, value, _: (attn, value * _powers(0.1, value)),
     "identity": lambda attn, value, _: (_multiples(attn), value),
-    "rank_one_attn": lambda attn, value, rng: (_rank_one(rng, attn.shape) / attn.shape[1], value),
+    "rank_one_attn": lambda attn, value, rng: (
+        _matrices(rng, attn.shape, 1) / attn.shape[1], value
+    ),
     "cancel": lambda attn, value, _: (attn, value - value.mean(axis=0)),
     "sharp_mix": lambda attn, value, _: (attn * _powers(1 / 3, attn), value),
     "permutation": lambda attn, value, rng: (_permutations(attn, rng), value),

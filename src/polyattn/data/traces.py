@@ -27,8 +27,7 @@ def automaton_traces(
     Parameters
     ----------
     n_traces : int
-    n_states, n_letters, max_length, style
-        As for ``programs.universal_dfa``.
+    n_states, n_letters, max_length, style : as for ``programs.universal_dfa``
     random_state : int, Generator or None
     lengths : (least, most), optional
         Letters of the words; 1 to ``max_length`` unless given.
@@ -52,8 +51,7 @@ def turing_traces(
     Parameters
     ----------
     n_traces : int
-    n_states, n_letters, n_cells
-        As for ``programs.universal_turing_machine``.
+    n_states, n_letters, n_cells : as for ``programs.universal_turing_machine``
     random_state : int, Generator or None
     steps : (least, most), optional
         Where runs are cut off; 2 to 25 unless given.
@@ -86,8 +84,7 @@ def with_wrong_labels(
         if not isinstance(trace, Trace):
             raise InvalidType(f"clean[{place}] must be a Trace; got {type(trace).__name__}.")
         labels = np.array(trace.targets, dtype=np.float64)
-        flipped = rng.random(len(labels)) < flips
-        for number in np.flatnonzero(flipped):
+        for number in np.flatnonzero(rng.random(len(labels)) < flips):
             labels[number] = _flipped(labels[number], trace.schema, rng)
         labels += noise * rng.standard_normal(labels.shape)
         found.append(replace(trace, labels=labels))

@@ -16,13 +16,13 @@ from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import as_domain
 from polyattn.certify.minimiser import excess_risk
 from polyattn.certify.outcomes import NOT_IDENTIFIABLE
-from polyattn.errors import InvalidInput, require_choice, require_head_count
+from polyattn.errors import InvalidInput, require_choice, require_flag, require_head_count
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
 from polyattn.numerics.parallel import computed_once
 from polyattn.numerics.random_state import RandomState
 from polyattn.outcome import Outcome
-from polyattn.sequences import MODES, Sequences
+from polyattn.sequences import MODES, SequenceBatch, Sequences
 from polyattn.solve.ridge import require_ridge
 from polyattn.solve.solvers import SOLVERS
 from polyattn.stats import Moments, TriangularFactor
@@ -37,6 +37,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of all estimators: sequences in, and a result with its layer and its outcome."""
 
     result_: Any
+    _plain: bool
 
     @property
     def layer_(self) -> Any:
@@ -57,24 +58,38 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _fitted(self) -> Any:
-        """What was fitted, with its mode, bias and n_dims: the layer."""
-        return self.layer_
+        """What predicts, with mode, bias and n_dims: the layer, or a fit, which needs no heads."""
+        check_is_fitted(self)
+        return self.result_ if isinstance(self.result_, FitResult) else self.result_.layer
 
     def _outputs(self, X: Sequences) -> Any:
         """Outputs with their last axis of length e, in the form of X."""
-        layer = self.layer_
-        refuse_table(X)
-        return layer(X)
-
-    def _rows(
-        self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None, n_outputs: int
-    ) -> Rows:
-        """Sequences, targets and weights to be scored, one row per predicted position."""
         fitted = self._fitted()
         refuse_table(X)
-        return Rows.build(
-            X, targets, fitted.mode, fitted.bias, sample_weight, fitted.n_dims, n_outputs
-        )
+        return fitted.predict(X) if isinstance(fitted, FitResult) else fitted(X)
+
+    def _note_form(self, y: Any) -> None:
+        """Remember whether y has one number per predicted position rather than a vector."""
+        of_tokens = self.mode != "last"
+        if of_tokens and isinstance(y, list | tuple):
+            self._plain = np.ndim(y[0]) == 1
+        else:
+            self._plain = not isinstance(y, SequenceBatch) and np.ndim(y) == 1 + of_tokens
+
+    def _shaped(self, outputs: Any) -> Any:
+        """Outputs in the form of the y that was fitted."""
+        return on_each(lambda each: each[..., 0], outputs) if self._plain else outputs
+
+    def _scored(
+        self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None, n_outputs: int
+    ) -> tuple[Rows, NDArray[np.float64]]:
+        """Targets and weights, one row per predicted position, and the outputs (n_rows, e)."""
+        fitted = self._fitted()
+        refuse_table(X)
+        known = (fitted.n_dims, n_outputs)
+        rows = Rows.build(X, targets, fitted.mode, fitted.bias, sample_weight, *known)
+        outputs = self._outputs(rows.batch)
+        return rows, np.concatenate(outputs) if isinstance(outputs, list) else outputs
 
 
 class LinearEstimator(SequenceEstimator):
@@ -126,11 +141,13 @@ class LinearEstimator(SequenceEstimator):
             try_exact=False,  # partial_fit goes on with the sums
             **self._options(),
         )  # fmt: skip
-        state = FittedState(result.statistics, given=result)
+        state = FittedState(result.statistics)
+        state.result = result
         if result.statistics is None:
             rows = Rows.build(X, targets, self.mode, result.bias, sample_weight)
             state.evidence = evidence_of(rows)
         self._state, self.n_features_in_, self.n_outputs_ = state, result.n_dims, len(result.coef)
+        self._note_form(targets)
         return self
 
     def _learn_more(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
@@ -142,34 +159,29 @@ class LinearEstimator(SequenceEstimator):
         rows = Rows.build(X, targets, self.mode, bool(self.bias), sample_weight, *known)
         if sums is None:
             sums = kind(rows.n_dims, rows.n_outputs, self.mode, bool(self.bias))
+            self._note_form(targets)
         sums.add_rows(rows)
         self._state = FittedState(sums, self._options())
         self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
         return self
 
-    def _fitted(self) -> FitResult:
-        """The result: asking for its layer would start a search for heads."""
-        return self.result_
-
-    def _outputs(self, X: Sequences) -> Any:
-        """Outputs of the coefficients, which need no heads."""
-        result = self.result_
-        refuse_table(X)
-        return result.predict(X)
-
-    def _bounds(self, X: Sequences, outputs: Any) -> Any:
-        """How far layers of no more training risk can be apart at each of the outputs for X."""
-        certificate = self._state.certificate
-        if not certificate.identifiable:
-            return on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
-        return certificate.bound(X, self._state.excess)
+    def _predicted(self, X: Sequences, return_bound: bool) -> Any:
+        """Outputs for X; with ``return_bound`` also how far layers of no more risk can be apart."""
+        bounded = require_flag("return_bound", return_bound)
+        outputs = self._outputs(X)
+        shaped, state = self._shaped(outputs), self._state
+        if not bounded:
+            return shaped
+        if state.certificate.identifiable:
+            return shaped, state.certificate.bound(X, state.excess)
+        return shaped, on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
 
     def _options(self) -> dict[str, Any]:
         names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid")
         return {name: getattr(self, name) for name in names}
 
     def _streaming_kind(self) -> type[Moments] | type[TriangularFactor]:
-        """Which sums the parameters ask for; refuses at once what sums cannot do later."""
+        """Which sums the parameters need; refuses at once what sums cannot do later."""
         require_choice("mode", self.mode, MODES)
         require_choice("solver", self.solver, ("auto", *SOLVERS))
         require_head_count(self.n_heads)
@@ -192,7 +204,7 @@ class LinearEstimator(SequenceEstimator):
 
     def _continued_sums(
         self, kind: type[Moments] | type[TriangularFactor]
-    ) -> Moments | TriangularFactor | None:
+    ) -> Moments | TriangularFactor:
         """The sums to add to, refused where they cannot be continued."""
         sums = self._state.statistics
         if sums is None:
@@ -205,28 +217,26 @@ class LinearEstimator(SequenceEstimator):
                 "mode, bias or solver changed since the sums were begun; start again with a "
                 "fresh estimator (sklearn.base.clone)."
             )
-        return self._state.sums_to_extend()
+        # A result and a certificate refer to the sums they were made of.
+        return sums.copy() if vars(self._state).keys() & {"result", "certificate"} else sums
 
 
 @dataclass(eq=False)
 class FittedState:
-    """Sums and the options to solve them with, or a result that is there already; no sequences.
+    """Sums, the options to solve them with, and a result that may be there already; no sequences.
 
-    ``partial_fit`` only adds to the sums; the solution waits here for the first question, so a
-    stream of a thousand pieces is solved once.
-
+    ``partial_fit`` only adds to the sums; a long stream is solved once, on first use.
     evidence : what is known of the data where the fit made no sums, for the certificate
     """
 
     statistics: Moments | TriangularFactor | None
     options: dict[str, Any] = field(default_factory=dict)
-    given: FitResult | None = None
     evidence: Moments | Certificate | None = None
 
     @computed_once
     def result(self) -> FitResult:
         """The result; on first use after ``partial_fit`` this solves."""
-        return self.given or fit(statistics=self.statistics, **self.options)
+        return fit(statistics=self.statistics, **self.options)
 
     @computed_once
     def certificate(self) -> Certificate:
@@ -249,14 +259,8 @@ class FittedState:
             return np.inf
         return excess_risk(self.result.coef, sums)
 
-    def sums_to_extend(self) -> Moments | TriangularFactor | None:
-        """The sums; a copy of them where something that was handed out refers to them."""
-        asked = vars(self).keys() & {"result", "certificate"}
-        handed_out = self.given is not None or bool(asked)
-        return self.statistics.copy() if handed_out and self.statistics else self.statistics
-
     def __getstate__(self) -> dict[str, Any]:
-        # A certificate refers to matrices that are made again when it is asked for.
+        # A certificate refers to matrices that are made again on its next use.
         return {name: value for name, value in vars(self).items() if name != "certificate"}
 
 
@@ -285,13 +289,6 @@ def refuse_table(X: Any) -> None:
             f"n_dims); got a table of shape {np.shape(X)}. X[None] makes it one sequence, "
             "X[:, None, :] sequences of one token each."
         )
-
-
-def flatten(outputs: NDArray | list[NDArray]) -> NDArray[np.float64]:
-    """Outputs in any form as rows (n_rows, e)."""
-    if isinstance(outputs, list):
-        return np.concatenate(outputs)
-    return outputs.reshape(-1, outputs.shape[-1])
 
 
 def on_each(function: Callable[[NDArray], NDArray], arrays: NDArray | list[NDArray]) -> Any:

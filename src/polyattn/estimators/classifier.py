@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
-from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
-from polyattn.estimators.base import LinearEstimator, flatten, on_each
+from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.estimators.base import LinearEstimator, on_each
 from polyattn.numerics.arrays import require_finite, require_unrounded
 from polyattn.numerics.random_state import RandomState
 from polyattn.sequences import MODES, Sequences
@@ -37,17 +37,10 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         The penalty.  By default it is chosen by leaving out each sequence: indicators are never
         an exact attention layer, and without a penalty noise would be followed.
         ``partial_fit`` keeps no sequences, so it needs ``"gcv"`` or a number.
-    n_heads : None, int or "auto"
-        None is the optimum over any number of heads; a number limits them, ``"auto"`` lets the
-        noise decide.
-    solver : "auto" | "primal" | "dual" | "direct" | "iterative"
     bias : bool
         Append a coordinate that is always 1 to every token.  On by default: without it all
         outputs are of third degree in the tokens, and a change of sign changes the class.
-    random_state : int, Generator or None
-        Seed of the search for few heads; the optimum itself needs none.
-    ridge_grid : array, optional
-        The ridges that a rule chooses from; a wide grid by default.
+    n_heads, solver, random_state, ridge_grid : as in ``LinearAttentionRegressor``
 
     Attributes
     ----------
@@ -84,7 +77,19 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Add more sequences; the first call names all ``classes`` that will ever occur."""
-        known = self._stream_classes(classes)
+        named = None
+        if classes is not None:
+            named = find_classes(_one_array(classes, "classes", 1, "(n_classes,)"))
+        known = self.classes_ if self.__sklearn_is_fitted__() else named
+        if known is None:
+            raise InvalidInput(
+                "the first call of partial_fit needs classes=..., all labels that will occur."
+            )
+        if named is not None and not np.array_equal(named, known):
+            raise InvalidInput(
+                f"classes must be those of the first call, {known.tolist()!r}; "
+                f"got {np.asarray(classes).tolist()!r}."
+            )
         self._learn_more(X, indicators(as_labels(y, self.mode), known), sample_weight)
         self.classes_ = known
         return self
@@ -96,11 +101,7 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         label whose score leads by more than sqrt(2) times the bound (two classes: whose score
         exceeds it) is the one that all layers of no more training risk give.
         """
-        bounded = require_flag("return_bound", return_bound)
-        outputs = self._outputs(X)
-        two = len(self.classes_) == 2
-        scores = on_each(lambda each: each[..., 0], outputs) if two else outputs
-        return (scores, self._bounds(X, outputs)) if bounded else scores
+        return self._predicted(X, return_bound)
 
     def predict(self, X: Sequences) -> Any:
         """The label of each sequence, or of each token in modes ``causal`` and ``full``."""
@@ -109,23 +110,9 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
     def score(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The share of predicted positions whose label is right."""
         codes = encode(as_labels(y, self.result_.mode), self.classes_)
-        rows = self._rows(X, codes, sample_weight, 1)
-        predicted = _winners(flatten(self._outputs(rows.batch)))
-        return float(accuracy_score(rows.targets[:, 0], predicted, sample_weight=rows.row_weights))
-
-    def _stream_classes(self, classes: ArrayLike | None) -> NDArray:
-        if not self.__sklearn_is_fitted__():
-            if classes is None:
-                raise InvalidInput(
-                    "the first call of partial_fit needs classes=..., all labels that will occur."
-                )
-            return check_classes(classes)
-        if classes is not None and not np.array_equal(check_classes(classes), self.classes_):
-            raise InvalidInput(
-                f"classes must be those of the first call, {self.classes_.tolist()!r}; "
-                f"got {np.asarray(classes).tolist()!r}."
-            )
-        return self.classes_
+        rows, outputs = self._scored(X, codes, sample_weight, 1)
+        truth, guess = rows.targets[:, 0], _winners(outputs)
+        return float(accuracy_score(truth, guess, sample_weight=rows.row_weights))
 
 
 def as_labels(y: object, mode: str) -> Labels:
@@ -149,11 +136,6 @@ def find_classes(labels: Labels) -> NDArray:
     return classes
 
 
-def check_classes(classes: ArrayLike) -> NDArray:
-    """The ``classes`` argument: sorted, distinct, at least two."""
-    return find_classes(_one_array(classes, "classes", 1, "(n_classes,)"))
-
-
 def encode(labels: Labels, classes: NDArray) -> Any:
     """The position of each label among the classes; -1 where it is none of them."""
 
@@ -169,10 +151,9 @@ def encode(labels: Labels, classes: NDArray) -> Any:
 
 
 def indicators(labels: Labels, classes: NDArray) -> Any:
-    """Targets (..., K): 1 for the own class, else 0; two classes need one column of -1 and 1.
+    """Targets (..., K): 1 for the own class, else 0; for two classes (...), -1 and 1.
 
-    One column is the difference of the two indicator columns, and least squares is linear in
-    its targets: nothing is lost.
+    Least squares is linear in its targets: the difference of two indicators loses nothing.
     """
     codes = encode(labels, classes)
     unknown = _flat(codes) < 0
@@ -182,7 +163,7 @@ def indicators(labels: Labels, classes: NDArray) -> Any:
             f"y has labels that are not among the classes {classes.tolist()!r}: {some!r}; name "
             "every class in the first call of partial_fit."
         )
-    table = np.array([[-1.0], [1.0]]) if len(classes) == 2 else np.eye(len(classes))
+    table = np.array([-1.0, 1.0]) if len(classes) == 2 else np.eye(len(classes))
     return on_each(lambda positions: table[positions], codes)
 
 

@@ -10,25 +10,16 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.errors import require_flag
-from polyattn.estimators.base import (
-    LinearEstimator,
-    SequenceEstimator,
-    flatten,
-    on_each,
-    refuse_table,
-)
+from polyattn.estimators.base import LinearEstimator, SequenceEstimator, refuse_table
 from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import column_magnitudes
-from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sequences import Sequences
 from polyattn.softmax import LearnedSoftmax, learn_softmax
 from polyattn.targets import Targets
 
 
 class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     """Base of the regressors: predictions in the form of the y that was fitted, and R^2."""
-
-    _plain: bool
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -38,15 +29,12 @@ class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc
     def score(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> float:
         """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
         check_is_fitted(self)
-        rows = self._rows(X, y, sample_weight, self.n_outputs_)
-        both = (rows.targets, flatten(self._outputs(rows.batch)))
+        rows, outputs = self._scored(X, y, sample_weight, self.n_outputs_)
+        both = (rows.targets, outputs)
         # Powers of two, one for each output, so that no square leaves float64.
         exponents = np.frexp(column_magnitudes(both, self.n_outputs_))[1]
         truth, guess = (np.ldexp(each.astype(np.float64), -exponents) for each in both)
         return float(r2_score(truth, guess, sample_weight=rows.row_weights))
-
-    def _shaped(self, outputs: Any) -> Any:
-        return on_each(lambda each: each[..., 0], outputs) if self._plain else outputs
 
 
 class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
@@ -80,32 +68,25 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     layer_ : LinearAttention; its heads are searched for on first access
     outcome_ : Outcome, what was found as a sentence
     certificate_ : Certificate, whether the training data determine the layer on all real inputs
-    n_features_in_ : int, coordinates per token
-    n_outputs_ : int
+    n_features_in_, n_outputs_ : int, coordinates of a token and of an output
 
     X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims) or a
     SequenceBatch.  Predictions have the form of the y that was fitted: without an axis of
     outputs if y had none, and one entry per token in modes ``causal`` and ``full`` (a list of
     arrays if X is a list).
 
-    ``partial_fit`` adds sequences to sums that do not grow with their number and solves when
-    a fitted attribute or a prediction is first asked for.  With ``solver="direct"`` the sums are
-    a triangular factor: slower, but accurate for nearly dependent features.
+    ``partial_fit`` adds sequences to sums that do not grow with their number and solves on the
+    first use of a fitted attribute or a prediction.  With ``solver="direct"`` the sums are a
+    triangular factor: slower, but accurate for nearly dependent features.
     """
 
     def fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to sequences X and targets y; ``sample_weight`` has one weight per sequence."""
-        self._learn(X, y, sample_weight)
-        self._plain = lacks_output_axis(y, self.mode)
-        return self
+        return self._learn(X, y, sample_weight)
 
     def partial_fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
         """Add more sequences; equals ``fit`` on all of them together up to rounding."""
-        begins = not self.__sklearn_is_fitted__()
-        self._learn_more(X, y, sample_weight)
-        if begins:
-            self._plain = lacks_output_axis(y, self.mode)
-        return self
+        return self._learn_more(X, y, sample_weight)
 
     def predict(self, X: Sequences, return_bound: bool = False) -> Any:
         """Predictions in the form of the y that was fitted; with ``return_bound`` also bounds.
@@ -115,10 +96,7 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
         infinite where those do not determine the layer, and as good as zero where this one is
         the optimum (no ridge, any number of heads) and they do.
         """
-        bounded = require_flag("return_bound", return_bound)
-        outputs = self._outputs(X)
-        predicted = self._shaped(outputs)
-        return (predicted, self._bounds(X, outputs)) if bounded else predicted
+        return self._predicted(X, return_bound)
 
 
 class SoftmaxAttentionRegressor(SequenceRegressor):
@@ -150,8 +128,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
     layer_ : SoftmaxAttention
     outcome_ : Outcome, what was found as a sentence
     recovered_ : bool, whether the check on held-out sequences passed
-    n_features_in_ : int, coordinates per token
-    n_outputs_ : int
+    n_features_in_, n_outputs_ : int, coordinates of a token and of an output
     """
 
     result_: LearnedSoftmax
@@ -191,18 +168,9 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         )  # fmt: skip
         self.n_features_in_ = self.result_.layer.n_dims
         self.n_outputs_ = self.result_.layer.n_outputs
-        self._plain = lacks_output_axis(y, self.mode)
+        self._note_form(y)
         return self
 
     def predict(self, X: Sequences) -> Any:
         """Predictions in the form of the y that was fitted."""
         return self._shaped(self._outputs(X))
-
-
-def lacks_output_axis(y: Any, mode: str) -> bool:
-    """Whether y has one number per predicted position rather than a vector."""
-    if isinstance(y, SequenceBatch):
-        return False
-    if mode == "last":
-        return np.ndim(y) == 1
-    return np.ndim(y[0]) == 1 if isinstance(y, list | tuple) else np.ndim(y) == 2

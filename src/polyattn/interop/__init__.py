@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["from_torch", "to_multihead", "to_torch"]
 
-TORCH_MODULE = "torch.nn.modules.module.Module"
-
 
 def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     """The layer as a ``torch.nn.Module`` that computes the same function and can be trained.
@@ -23,9 +21,9 @@ def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     Its parameters ``attn`` (H, d, d) and ``value`` (H, d, e) are float64 copies; ``.float()``
     and ``.to(device)`` work as for every module.
     """
-    from polyattn.interop import torch as bridge
+    from polyattn.interop.torch import convert
 
-    return bridge.to_torch(layer)
+    return convert.to_torch(layer)
 
 
 def from_torch(module: object, mode: str | None = None) -> LinearAttention | SoftmaxAttention:
@@ -40,9 +38,9 @@ def from_torch(module: object, mode: str | None = None) -> LinearAttention | Sof
 
     Guarantee: ``from_torch(to_torch(layer)) == layer``, bit for bit.
     """
-    from polyattn.interop import torch as bridge
+    from polyattn.interop.torch import convert
 
-    return bridge.from_torch(module, mode)
+    return convert.from_torch(module, mode)
 
 
 def to_multihead(layer: SoftmaxAttention, n_heads: int | str | None = None) -> Any:
@@ -54,35 +52,31 @@ def to_multihead(layer: SoftmaxAttention, n_heads: int | str | None = None) -> A
     Possible if the layer has as many outputs as inputs (e = d), and ``attn`` and ``value`` of
     every head have at most rank d / n_heads.  With ``bias``, that is the rank of ``attn``
     without its last column and of ``value`` without its last row, which become biases.
-
     ``n_heads`` divides d; by default (None or ``"auto"``) it is the smallest such number that is
     not below the number of heads.  Heads that are not needed are zero.
     """
-    from polyattn.interop import torch as bridge
+    from polyattn.interop.torch import convert
 
-    return bridge.to_multihead(layer, n_heads)
+    return convert.to_multihead(layer, n_heads)
 
 
 def is_torch_module(obj: object) -> bool:
-    """Whether this is a ``torch.nn.Module``, asked without importing torch."""
-    return any(f"{base.__module__}.{base.__name__}" == TORCH_MODULE for base in type(obj).__mro__)
+    """Whether this is a ``torch.nn.Module``; torch is not imported."""
+    names = (f"{base.__module__}.{base.__name__}" for base in type(obj).__mro__)
+    return "torch.nn.modules.module.Module" in names
 
 
 def torch_layer(
     module: object, mode: str | None = None
 ) -> LinearAttention | SoftmaxAttention | None:
-    """The layer of a module whose forward pass is known; None for any other.
+    """``from_torch`` for modules whose forward pass is known, so no subclasses; None for others."""
+    from polyattn.interop.torch import convert
 
-    Known are the modules of ``to_torch``, and ``nn.MultiheadAttention`` in the given mode (by
-    default ``full``), but no subclasses of either.
-    """
-    from polyattn.interop import torch as bridge
-
-    return bridge.layer_of(module, mode)
+    return convert.layer_of(module, mode)
 
 
 def torch_outputs(module: Any, batch: SequenceBatch) -> NDArray | list[NDArray]:
     """What a module makes of sequences: (B, e), (B, n, e), or for ragged ones a list."""
-    from polyattn.interop import torch as bridge
+    from polyattn.interop.torch import convert
 
-    return bridge.outputs(module, batch)
+    return convert.outputs(module, batch)

@@ -1,12 +1,9 @@
-"""Attention layers as torch modules, and torch modules as attention layers.
-
-The only package of the library, beside ``experiments``, that imports torch.
-"""
+"""Attention layers as torch modules and back: the only package of the library with torch."""
 
 from polyattn.errors import missing_extra
 
 try:
-    import torch as _torch  # noqa: F401 – asked for here, so that its absence is named once
+    import torch as _torch  # noqa: F401 – here, so that its absence is reported once
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise

@@ -24,17 +24,18 @@ from polyattn.sequences import SequenceBatch
 
 Matrix = NDArray[np.float64]
 
+KINDS: dict[type[LinearAttention | SoftmaxAttention], type[modules.TorchAttention]] = {
+    LinearAttention: TorchLinearAttention,
+    SoftmaxAttention: TorchSoftmaxAttention,
+}
+
 # Singular values below this part of the largest are rounding.
 RANK_TOLERANCE = 1e-12
 
 
 def to_torch(layer: LinearAttention | SoftmaxAttention) -> modules.TorchAttention:
     """The layer as a module, parameters in float64."""
-    kinds: dict[type, type[TorchLinearAttention | TorchSoftmaxAttention]] = {
-        LinearAttention: TorchLinearAttention,
-        SoftmaxAttention: TorchSoftmaxAttention,
-    }
-    if type(layer) not in kinds:
+    if type(layer) not in KINDS:
         raise InvalidType(
             "to_torch takes a LinearAttention or a SoftmaxAttention; got "
             f"{type(layer).__name__}. A fit result and an estimator hold theirs as .layer and "
@@ -42,7 +43,7 @@ def to_torch(layer: LinearAttention | SoftmaxAttention) -> modules.TorchAttentio
         )
     # torch.tensor copies, so that training the module leaves the layer alone.
     attn, value = torch.tensor(layer.attn), torch.tensor(layer.value)
-    return kinds[type(layer)](attn, value, layer.mode, layer.bias)
+    return KINDS[type(layer)](attn, value, layer.mode, layer.bias)
 
 
 def from_torch(module: object, mode: str | None = None) -> LinearAttention | SoftmaxAttention:
@@ -58,19 +59,17 @@ def from_torch(module: object, mode: str | None = None) -> LinearAttention | Sof
         raise InvalidInput(
             f"the module has mode {module.mode!r}, but mode={mode!r} was asked for; leave it out."
         )
-    attn, value = as_array(module.attn), as_array(module.value)
-    if isinstance(module, TorchLinearAttention):
-        return LinearAttention(attn, value, module.mode, module.bias)
-    return SoftmaxAttention(attn, value, module.mode, module.bias)
+    linear = isinstance(module, TorchLinearAttention)
+    kind: type[LinearAttention | SoftmaxAttention] = LinearAttention if linear else SoftmaxAttention
+    return kind(as_array(module.attn), as_array(module.value), module.mode, module.bias)
 
 
 def layer_of(module: object, mode: str | None = None) -> LinearAttention | SoftmaxAttention | None:
     """The layer of a module whose forward pass is known; None for all others."""
-    known = (TorchLinearAttention, TorchSoftmaxAttention, nn.MultiheadAttention)
     # A subclass may compute something else.
-    if type(module) not in known:
-        return None
-    return from_torch(module, mode if type(module) is nn.MultiheadAttention else None)
+    if type(module) is nn.MultiheadAttention:
+        return from_torch(module, mode)
+    return from_torch(module) if type(module) in KINDS.values() else None
 
 
 def outputs(module: nn.Module, batch: SequenceBatch) -> NDArray | list[NDArray]:
@@ -79,9 +78,8 @@ def outputs(module: nn.Module, batch: SequenceBatch) -> NDArray | list[NDArray]:
     Sequences of one length are one tensor (B, n, d), of the dtype and on the device of the
     parameters (float64 without any); others come one by one, as tensors (1, n, d).
     """
-    like = next((p for p in module.parameters() if p.is_floating_point()), None)
-    target = torch.empty(0, dtype=torch.float64) if like is None else like
-    length = batch.common_length
+    floating = (p for p in module.parameters() if p.is_floating_point())
+    target, length = next(floating, torch.empty(0, dtype=torch.float64)), batch.common_length
     # Evaluation mode, without dropout; every part gets its own mode back.
     before = [(part, part.training) for part in module.modules()]
     module.eval()
@@ -109,18 +107,26 @@ def _run(module: nn.Module, X: NDArray, like: Tensor) -> NDArray[np.float64]:
 
 def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention:
     """The layer that the module computes as self-attention, without dropout."""
-    _require_plain(module)
+    unsupported = {
+        f"kdim={module.kdim}": module.kdim != module.embed_dim,
+        f"vdim={module.vdim}": module.vdim != module.embed_dim,
+        "add_bias_kv=True": module.bias_k is not None or module.bias_v is not None,
+        "add_zero_attn=True": module.add_zero_attn,
+    }
+    if named := [name for name, present in unsupported.items() if present]:
+        raise InvalidInput(
+            f"this nn.MultiheadAttention has {', '.join(named)}: it is no self-attention of its "
+            "tokens alone (keys or values of another head_dim, or an added token), which "
+            "SoftmaxAttention cannot express."
+        )
     d, n_heads, head_dim = module.embed_dim, module.num_heads, module.head_dim
-    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, head_dim, d)
-    queries, keys, values = stacked.transpose(0, 1, 3, 2)  # (H, d, r) each
+    stacked = as_array(module.in_proj_weight).reshape(3, n_heads, head_dim, d).transpose(0, 1, 3, 2)
     outputs = as_array(module.out_proj.weight).T.reshape(n_heads, head_dim, d)
     bias = module.in_proj_bias is not None
     if bias:
         rows = as_array(module.in_proj_bias).reshape(3, n_heads, 1, head_dim)
-        queries, keys, values = (
-            np.concatenate([weights, row], axis=1)
-            for weights, row in zip((queries, keys, values), rows, strict=True)
-        )
+        stacked = np.concatenate([stacked, rows], axis=2)
+    queries, keys, values = stacked  # (H, d, r) each, or one row more for the biases
     attn = queries @ keys.transpose(0, 2, 1) / np.sqrt(head_dim)
     value = values @ outputs
     if bias:
@@ -131,10 +137,7 @@ def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention
 def to_multihead(
     layer: SoftmaxAttention, n_heads: int | str | None = None
 ) -> nn.MultiheadAttention:
-    """The layer as ``nn.MultiheadAttention`` in float64, with ``batch_first=True``.
-
-    See ``polyattn.interop.to_multihead``.
-    """
+    """The layer as ``nn.MultiheadAttention``: see ``polyattn.interop.to_multihead``."""
     if not isinstance(layer, SoftmaxAttention):
         raise InvalidType(f"to_multihead takes a SoftmaxAttention; got {type(layer).__name__}.")
     d = layer.n_dims
@@ -149,13 +152,12 @@ def to_multihead(
     queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(head_dim), head_dim, "attn")
     values, outputs = _factors(layer.value[:, :d], head_dim, "value")
     module = nn.MultiheadAttention(d, count, bias=layer.bias, batch_first=True, dtype=torch.float64)
-    stacked, projection = np.zeros((3, count, head_dim, d)), np.zeros((count, head_dim, d))
-    for i, factor in enumerate((queries[:, :d], keys, values)):
+    stacked = np.zeros((4, count, head_dim, d))
+    for i, factor in enumerate((queries[:, :d], keys, values, outputs)):
         stacked[i, : layer.n_heads] = factor.transpose(0, 2, 1)
-    projection[: layer.n_heads] = outputs.transpose(0, 2, 1)
     parameters: dict[str, NDArray] = {
-        "in_proj_weight": stacked.reshape(3 * d, d),
-        "out_proj.weight": projection.reshape(d, d).T,
+        "in_proj_weight": stacked[:3].reshape(3 * d, d),
+        "out_proj.weight": stacked[3].reshape(d, d).T,
     }
     if layer.bias:
         rows = np.zeros((3, count, head_dim))
@@ -171,33 +173,17 @@ def as_array(parameter: Tensor) -> Matrix:
     return np.array(parameter.detach().to("cpu", torch.float64).numpy())
 
 
-def _require_plain(module: nn.MultiheadAttention) -> None:
-    unsupported = {
-        f"kdim={module.kdim}": module.kdim != module.embed_dim,
-        f"vdim={module.vdim}": module.vdim != module.embed_dim,
-        "add_bias_kv=True": module.bias_k is not None or module.bias_v is not None,
-        "add_zero_attn=True": module.add_zero_attn,
-    }
-    named = [name for name, present in unsupported.items() if present]
-    if named:
-        raise InvalidInput(
-            f"this nn.MultiheadAttention has {', '.join(named)}: it is no self-attention of its "
-            "tokens alone (keys or values of another head_dim, or an added token), which "
-            "SoftmaxAttention cannot express."
-        )
-
-
 def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
-    """The number asked for, or the smallest divisor of d that all heads fit into."""
+    """The given number, or the smallest divisor of d that all heads fit into."""
     d = layer.n_dims
-    asked = require_head_count(n_heads)
-    if isinstance(asked, int):
-        if d % asked or asked < layer.n_heads:
+    given = require_head_count(n_heads)
+    if isinstance(given, int):
+        if d % given or given < layer.n_heads:
             raise InvalidInput(
                 f"n_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
-                f"number of heads; got {asked}."
+                f"number of heads; got {given}."
             )
-        return asked
+        return given
     possible = [count for count in range(layer.n_heads, d + 1) if d % count == 0]
     if not possible:
         raise InvalidInput(

@@ -17,8 +17,7 @@ class TorchAttention(nn.Module):
 
     Parameters
     ----------
-    attn : tensor (H, d, d), becomes the parameter ``attn``
-    value : tensor (H, d, e), becomes the parameter ``value``
+    attn, value : tensors (H, d, d) and (H, d, e), which become the parameters of these names
     mode : "last" | "causal" | "full"
     bias : bool
         Append a constant 1 to each token; inputs then have d - 1 coordinates.
@@ -59,7 +58,9 @@ class TorchAttention(nn.Module):
         batch = X if X.ndim == 3 else X[None]
         if self.bias:
             batch = nn.functional.pad(batch, (0, 1), value=1.0)
-        outputs = self._attend(batch)
+        queries = batch[:, -1:] if self.mode == "last" else batch
+        outputs = self._attend(batch, queries)
+        outputs = outputs[:, 0] if self.mode == "last" else outputs
         return outputs if X.ndim == 3 else outputs[0]
 
     def extra_repr(self) -> str:
@@ -70,8 +71,8 @@ class TorchAttention(nn.Module):
             f"mode={self.mode!r}, bias={self.bias}"
         )
 
-    def _attend(self, X: Tensor) -> Tensor:
-        """Outputs (B, e) or (B, n, e) for X (B, n, d), the constant coordinate included."""
+    def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
+        """Outputs of the queries, the last or all of the tokens X (B, n, d), constant included."""
         raise NotImplementedError
 
 
@@ -84,15 +85,12 @@ class TorchLinearAttention(TorchAttention):
     def __init__(self, attn: Tensor, value: Tensor, mode: str = "last", bias: bool = False) -> None:
         super().__init__(attn, value, mode, bias)
 
-    def _attend(self, X: Tensor) -> Tensor:
+    def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
         if self.mode == "causal":
             return _linear_causal(X, self.attn, self.value)
         gram = X.transpose(1, 2) @ X
         # One (d, e) matrix per sequence serves all its tokens: sum_h A_h G V_h.
-        map_per_sequence = (self.attn @ gram[:, None] @ self.value).sum(1)
-        queries = X[:, -1:] if self.mode == "last" else X
-        outputs = queries @ map_per_sequence
-        return outputs[:, 0] if self.mode == "last" else outputs
+        return queries @ (self.attn @ gram[:, None] @ self.value).sum(1)
 
 
 class TorchSoftmaxAttention(TorchAttention):
@@ -105,15 +103,12 @@ class TorchSoftmaxAttention(TorchAttention):
     def __init__(self, attn: Tensor, value: Tensor, mode: str = "full", bias: bool = False) -> None:
         super().__init__(attn, value, mode, bias)
 
-    def _attend(self, X: Tensor) -> Tensor:
-        tokens = X[:, None]
-        queries = (tokens[:, :, -1:] if self.mode == "last" else tokens) @ self.attn
-        keys = tokens.expand(-1, len(self.attn), -1, -1)  # (B, H, n, d)
+    def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
+        keys = X[:, None].expand(-1, len(self.attn), -1, -1)  # (B, H, n, d)
         means = nn.functional.scaled_dot_product_attention(
-            queries, keys, keys, is_causal=self.mode == "causal", scale=1.0
+            queries[:, None] @ self.attn, keys, keys, is_causal=self.mode == "causal", scale=1.0
         )
-        outputs = (means @ self.value).sum(1)
-        return outputs[:, 0] if self.mode == "last" else outputs
+        return (means @ self.value).sum(1)
 
 
 def _linear_causal(X: Tensor, attn: Tensor, value: Tensor) -> Tensor:

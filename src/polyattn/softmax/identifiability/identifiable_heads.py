@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import norm
 
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
@@ -18,13 +17,12 @@ from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.softmax.identifiability.other_layers import Unexamined, mirrored, rearranged
 from polyattn.softmax.identifiability.visible import (
     HeadFinding,
+    Matrix,
     attending_queries,
     hidden_directions,
     jacobian_rank,
     n_visible,
 )
-
-Matrix = NDArray[np.float64]
 
 # Jacobians of up to this many parameters are decomposed.
 MOST_PARAMETERS = 1500
@@ -65,15 +63,12 @@ class HeadReport:
     Attributes
     ----------
     verdict : "identifiable" | "not_identifiable" | "undecided"
-    findings : tuple of HeadFinding
-        Reasons against: each with a name, a sentence, and the heads it is about.
-    n_parameters : int
-        Parameters that some input could show.
+    findings : tuple of HeadFinding, reasons against
+    n_parameters : int, parameters that some input could show
     rank : int | None
         How many independent changes of them the given inputs show; None if it was not computed
         or there is no clear gap.
-    sentence : str
-        The verdict in words.
+    sentence : str, the verdict in words
     """
 
     verdict: str
@@ -161,11 +156,10 @@ def _of_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
 
 
 def _by_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> tuple[str, int | None, str]:
-    """A verdict, a rank, and the reason, where nothing else speaks against the heads."""
+    """A verdict, a rank, and the reason, where there are no findings."""
     n_parameters = n_visible(layer)
     if n_parameters > MOST_PARAMETERS:
-        reason = f": {n_parameters} parameters are too many for a numerical check"
-        return UNDECIDED, None, reason
+        return UNDECIDED, None, f": {n_parameters} parameters are too many for a numerical check"
     found = jacobian_rank(layer, batch)
     if found.rank == n_parameters:
         reason = (
@@ -196,11 +190,10 @@ def _other_layers(
     Heads of other signs, and other pairings of heads of equal value, are tried on all inputs.
     The first of each kind that gives the same outputs is a finding.
     """
+    attn, value = visible_attn(layer), layer.value
     # Divided by the power of two next to the largest entry.
-    of_attn, of_value = (
-        int(np.frexp(np.abs(heads).max())[1]) for heads in (visible_attn(layer), layer.value)
-    )
-    attn, value = np.ldexp(visible_attn(layer), -of_attn), np.ldexp(layer.value, -of_value)
+    of_attn, of_value = (int(np.frexp(np.abs(heads).max())[1]) for heads in (attn, value))
+    attn, value = np.ldexp(attn, -of_attn), np.ldexp(value, -of_value)
     if layer.bias:
         # The constant of the outputs belongs to no head.
         value[:, -1] = 0.0

@@ -1,35 +1,20 @@
 """Layers far from a given one that compute the same on given inputs.
 
-Other signs, where every query sees two kinds of tokens, equally often.  Let the tokens that a query
-x attends to be a and b, each in the same number.  Their weights are sigmoid(z) and sigmoid(-z) with
-z = x A (a - b), so a head computes
-
-    m V + 1/2 tanh(z / 2) (a - b) V,      m = (a + b) / 2:
-
-(A, V) and (-A, -V) differ by 2 m V alone, which a head of zero attention also computes.  So if
-all queries are of this kind, these are one function:
+Other signs, where every query sees two kinds of tokens a and b, equally often: with z = x A (a - b)
+a head computes m V + 1/2 tanh(z / 2) (a - b) V, m = (a + b) / 2.  So these are one function:
 
     (A, V), (0, W)          and   (-A, -V), (0, W + 2 V)
     (A, V), (-A, W)         and   (A, V - W), (0, 2 W)
     heads F with sum V = 0  and   the same heads with (-A, -V)
 
-and no others of as many heads (docs/derivations/softmax_identifiability.md).  With unequal
-numbers of a and b the logit is z + c, c not 0, and none of them holds.
-
-Other pairings, where finitely many queries let heads of equal value pair otherwise.  Heads of one
-value V act through the sum over h of f(q A_h), for every query q.  So other heads A'_h compute the
-same if for every query that occurs
-
-    { q A'_1, ..., q A'_g }  =  { q A_1, ..., q A_g }    as multisets.
-
-Choose r queries that span all others.  Each A'_h takes there one of the g rows q A_k, which
+Other pairings, where finitely many queries q let g heads of one value pair otherwise: heads A'_h
+compute the same if { q A'_1, ..., q A'_g } = { q A_1, ..., q A_g } as multisets for every q that
+occurs.  Each A'_h takes one of the g rows q A_k at each of r queries that span all others, which
 determines it: g^r heads to try.  Those that take one of the g rows at every other query, too, are
-*consistent*; g of them that use each row as often as it occurs are another layer.  Queries that
-are multiples of each other show the same.
+*consistent*; g of them that use each row as often as it occurs are another layer.  There is none
+if no homogeneous polynomial of degree g vanishes on all queries.
 
-There is no such layer if no homogeneous polynomial of degree g vanishes on all queries: the
-product over h of (t - q A_h v) is then determined for all q, and with it its factors.  Boolean
-queries, one-hot ones and all from a small dictionary have such polynomials.
+Proofs: docs/derivations/softmax_identifiability.md.
 """
 
 from __future__ import annotations
@@ -67,11 +52,9 @@ MOST_HEADS, LARGEST_SET = 12, 2
 
 @dataclass(frozen=True)
 class Alternative:
-    """As many other heads, which may compute the same on given inputs.
+    """As many other heads, attn (H, d, d) and value (H, d, e), which may compute the same.
 
-    attn : (H, d, d);  value : (H, d, e)
-    heads : those that change
-    name : of the finding, ``opposite_heads`` or ``two_valued``
+    heads : those that change;  name : of the finding, ``opposite_heads`` or ``two_valued``
     """
 
     attn: Matrix
@@ -113,10 +96,8 @@ def mirrored(attn: Matrix, value: Matrix, tolerance: float) -> Iterator[Alternat
 
 
 def _flipped(attn: Matrix, value: Matrix, heads: tuple[int, ...]) -> Alternative:
-    other_attn, other_value = attn.copy(), value.copy()
-    chosen = list(heads)
-    other_attn[chosen], other_value[chosen] = -attn[chosen], -value[chosen]
-    return Alternative(other_attn, other_value, heads, "opposite_heads")
+    signs = np.where(np.isin(np.arange(len(attn)), heads), -1.0, 1.0)[:, None, None]
+    return Alternative(signs * attn, signs * value, heads, "opposite_heads")
 
 
 def _equal_value_groups(value: Matrix, tolerance: float) -> list[list[int]]:
@@ -147,7 +128,6 @@ def rearranged(
     """Layers that have the same rows q A_h at all queries (rows, d), paired otherwise.
 
     Up to ``tolerance``, relative to the heads: whether an alternative is one, the inputs decide.
-
     Guarantee: heads of equal value for which nothing is yielded have no other pairing.
     Cost: nothing where no two heads have equal values; otherwise O(MOST_TRIED r) and less.
     """
@@ -156,9 +136,8 @@ def rearranged(
         return
     # Queries up to multiples, none of them zero.
     some = queries[:MOST_READ]
-    largest = np.argmax(np.abs(some), axis=1)[:, None]
-    pivots = np.take_along_axis(some, largest, axis=1)
-    some, pivots = some[pivots[:, 0] != 0], pivots[pivots[:, 0] != 0]
+    some = some[np.any(some, axis=1)]
+    pivots = np.take_along_axis(some, np.argmax(np.abs(some), axis=1)[:, None], axis=1)
     different = np.unique(some / pivots + 0.0, axis=0)
     different = different[:: max(1, len(different) // MOST_DIFFERENT)]
     triangle, order = qr(different.T, mode="r", pivoting=True)
@@ -213,36 +192,22 @@ def _other_heads(attn: Matrix, spanning: Spanning, tolerance: float) -> Iterator
     if apart == 0.0:
         return
     allowed = min(max(tolerance * float(np.abs(values).max()), 1e-3 * apart), LOOSEST * apart)
-    choices, labels = _consistent(values, spanning, allowed)
-    basis = np.linalg.pinv(spanning.queries[spanning.chosen])
-    for taken in _covers(labels, _labels(values, values, allowed).T):
-        if taken is None:
-            yield None
-            return
-        yield np.stack([basis @ rows[spanning.chosen, choices[head]] for head in taken])
-
-
-def _consistent(values: Matrix, spanning: Spanning, allowed: float) -> tuple[Labels, Labels]:
-    """Heads that take one of the rows at every query.
-
-    values : (s, g), one number for each row.  Returned: which row is taken at the spanning
-    queries (K, r), and at all of them (K, s); equal rows have the label of the first.
-    """
-    n_heads, rank = values.shape[1], len(spanning.chosen)
+    # Which row a head takes at the spanning queries (K, r): all ways, then those that fit others.
+    n_heads, rank = len(attn), len(spanning.chosen)
     choices = np.indices((n_heads,) * rank, dtype=np.int64).reshape(rank, -1).T
-    taken = values[spanning.chosen, choices]
-    step = 1
-    first = 0
+    taken, first, step = values[spanning.chosen, choices], 0, 1
     while first < len(values):
         part = slice(first, first + step)
-        predicted = taken @ spanning.coordinates[part].T
-        near = _labels(predicted.T, values[part], allowed)
-        kept = np.all(near >= 0, axis=0)
+        predicted = (taken @ spanning.coordinates[part].T).T
+        kept = np.all(_labels(predicted, values[part], allowed) >= 0, axis=0)
         choices, taken = choices[kept], taken[kept]
-        first += step
-        step = max(1, BLOCK_NUMBERS // (len(choices) * n_heads + 1))
-    choices, taken = choices[:MOST_DIFFERENT], taken[:MOST_DIFFERENT]
-    return choices, _labels((taken @ spanning.coordinates.T).T, values, allowed).T
+        first, step = first + step, max(1, BLOCK_NUMBERS // (len(choices) * n_heads + 1))
+    predicted = (taken[:MOST_DIFFERENT] @ spanning.coordinates.T).T
+    labels = _labels(predicted, values, allowed).T
+    basis = np.linalg.pinv(spanning.queries[spanning.chosen])
+    for chosen in _covers(labels, _labels(values, values, allowed).T):
+        heads = [basis @ rows[spanning.chosen, choices[head]] for head in chosen or ()]
+        yield np.stack(heads) if heads else None
 
 
 def _labels(numbers: Matrix, values: Matrix, allowed: float) -> Labels:

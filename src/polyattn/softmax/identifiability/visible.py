@@ -1,9 +1,8 @@
 """What given inputs show of the heads: the spans of their tokens, and the rank of the Jacobian.
 
-A query x that attends to X sees attn through x A (x_j - x_l) alone.  So with D the span of all
-differences of tokens inside one sequence and Q the span of all queries (of positions that attend
-to two tokens or more), A + u n^T is the same function for n orthogonal to D and any u, and
-A + n v^T for n orthogonal to Q and any v.
+A query x that attends to X sees attn through x A (x_j - x_l) alone.  So A + u n^T is the same
+function for n orthogonal to all differences of tokens inside one sequence, and A + n v^T for n
+orthogonal to all queries (of positions that attend to two tokens or more).
 
 The Jacobian is the derivative of outputs by all visible parameters of the heads.
 With p = softmax(x A_h X^T) the weights of a query x over the tokens X it attends to, and
@@ -34,7 +33,7 @@ Matrix = NDArray[np.float64]
 # Directions whose singular value is below this part of the largest are not spanned.
 SPANNED = 1e-11
 
-# Tokens that are looked at together.
+# Tokens that are read together.
 BLOCK_TOKENS = 1 << 16
 
 # Relative singular values above CLEAR are there, those below NOTHING are not.
@@ -100,50 +99,35 @@ def triangular(factor: Matrix, rows: Matrix) -> Matrix:
 def attending_queries(layer: SoftmaxAttention, batch: SequenceBatch) -> Iterator[Matrix]:
     """The queries (rows, D) that attend to two tokens or more, with the constant of ``bias``."""
     starts, ends = batch.offsets[:-1], batch.offsets[1:]
-    attending = np.ones(len(batch.values), dtype=bool)
-    if layer.mode == "last":
-        attending[:] = False
-        attending[ends - 1] = True
-    elif layer.mode == "causal":
-        attending[starts] = False
-    attending[starts[batch.lengths == 1]] = False
+    attending = np.full(len(batch.values), layer.mode != "last")
+    attending[ends - 1] = True
+    attending[starts if layer.mode == "causal" else starts[batch.lengths == 1]] = False
     chosen = np.flatnonzero(attending)
     for begin in range(0, len(chosen), BLOCK_TOKENS):
         block = batch.values[chosen[begin : begin + BLOCK_TOKENS]].astype(np.float64)
-        if layer.bias:
-            block = np.concatenate([block, np.ones((len(block), 1))], axis=1)
-        yield block
+        yield np.concatenate([block, np.ones((len(block), int(layer.bias)))], axis=1)
 
 
 def _rank(factor: Matrix) -> int:
     """The number of spanned directions, of columns that were brought to length one."""
     sizes = np.array([norm(column) for column in factor.T])
-    if not np.any(sizes > 0):
-        return 0
     singular = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0), compute_uv=False)
-    return int(np.count_nonzero(singular > SPANNED * singular[0]))
+    return int(np.count_nonzero(singular > SPANNED * singular.max(initial=0.0)))
 
 
 @dataclass(frozen=True)
 class JacobianRank:
-    """The singular values of the Jacobian with columns of length one.
+    """The rank of the Jacobian with columns of length one; None without a clear gap.
 
-    ``complete``: all inputs were looked at, or enough of them for full rank.  ``involved`` are
+    ``complete``: all inputs were read, or enough of them for full rank.  ``involved`` are
     heads that take part in a change of parameters that no output shows, ``sharp`` those that
     give some token hardly any weight: what it would show of attn is lost in rounding.
     """
 
-    singular: Matrix
+    rank: int | None
     complete: bool
     involved: tuple[int, ...]
     sharp: tuple[int, ...]
-
-    @property
-    def rank(self) -> int | None:
-        """The number of singular values that are clearly there; None without a clear gap."""
-        relative = self.singular / (self.singular[0] or 1.0)
-        there = int(np.count_nonzero(relative > CLEAR))
-        return there if np.all(relative[there:] <= NOTHING) else None
 
 
 def n_visible(layer: SoftmaxAttention) -> int:
@@ -159,23 +143,22 @@ def jacobian_rank(layer: SoftmaxAttention, batch: SequenceBatch) -> JacobianRank
     """
     n_parameters = n_visible(layer)
     factor = np.zeros((0, n_parameters))
-    budget = MOST_FLOPS
-    n_equations, checked = 0, 0
+    budget, n_equations, checked = MOST_FLOPS, 0, 0
     sharp = np.zeros(layer.n_heads, dtype=bool)
     for rows, hidden in jacobian_blocks(layer, batch):
         sharp |= hidden
         factor = triangular(factor, rows)
         n_equations += len(rows)
         budget -= 2.0 * len(rows) * n_parameters**2
-        # Full rank may be seen early; looking is dear, so: whenever the rows have doubled.
+        # Full rank may be seen early; looking is slow, so: whenever the rows have doubled.
         if n_equations >= max(n_parameters, 2 * checked):
             checked = n_equations
             found = _decompose(factor, layer, sharp, complete=True)
             if found.rank == n_parameters:
                 return found
         if budget < 0:
-            return _decompose(factor, layer, sharp, complete=False)
-    return _decompose(factor, layer, sharp, complete=True)
+            break
+    return _decompose(factor, layer, sharp, complete=budget >= 0)
 
 
 def jacobian_blocks(
@@ -229,10 +212,13 @@ def _decompose(
     sizes = np.linalg.norm(factor, axis=0)
     _, singular, directions = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0))
     singular = np.concatenate([singular, np.zeros(factor.shape[1] - len(singular))])
+    relative = singular / (singular[0] or 1.0)
+    there = int(np.count_nonzero(relative > CLEAR))
+    rank = there if np.all(relative[there:] <= NOTHING) else None
     unseen = directions[singular <= NOTHING * singular[0]]
     # The head of each parameter; -1 for the shared constant.
     d, e, heads = layer.n_dims, layer.n_outputs, np.arange(layer.n_heads)
     of_attn, of_value = np.repeat(heads, d * (d + layer.bias)), np.repeat(heads, d * e)
     owner = np.concatenate([of_attn, of_value, np.full(e * layer.bias, -1)])
     involved = tuple(h for h in heads.tolist() if np.any(np.abs(unseen[:, owner == h]) > 1e-6))
-    return JacobianRank(singular, complete, involved, tuple(np.flatnonzero(sharp).tolist()))
+    return JacobianRank(rank, complete, involved, tuple(np.flatnonzero(sharp).tolist()))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.display import plain
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.softmax.queries.oracle import Oracle, SumOfValues
 from polyattn.softmax.recorder import Recorder
 
 # Deviations up to this are a matter of precision, not of wrong heads.
@@ -20,39 +21,11 @@ LARGEST_DOUBT = 1.5e-4
 
 
 @dataclass(frozen=True)
-class HeldOutCheck:
-    """How a layer does on held-out sequences.
-
-    deviation : largest deviation, relative to the effect of attention
-    tolerance : what it may be
-    doubt : the relative error of attn and value that residuals suggest, since a function may be
-        known well and the heads that make it up badly; infinite where they do not explain the
-        deviation
-    validation_error : ||Y - F(X)|| / ||Y||
-    """
-
-    deviation: float
-    tolerance: float
-    doubt: float
-    validation_error: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the layer is as good as the answers of the oracle allow."""
-        return self.deviation <= self.tolerance and self.doubt <= LARGEST_DOUBT
-
-    @property
-    def close(self) -> bool:
-        """Whether the layer is right but for precision: another strategy would find no other."""
-        return self.deviation <= CLOSE
-
-
-@dataclass(frozen=True)
 class HeadsAt:
     """All heads for one difference: columns (H, D) are A_i delta, values (H, e) are delta V_i.
 
     ``doubt`` is the relative error that residuals suggest, of the worst head; ``residual`` the
-    largest rms deviation of a head from its sigmoid, where heads were solved for one by one.
+    largest rms deviation from what was measured.
     """
 
     delta: NDArray[np.float64]
@@ -62,59 +35,75 @@ class HeadsAt:
     residual: float = 0.0
 
 
-@dataclass
-class QueryFindings:
-    """S, b, heads for some differences, and a record of what each phase measured.
+@dataclass(frozen=True)
+class HeldOutCheck:
+    """How a layer of these heads does on held-out sequences.
 
-    sum_value, sum_bias : S (d, e) and b (e,); None before one-token sequences were answered
-    n_independent : so many heads at least are there, as the rank of effects showed
-    best, best_heads : the check of the best complete layer so far, and its heads
-    partial : the heads of an earlier attempt that did not end
-    noise : relative error of an output;  noise_std : the same in the units of the outputs
+    deviation : largest deviation, relative to the effect of attention
+    allowed : what it may be
+    doubt : the relative error of attn and value that residuals suggest, which may be large although
+        the function is known well; infinite where residuals do not explain the deviation
+    validation_error : ||Y - F(X)|| / ||Y||
     """
 
+    heads: list[HeadsAt]
+    deviation: float
+    allowed: float
+    doubt: float
+    validation_error: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the layer is as good as the answers of the oracle allow."""
+        return self.deviation <= self.allowed and self.doubt <= LARGEST_DOUBT
+
+    @property
+    def close(self) -> bool:
+        """Whether the layer is right but for precision: another strategy would find no other."""
+        return self.deviation <= CLOSE
+
+
+@dataclass
+class QueryFindings:
+    """Heads for some differences, and a record of what each phase measured.
+
+    total : S and b; None before one-token sequences were answered
+    n_independent : so many heads at least are there, as the rank of effects showed
+    best : the check of the best complete layer so far
+    partial : the heads of an earlier attempt that did not end
+    """
+
+    oracle: Oracle
     bias: bool
-    sum_value: NDArray[np.float64] | None = None
-    sum_bias: NDArray[np.float64] | None = None
+    total: SumOfValues | None = None
     heads: list[HeadsAt] = field(default_factory=list)
     recorder: Recorder = field(default_factory=Recorder)
     n_independent: int = 1
     best: HeldOutCheck | None = None
-    best_heads: list[HeadsAt] = field(default_factory=list)
     partial: list[HeadsAt] = field(default_factory=list)
-    noise: float = 0.0
-    noise_std: float | None = None
-    deterministic: bool = True
 
-    def record(self, n_queries: int, **measured: Any) -> None:
-        """Record what the present phase measured; ``n_queries`` counts from the beginning."""
+    def record(self, **measured: Any) -> None:
+        """Record what the present phase measured."""
         words = ", ".join(
             f"{name.replace('_', ' ')} {_short(value)}" for name, value in measured.items()
         )
+        n_queries = self.oracle.n_queries
         sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
-        # JSON has no infinity.
-        figures = {
-            name: None if isinstance(value, float) and not isfinite(value) else value
-            for name, value in measured.items()
-        }
-        self.recorder.ended(self.recorder.present, sentence, n_queries=n_queries, **figures)
+        self.recorder.ended(self.recorder.present, sentence, n_queries=n_queries, **plain(measured))
 
     def begin(self) -> None:
         """Start another attempt at the heads; the longest one so far is kept."""
-        self.partial = max(self.partial, self.heads, key=len)
-        self.heads = []
+        self.partial, self.heads = max(self.partial, self.heads, key=len), []
 
     @property
     def n_heads(self) -> int:
         """Heads of the layer that is known so far; 0 before one-token sequences were answered."""
-        return len(self.settled[0].values) if self.settled else int(self.sum_value is not None)
+        return len(self.settled[0].values) if self.settled else int(self.total is not None)
 
     @property
     def settled(self) -> list[HeadsAt]:
         """The heads to return: the best complete ones, otherwise as many as were found."""
-        if self.best is not None:
-            return self.best_heads
-        return max(self.heads, self.partial, key=len)
+        return self.best.heads if self.best else max(self.heads, self.partial, key=len)
 
 
 def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> SoftmaxAttention | None:
@@ -124,24 +113,21 @@ def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> Softma
     shared equally by the heads, as is b: neither belongs visibly to one head.  Without heads, one
     that attends to all tokens alike carries S.  None before S is known.
     """
-    total, bias = findings.sum_value, findings.sum_bias
-    if total is None or bias is None:
+    if findings.total is None:
         return None
+    total = findings.total.value
     n_dims, n_outputs = total.shape
     attn, value = np.zeros((1, n_dims + findings.bias, n_dims)), total[None]
     if heads:
-        columns = np.stack([at.columns for at in heads])
-        n_heads, n_rows = columns.shape[1:]
         inverse = np.linalg.pinv(np.stack([at.delta for at in heads]))
-        attn = np.einsum("dj,jhr->hrd", inverse, columns).reshape(n_heads, n_rows, n_dims)
+        attn = np.einsum("dj,jhr->hrd", inverse, np.stack([at.columns for at in heads]))
         value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in heads]))
-        value = value.reshape(n_heads, n_dims, n_outputs)
         if len(heads) < n_dims:
-            value = value + (total - value.sum(axis=0)) / n_heads
+            value = value + (total - value.sum(axis=0)) / len(value)
     if findings.bias:
         # Conventions: a zero key column, and b shared equally by the heads.
         attn = np.concatenate([attn, np.zeros((*attn.shape[:2], 1))], axis=2)
-        share = np.broadcast_to(bias / len(value), (len(value), 1, n_outputs))
+        share = np.broadcast_to(findings.total.bias / len(value), (len(value), 1, n_outputs))
         value = np.concatenate([value, share], axis=1)
     return SoftmaxAttention(attn, value, mode=mode, bias=findings.bias)
 

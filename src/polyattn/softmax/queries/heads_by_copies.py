@@ -1,16 +1,13 @@
 """Heads by copies of tokens: for fewer outputs than heads, or values that are not independent.
 
-At one query token the effect is a rational function of the share of moved copies.  With r of n
-tokens moved and v = (2 r - n) / n it is
+With r of n tokens moved and v = (2 r - n) / n the effect at one query token is rational:
 
     sum_i c_i (1 + v) u_i / ((1 + u_i) + v (u_i - 1)),      u_i = exp(z_i),
 
-with poles v_i = (1 + u_i) / (1 - u_i) outside [-1, 1].  All outputs share the denominator, so one
-output is enough.  At v = -1 the effect is zero, at v = 1 it is delta S.
+with poles v_i = (1 + u_i) / (1 - u_i) outside [-1, 1] that all outputs share: one is enough.
 
 Nearby query tokens have the same c_i, so that their logits, which are affine in the token, follow;
-then all other differences follow from the first as in ``heads_by_pairs``, each by a network of H
-sigmoids.
+then all other differences follow from the first, each by a network of H sigmoids.
 """
 
 from __future__ import annotations
@@ -64,20 +61,17 @@ class Places:
     """Effects (P, R, e) of one difference at a few query tokens (P, d), for all shares."""
 
     delta: NDArray[np.float64]
-    total: NDArray[np.float64]
     tokens: NDArray[np.float64]
     effects: NDArray[np.float64]
 
-    def separated(
-        self, n_heads: int, error: float, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float64], HeadsAt] | None:
+    def separated(self, pairs: Pairs, n_heads: int) -> tuple[NDArray[np.float64], HeadsAt] | None:
         """The place where heads are clearest, with logits (H, 1) there for columns; no queries.
 
         None when ``n_heads`` sigmoids do not explain the effects at half of the places.
         """
-        enough, fits = FIT * error, []
+        total, enough, fits = self.delta @ pairs.total.value, FIT * pairs.error, []
         for place, effects in zip(self.tokens, self.effects, strict=True):
-            logits, values, residual = _poles(effects, self.total, n_heads, enough, rng)
+            logits, values, residual = _poles(effects, total, n_heads, enough, pairs.rng)
             if residual <= enough:
                 # Clear is a large smallest gap times a large smallest value.
                 gap = float(np.diff(np.sort(logits)).min()) if n_heads > 1 else 1.0
@@ -87,16 +81,14 @@ class Places:
                 fits.append((clear, place, HeadsAt(self.delta, logits[:, None], values)))
         if 2 * len(fits) < len(self.tokens):
             return None
-        _, place, heads = max(fits, key=lambda fit: fit[0])
-        return place, heads
+        return max(fits, key=lambda fit: fit[0])[1:]
 
 
 def measure_places(pairs: Pairs) -> Places:
     """Places for a random difference.  Cost: N_PLACES queries for every share."""
     delta = pairs.random_delta()
     tokens = pairs.random_points(N_PLACES, PLACE_SIZE)
-    effects = _effects_at_shares(pairs, tokens, delta, SHARES)
-    return Places(delta, delta @ pairs.sum_value, tokens, effects)
+    return Places(delta, tokens, _effects_at_shares(pairs, tokens, delta, SHARES))
 
 
 def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: QueryFindings) -> bool:
@@ -113,7 +105,7 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
     tokens *= pairs.rng.uniform(0.3, LARGEST, size=(n_tokens, 1))
     moved = pairs.rng.choice(SHARES, size=n_tokens)
     first = _solve(pairs, tokens, moved, heads.delta, followed)
-    findings.record(pairs.oracle.n_queries, n_heads=n_heads, fits=first is not None)
+    findings.record(n_heads=n_heads, fits=first is not None)
     if first is None or first.doubt > HOPELESS:
         return False
     findings.heads.append(first)
@@ -131,8 +123,7 @@ def heads_by_copies(pairs: Pairs, place: NDArray, heads: HeadsAt, findings: Quer
 
 def _follow(pairs: Pairs, place: NDArray, heads: HeadsAt) -> HeadsAt:
     """Columns from the logits (H, 1) at one place, followed to its neighbours in each direction."""
-    n_dims, n_heads = len(place), len(heads.values)
-    logits = heads.columns[:, 0]
+    n_dims, n_heads, logits = len(place), len(heads.values), heads.columns[:, 0]
     some = SHARES[:: max(1, len(SHARES) // (2 * n_heads + 2))]
     steps = np.full(n_dims, STEP * pairs.point_size)
     nearby = np.tile(logits, (n_dims, 1))
@@ -181,7 +172,7 @@ def _solve(
     for number in np.unique(moved).tolist():
         which = moved == number
         effects[which] = pairs.effect(tokens[which], delta, number, N_COPIES - number)
-    rows, tau, total = pairs.rows(tokens), _shifts(moved), delta @ pairs.sum_value
+    rows, tau, total = pairs.rows(tokens), _shifts(moved), delta @ pairs.total.value
     for trial in range(N_TRIALS):
         # Later trials begin near the start, at random: that needs no queries.
         amount = 0.0 if trial == 0 else SHAKE
@@ -189,8 +180,8 @@ def _solve(
             array + amount * np.sqrt(np.mean(array**2)) * pairs.rng.standard_normal(array.shape)
             for array in (start.columns, start.values)
         ]
-        heads, residual = _solve_network(rows, tau, effects, total, HeadsAt(delta, *near))
-        if residual <= FIT * pairs.error:
+        heads = _solve_network(rows, tau, effects, total, HeadsAt(delta, *near))
+        if heads.residual <= FIT * pairs.error:
             break
     else:
         return None
@@ -207,11 +198,11 @@ def _solve(
 
 def _solve_network(
     rows: NDArray, tau: NDArray, effects: NDArray, total: NDArray, start: HeadsAt
-) -> tuple[HeadsAt, float]:
-    """Heads near ``start`` with sum_i sigmoid(rows a_i + tau) c_i = effects, and the rms residual.
+) -> HeadsAt:
+    """Heads near ``start`` with sum_i sigmoid(rows a_i + tau) c_i = effects.
 
     rows (Q, D), tau (Q,), effects (Q, e); the sum of the c_i, total (e,), is one more equation.
-    Works for any number of outputs; those that are combinations of H others are left out.
+    Outputs that are combinations of H others are left out.
     Cost: H (D + min(e, H)) unknowns n, O(Q min(e, H) n^2) per step.
     """
     n_heads, n_rows = start.columns.shape
@@ -225,9 +216,12 @@ def _solve_network(
     scaled, data = rows / row_size, effects / size
     begin = np.concatenate([(start.columns * row_size).ravel(), values.ravel() / size])
 
+    def parts(numbers: NDArray) -> tuple[NDArray, NDArray]:
+        slopes, values = numbers[:n_slopes], numbers[n_slopes:]
+        return slopes.reshape(n_heads, n_rows), values.reshape(n_heads, n_outputs)
+
     def evaluate(theta: NDArray, _which: NDArray) -> tuple[NDArray, NDArray]:
-        slopes = theta[0, :n_slopes].reshape(n_heads, n_rows)
-        values = theta[0, n_slopes:].reshape(n_heads, n_outputs)
+        slopes, values = parts(theta[0])
         sigmoids = expit(scaled @ slopes.T + tau[:, None])
         slope = sigmoids * (1 - sigmoids)
         by_row = np.einsum("qi,ie,qd->qeid", slope, values, scaled)
@@ -241,16 +235,11 @@ def _solve_network(
         return residual[None], jacobian
 
     theta, norms = minimise(evaluate, begin[None], n_steps=60)
-    deviations = spread(evaluate(theta, np.arange(1))[1], norms)[0]
-    columns, values = theta[0, :n_slopes], theta[0, n_slopes:]
-    doubt = max(
-        relative_size(part.reshape(n_heads, -1), whole.reshape(n_heads, -1))
-        for part, whole in ((deviations[:n_slopes], columns), (deviations[n_slopes:], values))
-    )
-    columns = columns.reshape(n_heads, n_rows) / row_size
-    values = values.reshape(n_heads, n_outputs) * size @ space.T
-    residual = np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size)
-    return HeadsAt(start.delta, columns, values, doubt), float(residual)
+    slopes, values = parts(theta[0])
+    deviations = parts(spread(evaluate(theta, np.arange(1))[1], norms)[0])
+    doubt = max(map(relative_size, deviations, (slopes, values)))
+    residual = float(np.hypot(float(norms[0]) * size, beside) / np.sqrt(data.size))
+    return HeadsAt(start.delta, slopes / row_size, values * size @ space.T, doubt, residual)
 
 
 def _effects_at_shares(
@@ -277,9 +266,18 @@ def _poles(
     tau = _shifts(SHARES)
     size = max(float(np.abs(effects).max()), float(np.abs(total).max()), 1e-300)
     data = np.vstack([effects, total]) / size
+    places = np.concatenate([[-1.0], 2 * SHARES / N_COPIES - 1, [1.0]])
+    powers = chebyshev.chebvander(places, n_heads)
+    beyond = np.linalg.qr(powers, mode="complete")[0][:, n_heads + 1 :].T
+    known = np.vstack([np.zeros_like(total), data])
+    equations = np.concatenate([beyond @ (powers * column[:, None]) for column in known.T])
+    roots = chebyshev.chebroots(np.linalg.svd(equations)[2][-1]).real
+    # A root within [-1, 1], or a missing one, is no logit: take a large one of its sign.
+    roots = np.where(np.abs(roots) > 1.001, roots, np.where(roots < 0, -1.001, 1.001))
+    logits = np.zeros((1, n_heads))
+    logits[0, : len(roots)] = np.log(np.abs((roots - 1) / (roots + 1)))
     best_norm, best = np.inf, np.zeros(n_heads)
-    roots = _from_denominator(effects / size, total / size, n_heads)
-    for starts in (roots[None], *(2 * rng.standard_normal((4, N_STARTS, n_heads)))):
+    for starts in (logits, *(2 * rng.standard_normal((4, N_STARTS, n_heads)))):
         found, norms = minimise(
             lambda theta, _which: _eliminated(theta, tau, data)[1:], starts, n_steps=80
         )
@@ -311,18 +309,3 @@ def _eliminated(logits: NDArray, tau: NDArray, data: NDArray) -> tuple[NDArray, 
     # slope[:, :, i] is now the part of the i-th derivative that values cannot make up for.
     jacobian = slope[:, :, None, :] * np.swapaxes(values, 1, 2)[:, None, :, :]
     return values, residual.reshape(n_problems, -1), jacobian.reshape(n_problems, -1, n_heads)
-
-
-def _from_denominator(effects: NDArray, total: NDArray, n_heads: int) -> NDArray[np.float64]:
-    """Logits from the roots of the common denominator, by linear algebra alone."""
-    places = np.concatenate([[-1.0], 2 * SHARES / N_COPIES - 1, [1.0]])
-    known = np.vstack([np.zeros_like(total), effects, total])
-    powers = chebyshev.chebvander(places, n_heads)
-    beyond = np.linalg.qr(powers, mode="complete")[0][:, n_heads + 1 :].T
-    equations = np.concatenate([beyond @ (powers * column[:, None]) for column in known.T])
-    denominator = np.linalg.svd(equations)[2][-1]
-    roots = chebyshev.chebroots(denominator).real
-    # A root within [-1, 1], or a missing one, is no logit: take a large one of its sign.
-    outside = np.where(np.abs(roots) > 1.001, roots, np.where(roots < 0, -1.001, 1.001))
-    found = np.log(np.abs((outside - 1) / (outside + 1)))
-    return np.concatenate([found, np.zeros(n_heads - len(found))])

@@ -3,13 +3,11 @@
     d effect / d x' = sum_i w_i(x') a_i c_i^T,      w_i = sigmoid'(z_i(x'))
 
 Two combinations K, L of Jacobians, compressed to their common row and column spaces, have
-L^{-1} K = R^{-1} diag(ratios of weights) R with rows of R along the c_i: Jennrich's algorithm.  The
-rank of effects, which need no differences, is the number of heads.
+L^{-1} K = R^{-1} diag(ratios of weights) R with rows of R along the c_i: Jennrich's algorithm.
 
 Differences delta_0 + t q_j, q_j orthonormal, have c_i and A_i delta near those of delta_0, so that
-every solve starts near its answer and heads keep their order.  A solve that fails is tried again
-with a smaller t.  As soon as the columns A_i delta stop being independent, their spaces are known,
-and r + H + O(1) queries suffice for each difference instead of D + H + O(1).
+every solve starts near its answer and heads keep their order.  As soon as the columns A_i delta
+stop being independent, their spaces are known, and fewer queries suffice for each difference.
 """
 
 from __future__ import annotations
@@ -19,15 +17,7 @@ from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
-from polyattn.softmax.queries.mixing import (
-    DISTANCE,
-    N_HALVINGS,
-    NOISY,
-    Points,
-    other_directions,
-    points_for_all_rows,
-    points_for_column_spaces,
-)
+from polyattn.softmax.queries.mixing import DISTANCE, N_HALVINGS, NOISY, Points, other_directions
 from polyattn.softmax.queries.pairs import Pairs
 
 # Query tokens by which heads are counted first; doubled while that is not enough.
@@ -46,7 +36,7 @@ WIDE = 1.2
 # Differences that are queried together.
 BLOCK = 8
 
-# A rank is believed when this many more differences brought nothing new.
+# A rank is taken for known when this many more differences brought nothing new.
 N_CONFIRMATIONS = 4
 
 
@@ -54,8 +44,7 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
     """Add the heads for d independent differences to ``findings``; False if one was not solved.
 
     Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
-    have rank r; two to three times as many where noise matters: more query tokens, and differences
-    that lie further apart.
+    have rank r; two to three times as many where noise matters.
     """
     found = _first_difference(pairs, findings)
     if found is None:
@@ -70,7 +59,7 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
         if rank is None:
             spaces = _column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
-                points, rank = points_for_column_spaces(pairs, spaces), spaces.shape[2]
+                points, rank = Points.for_column_spaces(pairs, spaces), spaces.shape[2]
         solved = _solve_block(pairs, first, points, block)
         if solved is None and rank:
             # The columns seen so far did not show all of the column space.
@@ -79,12 +68,11 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
         if solved is None:
             return False
         findings.heads.extend(solved)
-    n_differences = len(findings.heads)
-    findings.record(pairs.oracle.n_queries, n_differences=n_differences, rank=rank or None)
-    if pairs.noise > NOISY:
+    findings.record(n_differences=len(findings.heads), rank=rank or None)
+    if pairs.total.noise > NOISY:
         findings.recorder.present = "wider differences"
         _widen(pairs, points, directions, findings)
-        findings.record(pairs.oracle.n_queries)
+        findings.record()
     return True
 
 
@@ -96,76 +84,53 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     """
     findings.recorder.present = "number of heads"
     delta = pairs.random_delta()
-    n_heads, spectrum = _count(pairs, delta)
-    findings.n_independent = n_heads
-    findings.record(
-        pairs.oracle.n_queries,
-        independent_heads=n_heads,
-        singular_values=[float(value) for value in spectrum[: n_heads + 3]],
-    )
-    if n_heads > 1 and n_heads > pairs.n_dims:
+    total, n_outputs = delta @ pairs.total.value, pairs.oracle.n_outputs
+    effects = np.empty((0, n_outputs))
+    # Effects at ever more query tokens, until these are more than the c_i that effects show.
+    while True:
+        tokens = pairs.random_points(max(FIRST_POINTS, len(effects)), 2)
+        effects = np.vstack([effects, pairs.effect(tokens, delta)])
+        spectrum = np.linalg.svd(np.vstack([effects, total]), compute_uv=False)
+        floor = 10 * pairs.error * np.sqrt(max(effects.shape)) + 1e-14 * spectrum[0]
+        n_heads = int(np.sum(spectrum > floor))
+        if n_heads <= len(effects) - 4 or n_heads >= n_outputs:
+            break
+    findings.n_independent = n_heads = max(n_heads, 1)
+    findings.record(independent_heads=n_heads, singular_values=spectrum[: n_heads + 3].tolist())
+    if n_heads > pairs.n_dims:
         return None
     findings.recorder.present = "first difference"
-    starts = [(delta @ pairs.sum_value)[None, :]]
-    if n_heads > 1:
-        derivatives = _jacobians(pairs, delta, min(pairs.n_dims, n_heads + 2))
-        starts = _candidates(derivatives, n_heads, pairs.rng)
-    points = points_for_all_rows(pairs, n_heads)
+    starts = _candidates(pairs, delta, n_heads) if n_heads > 1 else [total[None, :]]
+    points = Points.for_all_rows(pairs, n_heads)
     effects = pairs.effect(points.tokens, delta)
     tried = (points.solve(pairs, effects, delta, start) for start in starts)
     heads = next((each for each in tried if each is not None), None)
-    residual = None if heads is None else heads.residual
-    findings.record(pairs.oracle.n_queries, n_heads=n_heads, residual=residual)
+    findings.record(n_heads=n_heads, residual=None if heads is None else heads.residual)
     return None if heads is None else (heads, points)
 
 
-def _count(pairs: Pairs, delta: NDArray) -> tuple[int, NDArray[np.float64]]:
-    """How many independent c_i the effects show, and all singular values of the effects.
+def _candidates(pairs: Pairs, delta: NDArray, n_heads: int) -> list[NDArray[np.float64]]:
+    """Directions (H, e) near the c_i, from several combinations, the most trustworthy first.
 
-    At ever more query tokens, until there are more of them than needed.
+    Jacobians are central differences, with the step that balances their error step^2 and noise /
+    step.  Cost: 2 N_BASE_POINTS (H + 2) queries.
     """
-    n_outputs, total = pairs.oracle.n_outputs, delta @ pairs.sum_value
-    effects = np.empty((0, n_outputs))
-    while True:
-        points = pairs.random_points(max(FIRST_POINTS, len(effects)), 2)
-        effects = np.vstack([effects, pairs.effect(points, delta)])
-        spectrum = np.linalg.svd(np.vstack([effects, total]), compute_uv=False)
-        floor = 10 * pairs.error * np.sqrt(max(effects.shape)) + 1e-14 * spectrum[0]
-        rank = int(np.sum(spectrum > floor))
-        if rank <= len(effects) - 4 or rank >= n_outputs:
-            return max(rank, 1), spectrum
-
-
-def _jacobians(pairs: Pairs, delta: NDArray, n_directions: int) -> NDArray[np.float64]:
-    """Derivatives (N_BASE_POINTS, n_directions, e) along random orthonormal directions.
-
-    Central differences with the step that balances their error step^2 and noise / step.
-    Cost: 2 N_BASE_POINTS n_directions queries.
-    """
-    n_dims = pairs.n_dims
-    directions = np.linalg.qr(pairs.rng.standard_normal((n_dims, n_directions)))[0].T
+    n_dims, rng = pairs.n_dims, pairs.rng
+    n_directions = min(n_dims, n_heads + 2)
+    directions = np.linalg.qr(rng.standard_normal((n_dims, n_directions)))[0].T
     bases = pairs.random_points(N_BASE_POINTS, BASE_SIZE)
-    step = pairs.point_size * max(pairs.noise, 1e-16) ** (1 / 3)
-    moves = step * directions
-    points = np.stack([bases[:, None] + moves, bases[:, None] - moves])
+    step = pairs.point_size * max(pairs.total.noise, 1e-16) ** (1 / 3)
+    points = np.stack([bases[:, None] + step * directions, bases[:, None] - step * directions])
     effects = pairs.effect(points.reshape(-1, n_dims), delta)
     forward, backward = effects.reshape(2, N_BASE_POINTS, n_directions, -1)
-    return (forward - backward) / (2 * step) * pairs.point_size
-
-
-def _candidates(
-    derivatives: NDArray[np.float64], n_heads: int, rng: np.random.Generator
-) -> list[NDArray[np.float64]]:
-    """Directions (H, e) near the c_i, from several combinations, the most trustworthy first."""
-    n_bases = len(derivatives)
+    derivatives = (forward - backward) / (2 * step) * pairs.point_size
     left = np.linalg.svd(np.concatenate(list(derivatives), axis=1), full_matrices=False)[0]
     right = np.linalg.svd(np.concatenate(list(derivatives), axis=0), full_matrices=False)[2]
     rows, columns = left[:, :n_heads], right[:n_heads]
     cores = rows.T @ derivatives @ columns.T
     found: list[tuple[float, NDArray]] = []
     for _ in range(N_COMBINATIONS):
-        weights = rng.standard_normal((2, n_bases))
-        first, second = np.tensordot(weights, cores, axes=1)
+        first, second = np.tensordot(rng.standard_normal((2, N_BASE_POINTS)), cores, axes=1)
         if np.linalg.cond(second) > 1e12:
             continue
         values, vectors = np.linalg.eig(np.linalg.solve(second, first).T)
@@ -183,19 +148,16 @@ def _solve_block(
     pairs: Pairs, first: HeadsAt, points: Points, directions: NDArray
 ) -> list[HeadsAt] | None:
     """Heads for delta_0 + t q_j for every row q_j of ``directions``, or None."""
-    found: list[HeadsAt | None] = [None] * len(directions)
-    distance = DISTANCE * pairs.delta_size
-    for _ in range(1 + N_HALVINGS):
-        missing = [j for j, heads in enumerate(found) if heads is None]
+    found: dict[int, HeadsAt] = {}
+    for halvings in range(1 + N_HALVINGS):
+        missing = [j for j in range(len(directions)) if j not in found]
         if not missing:
             break
-        deltas = first.delta + distance * directions[missing]
+        deltas = first.delta + DISTANCE * pairs.delta_size * 0.5**halvings * directions[missing]
         starts = np.broadcast_to(first.values, (len(missing), *first.values.shape))
-        for j, heads in zip(missing, _solve_once(pairs, points, deltas, starts), strict=True):
-            found[j] = heads
-        distance /= 2
-    solved = [heads for heads in found if heads is not None]
-    return solved if len(solved) == len(found) else None
+        solved = zip(missing, _solve_once(pairs, points, deltas, starts), strict=True)
+        found |= {j: heads for j, heads in solved if heads is not None}
+    return [found[j] for j in sorted(found)] if len(found) == len(directions) else None
 
 
 def _solve_once(
@@ -245,6 +207,6 @@ def _column_spaces(heads: list[HeadsAt], pairs: Pairs) -> NDArray[np.float64] | 
     columns = np.stack([at.columns for at in heads], axis=2)
     relative = columns[:, :, 1:] - columns[:, :, :1]
     bases, spectra, _ = np.linalg.svd(relative, full_matrices=False)
-    floor = max(1e-11, 3e3 * pairs.noise) * spectra[:, :1]
+    floor = max(1e-11, 3e3 * pairs.total.noise) * spectra[:, :1]
     rank = int(np.sum(spectra > floor, axis=1).max())
     return bases[:, :, : max(rank, 1)] if rank < len(heads) - N_CONFIRMATIONS else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,9 @@ from polyattn.sequences import MODES
 from polyattn.softmax.queries.findings import QueryFindings, assemble
 from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
 from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
-from polyattn.softmax.queries.oracle import Oracle, Stopped, measure_sum, require_linear
-from polyattn.softmax.queries.outcomes import (
-    ADVICE,
-    QUERY_OUTCOMES,
-    QueryName,
-    concluded,
-    unfinished,
-)
-from polyattn.softmax.queries.pairs import LIMIT, Pairs, Sizes, calibrate
+from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
+from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
+from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
@@ -56,10 +51,8 @@ def learn_from_queries(
         F(X) = sum_i softmax(X A_i X^T) X V_i
 
     One-token sequences give S = sum_i V_i.  Sequences [x' + delta, x'] give, at their last row,
-    x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are separated by Jacobians in x' and joint
-    diagonalisation for one delta, followed to d of them, and assembled.  With fewer outputs than
-    heads, copies of tokens make a rational function whose poles are the heads.  See
-    docs/derivations/softmax_queries.md.
+    x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are separated for one delta and followed to
+    d of them, or by copies of tokens where outputs are few: docs/derivations/softmax_queries.md.
 
     Parameters
     ----------
@@ -98,9 +91,8 @@ def learn_from_queries(
     is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
     three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
     explains, that residuals explain what is left, and that they leave attn and value in no doubt
-    above 1.5e-4.  Identifiable,
-    and so recoverable, are the A_i and V_i up to the order of heads, heads with equal A_i merged,
-    heads with V_i = 0 left out.
+    above 1.5e-4.  Identifiable, and so recoverable, are the A_i and V_i up to the order of heads,
+    heads with equal A_i merged, heads with V_i = 0 left out.
 
     Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
     (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
@@ -112,12 +104,12 @@ def learn_from_queries(
     n_dims = require_integer("n_dims", n_dims)
     counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
     given = None if counted else require_integer("n_heads", n_heads)
-    budget = None if max_queries is None else require_integer("max_queries", max_queries)
+    budget = inf if max_queries is None else require_integer("max_queries", max_queries)
     require_choice("mode", mode, MODES)
-    rng = require_generator(random_state)
-    end = end_after(max_seconds)
-    findings = QueryFindings(require_flag("bias", bias))
+    rng, end = require_generator(random_state), end_after(max_seconds)
+    bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
+    findings = QueryFindings(box, bias)
     if callback is not None:
         box.on_answers = lambda: callback(
             findings.recorder.present, findings.n_heads, float(box.n_queries)
@@ -126,31 +118,27 @@ def learn_from_queries(
         error: BaseException | None = None
         try:
             with until(end):
-                outcome = _learn(box, findings, given, rng)
+                outcome = _learn(findings, given, rng)
         except Stopped as stop:
-            outcome, error = QUERY_OUTCOMES(stop.name, str(stop), ADVICE[stop.name]), stop.__cause__
+            outcome, error = stop.outcome, stop.__cause__
         except OutOfTime:
             outcome = unfinished("out_of_time", findings, given)
-        return _result(box, findings, mode, outcome, error)
+        return _result(findings, mode, outcome, error)
     except KeyboardInterrupt as interruption:
         outcome = unfinished("interrupted", findings, given)
-        return _result(box, findings, mode, outcome, interruption)
+        return _result(findings, mode, outcome, interruption)
 
 
 def _result(
-    box: Oracle,
-    findings: QueryFindings,
-    mode: str,
-    outcome: Outcome[QueryName],
-    error: BaseException | None,
+    findings: QueryFindings, mode: str, outcome: Outcome[QueryName], error: BaseException | None
 ) -> QueryResult:
     """Everything that is known, whatever ended the run."""
     layer, best = assemble(findings, findings.settled, mode), findings.best
     return QueryResult(
-        layer=None if layer is None else box.restored(layer),
-        n_queries=box.n_queries,
+        layer=None if layer is None else findings.oracle.restored(layer),
+        n_queries=findings.oracle.n_queries,
         outcome=outcome,
-        noise=findings.noise_std,
+        noise=None if findings.total is None else findings.total.noise_std,
         phases=tuple(findings.recorder.phases),
         error=error,
         **{name: getattr(best, name, None) for name in ("validation_error", "deviation", "doubt")},
@@ -158,84 +146,75 @@ def _result(
 
 
 def _learn(
-    box: Oracle, findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
+    findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
 ) -> Outcome[QueryName]:
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
-    pairs, sizes = _begin(box, findings, rng)
-    if sizes.extreme and not findings.bias:
+    pairs, box = _begin(findings, rng), findings.oracle
+    if pairs.delta_size >= 2.0**LIMIT and not findings.bias:
         # Larger tokens from now on; the units of answers are chosen anew.
-        box.token_exponent, box.answer_exponent = int(np.log2(sizes.delta)), None
-        pairs, sizes = _begin(box, findings, rng)
-    if sizes.extreme and sizes.delta > 2.0**LIMIT:
+        box.token_exponent, box.answer_exponent = int(np.log2(pairs.delta_size)), None
+        pairs = _begin(findings, rng)
+    if pairs.delta_size > 2.0**LIMIT:
         raise Stopped(
             "saturated",
-            f"Attention has an effect on tokens of size {sizes.delta:.0e} and more only, beside "
-            "which the constant coordinate of bias=True is lost.",
+            f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
+            "beside which the constant coordinate of bias=True is lost.",
         )
-    if sizes.largest_tried is not None:
+    if pairs.largest_tried is not None:
         raise Stopped(
             "recovered_on_these_inputs",
-            f"Attention has no effect on tokens up to size {2.0**sizes.largest_tried:.0e}, where a "
+            f"Attention has no effect on tokens up to size {2.0**pairs.largest_tried:.0e}, where a "
             "head that attends to all tokens alike is right; larger ones the oracle does not "
             "answer.",
         )
     n_close = 0
-    for find_heads in _strategies(pairs, findings, n_heads, sizes.flat):
+    for find_heads in _strategies(pairs, findings, n_heads):
         findings.begin()
         try:
             layer = assemble(findings, findings.heads, "last") if find_heads() else None
         except np.linalg.LinAlgError as failure:
             findings.recorder.present = "numerical failure"
-            findings.record(box.n_queries, reason=str(failure))
-            layer = None
+            findings.record(reason=str(failure))
+            continue
         if layer is None:
             continue
         findings.recorder.present = "held-out check"
         check = validate(pairs, layer, findings.heads)
-        findings.record(
-            box.n_queries,
-            deviation=check.deviation,
-            allowed=check.tolerance,
-            doubt=check.doubt,
-            validation_error=check.validation_error,
-        )
+        measured = ("deviation", "allowed", "doubt", "validation_error")
+        findings.record(**{name: getattr(check, name) for name in measured})
         if findings.best is None or check.deviation < findings.best.deviation:
-            findings.best, findings.best_heads = check, findings.heads
+            findings.best = check
         n_close += check.close
         if check.passed or n_close == MOST_CLOSE:
             break
-    layer = assemble(findings, findings.settled, "last")
-    if findings.best is None or layer is None:
+    if findings.best is None:
         known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
         raise Stopped("not_recovered", f"The heads could not be separated ({known} solved).")
-    return concluded(findings.best, layer, n_heads, findings)
+    return concluded(findings.best, findings, n_heads)
 
 
-def _begin(box: Oracle, findings: QueryFindings, rng: np.random.Generator) -> tuple[Pairs, Sizes]:
+def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
     """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
     findings.recorder.present = "sum of values"
-    total = measure_sum(box, findings.bias, rng)
-    findings.sum_value, findings.sum_bias = total.value, total.bias
-    findings.noise, findings.deterministic = total.noise, total.deterministic
-    findings.noise_std = float(np.ldexp(total.noise * total.size, box.answer_exponent or 0))
-    findings.record(box.n_queries, relative_noise=total.noise, repeat_error=total.repeat_error)
+    findings.total = total = measure_sum(findings.oracle, findings.bias, rng)
+    findings.record(relative_noise=total.noise, repeat_error=total.repeat_error)
     findings.recorder.present = "sizes"
-    require_linear(box, total, rng)
-    pairs = Pairs(box, findings.bias, total.value, total.bias, total.noise, rng)
-    sizes = calibrate(pairs)
-    findings.record(box.n_queries, point=sizes.point, delta=sizes.delta, attention=not sizes.flat)
-    return pairs, sizes
+    require_linear(findings.oracle, total, rng)
+    pairs = Pairs(findings.oracle, findings.bias, total, rng)
+    calibrate(pairs)
+    findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
+    return pairs
 
 
 def _strategies(
-    pairs: Pairs, findings: QueryFindings, n_heads: int | None, flat: bool
+    pairs: Pairs, findings: QueryFindings, n_heads: int | None
 ) -> Iterator[Callable[[], bool]]:
     """Functions that add heads to ``findings`` and return whether all differences were solved.
 
     The next one is called only when those before it did not pass the held-out check: pairs of
     tokens first, then copies, with ``n_heads`` if it is known and then with ever more heads.
     """
-    if flat:
+    if pairs.flat:
         # Attention without effect is one head that attends to all tokens alike.
         yield lambda: True
         return
@@ -248,7 +227,7 @@ def _strategies(
             findings.recorder.present = "copies"
             if attempt == len(measured):
                 measured.append(measure_places(pairs))
-            separated = measured[attempt].separated(number, pairs.error, pairs.rng)
+            separated = measured[attempt].separated(pairs, number)
             if separated is None:
                 break
             yield partial(heads_by_copies, pairs, *separated, findings)

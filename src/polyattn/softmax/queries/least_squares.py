@@ -13,20 +13,19 @@ from polyattn.softmax.recorder import require_time
 # theta (B, p), which problems (B',) -> residuals (B', m) and Jacobians (B', m, p)
 Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
 
-# A step that leaves more than this of the residual brings no progress, and unknowns of order one
-# that grow beyond the other diverge.
-STALLED, FARTHEST = 0.999, 1e30
+# A step that leaves more than this of the residual brings no progress, one that changes unknowns by
+# less than this is rounding, and unknowns of order one that grow beyond the last diverge.
+STALLED, PRECISION, FARTHEST = 0.999, 1e-14, 1e30
 
 
 @single_threaded_blas()
 def minimise(
-    evaluate: Evaluate, start: NDArray[np.float64], n_steps: int = 40, precision: float = 1e-14
+    evaluate: Evaluate, start: NDArray[np.float64], n_steps: int = 40
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Minimisers (B, p) of the sums of squares near ``start``, and their residual norms (B,).
 
-    Each problem has its own damping; it is at rest when a step changes it by less than
-    ``precision``, when undamped steps bring no more progress, or when no damping does.
-
+    Each problem has its own damping; it is at rest when a step changes it by rounding alone, when
+    undamped steps bring no more progress, or when no damping does.
     Cost: a QR of (m + p) x p per problem and step.
     """
     theta = start.copy()
@@ -37,7 +36,14 @@ def minimise(
     norms = np.linalg.norm(residual, axis=1)
     for _ in range(n_steps if n_unknowns else 0):
         require_time()
-        step = _damped_step(residual, jacobian, damping[active])
+        # The step minimises |J step + r|^2 + damping |scale step|^2, scale = column norms.
+        scale = np.linalg.norm(jacobian, axis=1)
+        scale = np.where(scale > 0, scale, 1.0)
+        # Below this the damping would vanish beside rounding and singular Jacobians divide by zero.
+        ridge = np.sqrt(np.maximum(damping[active], 1e-26))[:, None, None] * np.eye(n_unknowns)
+        q, r = np.linalg.qr(np.concatenate([jacobian / scale[:, None, :], ridge], axis=1))
+        right = -np.einsum("bmp,bm->bp", q[:, : residual.shape[1]], residual)
+        step = np.linalg.solve(r, right[:, :, None])[:, :, 0] / scale
         trial = theta[active] + step
         new_residual, new_jacobian = evaluate(trial, active)
         new_norms = np.linalg.norm(new_residual, axis=1)
@@ -48,8 +54,7 @@ def minimise(
         norms[active[better]] = new_norms[better]
         damping[active] *= np.where(better, 0.1, 10.0)
         residual[better], jacobian[better] = new_residual[better], new_jacobian[better]
-        at_rest = (change <= precision) | stalled
-        going = ~at_rest & (damping[active] < 1e8) & (norms[active] > 0)
+        going = ~(stalled | (change <= PRECISION)) & (damping[active] < 1e8) & (norms[active] > 0)
         active, residual, jacobian = active[going], residual[going], jacobian[going]
         if not len(active):
             break
@@ -71,14 +76,3 @@ def spread(jacobian: NDArray, norms: NDArray) -> NDArray[np.float64]:
             inverse = np.linalg.inv(triangle)
             deviations[item] = noise[item] * np.linalg.norm(inverse, axis=1) / scale[item]
     return deviations
-
-
-def _damped_step(residual: NDArray, jacobian: NDArray, damping: NDArray) -> NDArray[np.float64]:
-    """The steps (B, p) that minimise |J d + r|^2 + damping |scale d|^2, scale = column norms."""
-    scale = np.linalg.norm(jacobian, axis=1)
-    scale = np.where(scale > 0, scale, 1.0)
-    # Below this the damping would vanish beside rounding and singular Jacobians divide by zero.
-    ridge = np.sqrt(np.maximum(damping, 1e-26))[:, None, None] * np.eye(jacobian.shape[2])
-    q, r = np.linalg.qr(np.concatenate([jacobian / scale[:, None, :], ridge], axis=1))
-    right = -np.einsum("bmp,bm->bp", q[:, : residual.shape[1]], residual)
-    return np.linalg.solve(r, right[:, :, None])[:, :, 0] / scale

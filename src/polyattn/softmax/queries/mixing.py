@@ -4,15 +4,14 @@ With delta fixed, effects at query tokens x_1..x_Q are Y = Sigma C, Sigma[q, i] 
 sigmoid(row_q a_i), row_q = [x_q, 1], a_i = A_i delta (D,), C (H, e) the rows c_i.  When these are
 independent, Y has rank H, and head i is the one m_i with
 
-    Y m_i = sigmoid(rows a_i),      (delta S) m_i = 1,
+    Y m_i = sigmoid(rows a_i),      (delta S) m_i = 1.
 
-H - 1 + D unknowns for Q equations, with no other head in them.  The heads are solved for one by one
-(all at the same time), from a start near them.
+No other head is in these equations: each is solved for alone, from a start near it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,34 +38,17 @@ WHOLE_ROWS = 100
 NOISY = 1e-12
 
 
-@dataclass(frozen=True)
-class Mixing:
-    """How effects of one difference are mixed.
-
-    values : array (H, e), the rows c_i
-    unmix : array (e, H), effects @ unmix = sigmoids
-    slopes : array (H, k), a_i in the basis that was given
-    residual : largest rms deviation of a head from its sigmoid
-    doubt : relative error of values and slopes that the residuals suggest, of the worst head
-    """
-
-    values: NDArray[np.float64]
-    unmix: NDArray[np.float64]
-    slopes: NDArray[np.float64]
-    residual: float
-    doubt: float
-
-
-def _solve_mixing(
-    effects: NDArray, total: NDArray, design: NDArray, start: NDArray
-) -> Mixing | None:
-    """The mixing near the rows ``start`` (H, e), whose lengths do not matter.
+def _unmix(
+    effects: NDArray, delta: NDArray, total: NDArray, design: NDArray, start: NDArray
+) -> tuple[HeadsAt, NDArray[np.float64]] | None:
+    """Heads whose c_i are near the rows ``start`` (H, e), whose lengths do not matter.
 
     effects : (Q, e), at the query tokens;  total : (e,), the sum delta S of the c_i
     design : (H, Q, k) or (Q, k), rows of the query tokens in a basis of k columns, which may be
-        one per head
+        one per head; columns of the heads are in that basis
 
-    None when two heads run into one solution or the start has fewer directions than heads.
+    Beside them ``unmix`` (e, H): effects @ unmix are the sigmoids.  None when two heads run into
+    one solution or the start has fewer directions than heads.
     """
     n_heads, n_slopes, n_free = len(start), design.shape[-1], len(start) - 1
     space = np.linalg.svd(effects, full_matrices=False)[2][:n_heads].T
@@ -103,16 +85,17 @@ def _solve_mixing(
     unmix = (begin + theta[:, :n_free] @ null).T
     if np.linalg.cond(unmix) > 1e12:
         return None
-    return Mixing(
+    heads = HeadsAt(
+        delta,
+        columns=theta[:, n_free:] / column_size,
         values=np.linalg.inv(unmix) @ space.T * size,
-        unmix=space @ unmix / size,
-        slopes=theta[:, n_free:] / column_size,
-        residual=float(norms.max() / np.sqrt(len(mixed))),
         doubt=max(
             relative_size(deviations[:, n_free:], theta[:, n_free:]),
             relative_size(deviations[:, :n_free], unmix.T),
         ),
+        residual=float(norms.max() / np.sqrt(len(mixed))),
     )
+    return heads, space @ unmix / size
 
 
 def _logits(sigmoids: NDArray) -> NDArray[np.float64]:
@@ -149,9 +132,41 @@ class Points:
     """
 
     tokens: NDArray[np.float64]
-    rows: NDArray[np.float64]
     basis: NDArray[np.float64]
     n_mixing: int
+
+    @classmethod
+    def for_all_rows(cls, pairs: Pairs, n_heads: int) -> Points:
+        """Tokens that determine all rows of A_i delta: orthogonal ones, zero for biases, and spare.
+
+        Up to WHOLE_ROWS rows: D + H + SPARE tokens for everything.  Above: max(6, H) + H + SPARE
+        in a subspace unmix the heads, and D + 4 others determine the rows.
+        """
+        n_dims, rng, size = pairs.n_dims, pairs.rng, POINT_SIZE * pairs.point_size
+        frame = np.linalg.qr(rng.standard_normal((n_dims, n_dims)))[0]
+        frame = np.vstack([frame, np.zeros((int(pairs.bias), n_dims))])
+        if pairs.n_rows <= WHOLE_ROWS:
+            spare = unit_rows(rng, _spare(pairs, pairs.n_rows, n_heads), n_dims)
+            tokens = size * np.vstack([frame, spare])
+            return cls(tokens, np.eye(pairs.n_rows), len(tokens))
+        n_seen = max(6, n_heads)
+        subspace = np.linalg.qr(rng.standard_normal((n_dims, n_seen)))[0]
+        n_inside = n_seen + pairs.bias + _spare(pairs, n_seen, n_heads)
+        inside = unit_rows(rng, n_inside, n_seen) @ subspace.T
+        n_outside = 4 if pairs.total.noise <= NOISY else n_dims // 4
+        outside = np.vstack([frame, unit_rows(rng, n_outside, n_dims)])
+        tokens = size * np.vstack([inside, outside])
+        basis = np.zeros((pairs.n_rows, n_seen + pairs.bias))
+        basis[:n_dims, :n_seen] = subspace
+        basis[n_dims:, n_seen:] = 1.0
+        return cls(tokens, basis, len(inside))
+
+    @classmethod
+    def for_column_spaces(cls, pairs: Pairs, spaces: NDArray) -> Points:
+        """r + H + SPARE tokens, where the columns of A_i lie in known ``spaces`` (H, D, r)."""
+        n_heads, _, rank = spaces.shape
+        n_tokens = rank + _spare(pairs, rank, n_heads)
+        return cls(pairs.random_points(n_tokens, POINT_SIZE), spaces, n_tokens)
 
     def solve(
         self, pairs: Pairs, effects: NDArray, delta: NDArray, start: NDArray
@@ -160,71 +175,36 @@ class Points:
 
         None unless every head fits its sigmoid up to what noise explains.
         """
-        n, total = self.n_mixing, delta @ pairs.sum_value
-        mixing = _solve_mixing(effects[:n], total, self.rows[:n] @ self.basis, start)
-        if mixing is None:
+        n, total, rows = self.n_mixing, delta @ pairs.total.value, pairs.rows(self.tokens)
+        found = _unmix(effects[:n], delta, total, rows[:n] @ self.basis, start)
+        all_again = n < len(self.tokens) and pairs.total.noise > NOISY
+        if found is not None and all_again:
+            found = _unmix(effects, delta, total, rows, found[0].values)
+        if found is None:
             return None
+        heads, unmix = found
+        size = float(np.linalg.norm(unmix, axis=0).max())
+        if not heads.residual <= min(1e-3, 1e-11 + 30 * pairs.error * size):
+            return None
+        if all_again:
+            return heads
+        rows, sigmoids = rows[n:], effects[n:] @ unmix
         if n == len(self.tokens):
-            columns = np.einsum("...dk,...k->...d", self.basis, mixing.slopes)
-        elif pairs.noise > NOISY:
-            mixing = _solve_mixing(effects, total, self.rows, mixing.values)
-            if mixing is None:
-                return None
-            columns = mixing.slopes
+            columns = np.einsum("...dk,...k->...d", self.basis, heads.columns)
+        elif np.min(sigmoids * (1 - sigmoids)) > 1e-3:
+            columns = np.linalg.lstsq(rows, _logits(sigmoids), rcond=None)[0].T
         else:
-            rows, sigmoids = self.rows[n:], effects[n:] @ mixing.unmix
-            if np.min(sigmoids * (1 - sigmoids)) > 1e-3:
-                columns = np.linalg.lstsq(rows, _logits(sigmoids), rcond=None)[0].T
-            else:
-                columns = _slopes_of(sigmoids, np.broadcast_to(rows, (len(start), *rows.shape)))
-        size = float(np.linalg.norm(mixing.unmix, axis=0).max())
-        if not mixing.residual <= min(1e-3, 1e-11 + 30 * pairs.error * size):
-            return None
-        return HeadsAt(delta, columns, mixing.values, mixing.doubt, mixing.residual)
-
-
-def points_for_all_rows(pairs: Pairs, n_heads: int) -> Points:
-    """Tokens that determine every row of A_i delta: orthogonal ones, zero for biases, and spare.
-
-    Up to WHOLE_ROWS rows: D + H + SPARE tokens for everything.  Above: max(6, H) + H + SPARE
-    in a subspace unmix the heads, and D + 4 others determine the rows.
-    """
-    n_dims, rng, size = pairs.n_dims, pairs.rng, POINT_SIZE * pairs.point_size
-    frame = np.linalg.qr(rng.standard_normal((n_dims, n_dims)))[0]
-    frame = np.vstack([frame, np.zeros((int(pairs.bias), n_dims))])
-    if pairs.n_rows <= WHOLE_ROWS:
-        spare = unit_rows(rng, _spare(pairs, pairs.n_rows, n_heads), n_dims)
-        tokens = size * np.vstack([frame, spare])
-        return Points(tokens, pairs.rows(tokens), np.eye(pairs.n_rows), len(tokens))
-    n_seen = max(6, n_heads)
-    subspace = np.linalg.qr(rng.standard_normal((n_dims, n_seen)))[0]
-    n_inside = n_seen + pairs.bias + _spare(pairs, n_seen, n_heads)
-    inside = unit_rows(rng, n_inside, n_seen) @ subspace.T
-    n_outside = 4 if pairs.noise <= NOISY else n_dims // 4
-    outside = np.vstack([frame, unit_rows(rng, n_outside, n_dims)])
-    tokens = size * np.vstack([inside, outside])
-    basis = np.zeros((pairs.n_rows, n_seen + pairs.bias))
-    basis[:n_dims, :n_seen] = subspace
-    basis[n_dims:, n_seen:] = 1.0
-    return Points(tokens, pairs.rows(tokens), basis, len(inside))
-
-
-def points_for_column_spaces(pairs: Pairs, spaces: NDArray) -> Points:
-    """r + H + SPARE tokens, when the columns of A_i are known to lie in ``spaces`` (H, D, r)."""
-    n_heads, _, rank = spaces.shape
-    n_tokens = rank + _spare(pairs, rank, n_heads)
-    tokens = pairs.random_points(n_tokens, POINT_SIZE)
-    return Points(tokens, pairs.rows(tokens), spaces, n_tokens)
+            columns = _slopes_of(sigmoids, np.broadcast_to(rows, (len(start), *rows.shape)))
+        return replace(heads, columns=columns)
 
 
 def other_directions(delta: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
     """Orthonormal rows (d - 1, d), all orthogonal to delta (d,)."""
-    n_dims = len(delta)
-    spanning = rng.standard_normal((n_dims, n_dims))
+    spanning = rng.standard_normal((len(delta), len(delta)))
     spanning[:, 0] = delta
     return np.linalg.qr(spanning)[0][:, 1:].T
 
 
 def _spare(pairs: Pairs, n_slopes: int, n_heads: int) -> int:
     """Tokens beyond the unknown slopes."""
-    return n_heads + SPARE + ((n_slopes + n_heads) // 2 if pairs.noise > NOISY else 0)
+    return n_heads + SPARE + ((n_slopes + n_heads) // 2 if pairs.total.noise > NOISY else 0)

@@ -1,9 +1,8 @@
 """The black box behind a counter, and what it answers to one token: the sum of the values.
 
-A sequence of one token attends to itself alone: F([x]) = x S + b, whatever the attention.  The
-same for a token and its copies.  What deviates from that on random tokens is rounding or noise,
-or the answers bend: a squashed output is nearly linear for small tokens and less so for larger
-ones, while rounding has the same relative size for all.
+One token, or copies of it, have F([x]) = x S + b, whatever the attention.  What deviates from that
+is rounding or noise, of the same relative size for all tokens, or the answers bend: a squashed
+output is nearly linear for small tokens and less so for larger ones.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.errors import InvalidInput
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
 from polyattn.softmax.arguments import rounding_of
-from polyattn.softmax.queries.outcomes import QueryName
+from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.recorder import require_time
 
 # Numbers of one call: batches of sequences are smaller than this, whatever the batch size.
@@ -49,30 +48,22 @@ ROUNDING = 1000 * float(np.finfo(np.float64).eps)
 LARGEST_NOISE = 1e-2
 
 
-class Stopped(PolyattnError):
-    """No further query can be made: ``name`` is that of the outcome, the message the reason."""
-
-    def __init__(self, name: QueryName, sentence: str) -> None:
-        super().__init__(sentence)
-        self.name = name
-
-
 @dataclass
 class Oracle:
     """Outputs of a black box (B, n, d) -> (B, n, e) at the last token, counted.
 
     Only the last row is read: in a causal layer as in a full one it attends to all tokens.
 
-    max_queries : how many sequences may be given to it, if there is a limit
+    max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
     on_answers : called after every call
     """
 
     function: Callable[[NDArray[np.float64]], Any]
     n_dims: int
-    max_queries: int | None
+    max_queries: float
     batch_size: int
-    on_answers: Callable[[], None] | None = None
+    on_answers: Callable[[], None] = lambda: None
     n_queries: int = 0
     n_outputs: int = 0
     output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
@@ -80,19 +71,16 @@ class Oracle:
     answer_exponent: int | None = None
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Last rows (B, e) of the outputs for X (B, n, d), both in units of their own.
+        """Last rows (B, e) of the outputs for X (B, n, d), both divided by powers of two.
 
-        Answers of extreme size are divided by a power of two, that of the first which is not zero.
-
-        Raises Stopped when the budget does not suffice or the black box fails, and OutOfTime after
-        the caller's deadline.  Before the first answer nothing is lost by an exception, so there
-        the black box's own passes through.
+        That of answers is set by the first which are not zero.  Raises Stopped when the budget does
+        not suffice or the black box fails (before its first answer its own exception passes
+        through, since nothing is lost), and OutOfTime after the caller's deadline.
         """
-        budget = self.max_queries
-        if budget is not None and self.n_queries + len(X) > budget:
+        if self.n_queries + len(X) > self.max_queries:
             raise Stopped(
                 "budget",
-                f"{len(X)} more queries were needed; of max_queries = {budget}, "
+                f"{len(X)} more queries were needed; of max_queries = {self.max_queries}, "
                 f"{self.n_queries} had been made.",
             )
         at_once = max(1, min(self.batch_size, CALL_NUMBERS // X[0].size))
@@ -104,15 +92,10 @@ class Oracle:
         return scaled(rows, -(self.answer_exponent or 0))
 
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
-        """The layer in the units of the black box, from that of scaled tokens and answers.
-
-        Refused where float64 cannot hold it without losing digits.
-        """
-        of_tokens, of_answers = self.token_exponent, self.answer_exponent or 0
-        if not of_tokens and not of_answers:
-            return layer
-        attn = restored(layer.attn, -2 * of_tokens, "attn", ONE, ADVICE)
-        value = restored(layer.value, of_answers - of_tokens, "value", ONE, ADVICE)
+        """The layer in the units of the black box; refused where float64 would lose digits."""
+        of_value = (self.answer_exponent or 0) - self.token_exponent
+        attn = restored(layer.attn, -2 * self.token_exponent, "attn", ONE, ADVICE)
+        value = restored(layer.value, of_value, "value", ONE, ADVICE)
         return SoftmaxAttention(attn, value, layer.mode, layer.bias)
 
     def _answers(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,8 +116,7 @@ class Oracle:
                 raise
             raise Stopped("oracle_failed", f"After good answers, {error}") from error
         self.n_outputs = rows.shape[1]
-        if self.on_answers is not None:
-            self.on_answers()
+        self.on_answers()
         return rows
 
     def _checked(self, answer: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -155,23 +137,24 @@ class Oracle:
 
 @dataclass(frozen=True)
 class SumOfValues:
-    """S (d, e), b (e,), the relative error of outputs, and that of repeated queries.
+    """What one-token sequences show: S (d, e), b (e,), zero without biases, and their errors.
 
-    size : rms of the outputs that errors are relative to
+    noise : relative error of an output;  noise_std : the same in the units of the outputs
+    repeat_error : relative error of repeated queries
     """
 
     value: NDArray[np.float64]
     bias: NDArray[np.float64]
     noise: float
+    noise_std: float
     repeat_error: float
     deterministic: bool
-    size: float
 
 
 def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfValues:
     """S and b, and the level of rounding.
 
-    Tokens are as large as it takes for x S not to drown in b, whose rounding would be that of S.
+    Tokens are so large that x S is not lost beside b, whose rounding would be that of S.
     Cost: d + 1 + 4 N_CHECKS queries, and d more when b is large.
     """
     n_dims = oracle.n_dims
@@ -209,7 +192,8 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     exactness = np.finfo(oracle.output_dtype).eps if oracle.output_dtype.kind == "f" else 0.0
     noise = max(deviation, from_copies, repeat_error, float(np.finfo(float).eps))
     deterministic = repeat_error <= 8 * float(exactness)
-    return SumOfValues(value, origin * bias, noise, repeat_error, deterministic, size)
+    noise_std = float(np.ldexp(noise * size, oracle.answer_exponent or 0))
+    return SumOfValues(value, origin * bias, noise, noise_std, repeat_error, deterministic)
 
 
 def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator) -> None:

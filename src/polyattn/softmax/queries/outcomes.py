@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from polyattn.model.softmax import SoftmaxAttention
+from polyattn.errors import PolyattnError
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.quoting import counted
-from polyattn.softmax.queries.findings import HeldOutCheck, QueryFindings, assemble
+
+if TYPE_CHECKING:
+    from polyattn.softmax.queries.findings import HeldOutCheck, QueryFindings
 
 QueryName = Literal[
     "recovered", "recovered_on_these_inputs", "imprecise", "other_number_of_heads",
@@ -55,18 +57,26 @@ ADVICE: dict[QueryName, str] = {
 }
 
 
+class Stopped(PolyattnError):
+    """No further query can be made: the outcome says why."""
+
+    def __init__(self, name: QueryName, sentence: str) -> None:
+        super().__init__(sentence)
+        self.outcome = QUERY_OUTCOMES(name, str(self), ADVICE[name])
+
+
 def concluded(
-    check: HeldOutCheck, layer: SoftmaxAttention, n_heads: int | None, findings: QueryFindings
+    check: HeldOutCheck, findings: QueryFindings, n_heads: int | None
 ) -> Outcome[QueryName]:
     """The outcome of a layer after the held-out check; ``n_heads`` is the number that was given."""
-    heads = counted(layer.n_heads, "head")
+    heads, total = counted(findings.n_heads, "head"), findings.total
     agreement = (
         f"held-out sequences deviate by at most {check.deviation:.1e} of the effect of attention"
     )
-    if not findings.deterministic:
+    if total is not None and not total.deterministic:
         return QUERY_OUTCOMES(
             "not_deterministic",
-            f"The same query has different answers, up to {findings.noise:.1e} of their size. "
+            f"The same query has different answers, up to {total.noise:.1e} of their size. "
             f"The layer of {heads} is as good as that allows: {agreement}.",
             ADVICE["not_deterministic"],
         )
@@ -79,33 +89,31 @@ def concluded(
         return QUERY_OUTCOMES(
             "imprecise",
             f"A layer of {heads} explains the oracle, but only so far: {agreement} "
-            f"({check.tolerance:.1e} was required), and {wrong}.",
+            f"({check.allowed:.1e} was required), and {wrong}.",
             "Answers in float64 would help; another random_state tries other queries.",
         )
     if not check.passed:
         return QUERY_OUTCOMES(
             "not_recovered",
             f"No layer that was found explains the oracle: {agreement}, "
-            f"{check.tolerance:.1e} was required.",
+            f"{check.allowed:.1e} was required.",
             "Heads may be too alike, too different in size, or too many for the number of outputs; "
             "another random_state tries other queries.",
         )
-    if n_heads is not None and n_heads != layer.n_heads:
+    if n_heads is not None and n_heads != findings.n_heads:
         return QUERY_OUTCOMES(
             "other_number_of_heads",
             f"The oracle is a layer of {heads}, not {n_heads}: {agreement}.",
             "Heads with equal attn can only be seen merged and heads with value zero not at all; "
             "leave n_heads out to accept what is found.",
         )
-    conventions = (
-        " The last column of attn is invisible and set to zero; of the last rows of value only "
-        "their sum can be seen, which is shared equally."
-        if layer.bias
-        else ""
-    )
-    return QUERY_OUTCOMES(
-        "recovered", f"The layer was recovered with {heads}: {agreement}.{conventions}"
-    )
+    sentence = f"The layer was recovered with {heads}: {agreement}."
+    if findings.bias:
+        sentence += (
+            " The last column of attn is invisible and set to zero; of the last rows of value only "
+            "their sum can be seen, which is shared equally."
+        )
+    return QUERY_OUTCOMES("recovered", sentence)
 
 
 def unfinished(
@@ -116,16 +124,16 @@ def unfinished(
         "interrupted": ("Learning was interrupted", "run again"),
         "out_of_time": ("The time that max_seconds allows was over", "give it more time"),
     }[name]
-    layer, best = assemble(findings, findings.settled, "last"), findings.best
-    if layer is None:
+    best = findings.best
+    if findings.total is None:
         return QUERY_OUTCOMES(
             name,
             f"{reason} before a layer was known: there is none.",
             f"{cure.capitalize()}; one-token sequences come first and give the sum of the values.",
         )
     if best is not None and best.passed:
-        return concluded(best, layer, n_heads, findings)
-    known = f"The best layer so far has {counted(layer.n_heads, 'head')}"
+        return concluded(best, findings, n_heads)
+    known = f"The best layer so far has {counted(findings.n_heads, 'head')}"
     if best is not None:
         known += (
             f" and deviates on held-out sequences by up to {best.deviation:.1e} of the effect of "
@@ -133,8 +141,8 @@ def unfinished(
         )
     elif findings.settled:
         known += (
-            f", known for {len(findings.settled)} of {layer.n_dims} differences of tokens; it was "
-            "not checked."
+            f", known for {len(findings.settled)} of {len(findings.total.value)} differences of "
+            "tokens; it was not checked."
         )
     else:
         known = (

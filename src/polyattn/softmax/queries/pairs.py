@@ -7,10 +7,8 @@ For a query token x', r copies of x' + delta and s copies of x' (the last one is
 
 where A_i (D, d) is attn without the invisible column, D = d + 1 with biases and d without.
 
-Attention acts through tanh(z / 2) / 2.  As long as the part of the effect that is odd in x' grows
-in proportion to |x'| |delta|, no head that matters is saturated.  The largest such sizes are sought
-before all else: both together, then |x'| alone, since with large biases delta must stay small
-while x' need not.
+As long as the part of the effect that is odd in x' grows in proportion to |x'| |delta|, no head
+that matters is saturated.  The largest such sizes are found first: both together, then |x'| alone.
 """
 
 from __future__ import annotations
@@ -21,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.softmax.queries.oracle import Oracle, Stopped
+from polyattn.softmax.queries.oracle import Oracle, SumOfValues
+from polyattn.softmax.queries.outcomes import Stopped
 
 # Random pairs that are tried at each size.
 N_TRIALS = 4
@@ -36,27 +35,25 @@ LIMIT, FAR_STEP, FAR_LIMIT = 40, 20, 500
 
 @dataclass
 class Pairs:
-    """The black box, queried with pairs of tokens.
+    """The black box, queried with pairs of tokens; ``calibrate`` sets the sizes of these.
 
-    sum_value : array (d, e), S
-    sum_bias : array (e,), b; zero without biases
-    noise : relative error of an output
     rng : decides all tokens
     floor : error of an effect beyond the noise, as measured where there should be none
-    point_size, delta_size : norms of query tokens and differences at which logits are of order
-        one (see ``calibrate``)
+    point_size, delta_size : norms of query tokens and differences at which logits are of order one
+    flat : whether attention has no effect on any token that was tried
+    largest_tried : exponent of the largest size without effect, where larger ones are not answered
     """
 
     oracle: Oracle
     bias: bool
-    sum_value: NDArray[np.float64]
-    sum_bias: NDArray[np.float64]
-    noise: float
+    total: SumOfValues
     rng: np.random.Generator
     output_size: float = 0.0
     floor: float = 0.0
     point_size: float = 1.0
     delta_size: float = 1.0
+    flat: bool = False
+    largest_tried: int | None = None
 
     @property
     def n_dims(self) -> int:
@@ -78,9 +75,7 @@ class Pairs:
 
     def rows(self, points: NDArray) -> NDArray[np.float64]:
         """Query tokens (Q, d) as the rows (Q, D) that meet attn."""
-        if not self.bias:
-            return points
-        return np.concatenate([points, np.ones((len(points), 1))], axis=1)
+        return np.concatenate([points, np.ones((len(points), int(self.bias)))], axis=1)
 
     def effect(
         self, points: NDArray, delta: NDArray, moved: int = 1, resting: int = 1
@@ -93,12 +88,12 @@ class Pairs:
         X[:, :moved] += np.broadcast_to(delta, points.shape)[:, None, :]
         outputs = self.oracle(X)
         self.output_size = max(self.output_size, float(np.abs(outputs).max()))
-        return outputs - points @ self.sum_value - self.sum_bias
+        return outputs - points @ self.total.value - self.total.bias
 
     @property
     def error(self) -> float:
         """Size of the error of an effect."""
-        return max(self.noise * self.output_size, self.floor)
+        return max(self.total.noise * self.output_size, self.floor)
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:
@@ -107,78 +102,41 @@ def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Norms of query tokens and of differences.
-
-    flat : whether attention has no effect on any token that was tried
-    largest_tried : the exponent of the largest size at which attention had no effect, if larger
-        ones could have an effect and are not answered
-    """
-
-    point: float
-    delta: float
-    flat: bool = False
-    largest_tried: int | None = None
-
-    @property
-    def extreme(self) -> bool:
-        """Whether attention has an effect only on tokens so large that the units should change."""
-        return not self.flat and self.delta >= 2.0**LIMIT
-
-
-def calibrate(pairs: Pairs) -> Sizes:
-    """Sizes that keep logits of order one; ``pairs`` uses them from now on.
-
-    Cost: 8 queries per size that is tried.
-    """
+def calibrate(pairs: Pairs) -> None:
+    """Set the sizes that keep logits of order one.  Cost: 8 queries per size that is tried."""
     points, deltas = (unit_rows(pairs.rng, N_TRIALS, pairs.n_dims) for _ in range(2))
     twice = np.concatenate([deltas, deltas])
 
-    def odd_part(point: float, delta: float) -> tuple[float, bool]:
-        """Norm of the part of the effect that is odd in x', and whether it exceeds the noise."""
+    def slope(point: float, delta: float) -> tuple[float, bool]:
+        """The part of the effect that is odd in x', per sizes, and whether it exceeds the noise."""
         pairs.output_size = 0.0
         effects = pairs.effect(np.concatenate([point * points, -point * points]), delta * twice)
         odd = float(np.linalg.norm(effects[:N_TRIALS] - effects[N_TRIALS:])) / 2
-        return odd, odd > 20 * (pairs.error * np.sqrt(effects.size))
+        return odd / point / delta / delta, odd > 20 * (pairs.error * np.sqrt(effects.size))
 
-    def both(size: float) -> tuple[float, bool]:
-        odd, visible = odd_part(size, size)
-        return odd / size / size / size, visible
-
-    together = _largest_linear(both)
-    if together is None:
-        return _beyond(pairs, both)
-
-    def point_alone(size: float) -> tuple[float, bool]:
-        odd, visible = odd_part(size, together)
-        return odd / size, visible
-
-    alone = _largest_linear(point_alone, start=together) or together
-    pairs.output_size = 0.0
-    # What is left where nothing should be: a token beside its copy.
-    pairs.floor = float(np.abs(pairs.effect(2 * alone * points, np.zeros(pairs.n_dims))).max())
-    pairs.point_size, pairs.delta_size = alone, together
-    return Sizes(alone, together)
-
-
-def _beyond(pairs: Pairs, slope: Callable[[float], tuple[float, bool]]) -> Sizes:
-    """Sizes beyond 2**LIMIT at which attention has an effect; flat where none has."""
+    together = _largest_linear(lambda size: slope(size, size))
+    if together is not None:
+        alone = _largest_linear(lambda size: slope(size, together), start=together) or together
+        pairs.output_size = 0.0
+        # What is left where nothing should be: a token beside its copy.
+        pairs.floor = float(np.abs(pairs.effect(2 * alone * points, np.zeros(pairs.n_dims))).max())
+        pairs.point_size, pairs.delta_size = alone, together
+        return
+    # Attention has no effect up to 2**LIMIT; it is flat if it has none beyond, either.
     dtype, tried = pairs.oracle.output_dtype, LIMIT
-    range_of_answers = np.finfo(dtype).maxexp if dtype.kind == "f" else 2 * FAR_LIMIT
-    most = min(FAR_LIMIT, range_of_answers // 2)
+    most = min(FAR_LIMIT, np.finfo(dtype).maxexp // 2) if dtype.kind == "f" else FAR_LIMIT
     for exponent in range(LIMIT + FAR_STEP, most + 1, FAR_STEP):
         try:
-            _, visible = slope(2.0**exponent)
+            if slope(2.0**exponent, 2.0**exponent)[1]:
+                pairs.point_size = pairs.delta_size = 2.0**exponent
+                return
         except Stopped as stop:
-            if stop.name != "oracle_failed":
+            if stop.outcome.name != "oracle_failed":
                 raise
-            return Sizes(1.0, 1.0, flat=True, largest_tried=tried)
-        if visible:
-            pairs.point_size = pairs.delta_size = 2.0**exponent
-            return Sizes(2.0**exponent, 2.0**exponent)
+            pairs.largest_tried = tried
+            break
         tried = exponent
-    return Sizes(1.0, 1.0, flat=True)
+    pairs.flat = True
 
 
 def _largest_linear(

@@ -31,9 +31,8 @@ PLAIN = ("n_queries", "validation_error", "deviation", "noise")
 
 FIELDS = entries({
     "layer": nullable(any_object), "n_queries": integer(0), "outcome": QUERY_OUTCOMES.check,
-    "validation_error": nullable(number(0)), "deviation": nullable(number(0)),
-    "doubt": _doubt, "noise": nullable(number(0)), "error": nullable(text()),
-    "phases": check_phases,
+    "validation_error": nullable(number(0)), "deviation": nullable(number(0)), "doubt": _doubt,
+    "noise": nullable(number(0)), "error": nullable(text()), "phases": check_phases,
 })  # fmt: skip
 
 
@@ -53,7 +52,7 @@ class QueryResult(Reported, Result):
         ||Y - F(X)|| / ||Y|| on held-out sequences; None when the run ended before them.
     deviation : float or None
         The largest deviation on held-out sequences, relative to the effect of attention: the part
-        of the outputs that a layer without attention would also have does not flatter.
+        of the outputs that a layer without attention would also have does not count.
     doubt : float or None
         Relative error of attn and value that residuals suggest, of the worst head; infinite where
         held-out sequences deviate by more than it explains.
@@ -103,8 +102,8 @@ class QueryResult(Reported, Result):
         if layer is not None:
             sizes = sizes_in_words(layer.n_dims, layer.n_outputs, layer.mode, layer.bias)
             about = f"{counted(layer.n_heads, 'head')}, {sizes}"
-        facts: dict[str, Any] = {"recovered": self.recovered, "n_heads": self.n_heads}
-        facts |= {name: getattr(self, name) for name in (*PLAIN, "doubt")}
+        names = ("recovered", "n_heads", *PLAIN, "doubt")
+        facts = {name: getattr(self, name) for name in names}
         if self.error is not None:
             facts["error"] = self.error_text
         about = f"{about}, from {self.n_queries:,} queries"
@@ -112,9 +111,7 @@ class QueryResult(Reported, Result):
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The heads, if there are any."""
-        if self.layer is None:
-            return {}
-        return {"attn": self.layer.attn, "value": self.layer.value}
+        return {} if self.layer is None else self.layer.arrays()
 
     def to_full_dict(self) -> dict[str, Any]:
         """``to_dict`` with arrays as lists, and phases."""
@@ -125,13 +122,13 @@ class QueryResult(Reported, Result):
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        layer = self.layer
-        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata["layer"] = None if layer is None else {"mode": layer.mode, "bias": layer.bias}
-        metadata["doubt"] = INFINITE if self.doubt == inf else self.doubt
-        metadata["outcome"] = self.outcome.to_dict()
-        metadata["error"] = self.error_text
-        metadata["phases"] = [phase.to_dict() for phase in self.phases]
+        metadata = {name: getattr(self, name) for name in PLAIN} | {
+            "layer": None if self.layer is None else self.layer.to_record().metadata,
+            "doubt": INFINITE if self.doubt == inf else self.doubt,
+            "outcome": self.outcome.to_dict(),
+            "error": self.error_text,
+            "phases": [phase.to_dict() for phase in self.phases],
+        }
         return Record(self.kind, self.arrays(), metadata)
 
     @classmethod
@@ -145,12 +142,11 @@ class QueryResult(Reported, Result):
         else:
             parts = Record(SoftmaxAttention.kind, record.arrays, held["layer"])
             layer = SoftmaxAttention.from_record(parts)
-        fields: dict[str, Any] = {name: held[name] for name in PLAIN}
         return cls(
             layer=layer,
             outcome=QUERY_OUTCOMES.from_dict(held["outcome"]),
             doubt=inf if held["doubt"] == INFINITE else held["doubt"],
             phases=tuple(Phase(**phase) for phase in held["phases"]),
             error=held["error"],
-            **fields,
+            **{name: held[name] for name in PLAIN},
         )

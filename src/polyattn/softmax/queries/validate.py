@@ -24,11 +24,9 @@ PRECISION, NOISE_FACTOR, LARGEST_TOLERANCE, EXPLAINED = 1e-7, 1000, 1e-3, 10
 def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> HeldOutCheck:
     """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
 
-    Tokens are a random query token and others around it: a third each with logits of order one,
-    with larger and with still larger ones, so that what only shows on large inputs is noticed,
-    and large outputs do not cover what small ones show.  Deviations are relative to the rms of
-    F - x' S - b: the part of the output that a layer without attention would also have does not
-    flatter.
+    Tokens are a random query token and others around it, of three spreads: what only shows on
+    large inputs is noticed, and large outputs do not cover what small ones show.  Deviations are
+    relative to the rms of F - x' S - b, which a layer without attention does not explain.
     Cost: N_PER_LENGTH queries for every length.
     """
     n_dims, rng = pairs.n_dims, pairs.rng
@@ -39,33 +37,28 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
         moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
         X = np.concatenate([points + moves, points], axis=1)
         observed = pairs.oracle(X)
-        effects = observed - points[:, 0] @ pairs.sum_value - pairs.sum_bias
+        effects = observed - points[:, 0] @ pairs.total.value - pairs.total.bias
         compared.append((observed - layer(X), effects, observed))
-    left, size = (float(np.linalg.norm([part[at] for part in compared])) for at in (0, 2))
-    validation_error = left / (size or 1.0)
+    whole = [np.concatenate(parts) for parts in zip(*compared, strict=True)]
+    validation_error = float(np.linalg.norm(whole[0]) / (np.linalg.norm(whole[2]) or 1.0))
     checks = []
     for at in range(len(SPREADS)):
-        deviations, effects, outputs = (
-            np.concatenate([part[at :: len(SPREADS)] for part in parts])
-            for parts in zip(*compared, strict=True)
-        )
+        # Every third sequence of a length has this spread.
+        deviations, effects, outputs = (part[at :: len(SPREADS)] for part in whole)
         # Without any effect, deviations are relative to the outputs.
         size = float(np.sqrt(np.mean(effects**2)) or np.abs(outputs).max()) or 1.0
-        by_noise = NOISE_FACTOR * pairs.noise * float(np.abs(outputs).max()) / size
+        by_noise = NOISE_FACTOR * pairs.total.noise * float(np.abs(outputs).max()) / size
         allowed = min(PRECISION + by_noise, LARGEST_TOLERANCE)
         deviation, doubt = float(np.abs(deviations).max()) / size, _doubt(heads)
         if deviation > EXPLAINED * (by_noise + doubt):
             # The residuals at single differences do not show how wrong the heads are.
             allowed, doubt = min(allowed, EXPLAINED * (by_noise + doubt)), inf
-        checks.append(HeldOutCheck(deviation, allowed, doubt, validation_error))
-    return max(checks, key=lambda check: check.deviation / check.tolerance)
+        checks.append(HeldOutCheck(heads, deviation, allowed, doubt, validation_error))
+    return max(checks, key=lambda check: check.deviation / check.allowed)
 
 
 def _doubt(heads: list[HeadsAt]) -> float:
-    """What the doubts at single differences mean for attn and value.
-
-    These are differences of heads at delta_j and at delta_0, divided by |delta_j - delta_0|.
-    """
+    """The doubt about attn and value: differences of heads, divided by |delta_j - delta_0|."""
     if len(heads) < 2:
         return heads[0].doubt if heads else 0.0
     first, others = heads[0], heads[1:]
