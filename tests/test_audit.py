@@ -214,6 +214,8 @@ def test_outputs_that_are_not_those_of_the_coefficients_are_noticed():
     assert report.distance > report.implied.distance
     assert not report.consistent
     assert "breaks the bound" in report.sentence
+    assert report.outcome.name == "inconsistent"
+    assert not report.outcome.ok
     assert pa.audit(Liar(best.attn, best.value, "causal"), X, Y).consistent
 
 

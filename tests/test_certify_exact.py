@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle import rational_features, rational_rank
 from polyattn import domains
 from polyattn.certify.exact import integers
 from polyattn.certify.exact import rank as exact
@@ -22,6 +21,7 @@ from polyattn.certify.exact.rank import ExactRank, exact_rank, null_space, null_
 from polyattn.errors import InvalidInput
 from polyattn.progress import listening
 from polyattn.sequences import MODES, SequenceBatch, as_batch
+from rational_arithmetic import rational_features, rational_rank
 
 PRIME = next(primes())
 

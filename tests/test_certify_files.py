@@ -56,6 +56,10 @@ CASES = {
     "huge": (GAUSSIAN * 1e70, {}, ("identifiable", "gram")),
     "steep": (STEEP, {"mode": "full"}, ("identifiable", "triangular")),
     "exact floats": (GAUSSIAN, {"method": "exact"}, ("identifiable", "exact")),
+    "many Boolean rows": (
+        np.random.default_rng(0).choice([-1.0, 1.0], size=(3000, 4, 3)), {"method": "float"},
+        ("not_identifiable", "triangular"),
+    ),
     "flat": (FLAT, {}, ("not_identifiable", "triangular")),
     "flat with bias": (FLAT, {"mode": "causal", "bias": True}, ("not_identifiable", "triangular")),
     "few": (GAUSSIAN[:5], {}, ("not_identifiable", "count")),

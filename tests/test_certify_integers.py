@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from oracle import rational_features
 from polyattn import domains
 from polyattn.certify.check import objections
 from polyattn.certify.check.features import rounded_coordinates as rounded_for_the_checker
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.sequences import as_batch
+from rational_arithmetic import rational_features
 
 MODES = ("last", "causal", "full")
 
@@ -107,7 +107,7 @@ def flint_rank(sequences, case: Case, columns=None) -> int:
 
 def _features(x, case):
     class Entry:
-        """What ``oracle`` asks of the entries of an array."""
+        """What ``rational_features`` asks of the entries of an array."""
 
         def __init__(self, value):
             self.value = value

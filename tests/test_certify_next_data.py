@@ -46,6 +46,31 @@ def test_built_sequences_stay_inside_a_discrete_domain(domain, mode):
     assert pa.certify([*X, *advice.sequences], mode, domain).verdict == "identifiable"
 
 
+@pytest.mark.parametrize("n_sequences", [300, 3000, 30000])
+@pytest.mark.parametrize("lengths", [None, 1])
+def test_rounding_that_grows_with_the_rows_does_not_count_as_seen(n_sequences, lengths):
+    """Singular values of what is unseen are no longer below a few roundings then."""
+    domain = domains.Boolean(lengths)
+    X = np.random.default_rng(0).choice([-1, 1], size=(n_sequences, lengths or 3, 3))
+    X[..., 0] = X[..., 1]
+    before = pa.certify(X, domain=domain, bias=True)
+    advice = before.next_data()
+    assert before.verdict == "not_identifiable"
+    assert "Collect" in advice.sentence
+    assert len(advice) <= before.dimension - before.rank
+    after = pa.certify([*X, *advice.sequences], domain=domain, bias=True)
+    assert after.verdict == "identifiable"
+
+
+def test_where_rounding_hides_it_nothing_is_called_determined():
+    """The certificate is undecided, and the advice claims no more."""
+    X = np.random.default_rng(0).standard_normal((60, 3, 2))
+    X[..., 1] = X[..., 0] * (1 + 1e-9 * X[..., 1])
+    certificate = pa.certify(statistics=pa.Moments(2).update(X))
+    assert certificate.verdict == "undecided"
+    assert "already" not in certificate.next_data().sentence
+
+
 def test_lengths_of_the_domain_are_kept():
     domain = domains.Boolean(lengths=4)
     X = np.ones((30, 4, 3))

@@ -11,8 +11,8 @@ import pytest
 
 import polyattn as pa
 from domain_cases import BUILT_IN
-from oracle import rational_features, rational_rank
 from polyattn import domains
+from rational_arithmetic import rational_features, rational_rank
 
 MODES = ("last", "causal", "full")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from polyattn.files.records import Record
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.sequences import Sequences
 
-AuditName = Literal["optimal", "improvable", "better", "undecided"]
+AuditName = Literal["optimal", "improvable", "better", "undecided", "inconsistent"]
 
 AUDIT_OUTCOMES = OutcomeSet[AuditName](
     "Audit",
@@ -26,6 +26,9 @@ AUDIT_OUTCOMES = OutcomeSet[AuditName](
         "improvable": Meaning(False, "Another linear attention layer is better on these data."),
         "better": Meaning(True, "A black box, better than any linear attention layer can be."),
         "undecided": Meaning(False, "Rounding hides whether the layer is optimal."),
+        "inconsistent": Meaning(
+            False, "The outputs of the layer are not those of its coefficients: one is wrong."
+        ),
     },
 )
 
@@ -112,14 +115,14 @@ class Audit(Reported, Result):
 
     @property
     def outcome(self) -> Outcome[AuditName]:
-        """What was found: "optimal" up to rounding, "improvable", "better" or "undecided"."""
+        """What was found, by a name of ``AuditName``, and in words."""
         name, gap, advice = self._gap_in_words()
         found = " that was found" if name == "undecided" else ""
         text = (
             f"The layer has risk {self.risk:.4g}; the best linear attention layer{found} has "
             f"{self.optimal_risk:.4g} on these data. {gap} {self._distance_in_words()}"
         )
-        return AUDIT_OUTCOMES(name, f"{text} {' '.join(self._breach())}".strip(), advice)
+        return AUDIT_OUTCOMES(name, text, advice)
 
     @property
     def relative_distance(self) -> float | None:
@@ -137,8 +140,7 @@ class Audit(Reported, Result):
         }
         own = self.certificate
         about = f"An audit on {data_in_words(own.n_sequences, own.n_dims, own.mode)}"
-        made = self._described("An audited layer", about, facts)
-        return replace(made, doubts=made.doubts + self._breach())
+        return self._described("An audited layer", about, facts)
 
     def to_full_dict(self) -> dict[str, Any]:
         """All figures, and the certificate as the document that can be checked."""
@@ -173,15 +175,14 @@ class Audit(Reported, Result):
     def __repr__(self) -> str:
         return f"Audit({self.outcome.name}, risk {self.risk:.3g}, gap {self.gap:.3g})"
 
-    def _breach(self) -> tuple[str, ...]:
-        """What is wrong where the distance breaks its bound."""
-        if self.consistent:
-            return ()
-        breach = "This breaks the bound that the certificate implies: the outputs of the layer are"
-        return (f"{breach} not those of its coefficients.",)
-
     def _gap_in_words(self) -> tuple[AuditName, str, str]:
         """The name of the outcome, what the gap says, and what to do about it."""
+        if not self.consistent:
+            text = (
+                "That breaks the bound which the certificate implies for its coefficients: its "
+                "outputs are not those of its coefficients."
+            )
+            return "inconsistent", text, "Audit its outputs alone, as a function, or correct one."
         if self.implied is None:
             text = "It is a black box that fits better than any linear attention layer can."
             return "better", text, ""

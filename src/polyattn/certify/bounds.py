@@ -58,7 +58,7 @@ def disagreement_bound(
         return _bounds(evidence, batch, certificate, excess, form)[:, None]
 
     shaped = shaped_outputs(X, certificate.n_dims, certificate.mode, compute)
-    return [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0]
+    return [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0][()]
 
 
 def _bounds(

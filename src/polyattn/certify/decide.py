@@ -1,8 +1,9 @@
 """decide: the verdict on a space of features, by the first method that reaches one.
 
-    1  by_count      fewer rows than dimensions, or tokens that never meet another one
-    2  by_exact      method="exact", integers, numbers that float64 cannot hold: none follows
-    3  by_floating   others by the Gram matrix, if that stands clear of its rounding bound
+    1  by_count      fewer rows than dimensions, or only sequences of one token
+    2  by_exact      method="exact", integers, numbers that float64 cannot hold: this decides
+    3  by_floating   other numbers by the Gram matrix, if it stands clear of its rounding bound
+                     (evidence.definite)
     4  by_exact      floats that look unrounded
     5  by_floating   the triangular factor, an unseen direction, else "undecided"
 
@@ -52,7 +53,7 @@ PRIMES = 4
 class Finding:
     """The verdict of one method.
 
-    ``method``: "count" (fewer rows than dimensions), "exact" (integers, modulo a prime), "gram"
+    ``method``: "count" (numbers alone decide), "exact" (integers, modulo a prime), "gram"
     or "triangular" (floating point with proved rounding bounds), "span" (a custom domain).
     ``rank`` is a proved lower bound by method "exact", otherwise the number of singular values
     above rounding.  ``rounding`` is the bound that the proof had to overcome, 0 if exact.

@@ -34,8 +34,9 @@ from polyattn.stats.rows import Rows
 # Up to this many features the rank of few rows is worth a singular value decomposition.
 RANKED_COLUMNS = 4096
 
-# A singular value of this share of the largest is zero for every purpose.
-NEGLIGIBLE = 2.0**-48
+# A singular value of this share of the largest is zero for every purpose, and so is one of the
+# second share times the root of the number of rows, which rounding errors grow with.
+NEGLIGIBLE, NEGLIGIBLE_PER_ROOT = 2.0**-48, 2.0**-50
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +125,19 @@ class Evidence:
     @cached_property
     def null_basis(self) -> NDArray[np.float64]:
         """Directions D v (m, k) with Phi D v = 0 up to rounding, the v orthonormal."""
+        return self.least_seen()
+
+    def least_seen(self, count: int | None = None) -> NDArray[np.float64]:
+        """The ``null_basis``; or so many directions, where their number is known better."""
         if self.triangle is not None:
-            values, vectors = self.triangle.singular
-            unseen = values <= max(self.tolerance, NEGLIGIBLE * values[0])
-            return self.triangle.scale[:, None] * vectors[unseen].T
-        scale = self.gram.scale
-        squares, columns = np.linalg.eigh(self.gram.scaled(scale))
-        unseen = squares <= max(self.gram.error(scale), NEGLIGIBLE * squares[-1])
+            scale, (sizes, vectors) = self.triangle.scale, self.triangle.singular
+            share = max(NEGLIGIBLE, NEGLIGIBLE_PER_ROOT * np.sqrt(self.source.n_rows))
+            columns, rounding = vectors.T, max(self.tolerance, share * sizes[0])
+        else:
+            scale = self.gram.scale
+            sizes, columns = np.linalg.eigh(self.gram.scaled(scale))
+            rounding = max(self.gram.error(scale), NEGLIGIBLE * sizes[-1])
+        unseen = sizes <= rounding if count is None else np.argsort(sizes)[:count]
         return scale[:, None] * columns[:, unseen]
 
     def features_of(self, sequences: SequenceBatch) -> Iterator[NDArray[np.float64]]:

@@ -17,6 +17,7 @@ from scipy.linalg import null_space
 from polyattn.certify.domains import BUILT_IN
 from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.certify.evidence import Evidence
+from polyattn.certify.outcomes import UNDECIDED
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import require_float64
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
@@ -48,6 +49,8 @@ class NextData:
         Whether the features then span those of the domain.
     needed : bool
         Whether anything was missing; otherwise more data only raise the smallest eigenvalue.
+    undecided : bool
+        Whether the certificate leaves it open that anything is missing.
     """
 
     sequences: list[NDArray[np.float64]] = field(repr=False)
@@ -56,6 +59,7 @@ class NextData:
     lambda_min: list[float]
     complete: bool
     needed: bool = True
+    undecided: bool = False
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -67,10 +71,11 @@ class NextData:
             return "No candidate adds anything."
         noun = "sequence" if len(self) == 1 else "sequences"
         if not self.needed:
-            return (
-                "The data determine the layer already. "
-                f"With {len(self)} more {noun} lambda_min would be {self.lambda_min[-1]:.3g}."
-            )
+            state = "The data determine the layer already."
+            if self.undecided:
+                state = "Rounding hides whether the data determine the layer already."
+            lambda_min = self.lambda_min[-1]
+            return f"{state} With {len(self)} more {noun} lambda_min would be {lambda_min:.3g}."
         goal = "then the data determine the layer"
         if not self.complete:
             goal = f"that raises the rank to {self.ranks[-1]}, and more are needed"
@@ -113,6 +118,7 @@ def next_data(
     return NextData(
         chosen, None if pool is None else indices, search.ranks, search.smallest,
         complete=search.deficit == 0, needed=missing > 0,
+        undecided=certificate.verdict == UNDECIDED,
     )  # fmt: skip
 
 
@@ -121,8 +127,14 @@ class _Search:
 
     def __init__(self, certificate: Certificate, domain: TokenDomain, evidence: Evidence) -> None:
         self.certificate, self.domain, self.evidence = certificate, domain, evidence
-        nothing = np.zeros((evidence.space.dimension, 0))
-        self.unseen = nothing if certificate.identifiable else evidence.null_basis
+        size, rank = evidence.space.dimension, certificate.rank
+        if certificate.identifiable:
+            self.unseen = np.zeros((size, 0))
+        elif certificate.method == "exact" and rank is not None:
+            # How many directions are unseen is known, whatever rounding makes of them.
+            self.unseen = evidence.least_seen(size - rank)
+        else:
+            self.unseen = evidence.null_basis
         self.gram = evidence.gram.matrix.copy()
         self.weight = evidence.gram.total_weight
         self.rng = np.random.default_rng(0)

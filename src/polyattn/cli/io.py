@@ -181,8 +181,12 @@ class _Unreadable(Exception):
 def _mapped(file: IO[bytes], path: Path) -> NDArray:
     """A large .npy is mapped, not read: blocks are converted as they are used."""
     shape, dtype = _header(file, path.stat().st_size)
-    empty = prod(shape) * dtype.itemsize == 0
-    return np.empty(shape, dtype) if empty else np.asarray(np.load(path, mmap_mode="r"))
+    if prod(shape) * dtype.itemsize == 0:
+        return np.empty(shape, dtype)
+    try:
+        return np.asarray(np.load(path, mmap_mode="r"))
+    except ValueError as error:
+        raise _Unreadable(shown(str(error), 200)) from None
 
 
 def _archive(file: IO[bytes], size: int) -> dict[str, NDArray]:
@@ -218,7 +222,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray:
 def _header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and type of a .npy of so many bytes, which must all be accounted for.
 
-    What passes here numpy can read: there are as many numbers as the header says, and no objects.
+    There are as many numbers as the header says, and no objects: what else may be wrong with it,
+    numpy finds without harm.
     """
     begin = file.read(8)
     if len(begin) < 8 or not begin.startswith(MAGIC) or begin[6] not in (1, 2, 3):

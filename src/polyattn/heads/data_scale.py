@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.errors import OutOfRange
 from polyattn.features.cubic import apply_coef
 from polyattn.features.pairs import n_pairs, pair_index, pair_position
 from polyattn.stats import Moments, TriangularFactor
@@ -148,6 +149,11 @@ def _exponents(powers: NDArray, taken: NDArray[np.intp] | None = None) -> NDArra
 
     taken : the exponents by which sizes were divided before they were squared
     """
+    if not np.all(np.isfinite(powers)):
+        raise OutOfRange(
+            "the squares of the data behind the coefficients leave the range of float64; fit data "
+            "of order one again."
+        )
     exponents = np.zeros(len(powers), dtype=np.intp)
     known = powers > 0
     if np.any(known):

@@ -103,15 +103,21 @@ def require_finite(
 
     place : an index of the array in words
     """
-    if array.dtype.kind != "f" or all(np.isfinite(piece).all() for piece in pieces(array)):
-        return
-    finite = np.isfinite(array)
-    first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
-    places = "1 place" if array.size == 1 else f"{array.size} places"
-    raise InvalidInput(
-        f"{name} contains NaN or infinity in {np.count_nonzero(~finite)} of {places}, first at "
-        f"{place(first)}; remove or impute them."
-    )
+    bad, start = 0, 0
+    first: tuple[int, ...] = ()
+    # One block at a time: the array may be larger than memory.
+    for piece in pieces(array) if array.dtype.kind == "f" else ():
+        finite = np.isfinite(piece)
+        if not bad and not finite.all():
+            row, *others = (int(i) for i in np.argwhere(~finite)[0])
+            first = (start + row, *others)
+        bad, start = bad + int(np.count_nonzero(~finite)), start + len(piece)
+    if bad:
+        places = "1 place" if array.size == 1 else f"{array.size} places"
+        raise InvalidInput(
+            f"{name} contains NaN or infinity in {bad} of {places}, first at {place(first)}; "
+            "remove or impute them."
+        )
 
 
 def pieces(array: NDArray) -> Iterator[NDArray]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from polyattn.certify.exact import integers
 from polyattn.certify.exact.feature_rows import ExactSummary, FeatureRows
-from polyattn.certify.exact.modular import SLAB, Echelon, primes, residues_of
+from polyattn.certify.exact.modular import SLAB, Echelon, primes
 from polyattn.certify.exact.numbers import number_residues
 from polyattn.progress import report
 
@@ -153,11 +153,15 @@ def _lift_on(
     digits = _affordable_digits(rows, len(pivots), len(places))
     if not len(pivots) or digits < 1:
         return None
-    matrix = integers.integer_rows(rows, found.independent, pivots)
-    chosen = Echelon(len(pivots), prime).absorb(residues_of(matrix, prime))
-    right = -integers.integer_rows(rows, found.independent[chosen], free)
+    # Which rows do is found in residues: integers are made of no more than these.
+    numbers, residues = np.sort(found.independent), []
+    for block in rows.summaries(prime):
+        start, end = np.searchsorted(numbers, [block.first, block.stop])
+        residues.append(block.features(numbers[start:end] - block.first)[:, pivots])
+    chosen = numbers[Echelon(len(pivots), prime).absorb(np.concatenate(residues))]
+    matrix, right = (integers.integer_rows(rows, chosen, each) for each in (pivots, free))
     refused = None
-    for solution, modulus in integers.lifted(matrix[chosen], right, prime, digits):
+    for solution, modulus in integers.lifted(matrix, -right, prime, digits):
         vectors = []
         for column, entries in zip(free.tolist(), solution.T.tolist(), strict=True):
             numerators = integers.reconstruct([1, *entries], modulus)

@@ -182,7 +182,9 @@ def _learn(
         check = validate(pairs, layer, findings.heads)
         measured = ("deviation", "allowed", "doubt", "validation_error")
         findings.record(**{name: getattr(check, name) for name in measured})
-        if findings.best is None or check.deviation < findings.best.deviation:
+        # One that passed goes first: a smaller deviation may come with more doubt about heads.
+        best = findings.best
+        if best is None or check.passed or check.deviation < best.deviation:
             findings.best = check
         n_close += check.close
         if check.passed or n_close == MOST_CLOSE:

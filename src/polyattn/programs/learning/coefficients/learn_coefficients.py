@@ -77,7 +77,7 @@ def _interpolated(
     """The layer that fits all rows of a span, which have these numbers, if their labels agree."""
     layer = interpolate(span)
     miss = layer.largest_miss(span.features)
-    if miss > CONSISTENT:
+    if not miss <= CONSISTENT:
         return None
     outcome = exact_outcome(span.n_rows, span.n_traces, span.rank, miss, n_given, repaired)
     return LearnedCoefficients(schema, traces, outcome, layer, 0.0, miss, fitted, span)
