@@ -25,15 +25,14 @@ print("R^2 in cross-validation:", cross_val_score(regressor, X, y, cv=3).round(3
 labels = np.where(y > np.median(y), "strong", "weak")
 print("accuracy:", cross_val_score(pa.LinearAttentionClassifier(), X, labels, cv=3).round(3))
 
-path = pa.fit(X[:150], y[:150], bias=True, ridge="loo").ridge_path
-shown = path.ridges >= 1e-5 * path.ridges.max()
-ridges, errors = path.ridges[shown], path.errors[shown]
-fits = [pa.fit(X[:150], y[:150], bias=True, ridge=ridge) for ridge in ridges]
+grid = np.logspace(-3, 4, 15)
+path = pa.fit(X[:150], y[:150], bias=True, ridge="loo", ridge_grid=grid).ridge_path
+fits = [pa.fit(X[:150], y[:150], bias=True, ridge=ridge) for ridge in grid]
 held_out = [np.mean((fitted.predict(X[150:])[:, 0] - y[150:]) ** 2) for fitted in fits]
 
 figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-axes.semilogx(ridges, errors, color=OURS, label="leave-one-out")
-axes.semilogx(ridges, held_out, color=OTHER, label="300 sequences held out")
+axes.semilogx(grid, path.errors, color=OURS, label="leave-one-out")
+axes.semilogx(grid, held_out, color=OTHER, label="300 sequences held out")
 axes.axvline(path.best, color=SOFT, linewidth=0.8, linestyle=":")
 axes.text(path.best, max(held_out), " chosen", color=SOFT, fontsize=9, va="top")
 axes.set(title="The error for every ridge", xlabel="ridge", ylabel="mean squared error")
