@@ -108,6 +108,7 @@ def test_forms_of_the_answer_follow_the_input():
     assert last.bound(X[:5], 1.0).shape == (5,)
     assert causal.bound(X[:5], 1.0).shape == (5, 3)
     assert causal.bound(X[0], 1.0).shape == (3,)
+    assert isinstance(last.bound(X[0], 1.0), float)
     ragged = causal.bound([X[0], X[1, :2]], 1.0)
     assert [len(rows) for rows in ragged] == [3, 2]
     np.testing.assert_allclose(ragged[0], causal.bound(X[0], 1.0), rtol=1e-12)

@@ -336,6 +336,7 @@ def header_of(shape, kind="<f8"):
         b"\x93NUMPY\x02\x00\xff\xff\xff\xff", b"\x93NUMPY\x01\x00\x10\x00" + b"(" * 16,
         b"\x93NUMPY\x01\x00\x04\x00\xff\xfe{}", b"\x93NUMPY\x01\x00\x0f\x00{'descr': '<f8",
         b"\x93NUMPY\x01\x00\x88\x13" + b"-" * 5000,
+        header_of((1,)).replace(b"Y\x01\x00", b"Y\x01\x01") + bytes(8),
     ],
 )  # fmt: skip
 def test_headers_that_lie_are_one_line(content, tmp_path):

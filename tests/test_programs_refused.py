@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a table reads best with one refusal per line
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -111,6 +112,14 @@ def test_a_program_is_refused_with_all_its_reasons(instructions, reasons):
 def test_the_same_schema_takes_a_program_without_faults():
     fine = P.Lookup([found, -(letter(t) << letter(t))], **at, where=(Unequal(q, 0),))
     assert P.compile(P.Program(SCHEMA, [fine])).n_heads == 1
+
+
+def test_instructions_of_your_own_may_have_other_parts():
+    @dataclass(frozen=True)
+    class Noted(P.Lookup):
+        note: str = "not for the compiler"
+
+    assert P.compile(P.Program(SCHEMA, [Noted([found], **at)])).n_heads == 1
 
 
 def test_a_stop_rule_that_can_never_match_is_refused():
