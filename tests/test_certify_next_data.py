@@ -62,6 +62,15 @@ def test_rounding_that_grows_with_the_rows_does_not_count_as_seen(n_sequences, l
     assert after.verdict == "identifiable"
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e60])
+def test_advice_does_not_depend_on_the_size_of_the_tokens(scale):
+    """Whose sixth power leaves float64; that is no reason to warn."""
+    X = scale * flat()
+    advice = pa.certify(X).next_data()
+    assert "then the data determine the layer" in advice.sentence
+    assert pa.certify([*X, *advice.sequences]).verdict == "identifiable"
+
+
 def test_where_rounding_hides_it_nothing_is_called_determined():
     """The certificate is undecided, and the advice claims no more."""
     X = np.random.default_rng(0).standard_normal((60, 3, 2))

@@ -122,7 +122,7 @@ def test_learned_coefficients_run_fresh_machines(name):
         found.resize(**LIBRARY[name][0].schema.encoding.sizes)
 
 
-def test_a_fixed_automaton_is_not_tied_and_that_is_said():
+def test_a_fixed_automaton_has_no_rules_and_that_is_said():
     """Its table knows states and letters by name; relations know only whether they are equal."""
     found = learned("fixed")
     assert not found.succeeded
@@ -130,7 +130,7 @@ def test_a_fixed_automaton_is_not_tied_and_that_is_said():
     assert verdicts(found, 20) == {"abstained": 20, "right": 0, "wrong": 0}
 
 
-def test_a_fixed_automaton_that_does_not_look_is_tied():
+def test_a_fixed_automaton_that_does_not_look_has_rules():
     constant = P.fixed_dfa(P.DFA([[1, 1], [1, 1]]), 4)
     found = P.learn(constant.schema, P.traces(constant, 40, random_state=0))
     assert found.succeeded
@@ -168,7 +168,7 @@ def test_a_layer_before_rounding_gives_what_the_engine_gives_along_a_wrong_histo
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_tied_terms_are_the_layer(name):
+def test_terms_of_rules_are_the_layer(name):
     found = learned(name)
     again = P.Compiled(found.schema, tuple(found.terms))
     tokens = P.traces(LIBRARY[name][0], 1, random_state=8)[0].tokens.astype(float)
@@ -670,7 +670,7 @@ def test_what_traces_are_made_of_does_not_matter(method):
         )
 
 
-def test_certificates_of_repaired_programs_speak_of_the_rows_that_are_believed():
+def test_certificates_of_repaired_programs_are_about_the_rows_that_are_believed():
     program = P.universal_dfa(2, 2, 2, style="one_hot")
     clean = P.traces(program, 200, random_state=0)
     found = P.learn(

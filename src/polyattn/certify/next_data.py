@@ -44,7 +44,8 @@ class NextData:
     ranks : list of int
         The rank of the features after each of them.
     lambda_min : list of float
-        The smallest eigenvalue of Lambda_D on the domain after each of them (an estimate).
+        The smallest eigenvalue of Lambda_D on the domain after each of them (an estimate; it is
+        of sixth degree in the tokens, and infinite or zero beyond the range of float64).
     complete : bool
         Whether the features then span those of the domain.
     needed : bool
@@ -204,4 +205,5 @@ class _Search:
         """lambda_min of Lambda_D on the representatives, tokens as they are."""
         # Rounding may show one below zero.
         smallest = max(0.0, float(np.linalg.eigvalsh(gram / weight)[0]))
-        return float(np.ldexp(smallest, 6 * self.evidence.token_exponent))
+        with np.errstate(over="ignore", under="ignore"):
+            return float(np.ldexp(smallest, 6 * self.evidence.token_exponent))
