@@ -12,8 +12,9 @@ from common import require, verdict
 from scipy.linalg import solve_triangular
 
 import polyattn as pa
-from polyattn.features.cubic import cubic_features
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.products import all_products
+from polyattn.features.summaries import SeenSequences
+from polyattn.form.layout import Layout
 from polyattn.sequences import as_batch
 
 N_PAIRS, EXCESS = 200, 1e-3
@@ -37,7 +38,7 @@ def compare(name: str, X: np.ndarray, rng: np.random.Generator) -> float:
     train, new = X[:-50], X[-50:]
     certificate = pa.certify(train)
     bound = certificate.bound(new, EXCESS)
-    worst = certificate.bound(new, EXCESS, form="worst_case")
+    worst = certificate.bound(new, EXCESS, kind="worst_case")
     psi, fresh = features(train), features(new)
     root = np.linalg.cholesky(psi @ psi.T / psi.shape[1])
 
@@ -61,8 +62,8 @@ def compare(name: str, X: np.ndarray, rng: np.random.Generator) -> float:
 
 
 def features(X: np.ndarray) -> np.ndarray:
-    blocks = summary_blocks(Tokens(as_batch(X)), "last")
-    return np.concatenate([cubic_features(b.pairs, b.queries) for b in blocks], axis=1)
+    blocks = SeenSequences(Layout.plain(as_batch(X).n_dims), as_batch(X)).blocks()
+    return np.concatenate([all_products(b.sums, b.queries) for b in blocks], axis=1)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.rank import exact_rank
+from polyattn.form.layout import Layout
 from polyattn.sequences import as_batch
 
 TARGETS = {4000: (20, 10.0), 8000: (25, 30.0)}  # columns: (coordinates, seconds)
@@ -28,7 +29,8 @@ def data(n_columns: int, n_dims: int) -> FeatureRows:
     tokens = rng.integers(-20, 21, (n_columns + 64, 5, n_dims), dtype=np.int8)
     # Rows that repeat others: not every row that is read is independent.
     tokens[500:564] = tokens[:64]
-    return FeatureRows(as_batch(tokens), columns=np.arange(n_columns))
+    batch = as_batch(tokens)
+    return FeatureRows(batch, np.arange(n_columns), Layout.plain(batch.n_dims))
 
 
 def timed_rank(rows: FeatureRows) -> tuple[int, int, float]:

@@ -11,9 +11,10 @@ from common import best_times, require, verdict
 from scipy.linalg import blas
 
 import polyattn as pa
-from polyattn.features.cubic import cubic_features
-from polyattn.features.pairs import n_features
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.products import all_products
+from polyattn.features.summaries import SeenSequences
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import n_features
 from polyattn.sequences import as_batch
 from polyattn.stats import moments
 from polyattn.stats.moment_sums import ExplicitSums, PairedSums
@@ -30,8 +31,8 @@ def main() -> None:
 
 
 def compare(n_dims: int, X: np.ndarray) -> None:
-    block = next(summary_blocks(Tokens(as_batch(X)), "last", len(X)))
-    features = np.asfortranarray(cubic_features(block.pairs, block.queries).T)
+    block = next(SeenSequences(Layout.plain(as_batch(X).n_dims), as_batch(X)).blocks(len(X)))
+    features = np.asfortranarray(all_products(block.sums, block.queries).T)
     sides = {
         "dsyrk": lambda: blas.dsyrk(1.0, features, trans=1),
         "ours": lambda: pa.Moments(n_dims).update(X),
@@ -53,16 +54,13 @@ def compare(n_dims: int, X: np.ndarray) -> None:
     else:
         # Ours is one of the two forced ways: what can be wrong is the choice.
         ways = ("paired", "explicit")
-        chosen, other = ways if n_dims >= moments.PAIRED_FROM_WIDTH else ways[::-1]
+        chosen, other = ways if n_dims >= moments.PAIRED_FROM_QUERIES else ways[::-1]
         verdict(f"{chosen} is not slower than {other}", seconds[chosen] <= seconds[other])
 
 
 def forced(engine: type, n_dims: int, X: np.ndarray) -> pa.Moments:
     """Moments in the given way, whatever the width."""
-    original, moments.make_sums = (
-        moments.make_sums,
-        lambda width, outputs, _: engine(width, outputs),
-    )
+    original, moments.make_sums = moments.make_sums, engine
     try:
         return pa.Moments(n_dims).update(X)
     finally:

@@ -15,7 +15,8 @@ from common import best_times, peak_memory, require, verdict
 from scipy.linalg import blas, lapack
 
 import polyattn as pa
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.summaries import SeenSequences
+from polyattn.form.layout import Layout
 from polyattn.sequences import as_batch
 
 
@@ -49,7 +50,7 @@ def main() -> None:
     shape = (8192, 64, 64)
     print("dual fit, d=64, N=8192, n=64, e=1, mode last")
     X, Y = data(*shape)
-    pairs = next(summary_blocks(Tokens(as_batch(X)), "last", len(X))).pairs
+    pairs = next(SeenSequences(Layout.plain(as_batch(X).n_dims), as_batch(X)).blocks(len(X))).sums
     sides = {
         "floor": lambda: floor(pairs),
         "ours": lambda: fitted(False, *shape),

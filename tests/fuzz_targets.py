@@ -100,7 +100,8 @@ def use_saved(path):
     emit({}, shown(thing), as_json=False)
     json.dumps(thing.to_full_dict(), allow_nan=False)
     kinds = {
-        pa.FitResult: _use_fit, pa.Audit: _use_audit, pa.LearnedSoftmax: _use_learned,
+        pa.FitResult: _use_fit, pa.LearningCurve: _use_curve, pa.Audit: _use_audit,
+        pa.LearnedSoftmax: _use_learned,
         pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
         pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
         pa.SoftmaxAttention: _use_layer, pa.Certificate: _use_certificate,
@@ -112,7 +113,9 @@ def use_saved(path):
 
 
 def _use_layer(layer):
-    layer(np.ones((2, 3, layer.n_dims)))
+    n_context_dims = getattr(layer, "n_context_dims", None)
+    beside = {} if n_context_dims is None else {"context": np.ones((2, 3, n_context_dims))}
+    layer(np.ones((2, 3, layer.n_dims)), **beside)
     layer.to_record()
 
 
@@ -124,6 +127,11 @@ def _use_fit(result):
         repr(result.ridge_path.best)
     if result.statistics is not None:
         _use_sums(result.statistics)
+
+
+def _use_curve(curve):
+    repr((curve.outcome, curve.table()))
+    curve.to_record()
 
 
 def _use_sums(sums):
@@ -227,12 +235,17 @@ def use_table(path):
 
 # Good files --------------------------------------------------------------------------------------
 
+FORM = pa.Form(
+    mode="causal", decay=[0.5, 0.9], query=np.ones((3, 2)), key=[1], skip=True, intercept=True
+)
+
 
 def _things():
     P = pa.programs
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
     return [
         pa.data.random_layer(3, 2),
+        pa.data.random_layer(3, 2, form=FORM, n_context_dims=2),
         pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
         pa.Moments(2, 2).update(X, Y),
         pa.Moments(2, 2, "full", bias=True).update(X, Y_CAUSAL),
@@ -240,6 +253,7 @@ def _things():
         pa.fit(X, Y),
         pa.fit(X, Y, ridge="loo"),
         pa.fit(X, Y, n_heads=1, solver="dual"),
+        pa.learning_curve(X, Y, [4, 20], n_repeats=2),
         pa.audit(pa.data.random_layer(2, 2, mode="last"), X, Y),
         pa.learn_softmax(task.X, task.Y),
         pa.learn_from_queries(task.layer, 2),

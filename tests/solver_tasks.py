@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import polyattn as pa
 from exact_least_squares import ExactProblem, nearest, numbers
 from planted import EPS
-from polyattn.features.pairs import n_features
+from polyattn.form.pairs import n_features
 from polyattn.reference import features
 
 # Solvers that never square the condition number (primal by its refinement), and those that do.

@@ -16,6 +16,7 @@ from polyattn.certify import minimiser
 from polyattn.certify.minimiser import excess_risk, minimise
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
+from polyattn.form import Form
 from polyattn.report import make_page
 from polyattn.sequences import MODES
 from polyattn.stats.rows import Rows
@@ -52,7 +53,7 @@ def ragged(mode, n_sequences=60):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_minimiser_is_the_planted_one(kind, mode, noise, monkeypatch):
     known = problem(kind, mode, noise=noise)
-    rows = Rows.build(known.X, known.Y, mode, False)
+    rows = Rows.build(known.X, known.Y, Form(mode))
     monkeypatch.setattr(minimiser, "FACTORED_NUMBERS", 0)
     for found, squared in [
         (minimise(rows), False),
@@ -71,7 +72,7 @@ def test_it_agrees_with_fit(mode, bias):
     X, Y, _ = task(mode, bias=bias)
     weights = np.random.default_rng(1).uniform(0, 2, len(X)).round()
     for sample_weight in (None, weights):
-        found = minimise(Rows.build(X, Y, mode, bias, sample_weight))
+        found = minimise(Rows.build(X, Y, Form(mode, bias=bias), sample_weight))
         fitted = pa.fit(X, Y, mode, bias=bias, sample_weight=sample_weight)
         assert relative_error(found.coef, fitted.coef) < 1e-8
         assert abs(found.risk - fitted.risk) <= found.rounding
@@ -81,34 +82,34 @@ def test_it_agrees_with_fit(mode, bias):
 def test_it_agrees_with_fit_on_ragged_sequences(mode):
     X, Y = ragged(mode)
     fitted = pa.fit(X, Y, mode)
-    assert relative_error(minimise(Rows.build(X, Y, mode, False)).coef, fitted.coef) < 1e-8
+    assert relative_error(minimise(Rows.build(X, Y, Form(mode))).coef, fitted.coef) < 1e-8
 
 
 def test_coordinates_of_different_units_keep_their_rank():
     X, Y, _ = task()
     scaled = X * [1e5, 1.0, 1e-5]
-    found = minimise(Rows.build(scaled, Y, "causal", False))
+    found = minimise(Rows.build(scaled, Y, Form("causal")))
     assert found.rank == 18
     assert found.risk == pytest.approx(pa.fit(X, Y, "causal").risk, rel=1e-9)
 
 
 def test_extreme_scales_come_back_in_their_units():
     X, Y, _ = task()
-    plain = minimise(Rows.build(X, Y, "causal", False))
-    rows = Rows.build(np.ldexp(X, 60), np.ldexp(Y, -70), "causal", False)
+    plain = minimise(Rows.build(X, Y, Form("causal")))
+    rows = Rows.build(np.ldexp(X, 60), np.ldexp(Y, -70), Form("causal"))
     for source in (rows, pa.Moments.of(rows)):
         found = minimise(source)
         assert relative_error(np.ldexp(found.coef, 70 + 180), plain.coef) < 1e-12
         assert found.risk == pytest.approx(np.ldexp(plain.risk, -140), rel=1e-9)
     with pytest.raises(OutOfRange, match="divide targets"):
-        minimise(Rows.build(X, np.ldexp(Y, 600), "causal", False))
+        minimise(Rows.build(X, np.ldexp(Y, 600), Form("causal")))
 
 
 def test_wide_tokens_go_through_the_kernel(monkeypatch):
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((40, 4, 64)), rng.standard_normal((40, 1))
     monkeypatch.setattr(pa.TriangularFactor, "of", None)
-    found = minimise(Rows.build(X, Y, "last", False))
+    found = minimise(Rows.build(X, Y, Form("last")))
     assert found.rank == 40
     assert relative_error(found.coef, pa.fit(X, Y, solver="dual").coef) < 1e-8
 
@@ -118,7 +119,7 @@ def test_a_doubtful_kernel_gives_way_to_the_factor():
     X = rng.standard_normal((12, 2, 4))
     X[1] = X[0] + 1e-6 * X[1]
     Y = pa.data.random_layer(4, 1, mode="last")(X)
-    found = minimise(Rows.build(X, Y, "last", False))
+    found = minimise(Rows.build(X, Y, Form("last")))
     assert found.rank == 12
     assert relative_error(found.coef, pa.fit(X, Y, solver="direct").coef) < 1e-8
 
@@ -127,7 +128,7 @@ def test_what_does_not_fit_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(minimiser, "MOST_COLUMNS", 16)
     X, Y, _ = task()
     with pytest.raises(InvalidInput, match=r"600 predicted positions with 18 features"):
-        minimise(Rows.build(X, Y, "causal", False))
+        minimise(Rows.build(X, Y, Form("causal")))
 
 
 @pytest.mark.parametrize("kind", [pa.Moments, pa.TriangularFactor])
@@ -499,7 +500,7 @@ def test_the_excess_risk_does_not_depend_on_the_units_of_tokens(kind, scale):
 
 def test_sizes_up_to_the_limit_are_minimised(monkeypatch):
     rng = np.random.default_rng(0)
-    rows = Rows.build(rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 1)), "last", False)
+    rows = Rows.build(rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 1)), Form("last"))
     monkeypatch.setattr(minimiser, "MOST_COLUMNS", 6)
     assert minimise(rows).rank == 6
     monkeypatch.setattr(minimiser, "MOST_COLUMNS", 5)

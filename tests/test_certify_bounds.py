@@ -10,6 +10,7 @@ import polyattn as pa
 from polyattn.certify.bounds import _solved
 from polyattn.certify.verified.gram import Definite
 from polyattn.certify.witness import layer_of_coef
+from polyattn.form.layout import Layout
 
 MODES = ("last", "causal", "full")
 
@@ -18,8 +19,9 @@ def features(X, mode, bias):
     """psi (rows, p) by unit layers: column i is the output of the i-th unit coefficient."""
     width = np.shape(X)[-1] + bias
     p = width * width * (width + 1) // 2
+    layout = Layout.plain(width - bias, mode, bias)
     columns = [
-        np.reshape(layer_of_coef(unit.reshape(-1, width), mode, bias)(X), -1) for unit in np.eye(p)
+        np.reshape(layer_of_coef(unit.reshape(-1, width), layout)(X), -1) for unit in np.eye(p)
     ]
     return np.stack(columns, axis=1)
 
@@ -35,7 +37,7 @@ def test_no_pair_of_near_minimisers_exceeds_the_bound(mode, bias):
     root = np.linalg.cholesky(psi.T @ psi / len(psi))
     risk, optimal = 0.75, 0.5
     bound = np.reshape(certificate.bound(fresh, risk, optimal), -1)
-    worst = np.reshape(certificate.bound(fresh, risk, optimal, form="worst_case"), -1)
+    worst = np.reshape(certificate.bound(fresh, risk, optimal, kind="worst_case"), -1)
     assert np.all(bound <= worst * (1 + 1e-9))
     excess = np.sqrt(risk - optimal)
 
@@ -59,7 +61,7 @@ def test_the_worst_case_is_that_of_the_smallest_eigenvalue():
     certificate = pa.certify(X)
     sizes = np.linalg.norm(features(fresh, "last", False), axis=1)
     expected = 2.0 * np.sqrt(0.25 / certificate.lambda_min) * sizes
-    worst = certificate.bound(fresh, 0.25, form="worst_case")
+    worst = certificate.bound(fresh, 0.25, kind="worst_case")
     assert np.all(expected * (1 - 1e-9) <= worst)
     assert np.all(worst <= 1.01 * expected)
 
@@ -120,7 +122,7 @@ def test_the_bound_on_a_domain():
     rng = np.random.default_rng(0)
     X = rng.choice([-1, 1], size=(300, 3, 3))
     certificate = pa.certify(X, domain="boolean")
-    bound, worst = certificate.bound(X[:9], 0.1), certificate.bound(X[:9], 0.1, form="worst_case")
+    bound, worst = certificate.bound(X[:9], 0.1), certificate.bound(X[:9], 0.1, kind="worst_case")
     assert np.all(np.isfinite(bound))
     assert np.all(bound <= worst)
     with pytest.raises(ValueError, match="does not belong"):
@@ -151,7 +153,7 @@ def test_scales(scale):
         ({"risk": np.nan}, "risk must be"),
         ({"risk": "small"}, "risk must be"),
         ({"risk": 1.0, "optimal_risk": 2.0}, "at least optimal_risk"),
-        ({"risk": 1.0, "form": "best"}, "form must be"),
+        ({"risk": 1.0, "kind": "best"}, "kind must be"),
     ],
 )
 def test_misuse_is_refused(arguments, words):

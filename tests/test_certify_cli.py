@@ -105,7 +105,7 @@ def test_saved_statistics_are_certified(run):
     pa.save(pa.data.random_layer(3), "layer.safetensors")
     for path in ("moments.safetensors", "factor.safetensors"):
         assert json.loads(run("certify", path, "--json").stdout)["rank"] == 18
-    refused(run("certify", "moments.safetensors", "--bias", code=1), "leave --mode and --bias out")
+    refused(run("certify", "moments.safetensors", "--bias", code=1), "leave --bias out")
     refused(run("certify", "moments.safetensors", "--method", "exact", code=1), "sequences")
     refused(run("certify", "layer.safetensors", code=1), "LinearAttention")
 

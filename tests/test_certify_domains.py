@@ -9,6 +9,8 @@ import polyattn as pa
 from domain_cases import BUILT_IN
 from polyattn import domains
 from polyattn.certify.domains.tokens import _climb
+from polyattn.certify.verified.sizes import sizes_of_sums
+from polyattn.form.layout import Layout
 from polyattn.reference.features import cubic_features, summaries
 from polyattn.reference.layer import with_constant
 
@@ -24,10 +26,10 @@ def features_of(sequences: list, mode: str, bias: bool) -> np.ndarray:
 
 
 def test_the_figures_of_the_theory():
-    assert domains.Real().space(3, False).dimension == 18
-    assert domains.Boolean().space(3, False).dimension == 12
-    assert domains.OneHot().space(3, False).dimension == 9
-    assert domains.Real(lengths=1).space(3, False).dimension == 10
+    assert domains.Real().space(Layout.plain(3)).dimension == 18
+    assert domains.Boolean().space(Layout.plain(3)).dimension == 12
+    assert domains.OneHot().space(Layout.plain(3)).dimension == 9
+    assert domains.Real(lengths=1).space(Layout.plain(3)).dimension == 10
 
 
 @pytest.mark.parametrize("kind", BUILT_IN)
@@ -35,7 +37,7 @@ def test_the_figures_of_the_theory():
 @pytest.mark.parametrize("lengths", [1, 2, 3, (1, 2), (2, 4)])
 @pytest.mark.parametrize("n_dims", range(1, 9))
 def test_the_dimension_is_the_rank_of_many_samples(kind, n_dims, lengths, bias):
-    space = kind(lengths=lengths).space(n_dims, bias)
+    space = kind(lengths=lengths).space(Layout.plain(n_dims, bias=bias))
     expected = BUILT_IN[kind].dimension(n_dims, bias, lengths == 1)
     assert space.dimension == expected
     rng = np.random.default_rng(n_dims)
@@ -55,7 +57,7 @@ def test_the_dimension_is_the_rank_of_all_sequences(kind, n_dims, n_tokens, mode
     everything = [np.array(tokens) for tokens in product(alphabet, repeat=n_tokens)]
     for bias in (False, True):
         rank = np.linalg.matrix_rank(features_of(everything, mode, bias))
-        assert kind(lengths=n_tokens).space(n_dims, bias).dimension == rank
+        assert kind(lengths=n_tokens).space(Layout.plain(n_dims, bias=bias)).dimension == rank
 
 
 @pytest.mark.parametrize("kind", BUILT_IN)
@@ -64,7 +66,7 @@ def test_the_dimension_is_the_rank_of_all_sequences(kind, n_dims, n_tokens, mode
 def test_every_feature_follows_from_the_representatives(kind, bias, n_tokens):
     rng = np.random.default_rng(0)
     for n_dims in (1, 2, 3, 4):
-        space = kind(lengths=n_tokens).space(n_dims, bias)
+        space = kind(lengths=n_tokens).space(Layout.plain(n_dims, bias=bias))
         X = [BUILT_IN[kind].tokens(rng, n_tokens, n_dims) for _ in range(30)]
         psi = features_of(X, "last", bias)
         np.testing.assert_array_equal(psi[:, space.columns] @ space.expansion.toarray().T, psi)
@@ -74,11 +76,12 @@ def test_a_space_makes_the_features_of_the_reference():
     rng = np.random.default_rng(0)
     sequence = rng.standard_normal((4, 3))
     G, x = summaries(sequence, "last")[0]
-    space = domains.Boolean().space(3, False)
+    space = domains.Boolean().space(Layout.plain(3))
     pairs = G[np.triu_indices(3)][:, None]
     expected = cubic_features(G, x)[space.columns]
     np.testing.assert_allclose(space.features(pairs, x[:, None])[:, 0], expected, rtol=1e-15)
-    assert np.all(space.magnitudes(pairs, x[:, None])[:, 0] >= np.abs(expected) * (1 - 1e-15))
+    sizes = space.features(sizes_of_sums(space.layout, pairs), np.abs(x[:, None]))[:, 0]
+    assert np.all(sizes >= np.abs(expected) * (1 - 1e-15))
     vector = np.arange(space.dimension, dtype=float)
     assert space.embed(vector) @ cubic_features(G, x) == pytest.approx(vector @ expected)
 
@@ -164,8 +167,11 @@ def test_the_sequence_that_shows_a_direction_most_is_found(mode, bias):
     width = 2 + bias
     for direction in rng.standard_normal((12, width * width * (width + 1) // 2)):
         shown = [np.abs(features_of([x], mode, bias) @ direction).max() for x in sequences]
-        found = domain.separating_input(direction, mode, bias, 1)
-        np.testing.assert_array_equal(found, sequences[int(np.argmax(shown))] / 2)
+        found, context = domain.separating_input(direction, Layout.plain(2, mode, bias), 1)
+        assert context is None
+        # Divided by 2, where the constant of bias counts eight times as much.
+        expected = sequences[int(np.argmax(shown))]
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_samples_come_from_a_seed_or_a_generator_that_goes_on():

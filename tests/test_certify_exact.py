@@ -19,6 +19,7 @@ from polyattn.certify.exact.modular import LARGEST, Echelon, centre, inverse, mu
 from polyattn.certify.exact.numbers import Extents, is_integer_data, number_residues
 from polyattn.certify.exact.rank import ExactRank, exact_rank, null_space, null_vector
 from polyattn.errors import InvalidInput
+from polyattn.form.layout import Layout
 from polyattn.progress import listening
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 from rational_arithmetic import rational_features, rational_rank
@@ -41,12 +42,15 @@ def exact_batch(X) -> SequenceBatch:
 def feature_rows(batch, mode="last", bias=False, columns=None) -> FeatureRows:
     """Of all features, unless some columns are chosen."""
     every = np.arange((batch.n_dims + bias) ** 2 * (batch.n_dims + bias + 1) // 2)
-    return FeatureRows(batch, every if columns is None else columns, mode, bias)
+    layout = Layout.plain(batch.n_dims, mode, bias)
+    return FeatureRows(batch, every if columns is None else columns, layout)
 
 
 def fraction_rows(rows: FeatureRows) -> list[list[Fraction]]:
     """Every row of psi, in fractions."""
-    every = [row for x in rows.batch for row in rational_features(x, rows.mode, rows.bias)]
+    every = [
+        row for x in rows.batch for row in rational_features(x, rows.mode, rows.layout.form.bias)
+    ]
     return [[row[c] for c in rows.columns] for row in every]
 
 
@@ -220,7 +224,7 @@ def test_residues_are_those_of_the_features(mode):
             got = np.concatenate([block for _, block in blocks])
             np.testing.assert_array_equal(got % PRIME, expected)
         numbers, every = rng.permutation(rows.n_rows)[:4], fraction_rows(rows)
-        units = [Fraction(2) ** e for e in rows.per_column(rows.extents.lowest).tolist()]
+        units = [Fraction(2) ** e for e in rows.lowest.tolist()]
         found = integers.integer_rows(rows, numbers, np.arange(rows.n_columns)).tolist()
         scaled = [[z * unit for z, unit in zip(row, units, strict=True)] for row in found]
         assert scaled == [every[number] for number in numbers]
@@ -263,7 +267,7 @@ def test_reading_stops_at_the_known_dimension():
     rows = feature_rows(
         exact_batch(np.random.default_rng(8).choice([-1, 1], (60000, 3, 3))), "causal"
     )
-    known = replace(rows, columns=domains.Boolean().space(3, False).columns)
+    known = replace(rows, columns=domains.Boolean().space(Layout.plain(3)).columns)
     with listening(lambda done, total: heard.append((done, total))):
         assert exact_rank(known).rank == 12
     assert heard[-1][0] < heard[-1][1] == 180000

@@ -14,7 +14,8 @@ import polyattn as pa
 from polyattn import domains
 from polyattn.certify.check import features, measure, objections, verify
 from polyattn.certify.check.domains import CHECKED
-from polyattn.certify.document import from_document, seal, to_document
+from polyattn.certify.document import OPTIONAL, from_document, seal, to_document
+from polyattn.certify.structure import Structure
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.progress import listening
 from polyattn.sequences import MODES, as_batch
@@ -45,7 +46,7 @@ CASES = {
     "exact floats": (GAUSSIAN, {"method": "exact"}, ("identifiable", "exact")),
     "many Boolean rows": (
         np.random.default_rng(0).choice([-1.0, 1.0], size=(3000, 4, 3)), {"method": "float"},
-        ("not_identifiable", "triangular"),
+        ("not_identifiable", "structure"),
     ),
     "flat": (FLAT, {}, ("not_identifiable", "triangular")),
     "flat with bias": (FLAT, {"mode": "causal", "bias": True}, ("not_identifiable", "triangular")),
@@ -86,7 +87,7 @@ CASES = {
         BOOLEAN, {"domain": domains.Sampled(lambda rng: rng.choice([-1, 1], (2, 3)), 9)},
         ("undecided", "exact"),
     ),
-    "zeros": (np.zeros((30, 2, 2)), {}, ("not_identifiable", "exact")),
+    "zeros": (np.zeros((30, 2, 2)), {}, ("not_identifiable", "structure")),
 }  # fmt: skip
 
 
@@ -186,7 +187,9 @@ def test_integers_of_any_size_are_kept(certificates):
 
 # Changed ones -------------------------------------------------------------------------------
 
-FIELDS = [field.name for field in fields(pa.Certificate) if field.name != "evidence"]
+FIELDS = [
+    field.name for field in fields(pa.Certificate) if field.name not in ("evidence", "relations")
+]
 
 
 def changes(certificate):
@@ -212,6 +215,12 @@ def changes(certificate):
         "note": ["All is well."],
         "prime": [15, 2, 4, 1 << 40] if c.prime else [3, 4194287],
         "given_direction": _changed_directions(c),
+        "structure": [Structure(1, 0, "identifiable"), Structure(0, 2, "undecided", (0,))],
+        "given_form": [
+            pa.Form(mode=c.mode, bias=c.bias, include_query=False),
+            pa.Form(mode=c.mode, bias=c.bias, key=[0], value=[0]),
+        ],
+        "n_context_dims": [c.n_dims],
     }
 
 
@@ -245,7 +254,8 @@ def test_every_changed_field_is_found(name, field, certificates):
         try:
             loaded = from_document(to_document(forged))
         except FileFormatError:
-            assert field in ("n_dims", "bias", "n_features")  # they belong together
+            # They belong together.
+            assert field in ("n_dims", "bias", "mode", "n_features", "given_form", "structure")
         else:
             assert not verify(loaded, CASES[name][0])
 
@@ -538,8 +548,11 @@ def _items_fit(value, schema):
 
 
 def test_the_schema_names_every_entry(certificates):
-    assert SCHEMA["required"] == list(SCHEMA["properties"])
+    optional = set(SCHEMA["properties"]) - set(SCHEMA["required"])
+    assert optional == {"structure", "form", "n_context_dims"} == set(OPTIONAL)
+    assert SCHEMA["required"] == [name for name in SCHEMA["properties"] if name not in optional]
     assert set(SCHEMA["required"]) == set(to_document(certificates["gram"]))
+    assert set(to_document(certificates["zeros"])) == set(SCHEMA["required"]) | {"structure"}
 
 
 # Domains ------------------------------------------------------------------------------------------

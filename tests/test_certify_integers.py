@@ -17,6 +17,7 @@ from polyattn import domains
 from polyattn.certify.check import objections
 from polyattn.certify.check.features import rounded_coordinates as rounded_for_the_checker
 from polyattn.certify.exact.numbers import rounded_coordinates
+from polyattn.form.layout import Layout
 from polyattn.sequences import as_batch
 from rational_arithmetic import rational_features
 
@@ -40,7 +41,7 @@ def random_case(seed: int, rational: bool = False) -> Case:
     bias = bool(rng.random() < 0.25) and n_dims < 3
     lengths = (1, int(rng.integers(1, 5)))
     domain = domains.Real(lengths) if rng.random() < 0.2 else domains.Real()
-    p = domain.space(n_dims, bias).dimension
+    p = domain.space(Layout.plain(n_dims, bias=bias)).dimension
     n_sequences = int(rng.integers(max(1, p - 2), 2 * p + 6))
     sizes = [int(rng.integers(1, lengths[1] + 1)) for _ in range(n_sequences)]
     meant = _deficient(rng, [_integers(rng, n, n_dims) for n in sizes])
@@ -126,7 +127,7 @@ def determined(case: Case, sequences) -> bool:
     if isinstance(case.domain, domains.Finite):
         everywhere = [_fractions(x) for x in case.domain.sequences]
         return flint_rank([*sequences, *everywhere], case) == flint_rank(sequences, case)
-    space = case.domain.space(sequences[0].shape[1], case.bias)
+    space = case.domain.space(Layout.plain(sequences[0].shape[1], bias=case.bias))
     return flint_rank(sequences, case, space.columns.tolist()) == space.dimension
 
 

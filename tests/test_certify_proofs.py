@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.certify import decide
-from polyattn.certify.decide import _movements, effect_if_unseen
+from polyattn.certify import unseen
 from polyattn.certify.domains.spaces import FeatureSpace
+from polyattn.certify.unseen import _movements, effect_if_unseen
 from polyattn.certify.verified import gram as gram_proofs
 from polyattn.certify.verified import triangular
 from polyattn.certify.verified.gram import Gram, gram_of
 from polyattn.certify.verified.rounding import feature_depth, gamma
-from polyattn.certify.verified.triangular import normalised_pieces
-from polyattn.features.pairs import unfold_coef
+from polyattn.certify.verified.sizes import row_pieces
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import unfold_coef
 from polyattn.reference.features import cubic_features
 
 
@@ -25,7 +26,7 @@ def evidence_of(X):
 @pytest.fixture
 def only_rounding(monkeypatch):
     """No rank of the numbers as they are is deficient."""
-    monkeypatch.setattr(decide, "leave_open", lambda *_: False)
+    monkeypatch.setattr(unseen, "leave_open", lambda *_: False)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
 def test_sums_that_underflow_may_have_thinned_out_prove_nothing():
     """Below 2^-960 the products that a sum is made of come near the smallest numbers there are."""
     powers = np.array([1.0, 2.0**-950])
-    gram = Gram(np.diag(powers), powers, n_rows=4, max_length=2, total_weight=4.0)
+    gram = Gram(np.diag(powers), powers, n_rows=4, feature_depth=6, total_weight=4.0)
     assert gram_proofs.prove_definite(gram) is not None
     small = np.array([1.0, 2.0**-970])
     assert (
@@ -111,7 +112,7 @@ def test_sums_that_underflow_may_have_thinned_out_prove_nothing():
 def test_the_size_of_all_features_is_the_sum_it_is_said_to_be(kind):
     X = np.random.default_rng(1).standard_normal((30, 4, 2)) * [1.0, 40.0]
     sums = kind(2).update(X)
-    gram = gram_of(sums, FeatureSpace.whole(2))
+    gram = gram_of(sums, FeatureSpace.whole(Layout.plain(2)))
     size = 0.0
     for sequence in X:
         G = sequence.T @ sequence
@@ -141,12 +142,12 @@ def test_what_rounding_may_have_added_is_taken_off():
     assert triangular._judge(square, 0.9, power, n_rows) is None
 
 
-@pytest.mark.parametrize("more", [{"n_rows": 101}, {"max_length": 11}])
+@pytest.mark.parametrize("more", [{"n_rows": 101}, {"feature_depth": 15}])
 @pytest.mark.parametrize("part", ["powers", "magnitudes"])
 def test_every_further_operation_may_round(more, part):
     powers, magnitudes = (np.full(3, float(part == name)) for name in ("powers", "magnitudes"))
-    gram = Gram(np.diag(powers), magnitudes, n_rows=100, max_length=10, total_weight=100.0)
-    grows = part == "powers" or "max_length" in more
+    gram = Gram(np.diag(powers), magnitudes, n_rows=100, feature_depth=14, total_weight=100.0)
+    grows = part == "powers" or "feature_depth" in more
     before, after = gram.error(np.ones(3)), replace(gram, **more).error(np.ones(3))
     assert after > before if grows else after == before
 
@@ -195,9 +196,9 @@ def test_the_size_of_features_whose_rows_are_of_size_one(generic):
 def test_the_bound_of_an_effect_holds_all_that_may_round(flat):
     direction = flat.null_basis[:, 0]
     least = 0.0
-    for pairs, queries in normalised_pieces(flat.rows, flat.space):
-        phi = np.abs(flat.space.features(pairs, queries))
-        sizes = gamma(feature_depth(4)) * flat.space.magnitudes(pairs, queries)
+    for piece in row_pieces(flat.rows, flat.space, normalised=True):
+        phi = np.abs(piece.features(flat.space))
+        sizes = gamma(feature_depth(Layout.plain(3), 4)) * piece.magnitudes(flat.space)
         least += np.sum((np.abs(direction) @ (sizes + gamma(18) * phi)) ** 2)
     assert effect_if_unseen(flat, direction) >= np.sqrt(least)
 

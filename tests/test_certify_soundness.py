@@ -12,6 +12,7 @@ import pytest
 import polyattn as pa
 from domain_cases import BUILT_IN
 from polyattn import domains
+from polyattn.form.layout import Layout
 from rational_arithmetic import rational_features, rational_rank
 
 MODES = ("last", "causal", "full")
@@ -39,7 +40,7 @@ def random_case(seed: int) -> Case:
     kind = kinds[rng.integers(len(kinds))]
     longest = int(rng.integers(1, 5))
     domain = kind(lengths=(1, longest)) if rng.random() < 0.3 else kind()
-    p = domain.space(n_dims, bias).dimension
+    p = domain.space(Layout.plain(n_dims, bias=bias)).dimension
     count = int(rng.integers(max(1, p - 3), 2 * p + 6))
     sizes = [int(rng.integers(1, longest + 1)) for _ in range(count)]
     X = [_tokens(rng, kind, n, n_dims) for n in sizes]
@@ -79,7 +80,7 @@ def _mislead(rng, X):
 
 def truth(case: Case) -> bool:
     """Whether the features of the data have the dimension of the domain, exactly."""
-    space = case.domain.space(case.X[0].shape[1], case.bias)
+    space = case.domain.space(Layout.plain(case.X[0].shape[1], bias=case.bias))
     rows = [row for x in case.X for row in rational_features(x, case.mode, case.bias)]
     chosen = [[row[i] for i in space.columns] for row in rows]
     return rational_rank(chosen) == space.dimension
@@ -87,7 +88,7 @@ def truth(case: Case) -> bool:
 
 def eigenvalue_ratio(case: Case) -> float:
     """lambda_min / lambda_max on the representatives; singular values keep small ones."""
-    space = case.domain.space(case.X[0].shape[1], case.bias)
+    space = case.domain.space(Layout.plain(case.X[0].shape[1], bias=case.bias))
     rows = [row for x in case.X for row in rational_features(x, case.mode, case.bias)]
     psi = np.array(rows, dtype=float)[:, space.columns]
     if len(psi) < space.dimension:

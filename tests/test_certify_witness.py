@@ -11,6 +11,7 @@ from polyattn.certify import witness
 from polyattn.certify.domains import as_domain
 from polyattn.certify.witness import as_floats, layer_of_coef
 from polyattn.errors import PolyattnError
+from polyattn.form.layout import Layout
 from polyattn.reference.layer import forward, with_constant
 
 MODES = ("last", "causal", "full")
@@ -111,11 +112,11 @@ def test_identifiable_data_have_no_witness():
 def test_a_layer_of_coefficients_has_these_coefficients(exponent):
     rng = np.random.default_rng(0)
     coef = rng.standard_normal((10, 4))
-    layer = layer_of_coef(coef, "last", False, exponent)
+    layer = layer_of_coef(coef, Layout.plain(4), exponent)
     if exponent == 0:
         np.testing.assert_array_equal(layer.coef[0], coef)
     X = np.ldexp(rng.standard_normal((3, 4)), -exponent // 3)
-    plain = layer_of_coef(coef, "last", False)
+    plain = layer_of_coef(coef, Layout.plain(4))
     np.testing.assert_allclose(layer(X), plain(np.ldexp(X, exponent // 3)), rtol=1e-12)
 
 
@@ -142,7 +143,9 @@ def test_training_data_are_run_by_the_reference_too(monkeypatch):
     assert certificate.witness().training_disagreement < 1e-8
     true = witness._reference_output
     monkeypatch.setattr(
-        witness, "_reference_output", lambda layer, sequence: true(layer, sequence + 1.0)
+        witness,
+        "_reference_output",
+        lambda layer, sequence, context: true(layer, sequence + 1.0, context),
     )
     with pytest.raises(PolyattnError, match="on the training data"):
         certificate.witness()
@@ -150,5 +153,5 @@ def test_training_data_are_run_by_the_reference_too(monkeypatch):
 
 def test_a_direction_that_shows_nowhere_still_gets_a_sequence():
     rng = np.random.default_rng(0)
-    found = domains.Real().separating_sequence(np.zeros(18), 3, False, 1.0, rng)
+    found = domains.Real().separating_sequence(np.zeros(18), Layout.plain(3), 1.0, rng)
     assert found.shape == (2, 3)

@@ -155,7 +155,7 @@ def test_fit_from_saved_statistics(run, task):
         assert found["rank"] == 18
         explained = parsed(run("fit", f"{name}.safetensors", "--explain", "--json"))
         assert explained["solver"] == found["solver"]
-    refused(run("fit", "m.safetensors", "--mode", "full"), "leave --targets, --mode")
+    refused(run("fit", "m.safetensors", "--mode", "full"), "leave --mode out")
     refused(run("fit", "m.safetensors", "--solver", "dual"), "solver='primal'")
     refused(run("fit", "m.safetensors", "--ridge", "loo"), "gcv")
 

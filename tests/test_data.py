@@ -7,8 +7,9 @@ import polyattn as pa
 from polyattn.data import Planted, associative_memory, planted, random_layer, random_sequences
 from polyattn.data.memory import lookup_layer
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.features.cubic import cubic_features
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.products import all_products
+from polyattn.features.summaries import SeenSequences
+from polyattn.form.layout import Layout
 from polyattn.model import LinearAttention
 from polyattn.reference import layer as reference
 from polyattn.sequences import MODES, SequenceBatch, as_batch
@@ -177,8 +178,8 @@ def memory_spectrum(unitary):
     """Eigenvalues of the second moment of the features of 2^14 sequences with 4 keys."""
     batch = as_batch(associative_memory(2**14, 4, unitary).X)
     total = 0.0
-    for block in summary_blocks(Tokens(batch), "last"):
-        psi = cubic_features(block.pairs, block.queries)
+    for block in SeenSequences(Layout.plain(batch.n_dims), batch).blocks():
+        psi = all_products(block.sums, block.queries)
         total = total + psi @ psi.T
     return np.linalg.eigvalsh(total / len(batch))
 

@@ -10,7 +10,7 @@ import pytest
 import planted
 import polyattn as pa
 from polyattn.errors import OutOfRange, PolyattnError
-from polyattn.features import summaries
+from polyattn.features import sequence_sums, summaries
 from polyattn.model import layer as forward
 from polyattn.reference import layer as reference
 from polyattn.sequences import MODES
@@ -387,7 +387,7 @@ def test_a_very_long_sequence(mode):
 def test_lengths_around_every_block(monkeypatch, mode, length):
     """Chunks of 32, and token blocks shrunk to 64 and 128."""
     monkeypatch.setattr(forward, "BLOCK_TOKENS", 128)
-    monkeypatch.setattr(summaries, "TOKEN_BLOCK", 64)
+    monkeypatch.setattr(sequence_sums, "TOKEN_BLOCK", 64)
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 64)
     rng = np.random.default_rng(length)

@@ -24,13 +24,14 @@ pytestmark = pytest.mark.xdist_group("site")
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("docs", "examples", "benchmarks", "README.md")
-GUIDES = ("fit", "certify", "audit", "programs", "softmax", "queries", "files")
+GUIDES = ("fit", "forms", "certify", "audit", "programs", "softmax", "queries", "files")
 MODULES = {
     "polyattn": pa,
     "polyattn.data": pa.data,
     "polyattn.domains": pa.domains,
     "polyattn.heads": pa.heads,
     "polyattn.interop": pa.interop,
+    "polyattn.maps": pa.maps,
     "polyattn.programs": pa.programs,
     "polyattn.programs.machines": pa.programs.machines,
     "polyattn.softmax": pa.softmax,

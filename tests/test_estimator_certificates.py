@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 import polyattn as pa
 from polyattn.certify.minimiser import excess_risk
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.estimators import base
+from polyattn.estimators import fitted_state
 from polyattn.sequences import MODES
 
 REGRESSOR, CLASSIFIER = pa.LinearAttentionRegressor, pa.LinearAttentionClassifier
@@ -142,7 +142,7 @@ def test_copies_leave_the_certificate_behind_and_make_it_again():
 
 
 def test_too_many_features_without_sums_say_what_to_do(monkeypatch):
-    monkeypatch.setattr(base, "MOST_FEATURES", 17)
+    monkeypatch.setattr(fitted_state, "MOST_FEATURES", 17)
     X, Y = data()
     model = REGRESSOR(solver="iterative", ridge=1e-3).fit(X, Y)
     with pytest.raises(InvalidInput, match=r"polyattn\.certify\(X\), or fit with solver='primal'"):

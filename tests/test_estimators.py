@@ -364,7 +364,7 @@ def test_what_cannot_continue_is_refused():
     with pytest.raises(InvalidInput, match="'dual', which keeps no sums"):
         REGRESSOR(solver="dual").fit(X, y).set_params(solver="auto").partial_fit(X, y)
     model = REGRESSOR().partial_fit(X, y)
-    with pytest.raises(InvalidInput, match="mode, bias or solver changed"):
+    with pytest.raises(InvalidInput, match="mode, bias, form or solver changed"):
         model.set_params(bias=True).partial_fit(X, y)
     model.set_params(bias=False)
     with pytest.raises(InvalidInput, match="3 coordinates; got 2"):

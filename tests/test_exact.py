@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
+from polyattn.form import Form
 from polyattn.progress import listening
 from polyattn.sequences import MODES
 from polyattn.solve import exact
@@ -85,14 +86,14 @@ def test_outputs_of_zeros_agree():
 
 def test_few_rows_are_not_sampled():
     X, Y = task(n_sequences=SAMPLE_SEQUENCES)
-    assert solve_exact(Rows.build(X, Y, "causal", False)) is None
+    assert solve_exact(Rows.build(X, Y, Form("causal"))) is None
 
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_sample_is_tried_where_it_is_a_small_part(missing):
     """The sample: 36 rows for 18 features, in sequences of one row each."""
     X, Y = task("last", n_sequences=WORTHWHILE * 36 - missing)
-    assert (solve_exact(Rows.build(X, Y, "last", False)) is None) == bool(missing)
+    assert (solve_exact(Rows.build(X, Y, Form("last"))) is None) == bool(missing)
 
 
 def test_ridge_and_heads_need_the_sums():

@@ -48,7 +48,7 @@ def test_example_is_a_page(path):
 
 
 def test_there_are_as_many_as_one_likes_to_read():
-    assert 10 <= len(EXAMPLES) <= 15
+    assert 10 <= len(EXAMPLES) <= 16
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "import warnings; warnings.warn('careful')"])

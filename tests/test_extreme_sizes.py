@@ -8,6 +8,7 @@ import pytest
 import planted
 import polyattn as pa
 from polyattn.errors import FileFormatError, OutOfRange
+from polyattn.form import Form
 from polyattn.heads import best_heads, compress
 from polyattn.heads.data_scale import GramScale, SampleScale
 from polyattn.numerics.scaling import NEGLIGIBLE_RISK, TINY, as_doubt, as_risk, restored, rounded_up
@@ -57,7 +58,7 @@ def test_the_layer_meets_every_output(sizes):
 def test_what_heads_change_in_a_tiny_output_is_stated():
     """One head for a function of four: both outputs are off, and the statement is about both."""
     coef = pa.fit(X, RNG.standard_normal(Y.shape)).coef
-    rows = Rows.build(X, Y, "last", False)
+    rows = Rows.build(X, Y, Form("last"))
     for data in (SampleScale.of(rows), GramScale.of(pa.Moments.of(rows))):
         plain, tiny = (
             best_heads(sizes[:, None, None] * coef, 1, data=data)
@@ -299,13 +300,13 @@ def test_an_audit_sees_outputs_that_are_not_those_of_the_coefficients():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("form", ["leverage", "worst_case"])
+@pytest.mark.parametrize("kind", ["leverage", "worst_case"])
 @pytest.mark.parametrize("size", [1e-100, 1e-60, 1e-20, 1.0, 1e20, 1e60, 1e100])
 @pytest.mark.parametrize("risk", [1.0, 1e-100, 1e-300])
-def test_a_bound_has_the_size_of_its_input(form, size, risk):
+def test_a_bound_has_the_size_of_its_input(kind, size, risk):
     certificate = pa.certify(X)
-    plain = certificate.bound(FRESH, risk=1.0, form=form)
-    bound = certificate.bound(FRESH * size, risk=risk, form=form)
+    plain = certificate.bound(FRESH, risk=1.0, kind=kind)
+    bound = certificate.bound(FRESH * size, risk=risk, kind=kind)
     root = 10.0 ** (0.5 * np.log10(risk))
     # The slack of a bound is rounding; what is below the numbers of float64 is rounded up.
     expected = plain * root * size * size * size

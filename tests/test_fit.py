@@ -11,7 +11,7 @@ import planted
 import polyattn as pa
 from planted import EPS
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import n_features
+from polyattn.form.pairs import n_features
 from polyattn.sequences import MODES, SequenceBatch
 
 SOLVERS = ("primal", "dual", "direct", "iterative")
@@ -446,11 +446,11 @@ OUTCOMES = {
     # name, call, words of the sentence and of what to do next
     "unique": ("unique", lambda: pa.fit(X, Y), "unique global optimum", "any number of heads", "all 6 coefficients", "condition number"),
     "few rows": ("minimum_norm", lambda: pa.fit(X[:4], Y[:4]), "not unique", "rank 4 of 6", "4 predicted positions for 6", "smallest norm", "add data", "ridge"),
-    "flat tokens": ("minimum_norm", lambda: pa.fit(X * [1, 0], Y), "not unique", "rank 1 of 6", "do not vary", "add data"),
-    "moments alone": ("minimum_norm", lambda: pa.fit(statistics=pa.Moments(2, 2).update(X * [1, 0], Y)), "rank 1 of 6", "second moments", "TriangularFactor"),
+    "flat tokens": ("minimum_norm", lambda: pa.fit(X * [1, 0], Y), "not unique", "rank 1 of 6", "never occur", "number 1 of the query is always 0"),
+    "moments alone": ("minimum_norm", lambda: pa.fit(statistics=pa.Moments(2, 2).update(X * [1, 0], Y)), "rank 1 of 6", "never occur"),
     "regularised": ("regularised", lambda: pa.fit(X, Y, ridge=0.5), "unique minimiser", r"0.5 \|\|T\|\|", "ridge='loo'"),
     "loo": ("regularised", lambda: pa.fit(X, Y, ridge="loo"), "unique minimiser"),
-    "iterative": ("iterative", lambda: pa.fit(X, Y, solver="iterative"), "approached iteratively", "passes", "not examined"),
+    "iterative": ("iterative", lambda: pa.fit(X, Y, solver="iterative"), "approached iteratively", "passes", "not proved"),
     "limited heads": ("limited_heads", lambda: pa.fit(X, Y, n_heads=1), "1 head", "no layer can beat", "gap", "unique global optimum"),
     "limited heads, few rows": ("limited_heads", lambda: pa.fit(X[:4], Y[:4], n_heads=1), "1 head", "gap", "not unique"),
     "ill conditioned": ("unique", lambda: pa.fit(X @ [[1, 1], [0, 1e-4]], Y), "condition number", "sensitive to noise", "ridge"),

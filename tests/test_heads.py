@@ -1,5 +1,6 @@
 """factor and compress: the same function, with as few heads as it needs."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -8,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyattn.errors import InvalidInput, require_head_count
-from polyattn.features.pairs import fold_heads, n_pairs
+from polyattn.form.pairs import fold_heads, n_pairs
 from polyattn.heads import Compression, compress, factor
-from polyattn.heads.head_search import generic_heads
+from polyattn.heads.head_counts import generic_heads
+from polyattn.heads.head_set import HeadSet
 from polyattn.heads.target import Target
 
 EPS = float(np.finfo(np.float64).eps)
@@ -127,9 +129,10 @@ def test_the_comparer_notices_wrong_heads():
 def test_lost_is_measured_not_assumed():
     coef = planted(5, 5, 2)
     target = Target.on(coef)
-    value, key = target.scaled_heads(compress(coef))
-    assert target.finish(value, key, "").lost <= 1e-12
-    assert target.finish(1.01 * value, key, "").lost == pytest.approx(0.01, rel=1e-6)
+    heads = HeadSet.factored(target.tensor, target.layout.metric)
+    assert target.finish(heads, "").lost <= 1e-12
+    larger = replace(heads, value=1.01 * heads.value)
+    assert target.finish(larger, "").lost == pytest.approx(0.01, rel=1e-6)
 
 
 # ---------------------------------------------------------------- compress: structure
@@ -267,7 +270,7 @@ def test_numbers_of_heads_are_tried_from_below(monkeypatch):
     (ladder,) = tried
     assert all(isinstance(count, int) for count in ladder)
     assert ladder == sorted(set(ladder))
-    assert ladder[-1] >= 2 * generic_heads(3, 3, 3)
+    assert ladder[-1] >= 2 * generic_heads((3, 3, 3, 3))
     assert same_coef(found, generic(3, 3), 1e-12)  # by decomposition, when nothing was found
 
 

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyattn.features.pairs import n_pairs
-from polyattn.heads.algebra import layer_tensor
-from polyattn.heads.descent import jacobian
-from polyattn.heads.head_search import generic_heads, layer_dimension, least_heads
+from polyattn.form.pairs import n_pairs
+from polyattn.heads.algebra import jacobian, layer_tensor
+from polyattn.heads.head_counts import generic_heads, layer_dimension, least_heads
 
 
 def random_heads(n_dims, n_outputs, n_queries, n_heads, seed=0):
@@ -61,7 +60,7 @@ DIMENSIONS = [
 @pytest.mark.parametrize("sizes", DIMENSIONS, ids=str)
 def test_the_dimension_is_the_rank_of_the_jacobian(sizes):
     n_dims, n_outputs, n_queries, n_heads = sizes
-    assert layer_dimension(n_heads, n_dims, n_outputs, n_queries) == jacobian_rank(*sizes)
+    assert layer_dimension(n_heads, (n_outputs, n_dims, n_dims, n_queries)) == jacobian_rank(*sizes)
 
 
 def test_without_syzygies_the_count_would_be_wrong():
@@ -75,11 +74,11 @@ def test_without_syzygies_the_count_would_be_wrong():
     [(1, 1, 1), (4, 1, 4), (3, 3, 4), (4, 4, 7), (6, 6, 13), (8, 8, 22)],
 )
 def test_generic_functions_need_heads_until_the_dimension_is_full(n_dims, n_outputs, heads):
-    full = n_outputs * n_pairs(n_dims) * n_dims
-    assert generic_heads(n_dims, n_outputs, n_dims) == heads
-    assert layer_dimension(heads, n_dims, n_outputs, n_dims) == full
+    full, shape = n_outputs * n_pairs(n_dims) * n_dims, (n_outputs, n_dims, n_dims, n_dims)
+    assert generic_heads(shape) == heads
+    assert layer_dimension(heads, shape) == full
     if heads > 1:
-        assert layer_dimension(heads - 1, n_dims, n_outputs, n_dims) < full
+        assert layer_dimension(heads - 1, shape) < full
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3])

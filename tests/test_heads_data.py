@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 from scipy.stats import f as f_distribution
 
 from polyattn.errors import InvalidInput, OutOfRange
-from polyattn.features.pairs import feature_weights, fold_heads, n_features, n_pairs
+from polyattn.form.pairs import feature_weights, fold_heads, n_features, n_pairs
 from polyattn.heads import best_heads, choose_heads, factor
 from polyattn.heads.choose import allowance, moments_rank
-from polyattn.heads.head_search import layer_dimension
+from polyattn.heads.head_counts import layer_dimension
 
 
 def random_coef(n_dims, n_outputs, seed=0):
@@ -205,7 +205,7 @@ def test_choose_heads_over_shapes(n_dims, n_outputs, n_heads):
 
 def test_the_gap_of_the_true_number_is_chi_square():
     """Mean f and variance 2 f over 12 data sets: the distribution behind the choice."""
-    freedom = 4 * n_features(4) - layer_dimension(2, 4, 4, 4)
+    freedom = 4 * n_features(4) - layer_dimension(2, (4, 4, 4, 4))
     scaled = []
     for seed in range(12):
         coef, gram, _, variance = regression("plain", 4, 4, 2, 0.05, 200, seed)
@@ -219,11 +219,11 @@ def test_the_gap_of_the_true_number_is_chi_square():
 def test_noise_is_allowed_up_to_its_quantile():
     allowed = allowance((3, 4, 4, 4), variance=0.01, rank=40, spare=200)
     for n_heads in (1, 2, 3):
-        freedom = 3 * 40 - layer_dimension(n_heads, 4, 3, 4)
+        freedom = 3 * 40 - layer_dimension(n_heads, (3, 4, 4, 4))
         quantile = f_distribution.isf(1e-4, freedom, 200)
-        assert allowed(n_heads) ** 2 == pytest.approx(0.01 * freedom * quantile, rel=1e-6)
+        assert allowed((n_heads,)) ** 2 == pytest.approx(0.01 * freedom * quantile, rel=1e-6)
     # Where layers fill the space nothing is left to explain but rounding.
-    assert allowed(6) <= 1e-7
+    assert allowed((6,)) <= 1e-7
 
 
 def test_noise_decides_how_many_heads_show():

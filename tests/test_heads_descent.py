@@ -7,21 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyattn.features.pairs import fold_heads, fold_tensor, n_pairs, unfold_coef
+from polyattn.form.pairs import fold_heads, fold_tensor, n_pairs, unfold_coef
 from polyattn.heads import descent
 from polyattn.heads.algebra import (
     balanced,
-    change_tensor,
+    jacobian,
     layer_tensor,
     pull_key,
     pull_value,
-    reduce,
     split_heads,
     symmetrised,
 )
-from polyattn.heads.descent import Patience, descend, jacobian
+from polyattn.heads.coordinates import reduce, whiten
+from polyattn.heads.descent import Patience, descend
 from polyattn.heads.head_search import fewest, random_heads
-from polyattn.heads.metric import Metric, excess, whiten
+from polyattn.heads.head_set import HeadSet
+from polyattn.heads.metric import Metric, excess
 
 sizes = st.tuples(
     st.integers(1, 4),
@@ -42,6 +43,10 @@ def drawn(size):
     return value, key, tensor, rng
 
 
+def changed(value, key, step):
+    return HeadSet.of_one_scale(value, key).change(step)
+
+
 def moments(n_rows, n_features, seed=0):
     rows = np.random.default_rng(seed).standard_normal((n_rows, n_features))
     return rows.T @ rows
@@ -51,7 +56,7 @@ def moments(n_rows, n_features, seed=0):
 def test_pulls_are_the_adjoints_of_the_derivative(size):
     value, key, tensor, rng = drawn(size)
     value_step, key_step = rng.standard_normal(value.shape), rng.standard_normal(key.shape)
-    forward = np.vdot(tensor, change_tensor(value, key, value_step, key_step))
+    forward = np.vdot(tensor, changed(value, key, np.r_[value_step.ravel(), key_step.ravel()]))
     backward = np.vdot(pull_value(tensor, key), value_step) + np.vdot(
         pull_key(tensor, value), key_step
     )
@@ -70,7 +75,7 @@ def test_the_jacobian_is_the_derivative(size):
         step[value.size :].reshape(key.shape),
     )
     along = np.tensordot(step, jacobian(value, key), 1)
-    np.testing.assert_allclose(along, change_tensor(value, key, value_step, key_step), atol=1e-12)
+    np.testing.assert_allclose(along, changed(value, key, step), atol=1e-12)
     # T is quadratic: the central difference is exact up to rounding.
     ahead, behind = (layer_tensor(value + s * value_step, key + s * key_step) for s in (1.0, -1.0))
     np.testing.assert_allclose(along, 0.5 * (ahead - behind), atol=1e-12)
@@ -109,13 +114,13 @@ def test_the_loss_never_rises(dense, weighted, monkeypatch):
     monkeypatch.setattr(descent, "DENSE_ENTRIES", 10**9 if dense else 0)
     _, _, tensor, rng = drawn((4, 3, 4, 1, 5))
     metric = Metric(moments(60, n_pairs(4) * 4)) if weighted else Metric()
-    value, key = random_heads(tensor, 2, rng)
+    heads = random_heads(tensor, (2,), metric, rng)
     losses = []
     for _ in range(12):
-        found = descend(tensor, value, key, metric, Patience(window=1, fraction=2.0))
-        value, key = found.value, found.key
+        found = descend(tensor, heads, metric, Patience(window=1, fraction=2.0))
+        heads = found.heads
         losses.append(found.loss)
-    residual = tensor - layer_tensor(value, key)
+    residual = tensor - heads.tensor()
     measured = np.vdot(residual, metric(residual)) / np.vdot(tensor, metric(tensor))
     assert losses[-1] == pytest.approx(np.sqrt(measured), rel=1e-12)
     assert all(after <= before for before, after in pairwise(losses))
@@ -124,30 +129,30 @@ def test_the_loss_never_rises(dense, weighted, monkeypatch):
 
 def test_dense_and_iterative_steps_reach_the_same_minimum(monkeypatch):
     _, _, tensor, rng = drawn((3, 2, 3, 1, 1))
-    start, patience = random_heads(tensor, 1, rng), Patience(window=4, fraction=1e-9)
+    start, patience = random_heads(tensor, (1,), Metric(), rng), Patience(window=4, fraction=1e-9)
     metric = Metric(moments(40, n_pairs(3) * 3))
     losses = []
     for entries in (0, 10**9):
         monkeypatch.setattr(descent, "DENSE_ENTRIES", entries)
-        losses.append(descend(tensor, *start, metric, patience).loss)
+        losses.append(descend(tensor, start, metric, patience).loss)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_work_is_limited():
     _, _, tensor, rng = drawn((4, 4, 4, 1, 1))
-    start = random_heads(tensor, 3, rng)
-    short = descend(tensor, *start, Metric(), Patience(5, 0.0, work=1e7))
+    start = random_heads(tensor, (3,), Metric(), rng)
+    short = descend(tensor, start, Metric(), Patience(5, 0.0, work=1e7))
     assert 1e7 < short.work < 1e8
-    longer = descend(tensor, *start, Metric(), Patience(5, 0.0, work=1e8))
+    longer = descend(tensor, start, Metric(), Patience(5, 0.0, work=1e8))
     assert 1e8 < longer.work < 1e9
 
 
 def test_the_loss_of_a_start_is_relative_in_any_metric():
     _, _, tensor, rng = drawn((4, 3, 4, 1, 5))
     metric = Metric(1e3 * moments(60, n_pairs(4) * 4))
-    start = random_heads(tensor, 2, rng)
-    found = descend(tensor, *start, metric, Patience(window=1, fraction=0.0, enough=10.0))
-    residual = tensor - layer_tensor(*start)
+    start = random_heads(tensor, (2,), metric, rng)
+    found = descend(tensor, start, metric, Patience(window=1, fraction=0.0, enough=10.0))
+    residual = tensor - start.tensor()
     relative = np.vdot(residual, metric(residual)) / np.vdot(tensor, metric(tensor))
     assert found.loss == pytest.approx(np.sqrt(relative), rel=1e-12)
     assert found.work == 0.0
@@ -172,7 +177,8 @@ def test_a_direction_without_curvature_ends_the_step():
 @pytest.mark.parametrize("n_heads", [1, 2, 8, 32])
 def test_random_starts_are_smaller_than_the_tensor_and_not_negligible(n_heads):
     tensor, rng = np.zeros((3, 4, 4, 5)), np.random.default_rng(n_heads)
-    sizes = [np.linalg.norm(layer_tensor(*random_heads(tensor, n_heads, rng))) for _ in range(20)]
+    starts = [random_heads(tensor, (n_heads,), Metric(), rng) for _ in range(20)]
+    sizes = [np.linalg.norm(start.tensor()) for start in starts]
     assert 0.05 < min(sizes) <= max(sizes) < 0.5
 
 
@@ -184,7 +190,7 @@ def test_unused_directions_are_dropped_and_come_back():
     value, key = rng.standard_normal((2, 3, 2)), rng.standard_normal((2, 3, 4))
     dims, outputs, queries = (np.linalg.qr(rng.standard_normal((7, r)))[0] for r in (3, 2, 4))
     tensor = layer_tensor(dims @ value @ outputs.T, dims @ key @ queries.T)
-    core, expand = reduce(tensor, 1e-12)
+    core, _, expand = reduce(tensor, 1e-12)
     assert core.shape == (2, 3, 3, 4)
     back = layer_tensor(*expand(*split_heads(core)))
     np.testing.assert_allclose(back, tensor, atol=1e-12)
@@ -236,11 +242,12 @@ def test_fewest_finds_the_smallest_success(true):
 
     def attempt(heads):
         tried.append(heads)
-        found = descent.HeadDescent(np.zeros((heads, 1, 1)), np.zeros((heads, 1, 1)), 0.0, 1.0)
+        zeros = HeadSet.of_one_scale(np.zeros((heads, 1, 1)), np.zeros((heads, 1, 1)))
+        found = descent.HeadDescent(zeros, 0.0, 1.0)
         return (found if heads >= true else None), 1.0
 
     best = fewest(attempt, [1, 2, 4, 8, 16], 17, np.inf)
     assert (best is None) == (true > 16)
-    assert best is None or len(best.value) == true
+    assert best is None or len(best.heads) == true
     assert len(tried) <= 8
     assert fewest(attempt, [1, 2, 4, 8, 16], 17, 0.5) is None or true == 1

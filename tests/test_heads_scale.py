@@ -114,7 +114,7 @@ def test_a_small_second_head_is_kept(size, n_heads):
 def test_an_output_of_zeros_is_met():
     X, _ = tokens_and_targets()
     coef = np.stack([np.zeros((3, 2)), np.ones((3, 2))])
-    found = compress(coef, data=SampleScale.of(Rows.build(X, None, "last", False)))
+    found = compress(coef, data=SampleScale.of(Rows.build(X, None, pa.Form())))
     assert found.output_error <= 1e-10
     np.testing.assert_allclose(found.value[:, :, 0], 0.0, atol=1e-12)
 
@@ -135,7 +135,7 @@ def test_outputs_ask_for_a_stricter_search():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 4, 2))
     X[..., 1] = X[..., 0] * (1 + 1e-3 * X[..., 1])
-    scale = SampleScale.of(Rows.build(X, None, "last", False))
+    scale = SampleScale.of(Rows.build(X, None, pa.Form()))
     coef = rng.standard_normal((1, 3, 2))
     coef[0, 0, 0] = -coef[0].sum() + coef[0, 0, 0]
     loose = compress(coef, tolerance=1e-4, data=scale)
@@ -151,7 +151,7 @@ def test_outputs_ask_for_a_stricter_search():
 def test_the_sample_and_the_moments_agree(mode):
     X, _ = tokens_and_targets(20, 3, mode=mode)
     weights = np.arange(20) % 3
-    rows = Rows.build(X, None, mode, True, weights)
+    rows = Rows.build(X, None, pa.Form(mode=mode, bias=True), weights)
     sample, gram = SampleScale.of(rows), GramScale.of(Moments.of(rows))
     coef = np.random.default_rng(0).standard_normal((2, 10, 4))
     np.testing.assert_allclose(sample.output_powers(coef), gram.output_powers(coef), rtol=1e-12)
@@ -162,8 +162,8 @@ def test_the_sample_and_the_moments_agree(mode):
 @pytest.mark.parametrize(("mode", "shape"), [("last", (40_000, 1)), ("causal", (1, 40_000))])
 def test_a_sample_is_spread_over_the_data(mode, shape):
     ramp = np.linspace(1.0, 2.0, 40_000).reshape(*shape, 1) * [1.0, 0.5, 2.0, 1.0]
-    sample = SampleScale.of(Rows.build(ramp, None, mode, False))
-    assert sample.pairs.size + sample.queries.size <= SAMPLE_NUMBERS
+    sample = SampleScale.of(Rows.build(ramp, None, pa.Form(mode=mode)))
+    assert sample.sums.size + sample.queries.size <= SAMPLE_NUMBERS
     assert sample.queries.shape[1] > 1000
     np.testing.assert_allclose(sample.queries[0, [0, -1]], [1.0, 2.0], rtol=1e-3)
 
@@ -179,7 +179,7 @@ def test_units_are_those_of_the_coordinates():
     X, _ = tokens_and_targets(50, 3)
     X *= [1.0, 2.0**10, 2.0**-20]
     X[:, -1, 1] = 0.0  # a coordinate that no query has
-    rows = Rows.build(X, None, "last", False)
+    rows = Rows.build(X, None, pa.Form())
     for data in (SampleScale.of(rows), GramScale.of(Moments.of(rows))):
         require_units(CoordinateUnits.of_inputs(data, 2))
 
@@ -193,7 +193,7 @@ def test_a_common_factor_changes_no_unit(factor_of_all):
 
 
 def require_units(units):
-    assert np.all(np.abs(units.tokens - units.tokens[0] - [0, 10, -20]) <= 1)
+    assert np.all(np.abs(units.values - units.values[0] - [0, 10, -20]) <= 1)
     assert abs(units.queries[0] - units.queries[2] - 20) <= 1
     assert units.queries[1] == 0
     assert not units.outputs.any()
@@ -206,8 +206,8 @@ def test_units_are_put_back_exactly(find):
     X, coef = rng.standard_normal((50, 4, 3)), rng.standard_normal((1, 6, 3))
     powers = 2.0 ** np.array([0, 7, -9])
     pairs = (powers[:, None] * powers)[np.triu_indices(3)]
-    plain = find(coef, data=SampleScale.of(Rows.build(X, None, "last", False)))
-    scale = SampleScale.of(Rows.build(X * powers, None, "last", False))
+    plain = find(coef, data=SampleScale.of(Rows.build(X, None, pa.Form())))
+    scale = SampleScale.of(Rows.build(X * powers, None, pa.Form()))
     scaled = find(coef / pairs[:, None] / powers, data=scale)
     assert scaled.n_heads == plain.n_heads
     # The common size of attn and value is a root, which is rounded, and shared as suits them.

@@ -22,6 +22,9 @@ from polyattn.stats.statistics import SIZES
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
 Y = pa.data.random_layer(2, 2, mode="last")(X) + 0.1 * RNG.standard_normal((40, 2))
+FORM = pa.Form(
+    mode="causal", decay=[0.5, 0.9], query=np.ones((3, 2)), key=[1], skip=True, intercept=True
+)
 P = pa.programs
 MEMORY = P.associative_memory(2, 2)
 
@@ -47,6 +50,7 @@ def records():
     """A record of every kind."""
     things = {
         "layer": pa.data.random_layer(3, 2),
+        "layer of a form": pa.data.random_layer(3, 2, form=FORM, n_context_dims=2),
         "softmax": pa.SoftmaxAttention(np.eye(3), np.ones((3, 2))),
         "moments": pa.Moments(2, 2).update(X, Y),
         "factor": pa.TriangularFactor(2, 2).update(X, Y),
@@ -75,7 +79,15 @@ def write_forged(path, kind, arrays, metadata, text=None):
 
 WRONG_FIELDS = [
     ("layer", ["mode"], 3), ("layer", ["bias"], 1), ("layer", ["mode"], ["last"]),
-    ("softmax", ["mode"], "up"),
+    ("layer of a form", ["form"], []), ("layer of a form", ["form", "decay"], [0.5, 2.0]),
+    ("layer of a form", ["form", "lags"], 10**12), ("layer of a form", ["form", "colour"], 1),
+    ("layer of a form", ["form", "query"], {"map": {"name": "eval"}}),
+    ("layer of a form", ["form", "query"], {"matrix": [[1.0], [2.0, 3.0]]}),
+    ("layer of a form", ["form", "key"], {"slice": [0, 1, 0]}),
+    ("layer of a form", ["form", "key"], [10**12]), ("layer of a form", ["form", "skip"], 1),
+    ("layer of a form", ["n_dims"], 10**12), ("layer of a form", ["n_context_dims"], 10**12),
+    ("layer of a form", ["head_scales"], [0, 2]), ("layer of a form", ["head_scales"], "01"),
+    ("layer", ["n_dims"], 10**12), ("softmax", ["mode"], "up"), ("moments", ["n_dims"], 10**12),
     ("moments", ["n_rows"], "many"), ("moments", ["n_rows"], -1), ("moments", ["n_rows"], 1.5),
     ("moments", ["total_weight"], -1.0), ("moments", ["total_weight"], None),
     ("moments", ["max_length"], {}), ("moments", ["token_exponent"], 10**9),
@@ -137,7 +149,7 @@ def test_a_wrong_field_is_named_with_its_file(name, place, value, records, tmp_p
     assert time.perf_counter() - start < 5
     words = {
         "n_rows": "n_positive|n_rows",
-        "n_dims": "n_features|arrays",
+        "n_dims": "n_features|arrays|n_dims",
         "n_outputs": "factor",
         "layer": "layer|arrays",
         "heads": "heads|attn",
@@ -178,6 +190,7 @@ def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
     "name",
     [
         "layer",
+        "layer of a form",
         "softmax",
         "moments",
         "factor",

@@ -12,6 +12,7 @@ from exact_judge import Judge
 from exact_least_squares import nearest
 from invariances import few_and_many, hold, numbers_of_cases, seeds
 from polyattn.certify.minimiser import minimise
+from polyattn.form import Form
 from polyattn.stats.rows import Rows
 
 #: Solvers whose fits an audit calls optimal.
@@ -34,7 +35,7 @@ def audit(layer, case: Case) -> pa.Audit:
 
 def check_minimiser(number: int) -> None:
     case = unpenalised(number)
-    rows = Rows.build(case.X, case.targets, case.mode, case.bias, case.weights)
+    rows = Rows.build(case.X, case.targets, Form(case.mode, bias=case.bias), case.weights)
     found = minimise(rows)
     risk = nearest(case.exact.risk)
     assert found.rank == case.exact.rank, case.number

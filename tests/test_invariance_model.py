@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import polyattn as pa
 from invariances import factors, few_and_many, hold, seeds
 from planted import EPS
-from polyattn.model.linear import coef_forward
+from polyattn.model.forward import coef_forward
 from polyattn.reference import layer as reference
 from polyattn.sequences import MODES
 
@@ -51,7 +51,7 @@ def check_forward(seed: int, mode: str, tokens: int, attn: int, value: int) -> N
     # The heads, and the coefficients that they fold into, are one function.
     literal = np.array([reference.forward(layer.attn, layer.value, x, mode) for x in X[:2]])
     assert np.all(np.abs(literal - outputs[:2]) <= rounding[:2])
-    folded = coef_forward(pa.SequenceBatch.from_array(X), layer.coef, mode, bias=False)
+    folded = coef_forward(pa.SequenceBatch.from_array(X), layer.coef, layer.layout)
     assert np.all(np.abs(folded.reshape(outputs.shape) - outputs) <= rounding)
 
 

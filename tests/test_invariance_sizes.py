@@ -234,12 +234,12 @@ def test_rules_for_the_ridge_beside_a_tiny_output(examples, rule):
 # Bounds -------------------------------------------------------------------------------------
 
 
-def check_bound(seed: int, power: int, risk: int, form: str) -> None:
+def check_bound(seed: int, power: int, risk: int, kind: str) -> None:
     """Every bit is the same, unless the bound is below the normal numbers: then never less."""
     case = some_case(seed)
     certificate = pa.certify(case.X, mode=case.mode)
     plain, bound = (
-        np.concatenate([np.atleast_1d(b) for b in certificate.bound(x, eps, form=form)])
+        np.concatenate([np.atleast_1d(b) for b in certificate.bound(x, eps, kind=kind)])
         for x, eps in (
             (case.fresh, 1.0), ([np.ldexp(x, power) for x in case.fresh], 4.0**risk),
         )
@@ -254,11 +254,11 @@ def check_bound(seed: int, power: int, risk: int, form: str) -> None:
 
 
 @few_and_many
-@pytest.mark.parametrize("form", ["leverage", "worst_case"])
+@pytest.mark.parametrize("kind", ["leverage", "worst_case"])
 @pytest.mark.filterwarnings("error")
-def test_bounds(examples, form):
+def test_bounds(examples, kind):
     hold(
-        partial(check_bound, form=form),
+        partial(check_bound, kind=kind),
         examples,
         seed=seeds,
         power=input_powers,

@@ -50,5 +50,5 @@ def test_every_equivalent_mutant_has_a_reason_and_is_named_once():
 )
 def test_an_outdated_entry_is_found(function, before, current):
     """Negative control."""
-    entry = {"file": "src/polyattn/features/pairs.py", "function": function, "before": before}
+    entry = {"file": "src/polyattn/form/pairs.py", "function": function, "before": before}
     assert is_current(entry | {"after": "return 0"}) is current

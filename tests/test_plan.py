@@ -23,6 +23,11 @@ PLANS = {
     "few rows, very wide": (1000, 64, 1, 12 * GIB, "dual", "N x N"),
     "tall, no memory for p x p": (20_000, 32, 1, 4 * GIB, "dual", "N x N"),
     "neither fits": (1_000_000, 32, 1, 4 * GIB, "iterative", "fit into"),
+    "tall and wide": (100_000, 32, 1, 32 * GIB, "iterative", "primal would take about"),
+    "tall and wide, many outputs": (100_000, 32, 32, 32 * GIB, "primal", "p x p"),
+    "tall and wide, just tall": (20_000, 32, 1, 32 * GIB, "primal", "p x p"),
+    "tall and nearly wide": (100_000, 19, 1, 32 * GIB, "primal", "p x p"),
+    "a kernel that would take longer": (40_000, 32, 1, 16 * GIB, "iterative", "times as long"),
     "one row": (1, 1, 1, GIB, "primal", "1 row for 1 feature"),
 }
 
@@ -59,7 +64,7 @@ def test_the_plan_refuses_an_unknown_solver():
 
 
 @pytest.mark.parametrize(
-    ("limit", "solver"), [(GIB, "primal"), (8_000, "dual"), (4_000, "iterative"), (1_000, None)]
+    ("limit", "solver"), [(GIB, "primal"), (8_000, "dual"), (6_000, "iterative"), (1_000, None)]
 )
 def test_fit_follows_the_plan(monkeypatch, limit, solver):
     """Less and less memory, the same optimum, and at the end a refusal."""
@@ -73,6 +78,48 @@ def test_fit_follows_the_plan(monkeypatch, limit, solver):
     result = pa.fit(X, Y)
     assert result.solver == solver
     assert planted.relative_error(result.coef, erm.fit(list(X), Y, "last")) < 1e-8
+
+
+def test_in_mode_full_rows_share_their_sums_and_moments_stay():
+    plans = [plan(100_000, 32, form=pa.Form(mode=mode)).solver for mode in ("causal", "full")]
+    assert plans[0] == "iterative"
+    assert plans[1] != "iterative" or plan(100_000, 32).bytes > solvers.memory_limit()
+
+
+def test_an_iteration_that_stalls_is_given_up_for_sums(monkeypatch):
+    task = planted.problem("tall", noise=1.0)
+    monkeypatch.setattr(solvers, "ITERATED_FEATURES", 1)
+    monkeypatch.setattr(solvers, "MUCH_FASTER", 0.0)
+    assert pa.fit(task.X, task.Y).solver == "iterative"
+    monkeypatch.setattr(solvers, "PATIENCE", 0.1)
+    assert pa.fit(task.X, task.Y).solver == "primal"
+
+
+def test_a_norm_out_of_reach_is_left_to_sums(monkeypatch):
+    """Features of very different size of which some depend on others: no iteration is enough."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 4, 3)) * [1.0, 1.0, 1e-5], rng.standard_normal((60, 1))
+    X[..., 1] = X[..., 0]
+    monkeypatch.setattr(solvers, "ITERATED_FEATURES", 1)
+    monkeypatch.setattr(solvers, "MUCH_FASTER", 0.0)
+    assert pa.fit(X, Y).solver == "primal"
+    assert "own metric" in str(pa.fit(X, Y, solver="iterative").outcome)
+
+
+def test_sums_that_are_needed_are_made(monkeypatch):
+    """A limited number of heads is weighed by the moments."""
+    task = planted.problem("tall", noise=1.0)
+    monkeypatch.setattr(solvers, "ITERATED_FEATURES", 1)
+    monkeypatch.setattr(solvers, "MUCH_FASTER", 0.0)
+    assert pa.fit(task.X, task.Y).solver == "iterative"
+    assert pa.fit(task.X, task.Y, n_heads=1).solver == "primal"
+
+
+def test_passes_grow_as_rows_come_near_the_features():
+    passes = [solvers.expected_passes(n_rows, 1000) for n_rows in (1e9, 4000, 2000, 1001)]
+    assert passes[:2] == pytest.approx([30.0, 90.0], rel=1e-2)
+    assert passes == sorted(passes)
+    assert solvers.expected_passes(1000, 1000) == float("inf")
 
 
 def test_the_memory_limit_is_half_of_the_machine(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from polyattn import programs
 from polyattn.certify.exact.modular import Echelon, primes
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import norm_weights, pair_index
+from polyattn.form.pairs import norm_weights, pair_index
 from polyattn.programs.learning.coefficients import (
     CoefficientSpan,
     ExactSpan,

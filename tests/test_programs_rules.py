@@ -10,7 +10,7 @@ from polyattn.programs.language.attributes import Attribute
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import circle, line, names, symbols
 from polyattn.programs.learning.rules.candidates import admitted, dictionaries
-from polyattn.programs.learning.rules.facts import Layout, facts_of
+from polyattn.programs.learning.rules.facts import SchemaLayout, facts_of
 from polyattn.programs.learning.rules.learn_rules import learn_rules
 from polyattn.programs.learning.rules.learned_rules import terms_at
 from polyattn.programs.learning.rules.pursuit import Choice, ColumnMoments, pursue, snapped
@@ -214,7 +214,7 @@ def test_a_term_has_exactly_the_coefficients_of_its_rule(small, large):
     """Candidates of all sorts, most of them wrong: what they write is what their terms write."""
     found = traces(small, n_traces=4, random_state=0)
     fresh = traces(large, n_traces=1, random_state=1)
-    layout = Layout((small.schema, large.schema))
+    layout = SchemaLayout((small.schema, large.schema))
     candidates = dictionaries(facts_of(layout, found))
     facts, rows = facts_of(layout, fresh), TraceRows.of(fresh[0])
     kinds, parts = layout.coordinates(large.schema)

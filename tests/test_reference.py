@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planted
-from polyattn.features import cubic, pairs, summaries
-from polyattn.model import LinearAttention, linear
-from polyattn.model import layer as forward
+from polyattn.features import products, sequence_sums, summaries
+from polyattn.form import pairs
+from polyattn.form.layout import Layout
+from polyattn.model import LinearAttention, by_heads
+from polyattn.model import layer as blocks
+from polyattn.model.forward import coef_forward
 from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES, SequenceBatch
 
@@ -149,14 +152,15 @@ def law_summaries(X, mode, bias):
 
 def fast_summaries(X, mode, bias, block_rows=None):
     """The same by the library, its blocks put together again."""
-    tokens = summaries.Tokens(SequenceBatch.from_sequences(X), bias)
-    blocks = list(summaries.summary_blocks(tokens, mode, block_rows))
+    batch = SequenceBatch.from_sequences(X)
+    seen = summaries.SeenSequences(Layout.plain(batch.n_dims, mode, bias), batch)
+    blocks = list(seen.blocks(block_rows))
     borders = [0] + [block.stop for block in blocks]
     assert [block.first for block in blocks] == borders[:-1]
-    assert all(block.pairs.shape[1] == block.stop - block.first for block in blocks)
+    assert all(block.sums.shape[1] == block.stop - block.first for block in blocks)
     return tuple(
         np.concatenate([getattr(block, part) for block in blocks], axis=1)
-        for part in ("pairs", "queries")
+        for part in ("sums", "queries")
     )
 
 
@@ -182,7 +186,7 @@ def test_summaries_of_equal_lengths(mode, length, block_rows):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("lengths", [(11,) * 4, (1, 11, 3, 25), (4, 4, 30)])
 def test_summaries_across_token_blocks(monkeypatch, mode, lengths):
-    monkeypatch.setattr(summaries, "TOKEN_BLOCK", 10)
+    monkeypatch.setattr(sequence_sums, "TOKEN_BLOCK", 10)
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 6)
     rng = np.random.default_rng(0)
@@ -215,12 +219,12 @@ def test_cubic_features_and_their_products(case):
     attn, value, X = case
     G, x = law_summaries(X, "causal", False)
     psi = erm.design(X, "causal")
-    assert_close(cubic.cubic_features(G, x), psi.T)
+    assert_close(products.all_products(G, x), psi.T)
     P = features.fold(features.tensor(attn, value))
     outputs = erm.predict(P, X, "causal")
-    assert_close(cubic.apply_coef(P, G, x), outputs.T)
+    assert_close(products.apply_coef(P, G, x), outputs.T)
     correlation = (psi.T @ outputs).reshape(*P.shape[1:], -1)
-    assert_close(cubic.correlate(G, x, outputs.T), correlation)
+    assert_close(products.correlate(G, x, outputs.T), correlation)
 
 
 @given(random_case(), st.sampled_from([1, 2, 512]))
@@ -229,10 +233,11 @@ def test_kernels(case, column_block):
     G, x = law_summaries(X, "causal", False)
     rows = [row for sequence in X for row in features.summaries(sequence, "causal")]
     expected = np.array([[features.kernel(*first, *second) for second in rows] for first in rows])
-    assert_close(cubic.kernel(G, x, G, x), expected)
+    layout = Layout.plain(len(x))
+    assert_close(products.kernel(layout, G, x, G, x), expected)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cubic, "COLUMN_BLOCK", column_block)
-        assert_close(np.tril(cubic.kernel_lower(G, x)), np.tril(expected))
+        patch.setattr(products, "COLUMN_BLOCK", column_block)
+        assert_close(np.tril(products.kernel_lower(layout, G, x)), np.tril(expected))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -247,11 +252,13 @@ def test_forward(mode, case, bias, small_blocks):
     batch = SequenceBatch.from_sequences(inputs)
     with pytest.MonkeyPatch.context() as patch:
         if small_blocks:
-            patch.setattr(linear, "CHUNK", 2)
-            patch.setattr(forward, "BLOCK_TOKENS", 3)
+            patch.setattr(by_heads, "CHUNK", 2)
+            patch.setattr(blocks, "BLOCK_TOKENS", 3)
         P = features.fold(features.tensor(attn, value))
-        assert_close(linear.head_forward(batch, attn, value, mode, bias), rows)
-        assert_close(linear.coef_forward(batch, P, mode, bias), rows)
+        layout = Layout.plain(batch.n_dims, mode, bias)
+        heads = by_heads.Heads(attn, value, np.zeros(len(attn), np.int64))
+        assert_close(by_heads.by_heads(summaries.SeenSequences(layout, batch), heads), rows)
+        assert_close(coef_forward(batch, P, layout), rows)
         found = LinearAttention(attn, value, mode, bias)(inputs)
     if mode == "last":
         assert_close(found, rows)

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, InvalidType, MissingExtra
-from polyattn.features.pairs import unfold_coef
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import unfold_coef
 from polyattn.outcome import Outcome
 from polyattn.report import make_page, write_report
 from polyattn.report.certificates import draw_spectrum, spectrum_of
@@ -284,7 +285,7 @@ def test_outputs_whose_squares_are_beyond_float64(task, size):
         assert "float64 cannot hold" in body(page, "How good is the layer?")
     balanced = pa.LinearAttention(task.layer.attn * size, task.layer.value / size)
     assert "100 %" in body(make_page(balanced, X, Y), PREDICTIONS)
-    section = predictions_section(layer, PageData.of(X, Y, "last", 3))
+    section = predictions_section(layer, PageData.of(X, Y, Layout.plain(3)))
     shares = re.findall(r"explained</td><td>([^<]*) %", section.body)
     assert [float(share) for share in shares] == [-np.inf if size > 1 else 0.0]
 
@@ -307,7 +308,7 @@ def test_sixteen_coordinates_make_a_small_page(tmp_path):
 def test_a_long_search_for_heads_is_left_to_the_layer():
     rng = np.random.default_rng(0)
     found = pa.fit(rng.standard_normal((9, 4, 3)), rng.standard_normal((9, 3)))
-    wide = replace(found, coef=rng.standard_normal((16, 136, 16)), n_dims=16)
+    wide = replace(found, coef=rng.standard_normal((16, 136, 16)), layout=Layout.plain(16))
     wide = replace(wide, sample=None, statistics=None)
     layer, sentence = heads_of(wide)
     assert "heads" not in vars(wide)
@@ -390,7 +391,7 @@ def test_a_heat_map_has_one_pixel_per_entry():
 def test_samples_are_whole_sequences_evenly_spaced():
     X = [np.full((length, 1), i) for i, length in enumerate([2, 3, 2, 3, 2, 3])]
     Y = [np.full((len(x), 1), i) for i, x in enumerate(X)]
-    data = PageData.of(X, Y, "causal", 1)
+    data = PageData.of(X, Y, Layout.plain(1, "causal"))
     some, chosen = data.sample(8)
     assert chosen.tolist() == [0, 2, 4] or chosen.tolist() == [0, 2, 3]
     np.testing.assert_array_equal(some.targets, some.batch.values)
@@ -641,6 +642,6 @@ def test_weights_that_say_nothing_are_refused(task, result):
 def test_a_sample_of_weighted_data_has_weight(task):
     X, Y = np.asarray(task.X), np.asarray(task.Y)
     weights = np.where(np.isin(np.arange(len(X)), (7, 90)), 2.0, 0.0)
-    some, chosen = PageData.of(X, Y, "last", 3, sample_weight=weights).sample(1)
+    some, chosen = PageData.of(X, Y, Layout.plain(3), sample_weight=weights).sample(1)
     assert list(chosen) == [7]
     np.testing.assert_array_equal(some.row_weights, [2.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.data.regression import step_layer, step_of
+from polyattn.data.one_step import step_layer, step_of
 from polyattn.errors import InvalidInput
 from polyattn.heads import compress
 from polyattn_papers.tasks.in_context import Expected, bayes_prediction
@@ -42,8 +42,11 @@ class Polynomial(dict):
         )
 
 
-def normal_equations(scales, n_examples, noise):
-    """E psi psi^T and E psi target of all cubic features, exactly; inputs are scales * N(0, I)."""
+def normal_equations(scales, task_scales, n_examples, noise):
+    """E psi psi^T and E psi target of all cubic features, exactly.
+
+    Inputs are scales * N(0, I), tasks are task_scales * N(0, I).
+    """
     d = len(scales)
     n_variables = (n_examples + 2) * d + n_examples
 
@@ -53,7 +56,7 @@ def normal_equations(scales, n_examples, noise):
     def total(terms):
         return sum(terms, Polynomial())
 
-    weights = [variable(j) for j in range(d)]
+    weights = [variable(j, task_scales[j]) for j in range(d)]
     inputs = [[variable(d + t * d + j, scales[j]) for j in range(d)] for t in range(n_examples + 1)]
     exact = [total(w * x for w, x in zip(weights, row, strict=True)) for row in inputs]
     errors = [variable((n_examples + 2) * d + t, noise) for t in range(n_examples)]
@@ -70,25 +73,34 @@ def normal_equations(scales, n_examples, noise):
 
 
 @pytest.mark.parametrize(
-    ("scales", "n_examples", "noise"),
-    [((2,), 1, 0), ((1,), 3, Fraction(1, 2)), ((2, Fraction(1, 2)), 2, 1)],
+    ("scales", "task_scales", "n_examples", "noise"),
+    [
+        ((2,), (1,), 1, 0),
+        ((1,), (1,), 3, Fraction(1, 2)),
+        ((2, Fraction(1, 2)), (1, 1), 2, 1),
+        ((2, 1), (Fraction(1, 2), 3), 2, 1),
+        ((1, 1), (2, 0), 2, 0),
+    ],
 )
-def test_the_optimum_solves_the_exact_normal_equations(scales, n_examples, noise):
+def test_the_optimum_solves_the_exact_normal_equations(scales, task_scales, n_examples, noise):
     """All features, all heads: no symmetry and no formula for Wishart matrices is assumed."""
-    gram, cross = normal_equations(scales, n_examples, noise)
+    gram, cross = normal_equations(scales, task_scales, n_examples, noise)
     covariance = np.diag(np.array([float(scale) for scale in scales]) ** 2)
-    optimum = pa.data.OneStep.of(covariance, n_examples, float(noise))
+    moment = np.diag(np.array([float(scale) for scale in task_scales]) ** 2)
+    optimum = pa.data.OneStep.of(covariance, n_examples, float(noise), moment)
     solution = np.linalg.lstsq(gram, cross, rcond=1e-10)[0]
     expected = optimum.layer.coef.ravel()
     np.testing.assert_allclose(solution, expected, rtol=1e-8, atol=1e-10)
-    power = float(np.trace(covariance))
+    power = float(np.trace(covariance @ moment))
     assert power - cross @ solution == pytest.approx(optimum.risk, rel=1e-8)
     plain = step_layer(np.eye(len(scales))).coef.ravel()
     rate = cross @ plain / (plain @ gram @ plain)
     assert rate == pytest.approx(optimum.plain_rate, rel=1e-10)
     assert power - rate * (cross @ plain) == pytest.approx(optimum.plain_risk, rel=1e-8)
     # Negative control: without the noise of Gamma the equations do not hold.
-    wrong = pa.data.OneStep.of(covariance, n_examples, float(noise) + 0.5).layer.coef.ravel()
+    wrong = pa.data.OneStep.of(
+        covariance, n_examples, float(noise) + 0.5, moment
+    ).layer.coef.ravel()
     assert np.linalg.norm(gram @ wrong - cross) > 1e-3
 
 

@@ -12,6 +12,7 @@ from polyattn import storage
 from polyattn.auditing.result import AUDIT_OUTCOMES, AuditName
 from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES, Verdict
 from polyattn.display import Described, Description, Result
+from polyattn.fitting.curve_result import CURVE_OUTCOMES, CurveName
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.outcome import Outcome, OutcomeSet
 from polyattn.programs.certificates.outcomes import PROGRAM_CERTIFICATE_OUTCOMES
@@ -39,6 +40,12 @@ RESULTS = {
     "fit of few rows": (lambda: pa.fit(X[:3], Y[:3]), FIT_OUTCOMES, FitName),
     "fit by a rule": (lambda: pa.fit(X, Y, ridge="loo"), FIT_OUTCOMES, FitName),
     "fit of one head": (lambda: pa.fit(X, Y, n_heads=1), FIT_OUTCOMES, FitName),
+    "learning curve": (lambda: pa.learning_curve(X, Y), CURVE_OUTCOMES, CurveName),
+    "learning curve to the peak": (
+        lambda: pa.learning_curve(X, Y, [2, 12], n_repeats=3),
+        CURVE_OUTCOMES,
+        CurveName,
+    ),
     "certificate": (lambda: pa.certify(X), CERTIFICATE_OUTCOMES, Verdict),
     "certificate of few rows": (lambda: pa.certify(X[:3]), CERTIFICATE_OUTCOMES, Verdict),
     "queries": (lambda: pa.learn_from_queries(SOFTMAX, 3), QUERY_OUTCOMES, QueryName),

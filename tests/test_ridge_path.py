@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import RidgeCV
 
 import polyattn as pa
-from polyattn.features import summaries
+from polyattn.features import sequence_sums, summaries
 from polyattn.reference import erm, features, layer
 from polyattn.sequences import MODES
 from polyattn.solve.decomposition import DEFAULT_GRID
@@ -77,7 +77,7 @@ def test_loo_does_not_depend_on_blocks(monkeypatch, shape, mode):
     expected = fitted(task, ridge="loo").ridge_path.errors
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
     monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", 3)
-    monkeypatch.setattr(summaries, "TOKEN_BLOCK", 4)
+    monkeypatch.setattr(sequence_sums, "TOKEN_BLOCK", 4)
     np.testing.assert_allclose(fitted(task, ridge="loo").ridge_path.errors, expected, rtol=1e-10)
 
 

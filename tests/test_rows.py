@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 import polyattn as pa
 from polyattn.features import summaries
+from polyattn.form import Form
 from polyattn.progress import listening
 from polyattn.sequences import MODES
 from polyattn.stats import rows
@@ -23,7 +24,7 @@ def make_rows(mode, seed=0):
     X = [rng.standard_normal((length, 3)) for length in LENGTHS]
     Y = [rng.standard_normal((1 if mode == "last" else length, 2)) for length in LENGTHS]
     weights = rng.uniform(0.1, 2.0, len(X))
-    return Rows.build(X, np.concatenate(Y) if mode == "last" else Y, mode, False, weights)
+    return Rows.build(X, np.concatenate(Y) if mode == "last" else Y, Form(mode), weights)
 
 
 def joined(blocks, name):
@@ -52,7 +53,7 @@ def test_groups_hold_everything_once_and_in_order(mode, threads, request):
     assert len(groups) > 1
     assert [block.first for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
     assert blocks[-1].stop == make_rows(mode).n_rows
-    for name in ("pairs", "queries", "targets"):
+    for name in ("sums", "queries", "targets"):
         np.testing.assert_allclose(joined(blocks, name), joined(whole, name), atol=1e-12)
 
 
@@ -60,7 +61,7 @@ def test_groups_hold_everything_once_and_in_order(mode, threads, request):
 @pytest.mark.parametrize("mode", ["causal", "full"])
 def test_of_a_sequence_longer_than_a_group_one_block_is_in_memory(mode):
     groups = list(make_rows(mode).groups())
-    largest = max(sum(block.pairs.shape[1] for block in group) for group in groups)
+    largest = max(sum(block.sums.shape[1] for block in group) for group in groups)
     assert largest <= 130 // make_rows(mode)._numbers_per_row < max(LENGTHS)
 
 
@@ -90,7 +91,7 @@ def test_what_is_made_of_kept_rows_is_read_anew(mode):
     alone = list(part.blocks())
     first, stop = part.base, part.base + part.n_rows
     assert (alone[0].first, alone[-1].stop) == (first, stop)
-    for name in ("pairs", "queries", "targets"):
+    for name in ("sums", "queries", "targets"):
         expected = joined(whole, name)[:, first:stop]
         np.testing.assert_allclose(joined(alone, name), expected, atol=1e-12)
     halved = list(made.with_exponents(1, None).blocks())
@@ -116,7 +117,7 @@ def test_shares_and_portions_are_parts_in_order(mode, threads, monkeypatch):
 def test_many_rows_are_shared_out_in_few_parts():
     """As many as workers could want: what is added up depends on the parts."""
     X = np.random.default_rng(0).standard_normal((30_000, 1, 3))
-    shares = Rows.build(X, np.zeros((30_000, 1)), "last", False).shares()
+    shares = Rows.build(X, np.zeros((30_000, 1)), Form("last")).shares()
     assert [share.n_rows for share in shares] == [30_000 // rows.MOST_SHARES] * rows.MOST_SHARES
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.features.pairs import n_features
+from polyattn.form.pairs import n_features
 
 
 def test_it_is_the_formula():

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 import polyattn as pa
 from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput
-from polyattn.model.compare import match_heads
+from polyattn.model import match_heads
 
 TASK = pa.data.planted_softmax(80, 3, 3, n_heads=2, random_state=0)
 REGRESSOR = pa.SoftmaxAttentionRegressor

@@ -10,7 +10,7 @@ import pytest
 
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.model.compare import match_heads
+from polyattn.model import match_heads
 from polyattn.softmax import find_heads
 from polyattn.softmax.arguments import rounding_of
 

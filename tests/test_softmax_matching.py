@@ -198,10 +198,12 @@ def test_only_like_layers_are_compared():
         pa.same_function(linear, 3)
     with pytest.raises(InvalidType, match=r"LinearAttention layers.*got SoftmaxAttention"):
         pa.coefficient_distance(layer, layer)
-    with pytest.raises(InvalidType, match="got LinearAttention"):
+    with pytest.raises(InvalidInput, match="got SoftmaxAttention and LinearAttention"):
         match_heads(layer, linear)
-    with pytest.raises(InvalidType, match="got LinearAttention"):
-        canonical(linear)
+    with pytest.raises(InvalidType, match=r"is needed; got int.*\.layer"):
+        canonical(3)
+    with pytest.raises(InvalidType, match="got FitResult"):
+        match_heads(layer, pa.fit(np.ones((3, 2, 1)), np.ones(3)))
     with pytest.raises(InvalidInput, match="tolerance must be"):
         pa.same_function(layer, layer, tolerance=-1)
     for other in (layer_of(mode="last"), layer_of(n_outputs=1), layer_of(n_dims=2, bias=True)):

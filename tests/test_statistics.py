@@ -13,8 +13,9 @@ import planted
 import polyattn as pa
 from planted import EPS
 from polyattn.errors import FileFormatError, InvalidInput, OutOfRange
-from polyattn.features import summaries
-from polyattn.features.pairs import distance_position, n_features, pair_index
+from polyattn.features import sequence_sums, summaries
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import distance_position, n_features, pair_index
 from polyattn.numerics.arrays import aligned_empty
 from polyattn.reference import erm, layer
 from polyattn.sequences import MODES
@@ -23,8 +24,8 @@ from polyattn.stats.moment_sums import ExplicitSums, PairedSums
 
 KINDS = (pa.Moments, pa.TriangularFactor)
 ENGINES = {
-    "explicit": lambda d, e, _: ExplicitSums(d, e),
-    "paired": lambda d, e, _: PairedSums(d, e),
+    "explicit": ExplicitSums,
+    "paired": PairedSums,
 }
 
 
@@ -250,7 +251,7 @@ def test_sum_adds_statistics_and_equal_sums_are_equal(make):
 
 @pytest.mark.parametrize("make", KINDS)
 def test_sums_beyond_the_memory_are_refused_with_their_size(make):
-    with pytest.raises(InvalidInput, match=r"5,000 coordinates would take about .* TB.*'dual'"):
+    with pytest.raises(InvalidInput, match=r"features would take about .* TB.*'dual'"):
         make(5000)
 
 
@@ -355,7 +356,7 @@ def test_summary_block_boundaries(monkeypatch, make, mode):
     for rows in (1, 4, 9):
         monkeypatch.setattr(summaries, "MIN_BLOCK_ROWS", rows)
         monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
-        monkeypatch.setattr(summaries, "TOKEN_BLOCK", 8)
+        monkeypatch.setattr(sequence_sums, "TOKEN_BLOCK", 8)
         monkeypatch.setattr(triangular_factor, "BLOCK_NUMBERS", 8 * rows)
         assert_same(data.into(make), whole)
 
@@ -378,9 +379,9 @@ def test_threads_do_not_change_the_sums(monkeypatch, engine, mode, d):
 
 
 def test_the_engine_is_chosen_by_width():
-    assert isinstance(moments.make_sums(4, 1, "last"), ExplicitSums)
-    assert isinstance(moments.make_sums(moments.PAIRED_FROM_WIDTH, 1, "last"), PairedSums)
-    assert isinstance(moments.make_sums(2, 1, "full"), PairedSums)
+    assert isinstance(moments.make_sums(Layout.plain(4), 1), ExplicitSums)
+    assert isinstance(moments.make_sums(Layout.plain(moments.PAIRED_FROM_QUERIES), 1), PairedSums)
+    assert isinstance(moments.make_sums(Layout.plain(2, "full"), 1), PairedSums)
 
 
 def test_the_caller_keeps_his_threads():

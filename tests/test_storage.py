@@ -23,6 +23,7 @@ from polyattn.sequences import MODES
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
+FORM = pa.Form(mode="causal", decay=[0.5, 0.9], value=[1], skip=True, intercept=True)
 Y = pa.data.random_layer(2, 2, mode="last")(X) + 0.1 * RNG.standard_normal((40, 2))
 Y_CAUSAL = RNG.standard_normal((40, 4, 2))
 
@@ -79,6 +80,11 @@ OBJECTS = {
     "audit": lambda: pa.audit(random_layer(1, 2, 2), X, Y),
     "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
     "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),
+    "learning curve": lambda: pa.learning_curve(X, Y, [8, 16], n_repeats=2),
+    "layer of a form": lambda: pa.data.random_layer(2, 2, form=FORM),
+    "moments of a form": lambda: pa.Moments(2, 2, form=FORM).update(X, Y_CAUSAL),
+    "result of a form": lambda: pa.fit(X, Y_CAUSAL, form=FORM),
+    "result by log-loss": lambda: pa.fit(X, Y[:, 0] > 0, loss="logistic", ridge=0.5),
     "result": lambda: pa.fit(X, Y),
     "result by dual": lambda: pa.fit(X, Y, solver="dual"),
     "result by iteration": lambda: pa.fit(X, Y, solver="iterative"),
@@ -149,7 +155,7 @@ def test_a_loaded_result_is_the_result(name, tmp_path):
         assert loaded.ridge_path.best == result.ridge_path.best
         assert loaded.ridge_path.kind == result.ridge_path.kind
     assert (loaded.statistics is None) == (result.statistics is None)
-    if result.statistics is not None:
+    if result.statistics is not None and result.loss == "squared":
         again = pa.fit(statistics=loaded.statistics, ridge=loaded.ridge)
         expected = pa.fit(statistics=result.statistics, ridge=result.ridge)
         np.testing.assert_array_equal(again.coef, expected.coef)
@@ -568,6 +574,7 @@ def test_every_kind_is_covered_here():
             "learned coefficients",
             "program certificate",
             "audit",
+            "learning curve",
         )
     }
     assert kinds == set(storage.KINDS)

@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import polyattn as pa
+from polyattn.form import Form
 from polyattn.numerics.parallel import (
     MOST_GROUPS,
     computed_once,
@@ -362,7 +363,7 @@ def test_results_can_be_copied():
 
 
 def test_rows_kept_by_two_threads_are_kept_once(monkeypatch):
-    rows = Rows.build(*SMALL, "last", bias=False)
+    rows = Rows.build(*SMALL, Form("last"))
     read, both = Rows._read_together, threading.Barrier(2)
 
     def read_at_once(self):

@@ -16,8 +16,11 @@ from polyattn.auditing import Audit, audit
 from polyattn.certify import Certificate, certify, domains
 from polyattn.certify.check import verify
 from polyattn.certify.sample_size import sample_size
+from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.fit import fit
+from polyattn.fitting.learning_curve import learning_curve
 from polyattn.fitting.result import FitResult
+from polyattn.form import Form, maps
 from polyattn.model import (
     HeadMatch,
     LinearAttention,
@@ -53,8 +56,10 @@ __all__ = [
     "Audit",
     "Certificate",
     "FitResult",
+    "Form",
     "HeadMatch",
     "LearnedSoftmax",
+    "LearningCurve",
     "LinearAttention",
     "LinearAttentionClassifier",
     "LinearAttentionRegressor",
@@ -77,7 +82,9 @@ __all__ = [
     "interop",
     "learn_from_queries",
     "learn_softmax",
+    "learning_curve",
     "load",
+    "maps",
     "match_heads",
     "programs",
     "same_function",

@@ -122,20 +122,27 @@ def figure(value: Any, digits: int = 4, unknown: str = "unknown") -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def sizes_in_words(n_dims: int, n_outputs: int, mode: str, bias: bool) -> str:
-    """What a layer takes and gives: "3 coordinates to 2 outputs, mode last"."""
+def sizes_in_words(n_dims: int, n_outputs: int, mode: str, bias: bool, form: str = "") -> str:
+    """What a layer takes and gives: "3 coordinates to 2 outputs, mode last".
+
+    form : what was chosen beside mode and bias, in words
+    """
     sizes = f"{counted(n_dims, 'coordinate')} to {counted(n_outputs, 'output')}, mode {mode}"
-    return f"{sizes}, with a constant" if bias else sizes
+    return ", ".join(each for each in (sizes, "with a constant" if bias else "", form) if each)
 
 
-def data_in_words(n_sequences: int, n_dims: int, mode: str) -> str:
-    """Which data something is about: "150 sequences with 3 coordinates, mode last"."""
-    return f"{counted(n_sequences, 'sequence')} with {counted(n_dims, 'coordinate')}, mode {mode}"
+def data_in_words(n_sequences: int, n_dims: int, mode: str, form: str = "") -> str:
+    """Which data something is about: "150 sequences with 3 coordinates, mode last".
+
+    form : what was chosen beside mode and bias, in words
+    """
+    data = f"{counted(n_sequences, 'sequence')} with {counted(n_dims, 'coordinate')}, mode {mode}"
+    return f"{data}, {form}" if form else data
 
 
 def head_matrices(attn: NDArray, value: NDArray) -> dict[str, list[list[float]]]:
     """The matrices of each head by name, or nothing where they are too large to be looked at."""
-    if len(attn) > SHOWN_HEADS or max(*attn.shape[1:], value.shape[2]) > SHOWN_DIMS:
+    if len(attn) > SHOWN_HEADS or max(*attn.shape[1:], *value.shape[1:]) > SHOWN_DIMS:
         return {}
     return {
         f"{name} of head {h + 1}": matrices[h].tolist()
@@ -226,6 +233,7 @@ class Reported(Carded):
         Y: Any = None,
         *,
         sample_weight: Any = None,
+        context: Any = None,
     ) -> None:
         """Write one self-contained HTML page that shows this.
 
@@ -238,9 +246,10 @@ class Reported(Carded):
             With them the page shows predictions beside them.
         sample_weight : array (N,), one weight per sequence
             With those of a weighted fit the page shows the error that the fit made least.
+        context : what the sequences of X attend to, one for each of them, where these are others
         """
         write_report = import_module("polyattn.report").write_report
-        write_report(self, path, X, Y, sample_weight=sample_weight)
+        write_report(self, path, X, Y, sample_weight=sample_weight, context=context)
 
 
 class ReportedProgram(Carded):

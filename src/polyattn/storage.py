@@ -10,6 +10,7 @@ from polyattn.certify import Certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
+from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled, LearnedCoefficients, LearnedRules, ProgramCertificate
@@ -19,7 +20,7 @@ from polyattn.stats import Moments, TriangularFactor
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
 _LAYERS_AND_SUMS = (LinearAttention, SoftmaxAttention, Moments, TriangularFactor)
-_RESULTS = (FitResult, Audit, LearnedSoftmax, QueryResult)
+_RESULTS = (FitResult, LearningCurve, Audit, LearnedSoftmax, QueryResult)
 _PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
 KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESULTS, *_PROGRAMS)}
 

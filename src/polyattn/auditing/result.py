@@ -14,6 +14,7 @@ from polyattn.display import Description, Reported, Result, data_in_words, plain
 from polyattn.errors import FileFormatError
 from polyattn.files.fields import any_object, entries, flag, nullable, number
 from polyattn.files.records import Record
+from polyattn.form.in_words import form_in_words
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.sequences import Sequences
 
@@ -83,7 +84,8 @@ class Audit(Reported, Result):
         How far rounding may have moved the gap.
     distance : float | None
         Frobenius norm of the difference of folded coefficients to the optimum (of all optima the
-        one of smallest norm); None for a black box.
+        one of smallest norm), as far as it can show in data of this structure; None for a black
+        box.
     implied : Implied | None
         Bounds by the certificate; None for a black box that fits better than any linear
         attention layer, and so is none.
@@ -139,7 +141,8 @@ class Audit(Reported, Result):
             "certificate": self.certificate.to_dict(),
         }
         own = self.certificate
-        about = f"An audit on {data_in_words(own.n_sequences, own.n_dims, own.mode)}"
+        words = form_in_words(own.layout)
+        about = f"An audit on {data_in_words(own.n_sequences, own.n_dims, own.mode, words)}"
         return self._described("An audited layer", about, facts)
 
     def to_full_dict(self) -> dict[str, Any]:
@@ -203,6 +206,9 @@ class Audit(Reported, Result):
             IDENTIFIABLE: "the data determine the layer",
             NOT_IDENTIFIABLE: "the data do not determine the layer, so other optima may be nearer",
         }.get(verdict, "whether the data determine the layer is undecided")
+        structure = self.certificate.structure
+        if verdict == NOT_IDENTIFIABLE and structure is not None and structure.rest == IDENTIFIABLE:
+            determined = "the data determine all that they show of it"
         if self.distance is None:
             return f"Its coefficients are unknown; {determined.split(',')[0]}."
         away = f"{self.distance:.4g} from the optimum"

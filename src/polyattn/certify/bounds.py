@@ -11,6 +11,9 @@ The first is the leverage of the input: a bound for each input of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,23 +24,30 @@ from polyattn.certify.evidence import Evidence
 from polyattn.certify.outcomes import IDENTIFIABLE
 from polyattn.certify.verified.gram import Definite, extremes, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
+from polyattn.certify.verified.sizes import absolute_layout, by_diagonal, sizes_of_sums
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
-from polyattn.features.summaries import Tokens, summary_blocks
-from polyattn.model.layer import shaped_outputs
-from polyattn.numerics.scaling import exponent_for, largest_magnitude, rounded_up
+from polyattn.features.summaries import SeenSequences, SummaryBlock
+from polyattn.form.layout import Layout
+from polyattn.model.layer import outputs_with_context
+from polyattn.numerics.scaling import exponent_for, rounded_up
 from polyattn.sequences import SequenceBatch, Sequences
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
 
-FORMS = ("leverage", "worst_case")
+KINDS = ("leverage", "worst_case")
 
 
 def disagreement_bound(
-    certificate: Certificate, X: Sequences, risk: float, optimal_risk: float, form: str
+    certificate: Certificate,
+    X: Sequences,
+    risk: float,
+    optimal_risk: float,
+    kind: str,
+    context: Sequences | None = None,
 ) -> Any:
     """Bounds of ||F(X) - F'(X)|| for all positions that are predicted."""
-    require_choice("form", form, FORMS)
+    require_choice("kind", kind, KINDS)
     for name, value in (("risk", risk), ("optimal_risk", optimal_risk)):
         if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
             raise InvalidInput(f"{name} must be a number >= 0; got {value!r}.")
@@ -49,20 +59,26 @@ def disagreement_bound(
     excess = float(risk) - float(optimal_risk)
     evidence = certificate.require_evidence("a bound")
 
-    def compute(batch: SequenceBatch) -> NDArray[np.float64]:
+    def compute(batch: SequenceBatch, attended: SequenceBatch | None) -> NDArray[np.float64]:
         certificate.domain.require_inside(batch)
+        if attended is not None:
+            certificate.domain.require_inside(attended, "context")
         if certificate.verdict != IDENTIFIABLE:
             return np.full((batch.n_rows(certificate.mode), 1), np.inf)
         if excess == 0.0:
             return np.zeros((batch.n_rows(certificate.mode), 1))
-        return _bounds(evidence, batch, certificate, excess, form)[:, None]
+        return _bounds(evidence, batch, attended, excess, kind)[:, None]
 
-    shaped = shaped_outputs(X, certificate.n_dims, certificate.mode, compute)
+    shaped = outputs_with_context(X, context, certificate.layout, compute)
     return [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0][()]
 
 
 def _bounds(
-    evidence: Evidence, batch: SequenceBatch, certificate: Certificate, excess: float, form: str
+    evidence: Evidence,
+    batch: SequenceBatch,
+    context: SequenceBatch | None,
+    excess: float,
+    kind: str,
 ) -> NDArray[np.float64]:
     """2 sqrt(eps psi^T Lambda^-1 psi) of all rows, or its worst case; never below the truth.
 
@@ -70,39 +86,74 @@ def _bounds(
     row is taken in units of its own, and roots are multiplied.
     """
     proof, gram = evidence.definite, evidence.gram
-    bounds = np.full(batch.n_rows(certificate.mode), np.inf)
+    layout = evidence.space.layout
+    bounds = np.full(batch.n_rows(layout.form.mode), np.inf)
     if proof is None:
         return bounds  # full rank is proved, but no float64 inverse is
-    if form == "worst_case":
+    if kind == "worst_case":
         # One scale for all features, and a margin near lambda_min, if that can be proved.
         scale = np.full(len(gram.powers), gram.scale.min())
         smallest, _ = extremes(gram.matrix)
         proof = prove_definite(gram, scale, 0.99 * smallest * scale[0] ** 2) or proof
-    largest = max(largest_magnitude(batch.values), float(certificate.bias))
-    tokens = Tokens(batch, certificate.bias, exponent_for(largest) or 0)
-    depth = feature_depth(int(batch.lengths.max()))
+    seen = _seen(layout, batch, context)
+    attended = batch if context is None else context
+    depth = feature_depth(layout, int(attended.lengths.max()))
     factor = 2.0 * np.sqrt(excess) * np.sqrt(gram.total_weight * SLACK)
-    for block in summary_blocks(tokens, certificate.mode):
-        # A query is one of the tokens attended to: where it is not zero, neither is their Gram
-        # matrix, unless squares vanish beside those of other rows.
-        if np.any((block.pairs.max(axis=0) < LEAST_POWER) & np.any(block.queries, axis=0)):
+    for block, sized in _with_sizes(seen):
+        # A query is one of the tokens attended to in the papers' layer: where it is not zero,
+        # neither is their Gram matrix, unless squares vanish beside those of other rows.
+        largest = np.abs(block.sums).max(axis=0)
+        vanished = (largest < LEAST_POWER) & (layout.is_plain | (largest > 0))
+        if np.any(vanished & np.any(block.queries, axis=0)):
             raise OutOfRange(
                 "X holds sequences, or beginnings of sequences, whose tokens are below 1e-140 of "
                 "the largest in X; squares of both do not fit float64. Ask for their bounds apart."
             )
-        (pairs, of_pairs), (queries, of_queries) = map(_at_one, (block.pairs, block.queries))
-        phi = proof.scale[:, None] * evidence.space.features(pairs, queries)
-        doubt = evidence.space.magnitudes(pairs, queries)
+        (sums, of_sums), (queries, of_queries) = map(_at_one, (block.sums, block.queries))
+        phi = proof.scale[:, None] * evidence.space.features(sums, queries)
+        sizes = _sizes(layout, sums, queries, sized, of_sums, of_queries)
+        doubt = evidence.space.features(*sizes)
         doubt *= gamma(depth) * proof.scale[:, None]
         phi, of_phi = _at_one(phi)
         doubt *= np.ldexp(1.0, -of_phi)
-        exponents = of_pairs + of_queries + of_phi + 3 * (tokens.exponent - evidence.token_exponent)
-        if form == "leverage":
+        exponents = of_sums + of_queries + of_phi + 3 * (seen.exponent - evidence.token_exponent)
+        if kind == "leverage":
             lengths = _solved(proof, phi, doubt)
         else:
             lengths = np.linalg.norm(np.abs(phi) + doubt, axis=0) / np.sqrt(proof.margin)
         bounds[block.first : block.stop] = rounded_up(factor * lengths, exponents)
     return bounds
+
+
+def _seen(layout: Layout, batch: SequenceBatch, context: SequenceBatch | None) -> SeenSequences:
+    """The sequences in units in which their largest column is near one."""
+    sizes = [layout.columns.sizes(batch)]
+    if context is not None:
+        sizes.append(layout.pair_columns.sizes(context))
+    largest = float(np.concatenate(sizes).max())
+    return SeenSequences(layout, batch, context, exponent_for(largest) or 0)
+
+
+def _with_sizes(seen: SeenSequences) -> Iterator[tuple[SummaryBlock, SummaryBlock | None]]:
+    """Blocks of summaries, and the same of absolute values where sizes need them."""
+    others: Iterator[SummaryBlock | None] = repeat(None)
+    if not by_diagonal(seen.layout):
+        others = replace(seen, layout=absolute_layout(seen.layout)).blocks()
+    return zip(seen.blocks(), others, strict=False)
+
+
+def _sizes(
+    layout: Layout,
+    sums: NDArray,
+    queries: NDArray,
+    sized: SummaryBlock | None,
+    of_sums: NDArray[np.intp],
+    of_queries: NDArray[np.intp],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What rounding in sums and queries is relative to, in the units of their rows."""
+    if sized is None:
+        return sizes_of_sums(layout, sums), np.abs(queries)
+    return np.ldexp(sized.sums, -of_sums), np.ldexp(sized.queries, -of_queries)
 
 
 def _at_one(columns: NDArray) -> tuple[NDArray[np.float64], NDArray[np.intp]]:

@@ -14,10 +14,13 @@ from polyattn.certify.domains.spaces import Direction
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.next_data import NextData, next_data
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, Verdict, certificate_outcome
+from polyattn.certify.structure import FeatureRelations, Structure
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.display import Description, Reported, Result, data_in_words
 from polyattn.errors import InvalidInput
 from polyattn.files.atomic import write_atomically
+from polyattn.form import Form, Layout
+from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.model import LinearAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.outcome import Outcome
@@ -40,8 +43,13 @@ class Certificate(Reported, Result):
         float64 cannot hold them, or where counting a few rows of wide tokens was enough.
     rank, dimension, n_features : int
         Rank of the data's features, dimension of the domain's, and p.
-    method : "count" | "exact" | "gram" | "triangular" | "span"
+    method : "count" | "exact" | "gram" | "triangular" | "span" | "structure"
         How the verdict was reached.
+    structure : Structure | None
+        Features that are always zero or multiples of others in the data, if there are such, and
+        whether the data determine all others.
+    form : Form
+        The layer that it is about; ``mode`` and ``bias`` are its own.
     rounding : float
         The rounding bound that the proof overcame, relative to features of size one.
     direction : integers or floats | None
@@ -70,13 +78,27 @@ class Certificate(Reported, Result):
     digest: str
     note: str = ""
     prime: int | None = None
+    structure: Structure | None = None
+    given_form: Form | None = field(default=None, repr=False)  # None for the papers' layer
+    n_context_dims: int | None = None
     given_direction: Direction | None = field(default=None, repr=False)
     evidence: Evidence | None = field(default=None, repr=False)
+    relations: FeatureRelations | None = field(default=None, repr=False)  # behind ``structure``
 
     @property
     def identifiable(self) -> bool:
         """Whether the verdict is "identifiable"."""
         return self.verdict == IDENTIFIABLE
+
+    @property
+    def form(self) -> Form:
+        """The layer that the certificate is about."""
+        return self.given_form or Form(mode=self.mode, bias=self.bias)
+
+    @property
+    def layout(self) -> Layout:
+        """Its form for tokens of this width."""
+        return Layout.of(self.form, self.n_dims, self.n_context_dims)
 
     @cached_property
     def direction(self) -> Direction | None:
@@ -100,9 +122,13 @@ class Certificate(Reported, Result):
         facts = {name: getattr(self, name) for name in names} | {"domain": str(self.domain)}
         if self.prime is None:
             del facts["prime"]
+        if self.structure is not None:
+            facts["structure"] = self.structure.to_dict()
         sizes = {name: getattr(self, name) for name in ("verdict", "n_dims", "mode", "bias")}
-        about = f"A certificate of {data_in_words(self.n_sequences, self.n_dims, self.mode)}"
-        return self._described("A certificate", about, facts, sizes=sizes)
+        sizes |= form_sizes(self.layout)
+        words = form_in_words(self.layout)
+        data = data_in_words(self.n_sequences, self.n_dims, self.mode, words)
+        return self._described("A certificate", f"A certificate of {data}", facts, sizes=sizes)
 
     def to_full_dict(self) -> dict[str, Any]:
         """The document that ``save`` writes."""
@@ -127,18 +153,25 @@ class Certificate(Reported, Result):
 
     @single_threaded_blas()
     def bound(
-        self, X: Sequences, risk: float, optimal_risk: float = 0.0, form: str = "leverage"
+        self,
+        X: Sequences,
+        risk: float,
+        optimal_risk: float = 0.0,
+        kind: str = "leverage",
+        context: Sequences | None = None,
     ) -> Any:
         """How far two layers of training risk at most ``risk`` can be apart on each input.
 
         Parameters
         ----------
         X : sequences, as for a layer
+        context : sequences, optional
+            What they attend to, where these are others.
         risk : float
             Mean over predicted positions of ||y - F(X)||^2 on the training data, for both.
         optimal_risk : float
             The least risk of any layer on these data; 0 for data that come from a layer.
-        form : "leverage" | "worst_case"
+        kind : "leverage" | "worst_case"
             2 sqrt(excess psi^T Lambda^-1 psi), or 2 sqrt(excess / lambda_min) ||psi||.
 
         Returns
@@ -147,7 +180,7 @@ class Certificate(Reported, Result):
             A bound of ||F(X) - F'(X)||, shaped like the outputs of a layer without their last
             axis.  Infinite unless the verdict is "identifiable".
         """
-        return disagreement_bound(self, X, risk, optimal_risk, form)
+        return disagreement_bound(self, X, risk, optimal_risk, kind, context)
 
     @single_threaded_blas()
     def next_data(

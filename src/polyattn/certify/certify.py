@@ -13,8 +13,9 @@ from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn.certify.verified.gram import Source, extremes, largest, second_moment
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput, InvalidType, require_choice
+from polyattn.form.form import Form, require_form
 from polyattn.numerics.parallel import single_threaded_blas
-from polyattn.sequences import MODES, Sequences
+from polyattn.sequences import Sequences
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -28,6 +29,8 @@ def certify(
     domain: str | Domain = "real",
     *,
     bias: bool = False,
+    form: Form | None = None,
+    context: Sequences | None = None,
     method: str = "auto",
     statistics: Moments | TriangularFactor | None = None,
 ) -> Certificate:
@@ -43,12 +46,16 @@ def certify(
         ``Finite(sequences)`` or ``Sampled(draw)``.  Data must lie in a built-in domain.
     bias : bool
         Append a coordinate that is always 1 to every token.
+    form : Form, optional
+        The layer, instead of ``mode`` and ``bias``.
+    context : sequences, optional
+        What the sequences of X attend to, one for each of them, where these are others.
     method : "auto" | "exact" | "float"
         "auto" decides integers of any size (up to 64 bits), and floats that were not rounded,
         in exact arithmetic where floating point with proved rounding bounds does not; "exact"
         takes any numbers as the exact rationals they are.
     statistics : Moments or TriangularFactor
-        Instead of X: certify from accumulated sums (their mode and bias are used).
+        Instead of X: certify from accumulated sums (their form is used).
 
     Returns
     -------
@@ -64,30 +71,40 @@ def certify(
     set, and not all numbers of the coordinate are multiples of one power of two, of at most one
     bit more than the dtype has.
     Whatever rounding leaves open, or a sampler did not draw, is "undecided".
+    Features that never occur in the data, or are always multiples of others, are found exactly;
+    ``structure`` says which, and whether all others are determined.
+    Other forms: domains where the algebra is known or was tried; of functions of tokens a verdict
+    is about the coefficients, given the numbers that they return [yau2024: Lemma E.1].
 
     Cost: by floating point one pass of ``Moments`` and 2/3 p^3 flops, two passes more where that
     leaves doubt; exact about 2 p^3 flops.  Memory p^2 numbers, whatever the number of sequences.
     """
     require_choice("method", method, METHODS)
     where = as_domain(domain)
-    source = _source(X, mode, bias, statistics, method)
-    evidence = Evidence(source, where.space(source.n_dims, source.bias))
+    source = _source(X, require_form(form, mode, bias), context, statistics, method)
+    evidence = Evidence(source, where.space(source.layout))
     premise = require_inside(evidence, where)
     found = decide(evidence, method)
-    on_real = found.verdict if evidence.space.is_whole else NOT_IDENTIFIABLE
+    whole = where.spans_real_inputs(evidence.space)
+    on_real = found.verdict if whole else NOT_IDENTIFIABLE
     dimension: int | None = evidence.space.dimension
     if isinstance(where, CustomDomain):
         found, dimension = by_span(evidence, found, where, method), None
     smallest, top = _spectrum(evidence, found)
     direction = None if found.direction is None else evidence.space.embed(found.direction)
+    layout = source.layout
     return Certificate(
-        verdict=found.verdict, verdict_on_real_inputs=on_real, domain=where, mode=source.mode,
-        bias=source.bias, n_dims=source.n_dims, n_sequences=source.n_sequences,
-        n_rows=source.n_rows, n_features=evidence.space.n_features, dimension=dimension,
+        verdict=found.verdict, verdict_on_real_inputs=on_real, domain=where,
+        mode=layout.form.mode, bias=layout.form.bias, n_dims=source.n_dims,
+        n_sequences=source.n_sequences, n_rows=source.n_rows,
+        n_features=evidence.space.n_features, dimension=dimension,
         rank=found.rank, lambda_min=smallest, lambda_max=top, method=found.method,
         prime=found.prime, note=f"{found.note} {premise}".strip(),
         rounding=float(found.rounding), digest=digest_source(source),
         given_direction=direction, evidence=evidence,
+        structure=found.structure, relations=found.relations,
+        given_form=None if layout.form.is_plain else layout.form,
+        n_context_dims=layout.n_context_dims,
     )  # fmt: skip
 
 
@@ -116,12 +133,15 @@ def _spectrum(evidence: Evidence, found: Finding) -> list[float | None]:
     return ends
 
 
-def _source(X: Sequences | None, mode: str, bias: bool, statistics: object, method: str) -> Source:
+def _source(
+    X: Sequences | None, form: Form, context: Sequences | None, statistics: object, method: str
+) -> Source:
     if statistics is None:
         if X is None:
             raise InvalidInput("certify needs sequences X, or statistics=...")
-        mode = require_choice("mode", mode, MODES)
-        return Rows.build(X, None, mode, bias, keep_integers=True)
+        return Rows.build(X, None, form, context=context, keep_integers=True)
+    if context is not None:
+        raise InvalidInput("statistics hold their context already; leave out context.")
     if X is not None:
         raise InvalidInput("give either X or statistics, not both.")
     if not isinstance(statistics, Moments | TriangularFactor):

@@ -12,11 +12,15 @@ from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
 
-def digest_sequences(batch: SequenceBatch) -> str:
+def digest_sequences(batch: SequenceBatch, context: SequenceBatch | None = None) -> str:
     """SHA-256 over width, offsets and values (little-endian int64 and float64).
 
-    Integers that float64 cannot hold are digested as they are.
+    Integers that float64 cannot hold are digested as they are.  With a context it is that of the
+    two digests.
     """
+    if context is not None:
+        both = f"polyattn context {digest_sequences(batch)} {digest_sequences(context)}"
+        return hashlib.sha256(both.encode()).hexdigest()
     digest = hashlib.sha256(f"polyattn sequences {batch.n_dims} ".encode())
     digest.update(np.ascontiguousarray(batch.offsets, dtype="<i8").data)
     for piece in pieces(batch.values):
@@ -32,7 +36,7 @@ def digest_sequences(batch: SequenceBatch) -> str:
 def digest_source(source: Rows | Moments | TriangularFactor) -> str:
     """SHA-256 of the sequences; of statistics over the counts and sums."""
     if isinstance(source, Rows):
-        return digest_sequences(source.batch)
+        return digest_sequences(source.batch, source.context)
     record = source.to_record()
     described = sorted(record.metadata.items())
     digest = hashlib.sha256(f"polyattn {record.kind} {described}".encode())

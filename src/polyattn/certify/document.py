@@ -22,11 +22,13 @@ from polyattn.certify.certificate import Certificate
 from polyattn.certify.domains import BUILT_IN, domain_from_dict
 from polyattn.certify.domains.spaces import Direction
 from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES
+from polyattn.certify.structure import Structure
 from polyattn.display import plain
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
-from polyattn.features.pairs import n_features
 from polyattn.files import fields as checks
 from polyattn.files.strict_json import json_digest, parse_json, read_text
+from polyattn.form.pairs import n_features
+from polyattn.form.stored import FORM_FIELDS, form_fields, stored_layout
 from polyattn.quoting import shown
 from polyattn.sequences import MODES
 
@@ -34,7 +36,7 @@ FORMAT = "polyattn certificate"
 VERSION = 1
 SCHEMA = "urn:polyattn:certificate:1"
 
-METHODS = ("count", "exact", "gram", "triangular", "span")
+METHODS = ("count", "exact", "gram", "triangular", "span", "structure")
 
 # Numbers of a direction as text.  Python writes and reads longer ones in hexadecimal only.
 FORMS = {
@@ -42,6 +44,9 @@ FORMS = {
     "floats": re.compile(r"-?0x[01]\.[0-9a-f]+p[+-][0-9]+"),
 }
 MOST_DECIMAL_BITS = 10_000
+
+# Coordinates of tokens of other forms.
+MOST_DIMS = 2048
 
 
 def read_document(path: str | os.PathLike[str]) -> Certificate:
@@ -81,10 +86,14 @@ def to_document(certificate: Certificate) -> dict[str, Any]:
         document["direction"] = {"integers": written}
     elif direction is not None:
         document["direction"] = {"floats": [float(entry).hex() for entry in direction]}
+    if certificate.structure is not None:
+        document["structure"] = certificate.structure.to_dict()
+    if certificate.given_form is not None or certificate.n_context_dims is not None:
+        document |= form_fields(certificate.layout)
     # The sentence of the certificate that a reader will hold, to the letter.
     document["sentence"] = _certificate(document).sentence
     document["seal"] = seal(document)
-    return {name: document[name] for name in ENTRIES}
+    return {name: document[name] for name in (ENTRIES | OPTIONAL) if name in document}
 
 
 def from_document(document: object) -> Certificate:
@@ -101,8 +110,8 @@ def from_document(document: object) -> Certificate:
             f"the certificate has format version {shown(version)}; this release reads version "
             f"{VERSION}. Upgrade polyattn to read it."
         )
-    checks.entries(ENTRIES)(document, "the certificate")
-    wanted, claimed = n_features(document["n_dims"] + document["bias"]), document["n_features"]
+    checks.entries(ENTRIES, OPTIONAL)(document, "the certificate")
+    wanted, claimed = _n_features(document), document["n_features"]
     said = f"{wanted}, as n_dims says"
     checks.require(claimed == wanted, "the certificate.n_features", said, claimed)
     for numbers in (document["direction"] or {}).values():
@@ -110,6 +119,7 @@ def from_document(document: object) -> Certificate:
             raise FileFormatError(
                 f"the direction must have {claimed} entries, one per feature; got {len(numbers)}."
             )
+    _require_structure(document)
     if document["seal"] != seal(document):
         raise FileFormatError(
             "the certificate is damaged or was changed after it was written: its seal does not "
@@ -134,12 +144,40 @@ def seal(document: dict[str, Any]) -> str:
 def _certificate(document: dict[str, Any]) -> Certificate:
     names = {field.name for field in fields(Certificate)} & set(document)
     rounding, written = document["rounding"], document["direction"]
+    structure = document.get("structure")
     return Certificate(
-        **{name: document[name] for name in names - {"domain", "rounding"}},
+        **{name: document[name] for name in names - {"domain", "rounding", "structure"}},
         domain=domain_from_dict(document["domain"]),
+        structure=None if structure is None else Structure.from_dict(structure),
+        given_form=stored_layout(document).form if "form" in document else None,
         rounding=math.inf if rounding is None else float(rounding),
         given_direction=None if written is None else _read_direction(written),
     )
+
+
+def _n_features(document: dict[str, Any]) -> int:
+    """The number of features that the sizes of a document make."""
+    if "form" not in document and "n_context_dims" not in document:
+        return n_features(document["n_dims"] + document["bias"])
+    # The layout of a form takes memory; no certificate is about so many features.
+    for name in ("n_dims", "n_context_dims"):
+        size = document.get(name, 1)
+        checks.require(size <= MOST_DIMS, f"the certificate.{name}", f"at most {MOST_DIMS}", size)
+    return stored_layout(document).n_features
+
+
+def _require_structure(document: dict[str, Any]) -> None:
+    """Refuse a structure that names what is not there, or no direction."""
+    held = document.get("structure")
+    if held is None:
+        return
+    where = "the certificate.structure"
+    checks.require(document["direction"] is not None, where, "with a direction", None)
+    layout = stored_layout(document)
+    sizes = {"queries": layout.n_queries, "columns": layout.pair_columns.n_columns}
+    for name, size in sizes.items():
+        fits = all(each < size for each in held[name])
+        checks.require(fits, f"{where}.{name}", f"numbers below {size}", held[name])
 
 
 def _versions(value: Any, where: str) -> None:
@@ -220,4 +258,18 @@ ENTRIES: dict[str, checks.Check] = {
     ),
     "sentence": checks.text(),
     "seal": checks.digest,
+}
+
+# Entries that certificates of other forms, or of data with structure, have beside these.
+OPTIONAL: dict[str, checks.Check] = {
+    **FORM_FIELDS,
+    "structure": checks.entries(
+        {
+            "n_zero": checks.integer(0, None),
+            "n_multiples": checks.integer(0, None),
+            "rest": checks.one_of(CERTIFICATE_OUTCOMES.names),
+            "queries": checks.listed(checks.integer(0)),
+            "columns": checks.listed(checks.integer(0)),
+        }
+    ),
 }

@@ -20,12 +20,11 @@ from polyattn.certify.domains import Domain
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.domains.tokens import Real, TokenDomain
 from polyattn.certify.exact.feature_rows import FeatureRows
-from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.verified.gram import Definite, Gram, gram_of, prove_definite, whole_matrix
-from polyattn.certify.verified.rounding import feature_depth, gamma
+from polyattn.certify.verified.rounding import feature_depth, gamma, longest
 from polyattn.certify.verified.triangular import Triangle, triangle_of_rows, triangular_factor
 from polyattn.errors import InvalidInput
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.features.summaries import SeenSequences
 from polyattn.numerics.arrays import float64_holds, pieces
 from polyattn.sequences import SequenceBatch
 from polyattn.stats import Moments, TriangularFactor
@@ -59,19 +58,38 @@ class Evidence:
         """The space's features of the sequences, for exact arithmetic; sums have none."""
         rows = self.rows
         assert rows is not None  # noqa: S101 - sums are rounded already
-        return FeatureRows(rows.batch, self.space.columns, rows.mode, rows.bias)
+        return FeatureRows(rows.batch, self.space.columns, rows.layout, rows.context)
 
     @cached_property
     def in_float64(self) -> bool:
         """Whether float64 holds every token; integers beyond 2^53 it may not."""
-        return self.rows is None or float64_holds(self.rows.batch.values)
+        return all(float64_holds(batch.values) for batch in self.batches)
+
+    @property
+    def batches(self) -> list[SequenceBatch]:
+        """The sequences, and those they attend to if these are others; none of sums."""
+        rows = self.rows
+        if rows is None:
+            return []
+        return [rows.batch] if rows.context is None else [rows.batch, rows.context]
 
     @cached_property
     def rounded(self) -> NDArray[np.bool_]:
-        """Which coordinates of the tokens (d,) look rounded; others are exactly what they are."""
+        """Which coordinates look rounded, of the tokens (d,), then of the context.
+
+        Others are exactly what they are.
+        """
         if self.rows is None:
             return np.ones(self.source.n_dims, dtype=bool)
-        return rounded_coordinates(self.rows.batch)
+        rows, own = self.exact_rows, self.exact_rows.tokens.rounded
+        return own if rows.context is None else np.append(own, rows.attended.rounded)
+
+    @cached_property
+    def is_integer_data(self) -> bool:
+        """Whether the columns hold powers of two times small integers."""
+        rows = self.exact_rows
+        whole = all(each.are_small_integers for each in (rows.tokens, rows.attended))
+        return whole and all(scale.decay == 1.0 for scale in rows.layout.form.scales)
 
     @property
     def token_exponent(self) -> int:
@@ -82,10 +100,10 @@ class Evidence:
         """The root mean square of a coordinate of the scaled tokens; 1 where unknown or zero."""
         if self.rows is None:
             return 1.0
-        values, power = self.rows.batch.values, 0.0
-        for piece in pieces(values):
+        power, size = 0.0, sum(batch.values.size for batch in self.batches)
+        for piece in (piece for batch in self.batches for piece in pieces(batch.values)):
             power += float(np.sum(np.ldexp(piece.astype(np.float64), -self.token_exponent) ** 2))
-        return float(np.sqrt(power / values.size)) or 1.0
+        return float(np.sqrt(power / size)) or 1.0
 
     @cached_property
     def gram(self) -> Gram:
@@ -118,7 +136,7 @@ class Evidence:
         Layers that differ by D v, ||v|| = 1, with ||Phi D v|| below this agree on the data as far
         as float64 can tell.
         """
-        depth = self.space.dimension + feature_depth(self.source.max_length)
+        depth = self.space.dimension + feature_depth(self.space.layout, longest(self.source))
         sized = self.gram if self.triangle is None else self.triangle
         return 0.25 * gamma(depth) * sized.feature_size
 
@@ -132,19 +150,23 @@ class Evidence:
         if self.triangle is not None:
             scale, (sizes, vectors) = self.triangle.scale, self.triangle.singular
             share = max(NEGLIGIBLE, NEGLIGIBLE_PER_ROOT * np.sqrt(self.source.n_rows))
-            columns, rounding = vectors.T, max(self.tolerance, share * sizes[0])
+            columns, error, least = vectors.T, self.tolerance, share * sizes[0]
         else:
             scale = self.gram.scale
             sizes, columns = np.linalg.eigh(self.gram.scaled(scale))
-            rounding = max(self.gram.error(scale), NEGLIGIBLE * sizes[-1])
+            error, least = self.gram.error(scale), NEGLIGIBLE * sizes[-1]
+        # Sums of some forms do not know their rounding.
+        rounding = max(error, least) if np.isfinite(error) else least
         unseen = sizes <= rounding if count is None else np.argsort(sizes)[:count]
         return scale[:, None] * columns[:, unseen]
 
-    def features_of(self, sequences: SequenceBatch) -> Iterator[NDArray[np.float64]]:
+    def features_of(
+        self, sequences: SequenceBatch, context: SequenceBatch | None = None
+    ) -> Iterator[NDArray[np.float64]]:
         """The space's features (m, rows) of other sequences, block by block."""
-        tokens = Tokens(sequences, self.source.bias, self.token_exponent)
-        for block in summary_blocks(tokens, self.source.mode):
-            yield self.space.features(block.pairs, block.queries)
+        seen = SeenSequences(self.source.layout, sequences, context, self.token_exponent)
+        for block in seen.blocks():
+            yield self.space.features(block.sums, block.queries)
 
     @property
     def rank(self) -> int:
@@ -161,8 +183,8 @@ class Evidence:
             return self.null_basis[:, -1]
         rng = np.random.default_rng(0)
         chosen = np.sort(rng.choice(size, rows.n_rows + 1, replace=False))
-        pair, query = np.divmod(self.space.columns[chosen], self.space.width)
-        blocks = [block.pairs[pair] * block.queries[query] for block in rows.blocks()]
+        sums, query = (each[chosen] for each in self.space.factors)
+        blocks = [block.sums[sums] * block.queries[query] for block in rows.blocks()]
         phi = np.concatenate(blocks, axis=1)
         sizes = np.abs(phi).max(axis=1)
         scale = np.ldexp(1.0, -np.frexp(np.where(sizes > 0, sizes, 1.0))[1])
@@ -176,12 +198,12 @@ class Evidence:
 def require_inside(evidence: Evidence, domain: Domain) -> str:
     """Refuse evidence that contradicts the domain; the premise that remains, in words, or ""."""
     statistics, space = evidence.source, evidence.space
-    if isinstance(statistics, Rows):
-        domain.require_inside(statistics.batch)
+    for batch, name in zip(evidence.batches, ("X", "context"), strict=False):
+        domain.require_inside(batch, name)
     if isinstance(statistics, Rows) or not isinstance(domain, TokenDomain):
         return ""
-    _, longest = domain.length_range
-    if longest is not None and statistics.max_length > longest:
+    _, most = domain.length_range
+    if most is not None and statistics.max_length > most:
         raise InvalidInput(
             f"the sums hold a sequence of {statistics.max_length} tokens, more than the domain "
             f"{domain} allows; choose a domain that holds your data."

@@ -22,8 +22,7 @@ from scipy.linalg import lapack, qr, solve_triangular
 from polyattn.certify.verified.gram import Source
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput
-from polyattn.features.cubic import correlate, kernel
-from polyattn.features.pairs import feature_sizes, feature_weights, n_pairs, norm_weights
+from polyattn.features.products import correlate, kernel
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import as_doubt, as_risk, restored, scaled
 from polyattn.stats import Moments, TriangularFactor
@@ -46,7 +45,7 @@ SAFE_RCOND = 1e-8
 class Minimiser:
     """The layer of least risk; of all such layers the one of smallest norm of T."""
 
-    coef: NDArray[np.float64]  # (e, q, d), folded
+    coef: NDArray[np.float64]  # (e, m, r), folded
     risk: float  # weighted mean over predicted positions of ||y - F(X)||^2: no layer has less
     rounding: float  # how far rounding may have moved ``risk``, doubts about the rank included
     rank: int  # singular values of the equilibrated features above rounding
@@ -79,8 +78,7 @@ def minimise(source: Source) -> Minimiser:
     root, rhs, outside = _root(source)
     theta, rank, size, missed, doubtful = _minimum_norm(root, rhs, source.n_rows)
     size += float(np.sqrt(outside + np.sum(rhs**2)))
-    folded = theta / feature_weights(source.width)[:, None]
-    return _in_true_units(source, folded, rank, outside + missed, size, doubtful)
+    return _in_true_units(source, theta, rank, outside + missed, size, doubtful)
 
 
 @single_threaded_blas()
@@ -91,7 +89,9 @@ def excess_risk(coef: NDArray[np.float64], statistics: Moments | TriangularFacto
     """
     best = minimise(statistics)
     token, target = statistics.token_exponent or 0, statistics.target_exponent or 0
-    difference = scaled(coef - best.coef, 3 * token - target).reshape(len(coef), -1).T
+    layout = statistics.layout
+    difference = scaled(coef - best.coef, 3 * token - target)
+    difference = layout.as_theta(difference) / layout.feature_weights[:, None]
     if isinstance(statistics, Moments):
         power = float(np.sum(difference * (statistics.scaled_gram() @ difference)))
     else:
@@ -110,7 +110,7 @@ def _root(sums: Moments | TriangularFactor) -> tuple[NDArray, NDArray, float]:
     Of moments by Cholesky, or by eigenvalues: nothing is known of those below 1e-15.
     """
     if isinstance(sums, TriangularFactor):
-        root = sums.scaled_factor() / feature_weights(sums.width)
+        root = sums.scaled_factor() / sums.layout.feature_weights
         return root, sums.scaled_projection(), sums.scaled_residual_power()
     scale = _powers_of_two(np.sqrt(sums.scaled_feature_powers()))
     matrix, cross = sums.scaled_gram(1.0 / scale), sums.scaled_cross() / scale[:, None]
@@ -124,7 +124,7 @@ def _root(sums: Moments | TriangularFactor) -> tuple[NDArray, NDArray, float]:
         sigma, basis = np.sqrt(values[kept]), vectors[:, kept]
         root, rhs = sigma[:, None] * basis.T, basis.T @ cross / sigma[:, None]
     outside = max(sums.scaled_target_power() - float(np.sum(rhs**2)), 0.0)
-    return root * (scale / feature_weights(sums.width)), rhs, outside
+    return root * (scale / sums.layout.feature_weights), rhs, outside
 
 
 def _minimum_norm(
@@ -174,11 +174,11 @@ def _from_kernel(rows: Rows) -> Minimiser | None:
     None where the kernel has lost digits that a factor of the features still has.
     """
     blocks = list(rows.blocks())
-    pairs, queries, targets = (
+    sums, queries, targets = (
         np.concatenate([getattr(block, name) for block in blocks], axis=1)
-        for name in ("pairs", "queries", "targets")
+        for name in ("sums", "queries", "targets")
     )
-    matrix = kernel(pairs, queries, pairs, queries)
+    matrix = kernel(rows.layout, sums, queries, sums, queries)
     values, vectors = np.linalg.eigh(matrix)
     unsafe = values[0] <= SAFE_RCOND * values[-1]
     if unsafe and rows.n_rows * rows.n_features <= FACTORED_NUMBERS:
@@ -188,21 +188,22 @@ def _from_kernel(rows: Rows) -> Minimiser | None:
     # The second round solves for what rounding left of the first.
     for _ in range(2):
         alpha += ((targets - alpha @ matrix) @ basis / values[kept]) @ basis.T
-    folded = correlate(pairs, queries, alpha) / norm_weights(rows.width)[:, None, None] ** 2
+    products = correlate(sums, queries, alpha).reshape(-1, rows.n_outputs)
+    theta = rows.layout.select(products) / rows.layout.feature_weights[:, None]
     size = float(np.linalg.norm(targets) + values[-1] * np.linalg.norm(alpha))
     return _in_true_units(
-        rows, folded.reshape(-1, rows.n_outputs), int(np.count_nonzero(kept)),
-        float(np.sum((targets - alpha @ matrix) ** 2)), size,
+        rows, theta, int(np.count_nonzero(kept)), float(np.sum((targets - alpha @ matrix) ** 2)),
+        size,
     )  # fmt: skip
 
 
 def _in_true_units(
-    source: Source, folded: NDArray, rank: int, power: float, size: float, doubtful: float = 0.0
+    source: Source, theta: NDArray, rank: int, power: float, size: float, doubtful: float = 0.0
 ) -> Minimiser:
-    """From P (p, e) and squared residuals of scaled data; their errors are relative to size."""
+    """From theta (p, e) and squared residuals of scaled data; their errors are relative to size."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
-    coef = np.ascontiguousarray(folded.T).reshape(-1, n_pairs(source.width), source.width)
-    features = feature_sizes(source.coordinate_sizes)
+    coef = source.layout.as_coef(theta)
+    features = source.layout.feature_sizes(source.coordinate_sizes)
     coef = restored(coef, target - 3 * token, "the coefficients", features)
     coef.setflags(write=False)
     doubt = rounding_unit(source.n_features, source.n_rows) * size

@@ -92,6 +92,11 @@ def next_data(
     domain = certificate.domain
     if not isinstance(domain, TokenDomain):
         raise InvalidInput(f"next_data needs a built-in domain: one of {', '.join(BUILT_IN)}.")
+    if certificate.n_context_dims is not None:
+        raise InvalidInput(
+            "next_data looks for sequences that attend to themselves, and these attend to a "
+            "context; certify the data together with candidates of yours, and compare the ranks."
+        )
     evidence = certificate.require_evidence("next_data")
     if evidence.rows is not None:
         require_float64(evidence.rows.batch.values, "next_data computes in float64; X")
@@ -157,11 +162,11 @@ class _Search:
         """A sequence of the domain that shows much of what is unseen (or seen least)."""
         evidence, certificate, made = self.evidence, self.certificate, []
         for direction in self._wanted().T[:TRIED_DIRECTIONS]:
-            scaled = self.domain.separating_sequence(
-                evidence.space.embed(direction), certificate.n_dims, certificate.bias,
-                evidence.token_size, self.rng,
+            sequence, _ = self.domain.separating_input(
+                evidence.space.embed(direction), certificate.layout, evidence.token_size,
+                evidence.token_exponent, self.rng,
             )  # fmt: skip
-            made.append(np.ldexp(scaled, evidence.token_exponent))
+            made.append(sequence)
         return max(made, key=self._worth)
 
     def best(self, pool: SequenceBatch, taken: list[int]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
+from polyattn.certify.domains.independence import has_functions
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 
 if TYPE_CHECKING:
@@ -44,7 +45,12 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
     verdict, domain, figures = certificate.verdict, certificate.domain, _figures(certificate)
     plain, advice = str(domain) == "real", ""
     every = "all real inputs" if plain else f"every sequence of the domain {domain}"
-    if verdict == IDENTIFIABLE:
+    if verdict == IDENTIFIABLE and has_functions(certificate.form):
+        text = (
+            "Identifiable: the data determine the coefficients of the layer, given the numbers "
+            f"that its maps make of the tokens. {figures} {_basis(certificate)}"
+        )
+    elif verdict == IDENTIFIABLE:
         text = (
             "Identifiable: the data determine the layer. All layers that fit them best are the "
             f"same function on {every}. {figures} {_basis(certificate)}"
@@ -59,7 +65,13 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
             "equally well "
         )
         some = "other real inputs" if plain else f"some sequence of the domain {domain}"
-        text = f"{about}differ on {some}. {figures} {_basis(certificate)}"
+        differ = f"differ on {some}"
+        if has_functions(certificate.form):
+            differ = "have other coefficients, and differ wherever the features they stand at do"
+        text = f"{about}{differ}. {figures} {_basis(certificate)}"
+        if certificate.structure is not None:
+            words = certificate.structure.in_words(certificate.layout)
+            text += f" {words[0].upper()}{words[1:]}"
         advice = "witness() shows two such layers, next_data() says what to collect."
     else:
         text = f"Undecided: it is open whether the data determine the layer on {every}. {figures}"
@@ -87,7 +99,9 @@ def _figures(certificate: Certificate) -> str:
             else "a fit in float64 may miss that layer, unless coordinates brought to similar "
             "size show it"
         )
-    kind = "rank" if found or certificate.method == "exact" else "numerical rank"
+    structure = certificate.structure
+    proved = structure is not None and structure.rest == IDENTIFIABLE
+    kind = "rank" if found or proved or certificate.method == "exact" else "numerical rank"
     return (
         f"The features of {certificate.n_rows} predicted positions have {kind} {rank} of {of}"
         f"{spectrum}."
@@ -115,4 +129,5 @@ def _basis(certificate: Certificate) -> str:
         if found
         else moved,
         "span": moved,
+        "structure": "A direction without effect on the data was found exactly.",
     }[certificate.method]

@@ -6,7 +6,9 @@ import math
 from numbers import Real
 
 from polyattn.errors import InvalidInput, InvalidType, require_flag, require_integer
-from polyattn.features.pairs import n_features
+from polyattn.form.form import Form, require_form
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import n_features
 
 
 def sample_size(
@@ -16,6 +18,8 @@ def sample_size(
     n_outputs: int | None = None,
     noise: float = 1.0,
     bias: bool = False,
+    form: Form | None = None,
+    n_context_dims: int | None = None,
 ) -> int:
     """How many predicted positions make the excess risk at most ``error``.
 
@@ -37,6 +41,10 @@ def sample_size(
         Standard deviation of the noise on the targets, in their units.
     bias : bool
         Append a coordinate that is always 1 to every token.
+    form : Form, optional
+        The layer, instead of ``bias``; p is the number of its features.
+    n_context_dims : int, optional
+        Coordinates per token of the context, where tokens attend to other sequences.
 
     Guarantee: for targets y = F*(X) + independent Gaussian noise and whatever sequences, the
     least-squares fit satisfies mean ||F - F*||^2 <= error over the N positions that were fitted,
@@ -48,6 +56,11 @@ def sample_size(
     2235
     """
     width = require_integer("n_dims", n_dims) + require_flag("bias", bias)
+    features = n_features(width)
+    if form is not None or n_context_dims is not None:
+        if n_context_dims is not None:
+            n_context_dims = require_integer("n_context_dims", n_context_dims)
+        features = Layout.of(require_form(form, bias=bias), n_dims, n_context_dims).n_features
     outputs = n_dims if n_outputs is None else require_integer("n_outputs", n_outputs)
     for name, value in (("error", error), ("noise", noise), ("confidence", confidence)):
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -61,7 +74,6 @@ def sample_size(
         raise InvalidInput(f"noise must be a standard deviation >= 0; got {noise!r}.")
     if not 0 < chance < 1:
         raise InvalidInput(f"confidence must lie between 0 and 1, exclusively; got {confidence!r}.")
-    features = n_features(width)
     freedom = features * outputs
     t = -math.log1p(-chance)
     needed = deviation * deviation * (freedom + 2.0 * math.sqrt(freedom * t) + 2.0 * t) / target

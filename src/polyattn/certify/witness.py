@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.domains import CustomDomain
+from polyattn.certify.domains.separating import grid_of, largest_value
 from polyattn.certify.domains.spaces import Direction
 from polyattn.errors import InvalidInput, PolyattnError
-from polyattn.features.pairs import pair_index
+from polyattn.form.layout import Layout
 from polyattn.model import LinearAttention
 from polyattn.numerics.arrays import ranges_of_rows, require_float64
-from polyattn.reference.layer import forward as reference_forward
-from polyattn.reference.layer import with_constant
-from polyattn.sequences import SequenceBatch
+from polyattn.reference.forms import forward as reference_forward
+from polyattn.stats.rows import Rows
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
@@ -31,6 +32,8 @@ class Witness:
     layer_a, layer_b : LinearAttention
     input : array (n, d)
         A sequence of the domain, at most a few tokens long.
+    context : array (n', d') | None
+        What it attends to, where that is another sequence.
     output_a, output_b : arrays
         What the layers make of it, by the slow reference forward pass.
     difference : float
@@ -46,6 +49,7 @@ class Witness:
     output_b: NDArray[np.float64] = field(repr=False)
     difference: float
     training_disagreement: float | None
+    context: NDArray[np.float64] | None = field(default=None, repr=False)
 
     @property
     def sentence(self) -> str:
@@ -68,25 +72,24 @@ def find_witness(
         size = certificate.evidence.token_size
     if rows is not None:
         require_float64(rows.batch.values, "the layers of a witness are float64; X")
-    vector = as_floats(direction)
-    domain, mode, bias = certificate.domain, certificate.mode, certificate.bias
+        if rows.context is not None:
+            require_float64(rows.context.values, "the layers of a witness are float64; context")
+    vector, layout, domain = as_floats(direction), certificate.layout, certificate.domain
     if isinstance(domain, CustomDomain):
-        scaled = domain.separating_input(vector, mode, bias, exponent)
+        sequence, context = domain.separating_input(vector, layout, exponent)
     else:
         rng = np.random.default_rng(0)
-        scaled = domain.separating_sequence(vector, certificate.n_dims, bias, size, rng)
+        sequence, context = domain.separating_input(vector, layout, size, exponent, rng)
     # The direction as a layer whose largest output on the input is one.
-    coef = vector.reshape(-1, certificate.n_dims + bias)
-    value = float(np.max(np.abs(layer_of_coef(coef, mode, bias)(scaled))))
+    value = largest_value(vector, layout, sequence, context, exponent)
     if value == 0.0:
         raise PolyattnError("no input of the domain was found on which the direction shows.")
-    difference = layer_of_coef(coef / value, mode, bias, -3 * exponent)
+    difference = layer_of_coef(grid_of(vector, layout) / value, layout, -3 * exponent)
     layer_a, layer_b = _two_layers(difference, layer)
-    sequence = np.ldexp(scaled, exponent)
-    output_a, output_b = (_reference_output(one, sequence) for one in (layer_a, layer_b))
+    output_a, output_b = (_reference_output(one, sequence, context) for one in (layer_a, layer_b))
     apart, agreed = float(np.max(np.abs(output_a - output_b))), None
     if rows is not None:
-        agreed = _largest_difference(layer_a, layer_b, rows.batch)
+        agreed = _largest_difference(layer_a, layer_b, rows)
     # Of the difference on the input, the layers may show a millionth on the training data.
     if not apart > 0 or (agreed is not None and agreed > 1e-6 * apart):
         raise PolyattnError(
@@ -94,7 +97,7 @@ def find_witness(
             "the training data: that shows nothing. Certify with method='exact', or give the "
             "domain as an explicit set of sequences."
         )
-    return Witness(layer_a, layer_b, sequence, output_a, output_b, apart, agreed)
+    return Witness(layer_a, layer_b, sequence, output_a, output_b, apart, agreed, context)
 
 
 def as_floats(direction: Direction) -> NDArray[np.float64]:
@@ -105,64 +108,104 @@ def as_floats(direction: Direction) -> NDArray[np.float64]:
     return direction / np.abs(direction).max()
 
 
-def layer_of_coef(
-    coef: NDArray[np.float64], mode: str, bias: bool, exponent: int = 0
-) -> LinearAttention:
-    """A layer with one output and coefficients ``coef * 2**exponent`` (q, d), without rounding.
+def layer_of_coef(coef: NDArray[np.float64], layout: Layout, exponent: int = 0) -> LinearAttention:
+    """A layer with one output and coefficients ``coef * 2**exponent`` (m, r), without rounding.
 
-    Head j reads coordinate j of the tokens: V_j = e_j, A_j[l, k] = coef[(j <= k), l].
+    Head c of a scale reads column c of the values: V_c = e_c, A_c[l, b] = coef[(c, b), l].
     """
-    width = coef.shape[1]
-    first, second = pair_index(width)
-    attn = np.zeros((width, width, width))
-    attn[first, :, second] = coef
-    value = np.eye(width)[:, :, None]
+    pairs, form, n_queries = layout.pairs, layout.form, len(layout.query)
+    heads, of_values, scales = [], [], []
+    for number in range(layout.n_scales):
+        attn = np.zeros((pairs.n_values, n_queries, pairs.n_keys))
+        rows = coef[number * len(pairs) : (number + 1) * len(pairs), :n_queries]
+        attn[pairs.first[0], :, pairs.first[1]] = rows
+        heads.append(attn)
+        of_values.append(np.eye(pairs.n_values)[:, :, None])
+        scales += [number] * pairs.n_values
     # Halves: a coefficient may be outside float64 where two factors are not.
     half = exponent // 2
-    return LinearAttention(np.ldexp(attn, exponent - half), np.ldexp(value, half), mode, bias)
+    attn = np.ldexp(np.concatenate(heads), exponent - half)
+    value = np.ldexp(np.concatenate(of_values), half)
+    constants: dict[str, Any] = {}
+    if form.skip:
+        constants["skip"] = np.ldexp(coef[layout.n_products, :n_queries][:, None], exponent)
+    if form.intercept:
+        constants["intercept"] = np.ldexp(coef[-1, -1:], exponent)
+    return LinearAttention(
+        attn, value, form=form, n_dims=layout.n_dims, n_context_dims=layout.n_context_dims,
+        head_scales=np.array(scales), **constants,
+    )  # fmt: skip
+
+
+def _with_value(layer: LinearAttention, factor: float) -> LinearAttention:
+    """The layer with all outputs multiplied by a number."""
+    return LinearAttention(
+        layer.attn, factor * layer.value, form=layer.form, n_dims=layer.n_dims,
+        n_context_dims=layer.n_context_dims, head_scales=layer.head_scales,
+        skip=None if layer.skip is None else factor * layer.skip,
+        intercept=None if layer.intercept is None else factor * layer.intercept,
+    )  # fmt: skip
 
 
 def _two_layers(
     difference: LinearAttention, layer: LinearAttention | None
 ) -> tuple[LinearAttention, LinearAttention]:
     """Minus and plus half the difference; or the given layer, and it plus the difference."""
-    mode, bias = difference.mode, difference.bias
     if layer is None:
-        halves = (-0.5 * difference.value, 0.5 * difference.value)
-        minus, plus = (LinearAttention(difference.attn, half, mode, bias) for half in halves)
-        return minus, plus
-    if (layer.n_dims, layer.mode, layer.bias) != (difference.n_dims, mode, bias):
+        return _with_value(difference, -0.5), _with_value(difference, 0.5)
+    if layer.layout != difference.layout:
         raise InvalidInput(
-            f"the layer must have {difference.n_dims} coordinates, mode {mode!r} and bias={bias}, "
-            f"like the certificate; got {layer!r}."
+            f"the layer must have {difference.n_dims} coordinates and the form "
+            f"{difference.form!r}, like the certificate; got {layer!r}."
         )
-    value = np.zeros((difference.n_heads, difference.value.shape[1], layer.n_outputs))
+    n_outputs = layer.n_outputs
+
+    def beside(own: NDArray | None, more: NDArray | None) -> NDArray | None:
+        """The linear terms of both, of which the difference has one output."""
+        if own is None or more is None:
+            return own
+        total = np.array(own)
+        total[..., :1] += more
+        return total
+
+    value = np.zeros((difference.n_heads, difference.value.shape[1], n_outputs))
     value[:, :, 0] = difference.value[:, :, 0]
+    attn = np.concatenate([layer.attn, difference.attn])
+    value = np.concatenate([layer.value, value])
     more = LinearAttention(
-        np.concatenate([layer.attn, difference.attn]), np.concatenate([layer.value, value]),
-        mode, bias,
+        attn, value, form=layer.form, n_dims=layer.n_dims, n_context_dims=layer.n_context_dims,
+        head_scales=np.concatenate([layer.head_scales, difference.head_scales]),
+        skip=beside(layer.skip, difference.skip),
+        intercept=beside(layer.intercept, difference.intercept),
     )  # fmt: skip
     return layer, more
 
 
-def _reference_output(layer: LinearAttention, sequence: NDArray) -> NDArray[np.float64]:
-    tokens = with_constant(sequence) if layer.bias else np.asarray(sequence, float)
-    return reference_forward(layer.attn, layer.value, tokens, layer.mode)
+def _reference_output(
+    layer: LinearAttention, sequence: NDArray, context: NDArray | None
+) -> NDArray[np.float64]:
+    """The output by the slow reference forward pass."""
+    form = {each.name: getattr(layer.form, each.name) for each in fields(layer.form)}
+    outputs = reference_forward(
+        layer.attn, layer.value, np.asarray(sequence, float), form, context, layer.head_scales,
+        layer.skip, layer.intercept,
+    )  # fmt: skip
+    return np.asarray(outputs)
 
 
-def _largest_difference(
-    layer_a: LinearAttention, layer_b: LinearAttention, batch: SequenceBatch
-) -> float:
+def _largest_difference(layer_a: LinearAttention, layer_b: LinearAttention, rows: Rows) -> float:
     """Over all training sequences; the first few by the reference forward pass too."""
     largest, pairs = 0.0, 0
-    for sequence in batch:
+    contexts = repeat(None) if rows.context is None else rows.context
+    for sequence, context in zip(rows.batch, contexts, strict=False):
         pairs += len(sequence) ** 2
         if pairs > 4096:
             break
-        apart = _reference_output(layer_a, sequence) - _reference_output(layer_b, sequence)
-        largest = max(largest, float(np.max(np.abs(apart))))
-    for first, stop in ranges_of_rows(batch.offsets, 1 << 16):
-        part = batch.part(first, stop)
-        outputs = zip(layer_a(part), layer_b(part), strict=True)
-        largest = max(largest, *(float(np.max(np.abs(a - b))) for a, b in outputs))
+        outputs = (_reference_output(each, sequence, context) for each in (layer_a, layer_b))
+        largest = max(largest, float(np.max(np.abs(np.subtract(*outputs)))))
+    for first, stop in ranges_of_rows(rows.batch.offsets, 1 << 16):
+        part = rows.part(first, stop)
+        more = {} if part.context is None else {"context": part.context}
+        both = zip(layer_a(part.batch, **more), layer_b(part.batch, **more), strict=True)
+        largest = max(largest, *(float(np.max(np.abs(a - b))) for a, b in both))
     return largest

@@ -15,10 +15,10 @@ from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.outcomes import IDENTIFIABLE, UNDECIDED
 from polyattn.cli import console
+from polyattn.cli.form import FormCommand, form_options, refuse_form, take_form
 from polyattn.cli.io import NEEDED, load_as, read_data
 from polyattn.display import plain
 from polyattn.errors import InvalidInput
-from polyattn.sequences import MODES
 
 # Codes 1 and 2 are errors and wrong usage.
 EXIT_CODES = {"identifiable": 0, "not_identifiable": 3, "undecided": 4}
@@ -33,15 +33,14 @@ def _lengths(text: str) -> int | tuple[int, int | None]:
 LENGTHS = console.Parsed("N|A:B", _lengths, "neither a number N nor a range A:B or A:")
 
 
-@click.command()
+@click.command(cls=FormCommand)
 @click.argument("data", type=console.FILE)
-@click.option("--mode", type=click.Choice(MODES), help="Positions to predict [default: last].")
+@form_options
 @click.option(
     "--domain", type=click.Choice(tuple(pa.domains.BUILT_IN)),
     help="Where layers have to agree [default: real].",
 )  # fmt: skip
 @click.option("--lengths", type=LENGTHS, help="Of the domain's sequences: N, A:B or A: [any].")
-@click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
 @click.option("--method", type=click.Choice(METHODS), help="Arithmetic [default: auto].")
 @console.output_option("Where to save the certificate (.json).", "--save")
 @click.option(
@@ -57,8 +56,8 @@ def certify(
 ) -> None:  # fmt: skip
     """Say whether DATA determine the layer, and prove it.
 
-    DATA is a .npz or .npy as for polyattn fit, of which X is read; or saved statistics
-    (.safetensors).
+    DATA is a .npz or .npy as for polyattn fit, of which X and its context are read; or saved
+    statistics (.safetensors).
 
     Exit codes: 0 identifiable, 3 not identifiable, 4 undecided; with --certificate 0 if it
     is true of DATA, and 1 with every objection otherwise.
@@ -66,23 +65,21 @@ def certify(
     if stored is not None:
         asked = _given(options | {"output": output, "witness": witness, "next": next_data})
         if asked:
-            names = ", ".join(f"--{name}" for name in asked)
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
             raise InvalidInput(
                 f"with --certificate everything is taken from its file; leave {names} out."
             )
         _check(data, stored, as_json)
         return
-    chosen = _given(options)
+    form, chosen = take_form(options), _given(options)
     domain = pa.domains.BUILT_IN[chosen.pop("domain", "real")](chosen.pop("lengths", None))
     with console.working("reading the data"):
         if data.suffix == ".safetensors":
             chosen["statistics"] = load_as(data, (pa.Moments, pa.TriangularFactor), NEEDED)
-            if "mode" in chosen or "bias" in chosen:
-                raise InvalidInput(
-                    "statistics already contain mode and bias; leave --mode and --bias out."
-                )
+            refuse_form(form, "statistics")
         else:
-            chosen["X"] = read_data(data).sequences()
+            read = read_data(data)
+            chosen |= {"X": read.sequences(), "context": read.context(), "form": form}
     with console.passes("certifying"):
         certificate = pa.certify(domain=domain, **chosen)
     content = certificate.to_full_dict()
@@ -122,7 +119,8 @@ def audit(
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(layer.mode)
     with console.passes("looking for the best layer"):
-        found = pa.audit(layer, X, Y, domain=domain, sample_weight=read.weights)
+        weights, context = read.weights, read.context()
+        found = pa.audit(layer, X, Y, domain=domain, sample_weight=weights, context=context)
     content = found.to_full_dict()
     text = [
         *console.shown(found, console.saved(found, output, content, "audit")),
@@ -144,9 +142,10 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 def _check(data: Path, path: Path, as_json: bool) -> None:
     """Print whether the certificate holds."""
     with console.working("reading the data"):
-        certificate, batch = Certificate.load(path), read_data(data).sequences()
+        certificate, read = Certificate.load(path), read_data(data)
+        X, context = read.sequences(), read.context()
     with console.passes("checking"):
-        found = objections(certificate, batch)
+        found = objections(certificate, X, context=context)
     content = {
         "verified": not found, "objections": found, "certificate": str(path),
         "verdict": certificate.verdict,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from rich.console import RenderableType
 
 import polyattn as pa
 from polyattn.cli import console
+from polyattn.cli.form import FormCommand, form_options, refuse_form, take_form
 from polyattn.cli.io import NEEDED, DataFile, load_as, read_data
 from polyattn.errors import InvalidInput
 from polyattn.quoting import counted
 from polyattn.sequences import MODES
 from polyattn.softmax.arguments import METHODS
 from polyattn.softmax.outcomes import percent
+from polyattn.solve.log_loss import LOSSES
 from polyattn.solve.ridge import RULES
 from polyattn.solve.solvers import SOLVERS, plan
 from polyattn.stats.rows import Rows
@@ -31,10 +34,10 @@ NUMBERS = console.Parsed(
 )
 
 
-@click.command()
+@click.command(cls=FormCommand)
 @click.argument("data", type=console.FILE)
 @click.option("--targets", type=console.FILE, help="Y as a .npy file.")
-@click.option("--mode", type=click.Choice(MODES), help="Positions to predict [default: last].")
+@form_options
 @click.option(
     "--ridge", type=console.number_or(float, RULES), default=0.0, show_default=True,
     help="The penalty, or the rule that chooses it.",
@@ -44,8 +47,12 @@ NUMBERS = console.Parsed(
     "--n-heads", "--heads", "n_heads", type=console.number_or(int, ("auto",)),
     help="Limit the number of heads.",
 )  # fmt: skip
+@click.option("--head-rank", type=int, help="Limit the rank of the attention matrices of heads.")
 @click.option("--solver", type=click.Choice(("auto", *SOLVERS)), default="auto", show_default=True)
-@click.option("--bias", is_flag=True, help="Append a constant 1 to every token.")
+@click.option(
+    "--loss", type=click.Choice(LOSSES), default="squared", show_default=True,
+    help="What is minimised; logistic: Y holds class numbers 0, 1, ...",
+)  # fmt: skip
 @click.option(
     "--random-state", "--seed", "random_state", type=int, default=0, show_default=True,
     help="Of the search for heads.",
@@ -56,8 +63,6 @@ NUMBERS = console.Parsed(
 def fit(
     data: Path,
     targets: Path | None,
-    mode: str | None,
-    bias: bool,
     explain: bool,
     output: Path | None,
     as_json: bool,
@@ -65,25 +70,30 @@ def fit(
 ) -> None:
     """Fit the best linear attention layer to DATA.
 
-    It is the global optimum, in closed form.  DATA is a .npz with arrays X (sequences, tokens,
-    coordinates) and Y, and perhaps weights (one per sequence) and, for sequences of different
-    lengths, lengths (X padded) or offsets (X without padding); or X as a .npy with --targets; or
-    statistics that were saved (.safetensors).
+    It is the global optimum, in closed form (of log-loss: by Newton's method).  DATA is a .npz
+    with arrays X (sequences, tokens, coordinates) and Y, and perhaps weights (one per sequence),
+    context (the sequences that those of X attend to) and, for sequences of different lengths,
+    lengths (X padded) or offsets (X without padding), and context_lengths or context_offsets; or
+    X as a .npy with --targets; or statistics that were saved (.safetensors).  Without options of
+    the layer it is that of the papers.
     """
     source: dict[str, Any]
+    form = take_form(options)
     with console.working("reading the data"):
         if data.suffix == ".safetensors":
             fitted = f", which is fitted already{NEEDED}"
             source = {"statistics": load_as(data, (pa.Moments, pa.TriangularFactor), fitted)}
-            if targets is not None or mode is not None or bias:
-                raise InvalidInput(
-                    "statistics already contain targets, mode and bias; leave --targets, --mode "
-                    "and --bias out."
-                )
+            refuse_form(form, "statistics")
+            if targets is not None:
+                raise InvalidInput("statistics already contain targets; leave --targets out.")
         else:
-            read, mode = read_data(data, targets), mode or "last"
-            source = {"X": read.sequences(), "Y": read.targets(mode), "mode": mode, "bias": bias}
-            source["sample_weight"] = read.weights
+            read, form = read_data(data, targets), form or pa.Form()
+            source = {"X": read.sequences(), "Y": read.targets(form.mode), "form": form}
+            source |= {"sample_weight": read.weights, "context": read.context()}
+    if explain and options["loss"] == "logistic":
+        reason = "log-loss is minimised by Newton's method"
+        console.emit({"solver": "newton", "reason": reason}, [f"newton: {reason}"], as_json)
+        return
     if explain:
         _explain(source, options["solver"], as_json)
         return
@@ -135,6 +145,8 @@ def learn_softmax(
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(options["mode"])
         _require_equal_weights(read, X)
+        if read.context() is not None:
+            raise InvalidInput("softmax heads attend to X itself; leave 'context' out of DATA.")
     start = time.perf_counter()
     with console.working("looking for heads") as say:
 
@@ -178,8 +190,14 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         reason = f"{type(sums).__name__} of {sums.n_features} features are solved so"
         console.emit({"solver": own, "reason": reason}, [f"{own}: {reason}"], as_json)
         return
+    if source["form"].decay == "loo":
+        source["form"] = replace(source["form"], decay=1.0)
     rows = Rows.build(**source)
-    made = plan(rows.n_rows, rows.n_dims, rows.n_outputs, solver, rows.bias)
+    layout = rows.layout
+    made = plan(
+        rows.n_rows, layout.n_dims, rows.n_outputs, solver,
+        form=layout.form, n_context_dims=layout.n_context_dims,
+    )  # fmt: skip
     content = {
         "solver": made.solver, "reason": made.reason, "bytes": made.bytes,
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,

@@ -6,7 +6,8 @@ different lengths one of
     lengths   X is padded, (n_sequences, n_max, n_dims); the first lengths[i] tokens count
     offsets   X is (n_tokens_total, n_dims); sequence i is X[offsets[i]:offsets[i+1]]
 
-with Y in the same form where there is one target per token.  A ``.npy`` holds one array.
+with Y in the same form where there is one target per token.  ``context`` holds the sequences that
+those of X attend to, with ``context_lengths`` or ``context_offsets``.  A ``.npy`` holds one array.
 
 Files may hold anything.  A header says which numbers follow, and how many: it is held against the
 size of the file, or of the member of an archive, before memory is taken for them, and an archive
@@ -36,6 +37,8 @@ from polyattn.sequences import SequenceBatch, as_batch
 from polyattn.storage import load
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")
+# Sequences that those of X attend to, in the same forms.
+CONTEXT = ("context", "context_lengths", "context_offsets")
 
 # How the message ends about a saved thing that is neither.
 NEEDED = "; DATA must be sequences (.npz, .npy) or saved statistics."
@@ -71,17 +74,32 @@ class DataFile:
             raise FileFormatError(
                 f"{str(self.path)!r} has no array 'X'; it holds {_names(self.arrays)}."
             )
-        if "lengths" in self.arrays and "offsets" in self.arrays:
+        return self._batch("X", "lengths", "offsets")
+
+    def context(self) -> SequenceBatch | None:
+        """The sequences that those of X attend to, if the file has some."""
+        if "context" not in self.arrays:
+            alone = sorted(set(CONTEXT) & set(self.arrays))
+            if alone:
+                raise FileFormatError(
+                    f"{str(self.path)!r} has {alone[0]!r} but no array 'context'; add the "
+                    "sequences that those of X attend to, or remove it."
+                )
+            return None
+        return self._batch("context", "context_lengths", "context_offsets")
+
+    def _batch(self, name: str, lengths: str, offsets: str) -> SequenceBatch:
+        if lengths in self.arrays and offsets in self.arrays:
             raise FileFormatError(
-                f"{str(self.path)!r} has both 'lengths' (padded X) and 'offsets' (X without "
-                "padding); keep the one that describes X."
+                f"{str(self.path)!r} has both {lengths!r} (padded {name}) and {offsets!r} "
+                f"({name} without padding); keep the one that describes {name}."
             )
-        X = self.arrays["X"]
-        if "lengths" in self.arrays:
-            return SequenceBatch.from_padded(X, self.arrays["lengths"])
-        if "offsets" in self.arrays:
-            return SequenceBatch(X, self.arrays["offsets"])
-        return as_batch(X, keep_integers=True)
+        tokens = self.arrays[name]
+        if lengths in self.arrays:
+            return SequenceBatch.from_padded(tokens, self.arrays[lengths], name)
+        if offsets in self.arrays:
+            return SequenceBatch(tokens, self.arrays[offsets])
+        return as_batch(tokens, name, keep_integers=True)
 
     def targets(self, mode: str) -> NDArray | SequenceBatch:
         """Y; one target per token is brought into the form of the sequences."""
@@ -117,11 +135,11 @@ def read_data(path: Path, targets: Path | None = None) -> DataFile:
     """Read a ``.npz`` of named arrays, or X from a ``.npy``; Y may come from a second file."""
     content = read_arrays(path)
     arrays = content if isinstance(content, dict) else {"X": content}
-    unknown = sorted(set(arrays) - set(KEYS))
+    unknown = sorted(set(arrays) - {*KEYS, *CONTEXT})
     if unknown:
         raise FileFormatError(
             f"{str(path)!r} holds {_names(unknown)}, which nothing here reads; the known names "
-            f"are {', '.join(KEYS)}."
+            f"are {', '.join((*KEYS, *CONTEXT))}."
         )
     if targets is not None:
         if "Y" in arrays:

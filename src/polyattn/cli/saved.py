@@ -46,7 +46,8 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
 
     One per sequence, or one per token for layers of mode causal and full.  A .npz holds them
     as Y – or, for sequences of different lengths, as values (n_tokens_total, n_outputs) with
-    offsets: sequence i has values[offsets[i]:offsets[i+1]].
+    offsets: sequence i has values[offsets[i]:offsets[i+1]].  Where MODEL attends to other
+    sequences, DATA hold these as context, as for polyattn fit.
     """
     require_suffix(output)
     loaded = pa.load(model)
@@ -59,11 +60,12 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
                 f"polyattn fit {model} -o model.safetensors"
             )
         raise InvalidInput(f"{str(model)!r} holds {why}")
-    batch, mode = read_data(data).sequences(), layer.mode
+    read, mode = read_data(data), layer.mode
+    batch, context = read.sequences(), read.context()
     ragged = mode != "last" and batch.common_length is None
     require_suffix(output, ragged)
     with console.passes("predicting"):
-        outputs = layer.predict(batch) if isinstance(layer, pa.FitResult) else layer(batch)
+        outputs = _outputs(layer, batch, context)
     rows = np.concatenate(outputs) if isinstance(outputs, list) else outputs
     shape = (len(batch), -1) if mode == "last" else (len(batch), batch.common_length or 1, -1)
     arrays = {"values": rows, "offsets": batch.offsets} if ragged else {"Y": rows.reshape(shape)}
@@ -100,8 +102,8 @@ def report(
 
     MODEL is a file that polyattn wrote: a layer, a fit result, an audit, a learned softmax layer,
     statistics, a certificate (.json), or a program, compiled or learned.  DATA is a .npz with X and
-    perhaps Y and weights as for polyattn fit; with them the page shows bounds, predictions and the
-    certificate of what keeps no data.  Of a program the page shows a run to click through.
+    perhaps Y, weights and context as for polyattn fit; with them the page shows bounds, predictions
+    and the certificate of what keeps no data.  Of a program the page shows a run to click through.
 
     The page is one file that asks for nothing from anywhere.
     """
@@ -127,13 +129,27 @@ def report(
     console.emit(content, [f"{page.title}: {output}", *(f"  {title}" for title in titles)], as_json)
 
 
+def _outputs(
+    layer: pa.FitResult | AttentionLayer, batch: pa.SequenceBatch, context: pa.SequenceBatch | None
+) -> Any:
+    """The predictions of a fit or a layer."""
+    if isinstance(layer, pa.FitResult):
+        return layer.predict(batch, context)
+    if isinstance(layer, pa.LinearAttention):
+        return layer(batch, context)
+    if context is not None:
+        raise InvalidInput("a softmax layer attends to X itself; leave 'context' out of DATA.")
+    return layer(batch)
+
+
 def _data(model: Any, read: DataFile) -> dict[str, Any]:
-    """X; targets and weights where the model predicts something; and what was left out."""
+    """X, its context; targets and weights where the model predicts; and what was left out."""
+    given = {"X": read.sequences(), "context": read.context()}
     if not isinstance(model, pa.FitResult | AttentionLayer):
         unused = "The weights in the data were not used: every sequence counts once on this page."
-        return {"X": read.sequences(), "notes": [] if read.weights is None else [unused]}
+        return given | {"notes": [] if read.weights is None else [unused]}
     targets = read.targets(model.mode) if "Y" in read.arrays else None
-    return {"X": read.sequences(), "Y": targets, "sample_weight": read.weights}
+    return given | {"Y": targets, "sample_weight": read.weights}
 
 
 def _refuse(because: str, **options: object) -> None:

@@ -1,6 +1,7 @@
 """Seeded generators of sequences, layers, traces and tasks with a known answer."""
 
 from polyattn.data.memory import associative_memory
+from polyattn.data.one_step import OneStep
 from polyattn.data.recovery import (
     Planted,
     boolean_sequences,
@@ -8,7 +9,11 @@ from polyattn.data.recovery import (
     random_layer,
     random_sequences,
 )
-from polyattn.data.regression import InContextTask, OneStep, in_context_regression
+from polyattn.data.regression import (
+    InContextTask,
+    in_context_regression,
+    proportional_regression,
+)
 from polyattn.data.softmax import hard_softmax_layer, planted_softmax, random_softmax_layer
 from polyattn.data.traces import automaton_traces, turing_traces, with_wrong_labels
 
@@ -23,6 +28,7 @@ __all__ = [
     "in_context_regression",
     "planted",
     "planted_softmax",
+    "proportional_regression",
     "random_layer",
     "random_sequences",
     "random_softmax_layer",

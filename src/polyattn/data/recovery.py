@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, require_flag, require_integer, require_number
+from polyattn.form.form import Form, require_form
+from polyattn.form.layout import Layout
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import SequenceBatch
@@ -19,24 +21,35 @@ Layer = TypeVar("Layer", LinearAttention, SoftmaxAttention)
 
 @dataclass(frozen=True, eq=False)
 class Planted(Generic[Layer]):
-    """A task with a known answer: Y = layer(X) + noise * (standard normal numbers)."""
+    """A task with a known answer: Y = layer(X) + noise * (standard normal numbers).
+
+    ``context`` are the sequences attended to, where they are others than X; Y is then
+    layer(X, context=context), and noise.
+    """
 
     X: NDArray[np.float64] | SequenceBatch = field(repr=False)
     Y: NDArray[np.float64] | list[NDArray[np.float64]] = field(repr=False)
     layer: Layer
     noise: float
+    context: NDArray[np.float64] | SequenceBatch | None = field(default=None, repr=False)
 
     @classmethod
     def of(
-        cls, layer: Layer, X: NDArray | SequenceBatch, noise: float, rng: np.random.Generator
+        cls,
+        layer: Layer,
+        X: NDArray | SequenceBatch,
+        noise: float,
+        rng: np.random.Generator,
+        context: NDArray | SequenceBatch | None = None,
     ) -> Planted[Layer]:
         """The task of recovering this layer from these sequences, with fresh noise."""
-        Y = layer(X)
+        beside: dict[str, Any] = {} if context is None else {"context": context}
+        Y = layer(X, **beside)
         if noise and isinstance(Y, list):
             Y = [targets + noise * rng.standard_normal(targets.shape) for targets in Y]
         elif noise:
             Y = Y + noise * rng.standard_normal(Y.shape)
-        return cls(X, Y, layer, noise)
+        return cls(X, Y, layer, noise, context)
 
 
 def random_layer(
@@ -47,6 +60,8 @@ def random_layer(
     random_state: RandomState = 0,
     *,
     bias: bool = False,
+    form: Form | None = None,
+    n_context_dims: int | None = None,
 ) -> LinearAttention:
     """A layer with the random parameters of the paper's experiments [yau2024: experiments].
 
@@ -57,12 +72,31 @@ def random_layer(
 
     ``n_outputs=None`` means as many as ``n_dims``.  With ``bias`` the heads have one coordinate
     more, for the constant 1 that the layer appends to tokens of ``n_dims`` coordinates.
+
+    A ``form`` replaces ``mode`` and ``bias``: r numbers of a query, rk of a key and rv of a value
+    are seen, and A_h (r, rk) has entries N(0, 1/(r rk)), V_h (rv, e) entries N(0, 1/(rv H^2)).
+    Each scale of the form has ``n_heads`` heads, those of the first scale first; ``skip`` (r, e)
+    has entries N(0, 1/r) and ``intercept`` (e,) N(0, 1).
     """
-    n_heads, width, e = head_shapes(n_heads, n_dims, n_outputs, bias)
-    rng = require_generator(random_state)
-    attn = rng.standard_normal((n_heads, width, width)) / width
-    value = rng.standard_normal((n_heads, width, e)) / (np.sqrt(width) * n_heads)
-    return LinearAttention(attn, value, mode, bool(bias))
+    if n_context_dims is not None:
+        n_context_dims = require_integer("n_context_dims", n_context_dims)
+    n_heads, _, e = head_shapes(n_heads, n_dims, n_outputs, bias)
+    # As ``mode`` has a default of its own here, it speaks against a form only where it differs.
+    chosen = require_form(form, form.mode if form and mode == "causal" else mode, bias)
+    layout = Layout.of(chosen, int(n_dims), n_context_dims)
+    n_queries, n_keys, n_values = len(layout.query), layout.pairs.n_keys, layout.pairs.n_values
+    rng, count = require_generator(random_state), n_heads * layout.n_scales
+    attn = rng.standard_normal((count, n_queries, n_keys)) / np.sqrt(n_queries * n_keys)
+    value = rng.standard_normal((count, n_values, e)) / (np.sqrt(n_values) * n_heads)
+    more: dict[str, Any] = {}
+    if chosen.skip:
+        more["skip"] = rng.standard_normal((n_queries, e)) / np.sqrt(n_queries)
+    if chosen.intercept:
+        more["intercept"] = rng.standard_normal(e)
+    return LinearAttention(
+        attn, value, form=chosen, n_dims=layout.n_dims, n_context_dims=n_context_dims,
+        head_scales=np.repeat(np.arange(layout.n_scales), n_heads), **more,
+    )  # fmt: skip
 
 
 def random_sequences(
@@ -122,6 +156,8 @@ def planted(
     random_state: RandomState = 0,
     *,
     bias: bool = False,
+    form: Form | None = None,
+    n_context_dims: int | None = None,
 ) -> Planted[LinearAttention]:
     """The paper's task: recover a random layer from random sequences [yau2024: experiments].
 
@@ -129,12 +165,26 @@ def planted(
     ``random_layer`` and ``random_sequences`` of the same arguments.  The layer is drawn first:
     for one seed it does not change with the number or the length of the sequences, nor do X
     and the layer with the noise, which is in the units of the targets.
+
+    A ``form`` replaces ``mode`` and ``bias``.  With ``n_context_dims`` the layer attends to other
+    random sequences, ``context``: in mode ``causal`` of the lengths of X, otherwise of lengths of
+    their own.
     """
     noise = require_number("noise", noise)
     rng = require_generator(random_state)
-    layer = random_layer(n_dims, n_outputs, n_heads, mode, rng, bias=bias)
+    layer = random_layer(
+        n_dims, n_outputs, n_heads, mode, rng,
+        bias=bias, form=form, n_context_dims=n_context_dims,
+    )  # fmt: skip
     X = random_sequences(n_sequences, n_tokens, n_dims, random_state=rng)
-    return Planted.of(layer, X, noise, rng)
+    if layer.n_context_dims is None:
+        return Planted.of(layer, X, noise, rng)
+    context = random_sequences(n_sequences, n_tokens, layer.n_context_dims, random_state=rng)
+    if layer.mode == "causal" and isinstance(X, SequenceBatch):
+        values = rng.standard_normal((len(X.values), layer.n_context_dims))
+        scale = np.repeat(X.lengths**-0.5, X.lengths)
+        context = SequenceBatch(values * scale[:, None], X.offsets)
+    return Planted.of(layer, X, noise, rng, context)
 
 
 def head_shapes(

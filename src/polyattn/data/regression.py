@@ -1,4 +1,4 @@
-"""Linear regression in context: examples of a fresh linear function, then a question."""
+"""Linear regression in context: examples of a linear function, then a question."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import InvalidInput, require_integer, require_number
-from polyattn.features.pairs import pair_position
-from polyattn.model import LinearAttention
+from polyattn.data.one_step import OneStep, require_covariance
+from polyattn.errors import InvalidInput, require_flag, require_integer, require_number
+from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.numerics.random_state import RandomState, require_generator
+from polyattn.quoting import counted
 
 
 @dataclass(frozen=True, eq=False)
 class InContextTask:
-    """Sequences X (N, n + 1, d + 1), targets Y (N, 1), and the best layer for such data."""
+    """Prompts X (N, n + 1, d + 1), targets Y (N, 1), and the best layer for such data.
+
+    ``weights`` (N, d): the function w of each prompt.
+    ``tasks`` (k, d): the functions that prompts choose from; None where each has its own.
+    """
 
     X: NDArray[np.float64] = field(repr=False)
     Y: NDArray[np.float64] = field(repr=False)
     optimum: OneStep
+    weights: NDArray[np.float64] = field(repr=False)
+    tasks: NDArray[np.float64] | None = field(default=None, repr=False)
 
 
 def in_context_regression(
@@ -28,6 +35,11 @@ def in_context_regression(
     covariance: ArrayLike,
     noise: float = 0.0,
     random_state: RandomState = 0,
+    *,
+    tasks: int | ArrayLike | None = None,
+    task_covariance: ArrayLike | None = None,
+    noisy_target: bool = False,
+    summarised: bool = False,
 ) -> InContextTask:
     """Sequences of n examples (x_i, y_i) of a linear function, then a question (x, 0).
 
@@ -44,125 +56,182 @@ def in_context_regression(
     covariance : array (d, d), symmetric and positive definite
     noise : float
         Standard deviation of the noise on the targets y_i of the examples, in their units; the
-        target Y has none.
+        target Y has none, unless ``noisy_target``.
     random_state : int, Generator or None
         A generator goes on where it was, so that long streams are drawn in parts.
+    tasks : int or array (k, d), optional
+        The only w there are, each sequence with one of them at random: so many are drawn, or
+        these are taken.  By default every sequence has a w of its own.
+    task_covariance : array (d, d), optional
+        That of w where it is drawn; the identity by default.
+    noisy_target : bool
+        Whether the target has the noise of labels, too.
+    summarised : bool
+        Each prompt as two tokens, the question and one example that has the means of y_i x_i and
+        y_i^2 of n examples.  For layers without the query that take means and whose value is the
+        label such prompts have the distribution of whole ones, and each takes d numbers, not n d.
 
     Returns
     -------
     InContextTask
-        X (n_sequences, n_examples + 1, d + 1), Y (n_sequences, 1), and ``optimum``, the layer of
-        least expected error over any number of heads.
+        X (n_sequences, n_examples + 1, d + 1), Y (n_sequences, 1), the tasks, and ``optimum``, the
+        layer of least expected error over any number of heads (see ``OneStep``).
     """
     n_sequences = require_integer("n_sequences", n_sequences)
-    optimum = OneStep.of(covariance, n_examples, noise)
-    n, d = optimum.n_examples, optimum.n_dims
+    noisy = require_flag("noisy_target", noisy_target)
+    S = require_covariance("covariance", covariance)
+    d = len(S)
+    if task_covariance is not None:
+        task_covariance = require_covariance("task_covariance", task_covariance, False, d)
     rng = require_generator(random_state)
-    X = np.zeros((n_sequences, n + 1, d + 1))
-    root = np.linalg.cholesky(optimum.covariance)
-    X[..., :d] = rng.standard_normal((n_sequences, n + 1, d)) @ root.T
-    weights = rng.standard_normal((n_sequences, d, 1))
-    labels = (X[..., :d] @ weights)[..., 0]
-    X[:, :n, d] = labels[:, :n] + optimum.noise * rng.standard_normal((n_sequences, n))
-    return InContextTask(X, labels[:, n:].copy(), optimum)
+    known = _known_tasks(tasks, d, task_covariance, rng)
+    moment = task_covariance if known is None else known.T @ known / len(known)
+    optimum = OneStep.of(S, n_examples, noise, moment)
+    if require_flag("summarised", summarised):
+        weights = _of_each_prompt(n_sequences, known, d, task_covariance, rng)
+        X, labels = _summarised_prompts(weights, optimum, rng)
+    else:
+        X = _inputs(n_sequences, optimum, rng)
+        weights = _of_each_prompt(n_sequences, known, d, task_covariance, rng)
+        labels = _label(X, weights, optimum, rng)
+    if noisy:
+        labels = labels + optimum.noise * rng.standard_normal(labels.shape)
+    return InContextTask(X, labels, optimum, weights, known)
 
 
-@dataclass(frozen=True, eq=False)
-class OneStep:
-    """The best linear attention layer for regression in context: one preconditioned step.
+def proportional_regression(
+    n_dims: int,
+    tau: float,
+    alpha: float,
+    kappa: float | None = None,
+    rho: float = 0.01,
+    random_state: RandomState = 0,
+    *,
+    task_covariance: ArrayLike | None = None,
+    summarised: bool = True,
+) -> InContextTask:
+    """Prompts in proportion to d, the scaling in which learning curves have a limit [letey2025].
 
-    Over layers with any number of heads the least expected squared error is reached by
+    n = tau d^2 prompts of l = alpha d examples each, of k = kappa d tasks; inputs are
+    N(0, I/d), labels and targets have noise of variance rho, tasks are N(0, task_covariance).
 
-        f(X) = x^T M sum_i y_i x_i,    M = (1/n) Gamma^{-1},
-        Gamma = (1 + 1/n) S + ((tr S + noise^2) / n) I,    S the covariance of the inputs,
-
-    the prediction after one step of gradient descent from w = 0, preconditioned by M.  One head
-    computes it [derivation: docs/derivations/in_context_regression.md].
+    Parameters
+    ----------
+    n_dims : int
+        d, the coordinates of an input.
+    tau, alpha, kappa : float
+        Prompts, examples and tasks, in units of d^2, d and d; ``kappa=None``: a fresh task for
+        each prompt.
+    rho : float
+        Variance of the noise on labels and target.
+    random_state, task_covariance, summarised
+        As for ``in_context_regression``; of whole prompts d = 200 would have 26 GB.
     """
-
-    covariance: NDArray[np.float64] = field(repr=False)
-    n_examples: int
-    noise: float
-
-    @classmethod
-    def of(cls, covariance: ArrayLike, n_examples: int, noise: float = 0.0) -> OneStep:
-        """From a covariance (d, d), the number of examples and the noise of labels, checked."""
-        n = require_integer("n_examples", n_examples)
-        try:
-            S = np.array(covariance, dtype=np.float64)
-        except (TypeError, ValueError):
-            S = np.empty(0)
-        square = S.ndim == 2 and S.shape[0] == S.shape[1] and S.size > 0
-        if not square or not np.all(np.isfinite(S)):
-            shape = getattr(covariance, "shape", None)
-            came = type(covariance).__name__ if shape is None else f"shape {shape}"
-            raise InvalidInput(
-                "covariance must be a square array (d, d) of finite numbers; "
-                f"got {came}; for independent inputs give numpy.eye(d)."
-            )
-        least, asymmetry = float(np.linalg.eigvalsh(S)[0]), float(np.max(np.abs(S - S.T)))
-        # Rounding alone could not make it symmetric and definite.
-        negligible = 1e-12 * float(np.max(np.abs(S)))
-        if asymmetry > negligible or least <= negligible:
-            raise InvalidInput(
-                "covariance must be symmetric and positive definite; its smallest eigenvalue is "
-                f"{least:.3g}, its asymmetry {asymmetry:.3g}."
-            )
-        S = (S + S.T) / 2
-        S.setflags(write=False)
-        return cls(S, n, require_number("noise", noise))
-
-    @property
-    def n_dims(self) -> int:
-        """d, the coordinates of an input; tokens have one more."""
-        return len(self.covariance)
-
-    @property
-    def gamma(self) -> NDArray[np.float64]:
-        """Gamma (d, d): n M is its inverse."""
-        S, n = self.covariance, self.n_examples
-        return (1 + 1 / n) * S + (np.trace(S) + self.noise**2) / n * np.eye(self.n_dims)
-
-    @property
-    def preconditioner(self) -> NDArray[np.float64]:
-        """M (d, d), symmetric."""
-        return np.asarray(np.linalg.inv(self.n_examples * self.gamma), dtype=np.float64)
-
-    @property
-    def risk(self) -> float:
-        """The expected squared error of the layer: tr S - tr(S^2 Gamma^{-1})."""
-        S = self.covariance
-        return float(np.trace(S) - np.trace(S @ S @ np.linalg.inv(self.gamma)))
-
-    @property
-    def layer(self) -> LinearAttention:
-        """One head in mode ``last``: keys and queries meet in M, the value is the label."""
-        return step_layer(self.preconditioner)
-
-    @property
-    def plain_rate(self) -> float:
-        """The best c of f(X) = c x^T sum_i y_i x_i: one step without a preconditioner."""
-        squares = self.covariance @ self.covariance
-        return float(np.trace(squares) / (self.n_examples * np.trace(squares @ self.gamma)))
-
-    @property
-    def plain_risk(self) -> float:
-        """The expected squared error of the plain step: tr S - (tr S^2)^2 / tr(S^2 Gamma)."""
-        S = self.covariance
-        squares = S @ S
-        return float(np.trace(S) - np.trace(squares) ** 2 / np.trace(squares @ self.gamma))
+    d = require_integer("n_dims", n_dims)
+    rho = require_number("rho", rho)
+    sizes = {"tau": (tau, d * d), "alpha": (alpha, d)}
+    if kappa is not None:
+        sizes["kappa"] = (kappa, d)
+    counts = {}
+    for name, (share, unit) in sizes.items():
+        counts[name] = int(require_number(name, share) * unit)
+        if not counts[name]:
+            raise InvalidInput(f"{name} must be at least 1/{unit} for n_dims={d}; got {share!r}.")
+    return in_context_regression(
+        counts["tau"], counts["alpha"], np.eye(d) / d, float(np.sqrt(rho)), random_state,
+        tasks=counts.get("kappa"), task_covariance=task_covariance, noisy_target=True,
+        summarised=summarised,
+    )  # fmt: skip
 
 
-def step_layer(preconditioner: NDArray) -> LinearAttention:
-    """The one-head layer  x^T M sum_i y_i x_i  for M (d, d)."""
-    d = len(preconditioner)
-    attn, value = np.zeros((d + 1, d + 1)), np.zeros((d + 1, 1))
-    attn[:d, :d] = preconditioner
-    value[d] = 1.0
-    return LinearAttention(attn, value, mode="last")
+def _known_tasks(
+    tasks: int | ArrayLike | None, d: int, covariance: NDArray | None, rng: np.random.Generator
+) -> NDArray[np.float64] | None:
+    """All tasks (k, d) that prompts choose from; None where each has its own."""
+    if tasks is None:
+        return None
+    if isinstance(tasks, int | np.integer) and not isinstance(tasks, bool):
+        return _drawn_tasks(require_integer("tasks", tasks), d, covariance, rng)
+    given = real_array(tasks, "tasks").astype(np.float64)
+    require_finite(given, "tasks")
+    if given.ndim != 2 or given.shape[1] != d or not len(given):
+        raise InvalidInput(
+            f"tasks must be a number of tasks, or an array (k, {d}) for inputs of "
+            f"{counted(d, 'coordinate')}; got shape {given.shape}."
+        )
+    if covariance is not None:
+        raise InvalidInput("task_covariance is that of tasks to be drawn; these are given.")
+    return given
 
 
-def step_of(coef: NDArray) -> NDArray[np.float64]:
-    """The M (d, d) in folded coefficients (1, q, d + 1): what multiplies x[l] sum_i y_i x_i[j]."""
-    d = coef.shape[2] - 1
-    return np.asarray(coef[0, pair_position(d + 1)[:d, d], :d].T, dtype=np.float64)
+def _drawn_tasks(
+    count: int, d: int, covariance: NDArray | None, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Tasks (count, d) with that covariance, which may have zero eigenvalues."""
+    drawn = rng.standard_normal((count, d))
+    if covariance is None:
+        return drawn
+    powers, axes = np.linalg.eigh(covariance)
+    return np.asarray((drawn * np.sqrt(np.maximum(powers, 0.0))) @ axes.T, dtype=np.float64)
+
+
+def _of_each_prompt(
+    count: int, known: NDArray | None, d: int, covariance: NDArray | None, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """The task of each prompt (count, d): one of those known, or its own."""
+    if known is None:
+        return _drawn_tasks(count, d, covariance, rng)
+    return np.asarray(known[rng.integers(len(known), size=count)], dtype=np.float64)
+
+
+def _inputs(count: int, of: OneStep, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Prompts (count, n + 1, d + 1) without labels."""
+    X = np.zeros((count, of.n_examples + 1, of.n_dims + 1))
+    root = np.linalg.cholesky(of.covariance)
+    X[..., :-1] = rng.standard_normal((count, of.n_examples + 1, of.n_dims)) @ root.T
+    return X
+
+
+def _label(
+    X: NDArray, weights: NDArray, of: OneStep, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Write the labels of examples into prompts; returns the targets (count, 1) without noise."""
+    labels = (X[..., :-1] @ weights[..., None])[..., 0]
+    X[:, :-1, -1] = labels[:, :-1] + of.noise * rng.standard_normal((len(X), of.n_examples))
+    return labels[:, -1:].copy()
+
+
+def _summarised_prompts(
+    weights: NDArray, of: OneStep, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Prompts (count, 2, d + 1) with the same means, and their targets without noise.
+
+    x_i = L z_i with L L^T = S, and v = L^T w: the labels see z_i only along v.  Given the labels,
+    sum_i y_i z_i across v is a Gaussian vector of variance sum_i y_i^2.
+    """
+    n, (count, d) = of.n_examples, weights.shape
+    root = np.linalg.cholesky(of.covariance)
+    seen = weights @ root
+    size = np.linalg.norm(seen, axis=1, keepdims=True)
+    along = np.divide(seen, size, out=np.zeros_like(seen), where=size > 0)
+    inputs, products, errors = _sums_of_pairs(count, n, rng)
+    power = (size**2 * inputs + 2 * size * of.noise * products + of.noise**2 * errors) / n
+    signal = (size * inputs + of.noise * products) / n
+    across = rng.standard_normal((count, d)) * np.sqrt(power / n)
+    # A task that is zero has no direction, and nothing is taken out.
+    mean = across + (signal - np.sum(across * along, axis=1, keepdims=True)) * along
+    X = np.zeros((count, 2, d + 1))
+    X[:, 0, d:] = np.sqrt(power)
+    X[:, 0, :d] = np.divide(mean, X[:, 0, d:], out=np.zeros_like(mean), where=power > 0) @ root.T
+    X[:, 1, :d] = rng.standard_normal((count, d)) @ root.T
+    return X, np.sum(X[:, 1, :d] * weights, axis=1, keepdims=True)
+
+
+def _sums_of_pairs(
+    count: int, n: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """sum a^2, sum a e and sum e^2, each (count, 1), of n standard normal a and e [Bartlett]."""
+    squares = rng.chisquare(n, (count, 1))
+    shared = rng.standard_normal((count, 1))
+    rest = rng.chisquare(n - 1, (count, 1)) if n > 1 else np.zeros((count, 1))
+    return squares, np.sqrt(squares) * shared, shared**2 + rest

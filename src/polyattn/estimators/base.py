@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -11,26 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.certify import Certificate, certify
-from polyattn.certify.digest import digest_sequences
-from polyattn.certify.domains import as_domain
-from polyattn.certify.minimiser import excess_risk
-from polyattn.certify.outcomes import NOT_IDENTIFIABLE
+from polyattn.certify import Certificate
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_head_count
+from polyattn.estimators.fitted_state import FittedState, evidence_of
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
-from polyattn.numerics.parallel import computed_once
+from polyattn.form.form import Form, require_form
+from polyattn.form.layout import Layout
 from polyattn.numerics.random_state import RandomState
 from polyattn.outcome import Outcome
-from polyattn.sequences import MODES, SequenceBatch, Sequences
+from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.solve.ridge import require_ridge
 from polyattn.solve.solvers import SOLVERS
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
-
-# Where a fit made no sums, moments of up to so many features (134 MB) are made for certificates.
-MOST_FEATURES = 4096
 
 
 class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
@@ -62,15 +56,15 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.result_ if isinstance(self.result_, FitResult) else self.result_.layer
 
-    def _outputs(self, X: Sequences) -> Any:
+    def _outputs(self, X: Sequences, context: Sequences | None = None) -> Any:
         """Outputs with their last axis of length e, in the form of X."""
         fitted = self._fitted()
         refuse_table(X)
-        return fitted.predict(X) if isinstance(fitted, FitResult) else fitted(X)
+        return fitted.predict(X, context) if isinstance(fitted, FitResult) else fitted(X)
 
-    def _note_form(self, y: Any) -> None:
+    def _note_shape(self, y: Any, mode: str) -> None:
         """Remember whether y has one number per predicted position rather than a vector."""
-        of_tokens = self.mode != "last"
+        of_tokens = mode != "last"
         if of_tokens and isinstance(y, list | tuple):
             self._plain = np.ndim(y[0]) == 1
         else:
@@ -81,14 +75,23 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         return on_each(lambda each: each[..., 0], outputs) if self._plain else outputs
 
     def _scored(
-        self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None, n_outputs: int
+        self,
+        X: Sequences,
+        targets: Targets,
+        sample_weight: ArrayLike | None,
+        n_outputs: int,
+        context: Sequences | None = None,
     ) -> tuple[Rows, NDArray[np.float64]]:
         """Targets and weights, one row per predicted position, and the outputs (n_rows, e)."""
         fitted = self._fitted()
         refuse_table(X)
-        known = (fitted.n_dims, n_outputs)
-        rows = Rows.build(X, targets, fitted.mode, fitted.bias, sample_weight, *known)
-        outputs = self._outputs(rows.batch)
+        layout = Layout.plain(fitted.n_dims, fitted.mode, fitted.bias)
+        if isinstance(fitted, FitResult):
+            layout = fitted.layout
+        rows = Rows.build(
+            X, targets, layout.form, sample_weight, context, layout=layout, n_outputs=n_outputs
+        )
+        outputs = self._outputs(rows.batch, rows.context)
         return rows, np.concatenate(outputs) if isinstance(outputs, list) else outputs
 
 
@@ -98,12 +101,13 @@ class LinearEstimator(SequenceEstimator):
     def __init__(
         self,
         mode: str = "last",
-        ridge: float | str = 0.0,
+        ridge: float | str | None = 0.0,
         n_heads: int | str | None = None,
         solver: str = "auto",
         bias: bool = False,
         random_state: RandomState = 0,
         ridge_grid: ArrayLike | None = None,
+        form: Form | None = None,
     ) -> None:
         self.mode = mode
         self.ridge = ridge
@@ -112,6 +116,7 @@ class LinearEstimator(SequenceEstimator):
         self.bias = bias
         self.random_state = random_state
         self.ridge_grid = ridge_grid
+        self.form = form
 
     @property
     def result_(self) -> FitResult:
@@ -121,7 +126,7 @@ class LinearEstimator(SequenceEstimator):
 
     @property
     def coef_(self) -> NDArray[np.float64]:
-        """Folded coefficients (e, q, d) of the fitted layer."""
+        """Folded coefficients (e, m, r) of the fitted layer."""
         return self.result_.coef
 
     @property
@@ -133,47 +138,75 @@ class LinearEstimator(SequenceEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
 
-    def _learn(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
+    def _form(self) -> Form:
+        """The form that the parameters ask for: a given one takes the place of mode and bias."""
+        if self.form is None:
+            return require_form(None, self.mode, self.bias)
+        return require_form(self.form, self.mode)
+
+    def _learn(
+        self,
+        X: Sequences,
+        targets: Targets,
+        sample_weight: ArrayLike | None,
+        context: Sequences | None,
+    ) -> Self:
         """From scratch."""
         refuse_table(X)
         result = fit(
-            X, targets, mode=self.mode, bias=self.bias, sample_weight=sample_weight,
+            X, targets, form=self._form(), sample_weight=sample_weight, context=context,
             try_exact=False,  # partial_fit goes on with the sums
             **self._options(),
         )  # fmt: skip
-        state = FittedState(result.statistics)
+        # Sums of the features alone, behind log-loss, cannot be gone on with.
+        sums = result.statistics
+        state = FittedState(sums if result.loss == "squared" else None)
         state.result = result
-        if result.statistics is None:
-            rows = Rows.build(X, targets, self.mode, result.bias, sample_weight)
+        if isinstance(sums, Moments) and state.statistics is None:
+            state.evidence = sums
+        elif sums is None:
+            rows = Rows.build(X, targets, result.form, sample_weight, context)
             state.evidence = evidence_of(rows)
         self._state, self.n_features_in_, self.n_outputs_ = state, result.n_dims, len(result.coef)
-        self._note_form(targets)
+        self._note_shape(targets, result.mode)
         return self
 
-    def _learn_more(self, X: Sequences, targets: Targets, sample_weight: ArrayLike | None) -> Self:
+    def _learn_more(
+        self,
+        X: Sequences,
+        targets: Targets,
+        sample_weight: ArrayLike | None,
+        context: Sequences | None,
+    ) -> Self:
         """Add to the sums of all calls so far."""
         refuse_table(X)
         kind = self._streaming_kind()
         sums = self._continued_sums(kind) if self.__sklearn_is_fitted__() else None
-        known = (None, None) if sums is None else (sums.n_dims, sums.n_outputs)
-        rows = Rows.build(X, targets, self.mode, bool(self.bias), sample_weight, *known)
+        rows = Rows.build(
+            X, targets, self._form(), sample_weight, context,
+            layout=None if sums is None else sums.layout,
+            n_outputs=None if sums is None else sums.n_outputs,
+        )  # fmt: skip
         if sums is None:
-            sums = kind(rows.n_dims, rows.n_outputs, self.mode, bool(self.bias))
-            self._note_form(targets)
+            own = rows.layout
+            sums = kind(
+                own.n_dims, rows.n_outputs, form=own.form, n_context_dims=own.n_context_dims
+            )
+            self._note_shape(targets, rows.mode)
         sums.add_rows(rows)
         self._state = FittedState(sums, self._options())
         self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
         return self
 
-    def _predicted(self, X: Sequences, return_bound: bool) -> Any:
+    def _predicted(self, X: Sequences, return_bound: bool, context: Sequences | None = None) -> Any:
         """Outputs for X; with ``return_bound`` also how far layers of no more risk can be apart."""
         bounded = require_flag("return_bound", return_bound)
-        outputs = self._outputs(X)
+        outputs = self._outputs(X, context)
         shaped, state = self._shaped(outputs), self._state
         if not bounded:
             return shaped
         if state.certificate.identifiable:
-            return shaped, state.certificate.bound(X, state.excess)
+            return shaped, state.certificate.bound(X, state.excess, context=context)
         return shaped, on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
 
     def _options(self) -> dict[str, Any]:
@@ -182,10 +215,15 @@ class LinearEstimator(SequenceEstimator):
 
     def _streaming_kind(self) -> type[Moments] | type[TriangularFactor]:
         """Which sums the parameters need; refuses at once what sums cannot do later."""
-        require_choice("mode", self.mode, MODES)
+        if self._form().decay == "loo":
+            raise InvalidInput(
+                "partial_fit keeps sums, not sequences, so decay='loo' has nothing to leave out; "
+                "give the decay as a number."
+            )
         require_choice("solver", self.solver, ("auto", *SOLVERS))
         require_head_count(self.n_heads)
-        if require_ridge(self.ridge, self.ridge_grid) == "loo":
+        ridge = self._options()["ridge"]
+        if require_ridge(ridge, self.ridge_grid) == "loo":
             raise InvalidInput(
                 "partial_fit keeps sums, not sequences, so ridge='loo' has nothing to leave out; "
                 "set ridge='gcv' or a number."
@@ -195,7 +233,7 @@ class LinearEstimator(SequenceEstimator):
                 f"partial_fit keeps sums, which solver={self.solver!r} does not use; set solver "
                 "to 'auto', 'primal' or 'direct'."
             )
-        if self.solver == "direct" and self.ridge == "gcv":
+        if self.solver == "direct" and ridge == "gcv":
             raise InvalidInput(
                 "ridge='gcv' needs moments, but solver='direct' keeps a triangular factor; set "
                 "solver='primal' or ridge to a number."
@@ -212,73 +250,13 @@ class LinearEstimator(SequenceEstimator):
                 f"fit solved by {self._state.result.solver!r}, which keeps no sums to add to; "
                 "give all data to partial_fit of a fresh estimator (sklearn.base.clone)."
             )
-        if type(sums) is not kind or (sums.mode, sums.bias) != (self.mode, bool(self.bias)):
+        if type(sums) is not kind or sums.form != self._form():
             raise InvalidInput(
-                "mode, bias or solver changed since the sums were begun; start again with a "
+                "mode, bias, form or solver changed since the sums were begun; start again with a "
                 "fresh estimator (sklearn.base.clone)."
             )
         # A result and a certificate refer to the sums they were made of.
         return sums.copy() if vars(self._state).keys() & {"result", "certificate"} else sums
-
-
-@dataclass(eq=False)
-class FittedState:
-    """Sums, the options to solve them with, and a result that may be there already; no sequences.
-
-    ``partial_fit`` only adds to the sums; a long stream is solved once, on first use.
-    evidence : what is known of the data where the fit made no sums, for the certificate
-    """
-
-    statistics: Moments | TriangularFactor | None
-    options: dict[str, Any] = field(default_factory=dict)
-    evidence: Moments | Certificate | None = None
-
-    @computed_once
-    def result(self) -> FitResult:
-        """The result; on first use after ``partial_fit`` this solves."""
-        return fit(statistics=self.statistics, **self.options)
-
-    @computed_once
-    def certificate(self) -> Certificate:
-        """Whether the data so far determine the layer on real inputs; made on first use."""
-        if isinstance(self.evidence, Certificate):
-            return self.evidence
-        sums = self.statistics or self.evidence
-        if sums is None:
-            raise InvalidInput(
-                f"the fit kept no sums, and of more than {MOST_FEATURES} features none are made "
-                "for a certificate; call polyattn.certify(X), or fit with solver='primal'."
-            )
-        return certify(statistics=sums)
-
-    @computed_once
-    def excess(self) -> float:
-        """By how much the training risk exceeds the least of any layer (ridge, few heads)."""
-        sums = self.statistics or self.evidence
-        if sums is None or isinstance(sums, Certificate):
-            return np.inf
-        return excess_risk(self.result.coef, sums)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A certificate refers to matrices that are made again on its next use.
-        return {name: value for name, value in vars(self).items() if name != "certificate"}
-
-
-def evidence_of(rows: Rows) -> Moments | Certificate | None:
-    """What a certificate will need of data that were fitted without sums; or the certificate.
-
-    Cost: a digest for few rows, the pass of ``Moments`` for many.
-    """
-    if rows.n_positive >= rows.n_features:
-        return Moments.of(rows) if rows.n_features <= MOST_FEATURES else None
-    # N equations never fix more than N unknowns.
-    return Certificate(
-        verdict=NOT_IDENTIFIABLE, verdict_on_real_inputs=NOT_IDENTIFIABLE,
-        domain=as_domain("real"), mode=rows.mode, bias=rows.bias, n_dims=rows.n_dims,
-        n_sequences=len(rows.batch), n_rows=rows.n_positive, n_features=rows.n_features,
-        dimension=rows.n_features, rank=None, lambda_min=0.0, lambda_max=None,
-        method="count", rounding=0.0, digest=digest_sequences(rows.batch),
-    )  # fmt: skip
 
 
 def refuse_table(X: Any) -> None:

@@ -1,4 +1,4 @@
-"""LinearAttentionClassifier: least squares on class indicators, for scikit-learn."""
+"""LinearAttentionClassifier: least squares on class indicators or log-loss, for scikit-learn."""
 
 from __future__ import annotations
 
@@ -8,39 +8,55 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils.metaestimators import available_if
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.estimators.base import LinearEstimator, on_each
+from polyattn.form import Form
 from polyattn.numerics.arrays import require_finite, require_unrounded
 from polyattn.numerics.random_state import RandomState
 from polyattn.sequences import MODES, Sequences
+from polyattn.solve.log_loss import LOSSES, probabilities
 
 # Labels are one array, or for tokens of ragged sequences a list of arrays (n_i,).
 Labels: TypeAlias = NDArray | list[NDArray]
 
 
+# The ridge of log-loss where none is given: C = 1 of scikit-learn.
+DEFAULT_RIDGE = 0.5
+
+
+def has_probabilities(estimator: LinearAttentionClassifier) -> bool:
+    """Whether ``predict_proba`` is there."""
+    return estimator.loss == "logistic"
+
+
 class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
-    """Classification of sequences (or tokens) by a linear attention layer, in closed form.
+    """Classification of sequences (or tokens) by a linear attention layer, to a global optimum.
 
-    The layer is fitted by ``polyattn.fit`` to indicator targets – one column per class, a single
-    column of -1 and 1 for two classes – and the largest output wins, as in
-    ``sklearn.linear_model.RidgeClassifier``.
+    ``loss="squared"``: the layer is fitted by ``polyattn.fit`` to indicator targets – one column
+    per class, a single column of -1 and 1 for two classes – and the largest output wins, as in
+    ``sklearn.linear_model.RidgeClassifier``.  Its outputs are scores, not probabilities.
 
-    There is no ``predict_proba``: outputs of least squares are scores, not probabilities.  Where
-    probabilities are needed, calibrate ``decision_function`` on data that were not fitted.
+    ``loss="logistic"``: the layer minimises log-loss + ridge ||T||^2, as ``LogisticRegression``
+    with C = 1 / (2 ridge) and without intercept does on its features, and ``predict_proba`` gives
+    probabilities.  Without a ridge separable data have no minimiser, which ``outcome_`` says.
 
     Parameters
     ----------
     mode : "last" | "causal" | "full"
         ``last``: one label per sequence; otherwise one label per token.
-    ridge : float, "loo" or "gcv"
-        The penalty.  By default it is chosen by leaving out each sequence: indicators are never
-        an exact attention layer, and without a penalty noise would be followed.
-        ``partial_fit`` keeps no sequences, so it needs ``"gcv"`` or a number.
+    ridge : float, "loo", "gcv" or None
+        The penalty.  None: with squared error it is chosen by leaving out each sequence
+        (``"loo"``): indicators are never an exact attention layer, and without a penalty noise
+        would be followed; with log-loss it is 0.5 (C = 1).  ``partial_fit`` keeps no sequences,
+        so it needs ``"gcv"`` or a number, and log-loss a number.
     bias : bool
         Append a coordinate that is always 1 to every token.  On by default: without it all
         outputs are of third degree in the tokens, and a change of sign changes the class.
-    n_heads, solver, random_state, ridge_grid : as in ``LinearAttentionRegressor``
+    n_heads, solver, random_state, ridge_grid, form : as in ``LinearAttentionRegressor``
+    loss : "squared" | "logistic"
+        Log-loss has no ``partial_fit``, no limit of ``n_heads`` and no other ``solver``.
 
     Attributes
     ----------
@@ -52,21 +68,32 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
     def __init__(
         self,
         mode: str = "last",
-        ridge: float | str = "loo",
+        ridge: float | str | None = None,
         n_heads: int | str | None = None,
         solver: str = "auto",
         bias: bool = True,
         random_state: RandomState = 0,
         ridge_grid: ArrayLike | None = None,
+        loss: str = "squared",
+        form: Form | None = None,
     ) -> None:
-        super().__init__(mode, ridge, n_heads, solver, bias, random_state, ridge_grid)
+        super().__init__(mode, ridge, n_heads, solver, bias, random_state, ridge_grid, form)
+        self.loss = loss
 
-    def fit(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Sequences,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
+    ) -> Self:
         """Fit to sequences X and labels y; ``sample_weight`` has one weight per sequence."""
-        labels = as_labels(y, self.mode)
+        labels = as_labels(y, self._form().mode)
         classes = find_classes(labels)
-        self._learn(X, indicators(labels, classes), sample_weight)
-        self.classes_ = classes
+        logistic = require_choice("loss", self.loss, LOSSES) == "logistic"
+        targets = encode(labels, classes) if logistic else indicators(labels, classes)
+        self._learn(X, targets, sample_weight, context)
+        self.classes_, self._plain = classes, len(classes) == 2
         return self
 
     def partial_fit(
@@ -75,8 +102,14 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         y: Any,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
     ) -> Self:
         """Add more sequences; the first call names all ``classes`` that will ever occur."""
+        if require_choice("loss", self.loss, LOSSES) == "logistic":
+            raise InvalidInput(
+                "partial_fit keeps sums, of which log-loss is no function; call fit with all data, "
+                "or set loss='squared'."
+            )
         named = None
         if classes is not None:
             named = find_classes(_one_array(classes, "classes", 1, "(n_classes,)"))
@@ -90,29 +123,63 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
                 f"classes must be those of the first call, {known.tolist()!r}; "
                 f"got {np.asarray(classes).tolist()!r}."
             )
-        self._learn_more(X, indicators(as_labels(y, self.mode), known), sample_weight)
+        labels = as_labels(y, self._form().mode)
+        self._learn_more(X, indicators(labels, known), sample_weight, context)
         self.classes_ = known
         return self
 
-    def decision_function(self, X: Sequences, return_bound: bool = False) -> Any:
+    def decision_function(
+        self, X: Sequences, return_bound: bool = False, context: Sequences | None = None
+    ) -> Any:
         """Scores (..., K) per predicted position; for two classes (...), positive: the second.
+
+        With log-loss they are logarithms of odds, and there are no bounds.
 
         With ``return_bound`` also bounds (...), as of ``LinearAttentionRegressor.predict``: a
         label whose score leads by more than sqrt(2) times the bound (two classes: whose score
         exceeds it) is the one that all layers of no more training risk give.
         """
-        return self._predicted(X, return_bound)
+        if return_bound and self._fitted().loss == "logistic":
+            raise InvalidInput(
+                "return_bound bounds layers by squared error; this one was fitted by log-loss. "
+                "Leave it False, or fit with loss='squared'."
+            )
+        return self._predicted(X, return_bound, context)
 
-    def predict(self, X: Sequences) -> Any:
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Sequences, context: Sequences | None = None) -> Any:
+        """Probabilities (..., K) of ``classes_``; only with ``loss="logistic"``."""
+        outputs = self._outputs(X, context)
+        if self._fitted().loss != "logistic":
+            raise InvalidInput(
+                "the layer was fitted by squared error, whose outputs are no probabilities; call "
+                "fit again with loss='logistic'."
+            )
+        return probabilities(outputs)
+
+    def predict(self, X: Sequences, context: Sequences | None = None) -> Any:
         """The label of each sequence, or of each token in modes ``causal`` and ``full``."""
-        return on_each(lambda outputs: self.classes_[_winners(outputs)], self._outputs(X))
+        outputs = self._outputs(X, context)
+        return on_each(lambda each: self.classes_[_winners(each)], outputs)
 
-    def score(self, X: Sequences, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self,
+        X: Sequences,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
+    ) -> float:
         """The share of predicted positions whose label is right."""
         codes = encode(as_labels(y, self.result_.mode), self.classes_)
-        rows, outputs = self._scored(X, codes, sample_weight, 1)
+        rows, outputs = self._scored(X, codes, sample_weight, 1, context)
         truth, guess = rows.targets[:, 0], _winners(outputs)
         return float(accuracy_score(truth, guess, sample_weight=rows.row_weights))
+
+    def _options(self) -> dict[str, Any]:
+        options = super()._options() | {"loss": self.loss}
+        if self.ridge is None:
+            options["ridge"] = DEFAULT_RIDGE if self.loss == "logistic" else "loo"
+        return options
 
 
 def as_labels(y: object, mode: str) -> Labels:

@@ -26,10 +26,16 @@ class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc
         tags.target_tags.multi_output = True
         return tags
 
-    def score(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self,
+        X: Sequences,
+        y: Targets,
+        sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
+    ) -> float:
         """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
         check_is_fitted(self)
-        rows, outputs = self._scored(X, y, sample_weight, self.n_outputs_)
+        rows, outputs = self._scored(X, y, sample_weight, self.n_outputs_, context)
         both = (rows.targets, outputs)
         # Powers of two, one for each output, so that no square leaves float64.
         exponents = np.frexp(column_magnitudes(both, self.n_outputs_))[1]
@@ -60,11 +66,14 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
         Seed of the search for few heads; the optimum itself needs none.
     ridge_grid : array, optional
         The ridges that a rule chooses from; a wide grid by default.
+    form : Form, optional
+        Any other layer that is linear in its parameters, instead of ``mode`` and ``bias``.  Where
+        tokens attend to other sequences, all methods take those as ``context``.
 
     Attributes
     ----------
     result_ : FitResult
-    coef_ : array (e, q, d), the folded coefficients
+    coef_ : array (e, m, r), the folded coefficients
     layer_ : LinearAttention; its heads are searched for on first access
     outcome_ : Outcome, what was found as a sentence
     certificate_ : Certificate, whether the training data determine the layer on all real inputs
@@ -80,15 +89,29 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     triangular factor: slower, but accurate for nearly dependent features.
     """
 
-    def fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Sequences,
+        y: Targets,
+        sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
+    ) -> Self:
         """Fit to sequences X and targets y; ``sample_weight`` has one weight per sequence."""
-        return self._learn(X, y, sample_weight)
+        return self._learn(X, y, sample_weight, context)
 
-    def partial_fit(self, X: Sequences, y: Targets, sample_weight: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: Sequences,
+        y: Targets,
+        sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
+    ) -> Self:
         """Add more sequences; equals ``fit`` on all of them together up to rounding."""
-        return self._learn_more(X, y, sample_weight)
+        return self._learn_more(X, y, sample_weight, context)
 
-    def predict(self, X: Sequences, return_bound: bool = False) -> Any:
+    def predict(
+        self, X: Sequences, return_bound: bool = False, context: Sequences | None = None
+    ) -> Any:
         """Predictions in the form of the y that was fitted; with ``return_bound`` also bounds.
 
         The bound at a predicted position says how far two layers there can be apart, in the norm
@@ -96,7 +119,7 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
         infinite where those do not determine the layer, and as good as zero where this one is
         the optimum (no ridge, any number of heads) and they do.
         """
-        return self._predicted(X, return_bound)
+        return self._predicted(X, return_bound, context)
 
 
 class SoftmaxAttentionRegressor(SequenceRegressor):
@@ -168,7 +191,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         )  # fmt: skip
         self.n_features_in_ = self.result_.layer.n_dims
         self.n_outputs_ = self.result_.layer.n_outputs
-        self._note_form(y)
+        self._note_shape(y, self.mode)
         return self
 
     def predict(self, X: Sequences) -> Any:

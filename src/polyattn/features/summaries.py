@@ -1,41 +1,44 @@
 """Sequences reduced to what a linear attention layer sees of them.
 
-For one predicted position the layer sees the tokens attended to only through their Gram matrix
-G = sum_t x_t x_t^T, and the query token x.  The summary is (vech(G), x): q + d numbers.
+For one predicted position t the layer sees the tokens attended to only through the sums S of
+products of values and keys, and its own token through the query u.  The summary is (S, u): m + r
+numbers.  In the papers' layer S = vech(G) with the Gram matrix G = sum_s x_s x_s^T, and u = x_t.
 
-    last     one row per sequence: G of all tokens, x the last token
-    causal   one row per token t:  G of tokens 1..t, x = x_t        (a running sum)
-    full     one row per token t:  G of all tokens, x = x_t
+    last     one row per sequence: S of all tokens, u of the last token
+    causal   one row per token t:  S of tokens 1..t, u of token t       (a running sum)
+    full     one row per token t:  S of all tokens, u of token t
 
-Other layers linear in their parameters (feature maps, decay) would change the summary and nothing
-behind it.  Cost: O(n d^2) time per sequence, memory of one block.
+Other forms change the weights of tokens (``running_sums``), the columns of tokens, or the sequence
+that is attended to, and nothing behind the summary.
+Cost: O(n d^2) time per sequence and scale, memory of one block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.pairs import n_pairs, pair_index
+from polyattn.features.running_sums import (
+    products_of,
+    reach,
+    running_sums,
+    sums_every_token,
+)
+from polyattn.features.sequence_sums import others_sums, query_grams, sequence_sums
+from polyattn.features.tokens import Tokens
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import n_pairs
 from polyattn.numerics.arrays import even_ranges, ranges_of_rows
 from polyattn.sequences import SequenceBatch
 
 # A block of summaries holds about this many numbers: 4 MB, which get large memory pages.
 BLOCK_NUMBERS = 1 << 19
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 256, 1 << 16
-
-# Tokens of one sequence that are converted to float64 together.
-TOKEN_BLOCK = 1 << 16
-
-# Numbers in the tokens and Gram matrices of sequences that are summarised together.
-GRAM_NUMBERS = 1 << 18
-
-# Up to this many tokens, sums of pair products along the rows beat one small product each.
-SHORT_SEQUENCE = 8
 
 
 @dataclass(frozen=True)
@@ -44,77 +47,160 @@ class SummaryBlock:
 
     first: int
     stop: int
-    pairs: NDArray[np.float64]  # (q, rows): vech of the token Gram
-    queries: NDArray[np.float64]  # (d, rows)
+    sums: NDArray[np.float64]  # S (m, rows)
+    queries: NDArray[np.float64]  # u (r, rows)
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """How tokens are read: an appended constant coordinate, and a power of two taken out."""
+class SeenSequences:
+    """Sequences as a layer sees them, divided by 2**exponent.
 
+    Constants of ``skip`` and ``intercept`` are divided with them, so that all features are divided
+    by 2**(3 exponent).
+
+    context_exponent : that of the context, where it has one of its own
+    """
+
+    layout: Layout
     batch: SequenceBatch
-    bias: bool = False
+    context: SequenceBatch | None = None
     exponent: int = 0
+    context_exponent: int | None = None
 
-    @property
-    def width(self) -> int:
-        """Coordinates per token, the constant one included."""
-        return self.batch.n_dims + self.bias
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokens of which queries are made."""
+        return Tokens(self.batch, self.layout.columns, self.exponent)
 
-    def read_rows(self, first: int, stop: int) -> NDArray[np.float64]:
-        """Tokens first..stop as float64 (tokens, d); a view where nothing has to change."""
-        if self.bias or self.exponent:
-            return self.read(slice(first, stop)).T
-        return self.batch.values[first:stop].astype(np.float64, copy=False)
+    @cached_property
+    def attended(self) -> Tokens:
+        """The tokens of which keys and values are made."""
+        if self.context is None:
+            return self.tokens
+        own = self.exponent if self.context_exponent is None else self.context_exponent
+        return Tokens(self.context, self.layout.pair_columns, own)
 
-    def read(self, which: slice | NDArray[np.int64]) -> NDArray[np.float64]:
-        """The chosen tokens as float64 (d, tokens), contiguous, divided by 2**exponent."""
-        chosen = self.batch.values[which]
-        tokens = np.empty((self.width, len(chosen)))
-        tokens[: self.batch.n_dims] = chosen.T
-        if self.bias:
-            tokens[-1] = 1.0
-        return np.ldexp(tokens, -self.exponent, out=tokens) if self.exponent else tokens
+    def queries(self, which: slice | NDArray[np.int64]) -> NDArray[np.float64]:
+        """u (r, rows) of the chosen tokens."""
+        return self._as_queries(self.tokens.read(which))
+
+    def blocks(self, block_rows: int | None = None) -> Iterator[SummaryBlock]:
+        """The summaries of all predicted positions, block after block, in order."""
+        mode = self.layout.form.mode
+        read = {"last": self._last, "causal": self._causal, "full": self._full}[mode]
+        return read(block_rows or default_block_rows(self.layout))
+
+    def sequence_moments(
+        self, first: int, stop: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """S (m, sequences) that all tokens share, and vech of the sums of u u^T of each sequence.
+
+        Only in mode full where tokens attend to themselves too.
+        """
+        sums = self._as_sums(sequence_sums(self.layout, self.attended, first, stop))
+        if self.layout.form.is_plain and self.context is None:
+            return sums, sums  # the sum of x x^T is the Gram again
+        return sums, query_grams(self.queries, self.batch.offsets[first : stop + 1])
+
+    def _last(self, block_rows: int) -> Iterator[SummaryBlock]:
+        offsets = self.batch.offsets
+        for first, stop in even_ranges(len(self.batch), block_rows):
+            sums = sequence_sums(self.layout, self.attended, first, stop)
+            queries = self.queries(offsets[first + 1 : stop + 1] - 1)
+            yield SummaryBlock(first, stop, self._as_sums(sums), queries)
+
+    def _causal(self, block_rows: int) -> Iterator[SummaryBlock]:
+        length = self.batch.common_length
+        if length is None or length > block_rows:
+            yield from self._causal_pieces(block_rows)
+            return
+        # Whole sequences in each block: their running sums are one call for each scale.
+        for start, end in even_ranges(len(self.batch), block_rows // length):
+            first, stop = start * length, end * length
+            columns = self.tokens.read(slice(first, stop))
+            attended = columns if self.context is None else self.attended.read(slice(first, stop))
+            products = products_of(self.layout, attended.reshape(len(attended), -1, length))
+            sums = running_sums(self.layout, products)
+            sums = sums.reshape(len(sums), -1)
+            yield SummaryBlock(first, stop, self._as_sums(sums), self._as_queries(columns))
+
+    def _causal_pieces(self, block_rows: int) -> Iterator[SummaryBlock]:
+        """Sequences of different lengths, or longer than a block: piece by piece."""
+        offsets, total = self.batch.offsets, len(self.batch.values)
+        before = min(reach(self.layout), int(self.batch.lengths.max()) - 1)
+        carry: NDArray[np.float64] | None = None
+        in_place = sums_every_token(self.layout)
+        for first, stop in even_ranges(total, max(block_rows, before)):
+            after, until = np.searchsorted(offsets, first, "right"), np.searchsorted(offsets, stop)
+            # Of the tokens before, those that belong to the sequence which is continued.
+            origin = int(offsets[after - 1])
+            start = max(origin, first - before)
+            columns = self.attended.read(slice(start, stop))
+            products = products_of(self.layout, columns)[:, None]
+            shape = (self.layout.n_products, stop - first)
+            sums = products[:, 0] if in_place else np.empty(shape)
+            for begin, finish in pairwise([first, *offsets[after:until].tolist(), stop]):
+                origin = origin if begin == first else begin
+                seen = max(origin, begin - before)
+                carry = None if begin == origin else carry
+                those = products[..., seen - start : finish - start]
+                piece = running_sums(self.layout, those, begin - seen, begin - origin, carry)
+                if not in_place:
+                    sums[:, begin - first : finish - first] = piece[:, 0]
+                carry = piece[:, 0, -1]
+            if self.context is None:
+                queries = self._as_queries(np.ascontiguousarray(columns[:, first - start :]))
+            else:
+                queries = self.queries(slice(first, stop))
+            yield SummaryBlock(first, stop, self._as_sums(sums), queries)
+
+    def _full(self, block_rows: int) -> Iterator[SummaryBlock]:
+        offsets, alone = self.batch.offsets, not self.layout.form.include_query
+        for first, stop in ranges_of_rows(offsets, block_rows):
+            if alone:
+                yield from self._full_others(first, stop, block_rows)
+                continue
+            shared = sequence_sums(self.layout, self.attended, first, stop)
+            # A sequence longer than a block comes alone and is cut into several.
+            for start in range(int(offsets[first]), int(offsets[stop]), block_rows):
+                end = min(start + block_rows, int(offsets[stop]))
+                owner = np.searchsorted(offsets, np.arange(start, end), side="right") - 1 - first
+                # take: plain indexing of columns would give an array in column order.
+                sums = self._as_sums(np.take(shared, owner, axis=1))
+                yield SummaryBlock(start, end, sums, self.queries(slice(start, end)))
+
+    def _full_others(self, first: int, stop: int, block_rows: int) -> Iterator[SummaryBlock]:
+        """Mode full where a token attends to all others, and not to itself."""
+        offsets = self.batch.offsets
+        for sequence in range(first, stop):
+            begin, finish = int(offsets[sequence]), int(offsets[sequence + 1])
+            for start, end, sums in others_sums(
+                self.layout, self.tokens, begin, finish, block_rows
+            ):
+                queries = self.queries(slice(start, end))
+                yield SummaryBlock(start, end, self._as_sums(sums), queries)
+
+    def _as_sums(self, products: NDArray[np.float64]) -> NDArray[np.float64]:
+        """S: the sums of products, and the constant of ``skip`` and ``intercept``."""
+        if self.layout.n_sums == len(products):
+            return products
+        constant = np.full((1, products.shape[1]), np.ldexp(1.0, -2 * self.exponent))
+        return np.concatenate([products, constant])
+
+    def _as_queries(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """u: the columns of the query, and the constant of ``intercept``."""
+        layout = self.layout
+        if not layout.query_is_all_columns:
+            columns = np.take(columns, layout.query, axis=0)
+        if not layout.form.intercept:
+            return columns
+        constant = np.full((1, columns.shape[1]), np.ldexp(1.0, -self.exponent))
+        return np.concatenate([columns, constant])
 
 
-def summary_blocks(
-    tokens: Tokens, mode: str, block_rows: int | None = None
-) -> Iterator[SummaryBlock]:
-    """The summaries of all predicted positions, block after block, in order."""
-    read = {"last": _last_blocks, "causal": _causal_blocks, "full": _full_blocks}[mode]
-    return read(tokens, block_rows or default_block_rows(tokens.width))
-
-
-def default_block_rows(width: int) -> int:
+def default_block_rows(layout: Layout) -> int:
     """Rows per block so that a block of summaries holds about BLOCK_NUMBERS numbers."""
-    return int(np.clip(BLOCK_NUMBERS // n_pairs(width), MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
-
-
-def sequence_grams(tokens: Tokens, first: int, stop: int) -> NDArray[np.float64]:
-    """vech of the token Gram of each sequence first..stop, shape (q, stop - first)."""
-    offsets = tokens.batch.offsets[first : stop + 1]
-    lengths = np.diff(offsets)
-    result = np.empty((n_pairs(tokens.width), stop - first))
-    if np.any(lengths != lengths[0]) or lengths[0] > TOKEN_BLOCK:
-        for i, (start, end) in enumerate(pairwise(offsets.tolist())):
-            gram = np.zeros((tokens.width, tokens.width))
-            for at in range(start, end, TOKEN_BLOCK):
-                block = tokens.read(slice(at, min(at + TOKEN_BLOCK, end)))
-                gram += block @ block.T
-            result[:, i] = gram[pair_index(tokens.width)]
-        return result
-    length = int(lengths[0])
-    step = max(1, GRAM_NUMBERS // (tokens.width * (tokens.width + length)))
-    for i in range(0, stop - first, step):
-        j = min(i + step, stop - first)
-        block = tokens.read_rows(int(offsets[i]), int(offsets[j]))
-        together = block.reshape(j - i, length, tokens.width)
-        if length <= SHORT_SEQUENCE:
-            _pair_sums(np.ascontiguousarray(together.transpose(1, 2, 0)), result[:, i:j])
-        else:
-            grams = together.transpose(0, 2, 1) @ together
-            result[:, i:j] = grams.transpose(1, 2, 0)[pair_index(tokens.width)]
-    return result
+    return int(np.clip(BLOCK_NUMBERS // layout.n_sums, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
 
 
 def pair_products(rows: NDArray) -> NDArray[np.float64]:
@@ -126,57 +212,3 @@ def pair_products(rows: NDArray) -> NDArray[np.float64]:
         np.einsum("r,br->br", rows[a], rows[a:], out=products[start : start + m - a])
         start += m - a
     return products
-
-
-def _pair_sums(tokens: NDArray, out: NDArray[np.float64]) -> None:
-    """vech(G) (q, sequences) from tokens (n, d, sequences), one coordinate after the other."""
-    start, m = 0, tokens.shape[1]
-    for a in range(m):
-        np.einsum("tr,tbr->br", tokens[:, a], tokens[:, a:], out=out[start : start + m - a])
-        start += m - a
-
-
-def _last_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
-    offsets = tokens.batch.offsets
-    for first, stop in even_ranges(len(tokens.batch), block_rows):
-        last = offsets[first + 1 : stop + 1] - 1
-        yield SummaryBlock(first, stop, sequence_grams(tokens, first, stop), tokens.read(last))
-
-
-def _causal_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
-    offsets, length = tokens.batch.offsets, tokens.batch.common_length
-    total = len(tokens.batch.values)
-    # Whole sequences per block where they fit: their running sums are then one call.
-    whole = length is not None and length <= block_rows
-    unit = length if whole and length else 1
-    carry = np.zeros(n_pairs(tokens.width))
-    for start, end in even_ranges(total // unit, block_rows // unit):
-        first, stop = start * unit, end * unit
-        queries = tokens.read(slice(first, stop))
-        pairs = pair_products(queries)
-        if whole and length:
-            by_sequence = pairs.reshape(len(pairs), -1, length)
-            np.cumsum(by_sequence, axis=2, out=by_sequence)
-        else:
-            # Within each sequence; ``carry`` links one across blocks.
-            after, before = np.searchsorted(offsets, first, "right"), np.searchsorted(offsets, stop)
-            if offsets[after - 1] != first:
-                pairs[:, 0] += carry
-            for begin, finish in pairwise([first, *offsets[after:before].tolist(), stop]):
-                segment = pairs[:, begin - first : finish - first]
-                np.cumsum(segment, axis=1, out=segment)
-            carry = pairs[:, -1].copy()
-        yield SummaryBlock(first, stop, pairs, queries)
-
-
-def _full_blocks(tokens: Tokens, block_rows: int) -> Iterator[SummaryBlock]:
-    offsets = tokens.batch.offsets
-    for first, stop in ranges_of_rows(offsets, block_rows):
-        grams = sequence_grams(tokens, first, stop)
-        # A sequence longer than a block comes alone and is cut into several.
-        for start in range(int(offsets[first]), int(offsets[stop]), block_rows):
-            end = min(start + block_rows, int(offsets[stop]))
-            owner = np.searchsorted(offsets, np.arange(start, end), side="right") - 1 - first
-            # take: plain indexing of columns would give an array in column order.
-            pairs = np.take(grams, owner, axis=1)
-            yield SummaryBlock(start, end, pairs, tokens.read(slice(start, end)))

@@ -13,17 +13,21 @@ from polyattn.errors import (
     require_choice,
     require_flag,
     require_head_count,
+    require_integer,
 )
-from polyattn.features.pairs import feature_sizes
+from polyattn.fitting.logistic import fit_logistic, refuse_least_squares
 from polyattn.fitting.outcomes import describe, describe_limited
 from polyattn.fitting.result import FitResult
+from polyattn.fitting.unknown import refuse_unknown
+from polyattn.form.form import Form, require_form
 from polyattn.heads.data_scale import SampleScale
 from polyattn.heads.limited import limited_heads
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
 from polyattn.numerics.scaling import EPS, as_risk, restored
-from polyattn.sequences import MODES, Sequences
-from polyattn.solve.primal import as_coef
+from polyattn.sequences import Sequences
+from polyattn.solve.decay import chosen_decay, with_decay
+from polyattn.solve.log_loss import LOSSES
 from polyattn.solve.ridge import RidgePath, chosen_ridge, require_ridge
 from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import SOLVERS, Source, solve, solver_of
@@ -44,10 +48,15 @@ def fit(
     bias: bool = False,
     sample_weight: ArrayLike | None = None,
     *,
+    loss: str = "squared",
+    head_rank: int | None = None,
+    form: Form | None = None,
+    context: Sequences | None = None,
     statistics: Moments | TriangularFactor | None = None,
     ridge_grid: ArrayLike | None = None,
     random_state: RandomState = 0,
     try_exact: bool = True,
+    **unknown: object,
 ) -> FitResult:
     """The best multi-head linear attention layer for the data: global, no step size, no seed.
 
@@ -73,8 +82,19 @@ def fit(
     bias : bool
         Append a coordinate that is always 1 to every token.
     sample_weight : array (N,), one weight per sequence
+    loss : "squared" | "logistic"
+        ``"logistic"``: Y holds class numbers 0, ..., K-1, and w_i log-loss(y_i, F(X_i)) takes the
+        place of the squared error: one output for two classes, the logarithm of their odds, and
+        otherwise K, of which softmax makes probabilities.  The ridge is a number.
+    form : Form, optional
+        Any other layer that is linear in its parameters, instead of ``mode`` and ``bias``.
+    context : sequences, optional
+        What the tokens of X attend to, one sequence for each of X (cross-attention).
+    head_rank : int, optional
+        The largest rank of the attn of a head.  With a limited number of heads that is a limit of
+        its own, and counts in the gap; otherwise heads of higher rank are split, which is exact.
     statistics : Moments or TriangularFactor
-        Instead of X and Y: fit from accumulated sums (their mode and bias are used).
+        Instead of X and Y: fit from accumulated sums (their form is used).
     ridge_grid : array of ridges to choose from (default: a wide grid)
     random_state : int, Generator or None
         Seed of the search for few heads, kept in the result; the optimum itself needs none.  A
@@ -87,35 +107,52 @@ def fit(
     of heads, up to rounding [yau2024: Algorithm 1, Theorem 2.2]; with at most d^2 heads
     ``result.layer`` attains it.
     Cost: O(N n d^2) for the summaries, then about p^2/2 multiply-adds per predicted position
-    and p^3/3 for the solution (primal, p = d^2 (d+1)/2), or N^2 (q + N/3) (dual).
+    and p^3/3 for the solution (primal, p = d^2 (d+1)/2), or N^2 (q + N/3) (dual), or 2 e p per
+    position in each of some dozens of passes (iterative).
     """
-    require_choice("mode", mode, MODES)
+    refuse_unknown(unknown)
+    chosen = require_form(form, mode, bias)
     require_choice("solver", solver, ("auto", *SOLVERS))
     heads = require_head_count(n_heads)
+    rank = None if head_rank is None else require_integer("head_rank", head_rank)
     seed = require_seed(random_state)
     require_flag("try_exact", try_exact)
+    if require_choice("loss", loss, LOSSES) == "logistic":
+        refuse_least_squares(ridge, heads, solver, statistics, chosen.decay)
     penalty = require_ridge(ridge, ridge_grid)
     source: Source
     if statistics is not None:
-        if X is not None or Y is not None or sample_weight is not None:
+        given = (X, Y, sample_weight, form, context)
+        if any(each is not None for each in given):
             raise InvalidInput("give either X and Y, or statistics, not both.")
         source = _checked_statistics(statistics, solver)
     elif X is None or Y is None:
         raise InvalidInput("fit needs both X and Y (or statistics=...).")
     else:
-        source = Rows.build(X, Y, mode, bias, sample_weight)
+        fixed = replace(chosen, decay=1.0) if chosen.decay == "loo" else chosen
+        source = Rows.build(X, Y, fixed, sample_weight, context)
     if source.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
+    if loss == "logistic" and isinstance(source, Rows):
+        return replace(fit_logistic(source, float(penalty), seed), head_rank=rank)
+    decays = None
+    if isinstance(source, Rows) and chosen.decay == "loo":
+        fixed_ridge = None if isinstance(penalty, str) else chosen_ridge(penalty, None, source)[0]
+        decay, decays = chosen_decay(source, fixed_ridge)
+        source = with_decay(source, decay)
     value, path = chosen_ridge(penalty, ridge_grid, source)
-    solution, name = solve(source, value, solver, try_exact and heads is None)
+    solution, name = solve(
+        source, value, solver, try_exact and heads is None, keep_sums=heads is not None
+    )
     # A ridge that vanished beside the data was still asked for.
     asked = float(penalty) if path is None else path.best
     result = _assemble(replace(solution, ridge=asked), name, source, path, seed)
+    result = replace(result, decay_path=decays, head_rank=rank)
     if heads is None:
         return result
     # The best layer of so many heads takes the place of the optimum.
     known, coef, risk, note = limited_heads(
-        solution, heads, source, result.risk, result.sample, seed
+        solution, heads, source, result.risk, result.sample, seed, rank
     )
     outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
     return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)
@@ -144,8 +181,9 @@ def _assemble(
 ) -> FitResult:
     """Back to true units, with the outcome in words."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
-    coef = as_coef(solution.theta, source.width)
-    features = feature_sizes(source.coordinate_sizes)
+    layout = source.layout
+    coef = layout.as_coef(solution.theta)
+    features = layout.feature_sizes(source.coordinate_sizes)
     coef = restored(coef, target - 3 * token, "the coefficients", features)
     coef.setflags(write=False)
     risk = as_risk(solution.residual_power / source.total_weight, target)
@@ -153,14 +191,11 @@ def _assemble(
     return FitResult(
         coef=coef,
         outcome=describe(solution, source, path),
-        mode=source.mode,
-        bias=source.bias,
-        n_dims=source.n_dims,
+        layout=layout,
         risk=risk,
         optimal_risk=risk,
         ridge=solution.ridge,
         rank=solution.rank,
-        n_features=source.n_features,
         condition=condition,
         solver=solver,
         # The coefficients themselves are known to about eps times the condition number.

@@ -1,57 +1,67 @@
-"""Heads as a symmetrised product, its adjoints, and the small core of a function.
+"""Heads of one scale as a product, its adjoints, and the part of it that data see.
 
-Inside this folder a head is a pair (value, key) with key = attn^T, so that both halves look
-alike:  T[a,j,k,l] = sum_h value[h,j,a] key[h,k,l],  value (H, d, e), key (H, d, m).
-Usually m = d; it is smaller after ``reduce``.  Data see only the part of T that is symmetric
-in (j,k):  M(y) = sum_jk T[:,j,k,:] y_j y_k = sum_h (V_h^T y)(A_h y)^T,  a matrix of quadratic
-forms written as a product of H linear columns and H linear rows.
+Inside this folder a head is a pair (value, key) with key = attn^T, so that both halves look alike:
+T[a,c,b,l] = sum_h value[h,c,a] key[h,b,l],  value (H, n_values, e), key (H, n_keys, r).
+Columns that are both values and keys stand first on both sides, ``shared`` of them (None: all).
+Where c and b are both shared, data see only the part of T that is symmetric in (c,b).
+
+For whole tokens that is  M(y) = sum_cb T[:,c,b,:] y_c y_b = sum_h (V_h^T y)(A_h y)^T,  a matrix of
+quadratic forms written as a product of H linear columns and H linear rows.  With ``shared`` = 0
+nothing folds: T is seen whole, and H is the rank of its unfolding [(a,c), (b,l)].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
-# From the heads (value, key) of a smaller or rounder problem to those of the given one.
-Restore: TypeAlias = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
+
+def layer_tensor(value: NDArray, key: NDArray, shared: int | None = None) -> NDArray[np.float64]:
+    """sym T (e, n_values, n_keys, r), what data see of T.  Cost: O(H) times its size."""
+    n_heads, n_values, n_outputs = value.shape
+    left = value.transpose(2, 1, 0).reshape(n_outputs * n_values, n_heads)
+    tensor = left @ _rows(key)
+    return symmetrised(tensor.reshape(n_outputs, n_values, *key.shape[1:]), shared)
 
 
-def layer_tensor(value: NDArray, key: NDArray) -> NDArray[np.float64]:
-    """sym T (e, d, d, m), the symmetric part in (j,k).  Cost: O(H e d^2 m)."""
-    n_heads, width, n_outputs = value.shape
-    left = value.transpose(2, 1, 0).reshape(n_outputs * width, n_heads)
-    tensor = left @ key.reshape(n_heads, -1)
-    return symmetrised(tensor.reshape(n_outputs, width, width, -1))
-
-
-def symmetrised(tensor: NDArray) -> NDArray[np.float64]:
-    """(T + T^sigma) / 2, where sigma exchanges the third- and second-last axes before l."""
-    return 0.5 * (tensor + np.swapaxes(tensor, -3, -2))
-
-
-def change_tensor(
-    value: NDArray, key: NDArray, value_step: NDArray, key_step: NDArray
-) -> NDArray[np.float64]:
-    """The derivative of ``layer_tensor`` along a step: sym(dV B + V dB), one product."""
-    return layer_tensor(np.concatenate([value_step, value]), np.concatenate([key, key_step]))
+def symmetrised(tensor: NDArray, shared: int | None = None) -> NDArray[np.float64]:
+    """(T + T^sigma) / 2, where sigma exchanges the shared values and keys (..., c, b, l)."""
+    n_values, n_keys = tensor.shape[-3:-1]
+    if shared is None or shared == n_values == n_keys:
+        return 0.5 * (tensor + np.swapaxes(tensor, -3, -2))
+    if shared < 2:
+        return tensor
+    result = tensor.copy()
+    block = tensor[..., :shared, :shared, :]
+    result[..., :shared, :shared, :] = 0.5 * (block + np.swapaxes(block, -3, -2))
+    return result
 
 
 def pull_value(tensor: NDArray, key: NDArray) -> NDArray[np.float64]:
-    """For symmetric R, d<R, T>/dvalue[h,j,a] = sum_kl R[a,j,k,l] key[h,k,l]."""
-    n_outputs, width = tensor.shape[:2]
-    flat = tensor.reshape(n_outputs * width, -1) @ key.reshape(len(key), -1).T
-    return flat.reshape(n_outputs, width, -1).transpose(2, 1, 0)
+    """For symmetric R, d<R, T>/dvalue[h,c,a] = sum_bl R[a,c,b,l] key[h,b,l]."""
+    n_outputs, n_values = tensor.shape[:2]
+    flat = tensor.reshape(n_outputs * n_values, -1) @ _rows(key).T
+    return flat.reshape(n_outputs, n_values, len(key)).transpose(2, 1, 0)
 
 
 def pull_key(tensor: NDArray, value: NDArray) -> NDArray[np.float64]:
-    """For symmetric R, d<R, T>/dkey[h,k,l] = sum_aj R[a,j,k,l] value[h,j,a]."""
-    n_outputs, width = tensor.shape[:2]
-    left = value.transpose(0, 2, 1).reshape(len(value), n_outputs * width)
-    flat = left @ tensor.reshape(n_outputs * width, -1)
-    return flat.reshape(len(value), width, -1)
+    """For symmetric R, d<R, T>/dkey[h,b,l] = sum_ac R[a,c,b,l] value[h,c,a]."""
+    n_outputs, n_values, n_keys, n_queries = tensor.shape
+    left = value.transpose(0, 2, 1).reshape(len(value), n_outputs * n_values)
+    flat = left @ tensor.reshape(n_outputs * n_values, -1)
+    return flat.reshape(len(value), n_keys, n_queries)
+
+
+def jacobian(value: NDArray, key: NDArray, shared: int | None = None) -> NDArray[np.float64]:
+    """d sym T / d(value, key) as an array (n, e, n_values, n_keys, r), n = size of both."""
+    n_values, n_outputs = value.shape[1:]
+    n_keys, n_queries = key.shape[1:]
+    values, outputs = np.eye(n_values), np.eye(n_outputs)
+    keys, queries = np.eye(n_keys), np.eye(n_queries)
+    shape = (-1, n_outputs, n_values, n_keys, n_queries)
+    by_value = np.einsum("ci,ad,hbl->hcadibl", values, outputs, key).reshape(shape)
+    by_key = np.einsum("hca,bi,lm->hblacim", value, keys, queries).reshape(shape)
+    return symmetrised(np.concatenate([by_value, by_key]), shared)
 
 
 def balanced(value: NDArray, key: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -70,52 +80,26 @@ def balanced(value: NDArray, key: NDArray) -> tuple[NDArray[np.float64], NDArray
     return new_value, new_key
 
 
-def split_heads(tensor: NDArray, n_heads: int | None = None) -> tuple[NDArray, NDArray]:
-    """Heads of T from the singular value decomposition of its unfolding [(a,j), (k,l)].
+def split_heads(
+    tensor: NDArray, n_heads: int | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Heads of T from the singular value decomposition of its unfolding [(a,c), (b,l)].
 
     Zero singular values are dropped; ``n_heads`` keeps only the largest.  At least one head.
-    Cost: O(r^2 s) with r <= s the sides e d and d m.
+    Where nothing folds, no layer with so many heads is nearer (Eckart-Young).
+    Cost: O(r^2 s) with r <= s the sides of the unfolding.
     """
-    n_outputs, width, _, n_queries = tensor.shape
-    matrix = tensor.reshape(n_outputs * width, width * n_queries)
+    n_outputs, n_values, n_keys, n_queries = tensor.shape
+    matrix = tensor.reshape(n_outputs * n_values, n_keys * n_queries)
     left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
     cutoff = float(np.finfo(np.float64).eps) * max(matrix.shape) * sigma[0]
     kept = max(1, int(np.count_nonzero(sigma > cutoff)))
     kept = kept if n_heads is None else min(kept, n_heads)
     root = np.sqrt(sigma[:kept])
-    value = (left[:, :kept] * root).T.reshape(kept, n_outputs, width).transpose(0, 2, 1)
-    return value, (right[:kept] * root[:, None]).reshape(kept, width, n_queries)
+    value = (left[:, :kept] * root).T.reshape(kept, n_outputs, n_values).transpose(0, 2, 1)
+    return value, (right[:kept] * root[:, None]).reshape(kept, n_keys, n_queries)
 
 
-def reduce(tensor: NDArray, tolerance: float) -> tuple[NDArray[np.float64], Restore]:
-    """The smallest core of S (e, d, d, d) that misses at most ``tolerance`` of it in norm.
-
-    If S[a,j,k,l] = sum C[b,x,y,z] O[a,b] D[j,x] D[k,y] Q[l,z] with orthonormal columns, heads of
-    the core C (e', d', d', m') are heads of S and back: projecting a layer onto the subspaces keeps
-    its number of heads.  Sparse and low-dimensional layers become small problems.
-    Cost: three thin singular value decompositions, O(e d^3 (e + 2 d)).
-    """
-    n_outputs, width, _, n_queries = tensor.shape
-    # The token basis is used twice, so four projections share the tolerance.
-    part = tolerance / 4.0
-    outputs = _basis(tensor.reshape(n_outputs, -1), part)
-    dims = _basis(tensor.transpose(1, 0, 2, 3).reshape(width, -1), part)
-    queries = _basis(tensor.transpose(3, 0, 1, 2).reshape(n_queries, -1), part)
-    core = np.einsum("ajkl,ab->bjkl", tensor, outputs, optimize=True)
-    core = core @ queries
-    core = np.einsum("bjkz,jx,ky->bxyz", core, dims, dims, optimize=True)
-
-    def expand(value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
-        return dims @ value @ outputs.T, dims @ key @ queries.T
-
-    return core, expand
-
-
-def _basis(unfolding: NDArray, tolerance: float) -> NDArray[np.float64]:
-    """Orthonormal columns whose span misses at most ``tolerance`` of the unfolding in norm."""
-    # The triangular factor of the transpose has the same left singular vectors and is small.
-    if unfolding.shape[1] > unfolding.shape[0]:
-        unfolding = np.asarray(np.linalg.qr(unfolding.T, mode="r")).T
-    left, sigma, _ = np.linalg.svd(unfolding, full_matrices=False)
-    missed = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
-    return left[:, : max(1, int(np.count_nonzero(missed > tolerance)))]
+def _rows(heads: NDArray) -> NDArray:
+    """One row for each head, of which there may be none."""
+    return heads.reshape(len(heads), heads.shape[1] * heads.shape[2])

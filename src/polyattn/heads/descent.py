@@ -1,7 +1,7 @@
 """Levenberg-Marquardt descent to heads that fit a symmetric tensor.
 
-Minimises  f = <R, M R>,  R = S - sym T(value, key),  over value (H, d, e) and key (H, d, m),
-where the metric M is the identity or the second moments of data.  Each step solves
+Minimises  f = <R, M R>,  R = S - sym T(heads),  over the numbers that heads are made of, where the
+metric M is the identity or the second moments of data.  Each step solves
 
     (J^T M J + damping) step = J^T M R.
 
@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.heads import algebra
-from polyattn.heads.algebra import layer_tensor, pull_key, pull_value
+from polyattn.heads.head_set import HeadSet
+from polyattn.heads.low_rank_heads import LowRankHeads
 from polyattn.heads.metric import Metric
 from polyattn.numerics.damping import damped_step
+
+AnyHeads = TypeVar("AnyHeads", HeadSet, LowRankHeads)
 
 # Jacobians up to so many entries are formed and factored.
 DENSE_ENTRIES = 60_000
@@ -50,38 +53,37 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class HeadDescent:
+class HeadDescent(Generic[AnyHeads]):
     """Where the descent ended: heads, relative loss sqrt(<R, M R> / <S, M S>), work spent."""
 
-    value: NDArray[np.float64]
-    key: NDArray[np.float64]
+    heads: AnyHeads
     loss: float
     work: float
 
 
 def descend(
-    tensor: NDArray, value: NDArray, key: NDArray, metric: Metric, patience: Patience
-) -> HeadDescent:
-    """The heads found from a start (value, key) for ``tensor`` S (e, d, d, m), <S, M S> > 0.
+    tensor: NDArray, heads: AnyHeads, metric: Metric, patience: Patience
+) -> HeadDescent[AnyHeads]:
+    """The heads found from a start for ``tensor`` S (J e, n_values, n_keys, r), <S, M S> > 0.
 
     Guarantee: the loss is never above that of the start.  Near a generic exact solution
     convergence is superlinear.
-    Cost: O(H e d^2 m) and one application of the metric per round of conjugate gradients.
+    Cost: O(H) times the size of S and one application of the metric per round of conjugate
+    gradients.
     """
     size = metric.power(tensor)
-    residual = tensor - layer_tensor(value, key)
+    residual = tensor - heads.tensor()
     pulled = metric(residual)
     history = [float(np.vdot(residual, pulled)) / size]
     damping, growth, spent, fast = 1.0, 2.0, 0.0, False
     while not (_finished(history, spent, patience, fast) or damping > MAX_DAMPING):
-        value, key = algebra.balanced(value, key)
-        gradient = _joined(pull_value(pulled, key), pull_key(pulled, value))
+        heads = heads.balanced()
+        gradient = heads.gradient(pulled)
         forcing = min(0.1, history[-1] ** 0.25)
-        step, decrease, rounds = _step(value, key, gradient, metric, damping, forcing)
-        spent += rounds * round_work(tensor, len(value), metric)
-        value_step, key_step = _parted(step, value, key)
-        trial_value, trial_key = value + value_step, key + key_step
-        residual = tensor - layer_tensor(trial_value, trial_key)
+        step, decrease, rounds = _step(tensor.size, heads, gradient, metric, damping, forcing)
+        spent += rounds * round_work(tensor, len(heads), metric)
+        trial = heads.moved(step)
+        residual = tensor - trial.tensor()
         trial_pulled = metric(residual)
         loss = float(np.vdot(residual, trial_pulled)) / size
         if not loss < history[-1]:
@@ -90,26 +92,17 @@ def descend(
         # Nielsen's rule: damping follows how well the quadratic model predicted the decrease.
         gain = min(1.0, (history[-1] - loss) * size / max(decrease, np.finfo(np.float64).tiny))
         damping = max(MIN_DAMPING, damping * max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3))
-        value, key, pulled, growth = trial_value, trial_key, trial_pulled, 2.0
+        heads, pulled, growth = trial, trial_pulled, 2.0
         fast = loss < 0.1 * history[-1]
         history.append(loss)
-    return HeadDescent(value, key, float(np.sqrt(max(0.0, history[-1]))), spent)
+    return HeadDescent(heads, float(np.sqrt(max(0.0, history[-1]))), spent)
 
 
 def round_work(tensor: NDArray, n_heads: int, metric: Metric) -> float:
     """Multiply-adds of one round of conjugate gradients, calls included."""
-    return 4.0 * n_heads * tensor.size + len(tensor) * metric.work + CALL_WORK
-
-
-def jacobian(value: NDArray, key: NDArray) -> NDArray[np.float64]:
-    """d sym T / d(value, key) as an array (n, e, d, d, m), n = H d (e + m)."""
-    width, n_outputs = value.shape[1:]
-    n_queries = key.shape[2]
-    dims, outputs, queries = np.eye(width), np.eye(n_outputs), np.eye(n_queries)
-    shape = (-1, n_outputs, width, width, n_queries)
-    by_value = np.einsum("ji,ab,hkl->hjabikl", dims, outputs, key).reshape(shape)
-    by_key = np.einsum("hia,kj,lm->hklaijm", value, dims, queries).reshape(shape)
-    return algebra.symmetrised(np.concatenate([by_value, by_key]))
+    n_outputs = len(tensor) // metric.n_scales
+    calls = CALL_WORK * metric.n_scales
+    return 4.0 * n_heads * tensor.size / metric.n_scales + n_outputs * metric.work + calls
 
 
 def _finished(history: list[float], spent: float, patience: Patience, fast: bool) -> bool:
@@ -123,19 +116,15 @@ def _finished(history: list[float], spent: float, patience: Patience, fast: bool
 
 
 def _step(
-    value: NDArray, key: NDArray, gradient: NDArray, metric: Metric, damping: float, forcing: float
+    size: int, heads: AnyHeads, gradient: NDArray, metric: Metric, damping: float, forcing: float
 ) -> tuple[NDArray, float, int]:
     """The damped Gauss-Newton step, the decrease its model predicts, and rounds of work."""
-    value_scale = 0.5 * np.einsum("hkl,hkl->h", key, key)
-    key_scale = 0.5 * np.einsum("hja,hja->h", value, value)
-    diagonal = np.concatenate(
-        [np.repeat(value_scale, value[0].size), np.repeat(key_scale, key[0].size)]
-    )
+    diagonal = heads.diagonal()
     shift = damping * max(float(np.mean(diagonal)), np.finfo(np.float64).tiny)
-    if len(gradient) * value[0].size * key[0].size <= DENSE_ENTRIES:
-        derivatives = jacobian(value, key)
+    if len(gradient) * size <= DENSE_ENTRIES:
+        derivatives = heads.derivatives()
         flat = derivatives.reshape(len(derivatives), -1)
-        pulled = metric(derivatives.reshape(-1, *derivatives.shape[2:])).reshape(flat.shape)
+        pulled = metric(derivatives).reshape(flat.shape)
         dense = damped_step(flat @ pulled.T, shift, gradient)
         # Not definite in floating point: no step, which raises the damping.
         step = np.zeros_like(gradient) if dense is None else dense
@@ -143,8 +132,7 @@ def _step(
         return step, decrease, 8 + len(flat) // 16  # it takes as long as so many rounds
 
     def curvature(step: NDArray) -> NDArray[np.float64]:
-        changed = metric(algebra.change_tensor(value, key, *_parted(step, value, key)))
-        return _joined(pull_value(changed, key), pull_key(changed, value)) + shift * step
+        return heads.gradient(metric(heads.change(step))) + shift * step
 
     step, remainder, rounds = _conjugate_gradients(curvature, gradient, diagonal + shift, forcing)
     decrease = float(step @ gradient + step @ remainder + shift * (step @ step))
@@ -173,11 +161,3 @@ def _conjugate_gradients(
         previous, power = power, float(remainder @ scaled)
         direction = scaled + (power / previous) * direction
     return step, remainder, rounds
-
-
-def _joined(value: NDArray, key: NDArray) -> NDArray[np.float64]:
-    return np.concatenate([value.ravel(), key.ravel()])
-
-
-def _parted(step: NDArray, value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
-    return step[: value.size].reshape(value.shape), step[value.size :].reshape(key.shape)

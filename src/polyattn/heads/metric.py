@@ -1,94 +1,90 @@
-"""The norm of the data: excess risk as a quadratic form, in well conditioned coordinates.
+"""The norm of the data: excess risk as a quadratic form.
 
 With moments M = sum psi psi^T (p, p), coefficients P exceed the sum of squared errors of the
-optimum P* by  sum_a (P - P*)_a^T M (P - P*)_a.  Tokens y = L y' and queries x = K x' map heads to
-heads and change only M; with the right L and K the token and query marginals of M are round.
-Directions that no token takes are dropped.
+optimum P* by  sum_a (P - P*)_a^T M (P - P*)_a.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import fold_tensor, norm_weights, pair_index, pair_position
-from polyattn.heads.algebra import Restore
-
-# Directions below this part of the largest (after equal scaling) are not taken by any token.
-UNSEEN = 1e-12
-# Smaller directions are not enlarged further: that would enlarge the rounding of M with them.
-FLOOR = 1e-4
+from polyattn.form.pairs import FoldedPairs
 
 
 @dataclass(frozen=True)
 class Metric:
-    """R -> M R on symmetric tensors (batch, d, d, m); without moments M is the identity."""
+    """R -> M R on symmetric tensors (..., J e, n_values, n_keys, r) of J scales.
+
+    gram : M (p, p), in the order (scale, pair, l); without it M is the identity
+    shared : how many columns are value and key (see ``algebra``)
+    n_scales : J
+    """
 
     gram: NDArray[np.float64] | None = None
+    shared: int | None = None
+    n_scales: int = 1
 
     @property
     def work(self) -> float:
-        """Multiply-adds of one application to a single (d, d, m)."""
+        """Multiply-adds of one application to the tensor of a single output."""
         return 0.0 if self.gram is None else float(self.gram.size)
 
     def __call__(self, tensor: NDArray) -> NDArray[np.float64]:
         if self.gram is None:
             return tensor
-        folded = fold_tensor(tensor)
-        pulled = folded.reshape(len(folded), -1) @ self.gram
-        return pulled.reshape(folded.shape)[:, pair_position(tensor.shape[1])]
+        *_, n_outputs, n_values, n_keys, n_queries = tensor.shape
+        first, times, position = _fold_index((n_values, n_keys), self.shared)
+        # Of a symmetric tensor both products of a pair are equal.
+        folded = tensor.reshape(-1, n_values * n_keys, n_queries)[:, first] * times
+        pulled = self._exchanged(folded, n_outputs // self.n_scales).reshape(-1, len(self.gram))
+        pulled = (pulled @ self.gram).reshape(-1, self.n_scales, *folded.shape[1:])
+        pulled = self._exchanged(pulled, n_outputs // self.n_scales, back=True)
+        return pulled.reshape(folded.shape)[:, position].reshape(tensor.shape)
 
     def power(self, tensor: NDArray) -> float:
         """<S, M S>."""
         return float(np.vdot(tensor, self(tensor)))
 
-
-def whiten(tensor: NDArray, gram: NDArray) -> tuple[NDArray[np.float64], Metric, Restore]:
-    """S (e, d, d, d) in new coordinates, of norm one or zero, and the moments M (p, p) in them.
-
-    Heads come back by V = L^-T V', A^T = L^-T A'^T K^-1.  Cost: O(p^2 (q + d)).
-    """
-    width = tensor.shape[3]
-    scale = float(np.max(np.diag(gram))) or 1.0
-    blocks = (gram / scale).reshape(-1, width, len(gram) // width, width)
-    position = pair_position(width)
-    over_queries = np.einsum("plrl->pr", blocks)
-    # sum_k <(y_j y_k)(y_i y_k)>: what one token coordinate contributes beside any other.
-    token_moments = np.einsum("jkik->ji", over_queries[position][:, :, position])
-    root, dims = _root(token_moments)
-    query_root, queries = _root(np.einsum("plpm->lm", blocks))
-    new = np.einsum("ajkl,jx,ky,lz->axyz", tensor, root, root, query_root, optimize=True)
-    norm = float(np.linalg.norm(new))
-    # pairs (q', q): the pair products of L^-1 y from those of y
-    rows, columns = pair_index(len(dims))
-    products = dims[rows][:, :, None] * dims[columns][:, None, :]
-    pairs = fold_tensor(products[..., None])[..., 0]
-    # (pairs (x) queries) M (pairs (x) queries)^T without the Kronecker product
-    moved: NDArray = blocks.reshape(gram.shape)
-    for _ in range(2):
-        half = (pairs @ moved.reshape(pairs.shape[1], -1)).reshape(len(pairs), width, -1)
-        moved = (queries @ half).reshape(len(pairs) * len(queries), -1).T
-    weights = np.repeat(norm_weights(len(dims)), len(queries))
-    # Mean eigenvalue one in the coordinates of the Frobenius norm, as the descent expects.
-    moved /= np.mean(np.diag(moved) / weights**2) or 1.0
-
-    def restore(value: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
-        return norm * (dims.T @ value), dims.T @ key @ queries
-
-    return new / (norm or 1.0), Metric(moved), restore
+    def _exchanged(self, folded: NDArray, n_outputs: int, back: bool = False) -> NDArray:
+        """Scales within outputs (n, e, J, ...) from outputs within scales, and back."""
+        if self.n_scales == 1:
+            return folded
+        shape = (n_outputs, self.n_scales) if back else (self.n_scales, n_outputs)
+        return folded.reshape(-1, *shape, *folded.shape[-2:]).swapaxes(1, 2)
 
 
-def excess(difference: NDArray, gram: NDArray) -> float:
-    """sum_a D_a^T M D_a for the folded form D of a symmetric tensor (e, d, d, d)."""
-    folded = fold_tensor(difference).reshape(len(difference), -1)
-    return max(0.0, float(np.vdot(folded, folded @ gram)))
+def ordered_pairs(sizes: tuple[int, ...], shared: int | None) -> FoldedPairs:
+    """The pairs of ``sizes`` = (n_values, n_keys) columns, of which the first are shared."""
+    n_values, n_keys = sizes
+    if shared is None:
+        return FoldedPairs.whole(n_values)
+    own = range(n_values, n_values + n_keys - shared)
+    return FoldedPairs.of(tuple(range(n_values)), (*range(shared), *own))
+
+
+@lru_cache(maxsize=64)
+def _fold_index(
+    sizes: tuple[int, int], shared: int | None
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.intp]]:
+    """Where the pairs stand among all products, how many products each is, and the inverse."""
+    pairs = ordered_pairs(sizes, shared)
+    first = np.ravel_multi_index(pairs.first, sizes)
+    return first, np.where(pairs.folded, 2.0, 1.0)[:, None], pairs.position
+
+
+def excess(difference: NDArray, gram: NDArray, metric: Metric | None = None) -> float:
+    """sum_a D_a^T M D_a for the folded form D of a symmetric tensor."""
+    known = metric or Metric()
+    return max(0.0, Metric(gram, known.shared, known.n_scales).power(difference))
 
 
 def require_gram(gram: ArrayLike, n_features: int) -> NDArray[np.float64]:
-    """Moments (p, p) in the order (pair, l), finite and symmetric."""
+    """Moments (p, p) in the order (sum, l), finite and symmetric."""
     array = np.asarray(gram, dtype=np.float64)
     if array.shape != (n_features, n_features):
         raise InvalidInput(
@@ -100,16 +96,3 @@ def require_gram(gram: ArrayLike, n_features: int) -> NDArray[np.float64]:
     if np.max(np.abs(array - array.T)) > 1e-8 * np.max(np.abs(array)):
         raise InvalidInput("gram must be symmetric: a sum of outer products of features.")
     return 0.5 * (array + array.T)
-
-
-def _root(moments: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """L (d, d') with L L^T about the moments, and its left inverse (d', d)."""
-    # Coordinates are first brought to equal size, which costs no accuracy whatever their units.
-    size = np.sqrt(np.maximum(np.diag(moments), 0.0))
-    inverse_size = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
-    eigenvalues, vectors = np.linalg.eigh(moments * inverse_size * inverse_size[:, None])
-    seen = eigenvalues > UNSEEN * max(eigenvalues[-1], 1.0)
-    seen[-1] = True
-    root = np.sqrt(np.maximum(eigenvalues[seen], FLOOR))
-    vectors = vectors[:, seen]
-    return size[:, None] * vectors * root, (vectors / root).T * inverse_size

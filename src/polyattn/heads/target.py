@@ -7,26 +7,34 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import InvalidInput, OutOfRange
-from polyattn.features.pairs import fold_tensor, n_pairs, unfold_coef
-from polyattn.heads.algebra import balanced, layer_tensor
+from polyattn.errors import OutOfRange
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import fold_heads
 from polyattn.heads.data_scale import CoordinateUnits, DataScale, output_exponents
+from polyattn.heads.head_counts import least_heads
+from polyattn.heads.head_set import HeadSet
+from polyattn.heads.linear_terms import Elimination
+from polyattn.heads.low_rank_heads import LowRankHeads
+from polyattn.heads.tensor_layout import TensorLayout, require_layout
 from polyattn.numerics.scaling import TINY, restored
 from polyattn.quoting import counted
 
 
 @dataclass(frozen=True, repr=False)
 class Compression:
-    """Heads that compute given coefficients, exactly or nearly.
+    """Heads that compute given coefficients, exactly or nearly, and the linear terms with them.
 
-    attn : array (H, d, d)
-    value : array (H, d, e)
+    attn : array (H, r, n_keys)
+    value : array (H, n_values, e)
     lost : ||sym T_H - S||_F / ||S||_F, where S is the symmetric tensor of the coefficients and
         T_H that of the heads, in units in which the data are of size one (0.0 when S is zero)
     risk_gap : increase of the sum of squared errors when moments were given, otherwise None
     sentence : what was done and what was lost, for people
     output_error : the largest change of an output on the data beside that output (both root mean
         square), or None where no data were given
+    head_scales : array (H,), the scale of each head (see ``Form.scales``); None: all the first
+    skip : array (r, e), or None where the form has none
+    intercept : array (e,), or None where the form has none
     """
 
     attn: NDArray[np.float64]
@@ -35,11 +43,20 @@ class Compression:
     risk_gap: float | None
     sentence: str
     output_error: float | None = None
+    head_scales: NDArray[np.intp] | None = None
+    skip: NDArray[np.float64] | None = None
+    intercept: NDArray[np.float64] | None = None
 
     @property
     def n_heads(self) -> int:
         """H, the number of heads."""
         return self.attn.shape[0]
+
+    def coef(self, layout: Layout | None = None) -> NDArray[np.float64]:
+        """The folded coefficients (e, m, r) of these heads (None: the papers' layer)."""
+        if layout is None:
+            return fold_heads(self.attn, self.value)
+        return layout.coef_of(self.attn, self.value, self.head_scales, self.skip, self.intercept)
 
     def __repr__(self) -> str:
         return f"Compression({counted(self.n_heads, 'head')}, lost {self.lost:.1e})"
@@ -50,58 +67,92 @@ class Compression:
 
 @dataclass(frozen=True)
 class Target:
-    """Coefficients as a tensor of norm one, S (e, d, d, d), in given units.
+    """Coefficients as a tensor S (J e, n_values, n_keys, r) of norm one, in given units.
 
     There S * norm * 2**exponent is the truth.  A power of two is exact, and even, so that its
-    root can be shared by attn and value.  ``data``: by which outputs heads are judged, if known.
+    root can be shared by attn and value.
+
+    linear : the linear terms (e, n), in true units
+    data : by which outputs heads are judged, if known
+    elimination : how linear terms follow when heads change; None: they stay as they are
     """
 
     tensor: NDArray[np.float64]
     norm: float
     exponent: int
     units: CoordinateUnits
+    layout: TensorLayout
+    linear: NDArray[np.float64]
     data: DataScale | None = None
+    elimination: Elimination | None = None
 
     @classmethod
     def on(
-        cls, coef: ArrayLike, data: DataScale | None = None, units: CoordinateUnits | None = None
+        cls,
+        coef: ArrayLike,
+        data: DataScale | None = None,
+        units: CoordinateUnits | None = None,
+        layout: Layout | None = None,
+        elimination: Elimination | None = None,
     ) -> Target:
-        """From coefficients (e, q, d) of any size, checked, in the units of data, if given."""
-        array = require_coef(coef)
+        """From coefficients (e, m, r) of any size, checked, in the units of data, if given."""
+        if layout is None and data is not None:
+            layout = data.layout
+        array, order = require_layout(coef, layout)
         if data is not None:
             units = CoordinateUnits.of(data, array)
         elif units is None:
-            ones = np.zeros(array.shape[2], dtype=np.intp)
-            units = CoordinateUnits(ones, ones, np.zeros(len(array), dtype=np.intp))
+            units = CoordinateUnits.none(order.layout, len(array))
+        products = order.products(array)
         shifts = units.features - units.outputs[:, None, None]
-        exponents = (np.frexp(array)[1] + shifts)[array != 0]
+        exponents = (np.frexp(products)[1] + shifts)[products != 0]
         exponent = int(exponents.max()) if exponents.size else 0
         exponent += exponent % 2
-        tensor = unfold_coef(np.ldexp(array, shifts - exponent))
+        tensor = order.tensor(np.ldexp(products, shifts - exponent))
         norm = float(np.linalg.norm(tensor))
-        return cls(tensor / norm if norm > 0 else tensor, norm, exponent, units, data)
+        scaled = tensor / norm if norm > 0 else tensor
+        return cls(scaled, norm, exponent, units, order, order.linear(array), data, elimination)
 
     @property
     def is_zero(self) -> bool:
-        """Whether the coefficients are all zero."""
+        """Whether the coefficients of the heads are all zero."""
         return self.norm == 0.0
 
-    def scaled_heads(self, compression: Compression) -> tuple[NDArray, NDArray]:
-        """The (value, key) of the scaled tensor: the inverse of ``finish``, but for a factor."""
-        root, half = np.sqrt(self.norm), self.exponent // 2
-        key = np.ldexp(compression.attn.transpose(0, 2, 1), -(self.units.key + half)) / root
-        return np.ldexp(compression.value, -(self.units.value + half)) / root, key
+    def least_heads(self, tolerance: float, rng: np.random.Generator) -> int:
+        """A number of heads below which no layer is within ``tolerance`` (0 for zero)."""
+        metric, total = self.layout.metric, 0
+        for part in self.tensor.reshape(metric.n_scales, -1, *self.tensor.shape[1:]):
+            size = float(np.linalg.norm(part))
+            if size > tolerance:
+                total += least_heads(part / size, tolerance / size, rng, metric.shared)
+        return total
 
-    def output_error(self, value: NDArray, key: NDArray) -> float | None:
+    def scaled_tensor(self, coef: NDArray) -> NDArray[np.float64]:
+        """Other coefficients (e, m, r) in the units of this tensor, but for the norm."""
+        shifts = self.units.features - self.units.outputs[:, None, None] - self.exponent
+        return self.layout.tensor(np.ldexp(self.layout.products(coef), shifts)) / self.norm
+
+    def true_products(self, tensor: NDArray) -> NDArray[np.float64]:
+        """The products (e, J q, r) of a tensor, in true units: the inverse."""
+        shifts = self.units.features - self.units.outputs[:, None, None] - self.exponent
+        return np.ldexp(self.layout.folded(tensor) * self.norm, -shifts)
+
+    def output_error(self, heads: HeadSet) -> float | None:
         """The largest relative change of an output on the data, if known (root mean square)."""
         data = self.data
-        if data is None:
-            return None
-        tensors = self.tensor, self.tensor - layer_tensor(value, key)
-        coefs = [np.ldexp(fold_tensor(tensor), -self.units.features) for tensor in tensors]
+        if data is None or self.is_zero:
+            return None if data is None else 0.0
+        # All outputs in units of this tensor, the linear terms with them.
+        taken = (self.exponent + self.units.outputs)[:, None]
+        linear = np.ldexp(self.linear / self.norm, -taken)
+        tensors = (self.tensor, linear), (self.tensor - heads.tensor(), np.zeros_like(linear))
+        coefs = [
+            self.layout.coef(np.ldexp(self.layout.folded(tensor), -self.units.features), terms)
+            for tensor, terms in tensors
+        ]
         # Each output is compared with itself, so each has units of its own.
-        taken = output_exponents(coefs[0])
-        whole, change = (np.sqrt(data.output_powers(np.ldexp(coef, -taken))) for coef in coefs)
+        own = output_exponents(coefs[0])
+        whole, change = (np.sqrt(data.output_powers(np.ldexp(coef, -own))) for coef in coefs)
         return float(np.max(change / np.where(whole > 0, whole, 1.0)))
 
     def in_true_units(self, squares: float) -> float:
@@ -120,8 +171,7 @@ class Target:
 
     def finish(
         self,
-        value: NDArray,
-        key: NDArray,
+        heads: HeadSet | LowRankHeads,
         sentence: str,
         risk_gap: float | None = None,
         n_heads: int = 1,
@@ -130,46 +180,47 @@ class Target:
 
         ``sentence`` may hold the fields {heads} and {lost}.
         """
-        value, key = balanced(value, key)
+        found = heads.balanced().free
         # The tensor has norm one, or is zero, and so are then the heads.
-        lost = float(np.linalg.norm(self.tensor - layer_tensor(value, key)))
-        error = self.output_error(value, key)
+        missed = self.tensor - found.tensor()
+        lost, error = float(np.linalg.norm(missed)), self.output_error(found)
         said = f"relative loss {lost:.1e}"
         if error is not None:
             said = f"outputs on the data change by {error:.1e} of their size"
-        padding = ((0, max(0, n_heads - len(value))), (0, 0), (0, 0))
+        linear = self.linear
+        if self.elimination is not None and linear.size:
+            linear = linear + self.elimination.shifts(-self.true_products(missed))
+        skip, intercept = self.layout.terms(linear)
+        padding = ((0, max(0, n_heads - len(found))), (0, 0), (0, 0))
         root, half = np.sqrt(self.norm), self.exponent // 2
+        value, key = self.layout.in_given_order(found.value, found.key)
         key, value = np.pad(key, padding) * root, np.pad(value, padding) * root
+        scales = np.pad(found.scales, padding[0])
         # In true units, too, attn and value are of similar size.
-        more = (int(self.units.key.max()) - int(self.units.value.max())) // 2
-        attn = restored(key, self.units.key + (half - more), "the heads").transpose(0, 2, 1)
+        of_key, of_value = self.units.key, self.units.value
+        more = (int(of_key.max()) - int(of_value.max())) // 2
+        attn = restored(key, of_key + (half - more), "the heads").transpose(0, 2, 1)
         return Compression(
             attn=np.ascontiguousarray(attn),
-            value=restored(value, self.units.value + (half + more), "the heads"),
+            value=restored(value, of_value[scales] + (half + more), "the heads"),
             lost=lost,
             risk_gap=risk_gap,
             sentence=sentence.format(heads=counted(len(value), "head"), lost=said),
             output_error=error,
+            head_scales=scales,
+            skip=skip,
+            intercept=intercept,
         )
 
     def nothing(self, n_heads: int = 1, risk_gap: float | None = None) -> Compression:
         """Heads that are zero: for the zero function, or one of which the data see nothing."""
-        n_outputs, width = self.tensor.shape[:2]
-        value, key = np.zeros((1, width, n_outputs)), np.zeros((1, width, width))
-        sentence = "The function is zero; it was written with {heads}."
+        n_outputs, n_values, n_keys, n_queries = self.tensor.shape
+        n_scales = self.layout.n_scales
+        value = np.zeros((1, n_values, n_outputs // n_scales))
+        counts = (1, *[0] * (n_scales - 1))
+        heads = HeadSet(value, np.zeros((1, n_keys, n_queries)), counts, self.layout.metric.shared)
+        what = "Beside its linear terms the function" if self.linear.any() else "The function"
+        sentence = f"{what} is zero; it was written with {{heads}}."
         if not self.is_zero:
             sentence = "The data see nothing of the function: {heads} of zeros do as well."
-        return self.finish(value, key, sentence, risk_gap, n_heads)
-
-
-def require_coef(coef: ArrayLike) -> NDArray[np.float64]:
-    """Folded coefficients (e, q, d) as float64, finite, with q = d(d+1)/2."""
-    array = np.asarray(coef, dtype=np.float64)
-    if array.ndim != 3 or 0 in array.shape or array.shape[1] != n_pairs(array.shape[2]):
-        raise InvalidInput(
-            "coef must have shape (e, q, d) with q = d(d+1)/2, as layer.coef has; "
-            f"got {array.shape}."
-        )
-    if not np.all(np.isfinite(array)):
-        raise InvalidInput("coef contains NaN or infinity; remove them before compressing.")
-    return array
+        return self.finish(heads, sentence, risk_gap, n_heads)

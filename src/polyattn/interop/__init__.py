@@ -1,4 +1,4 @@
-"""Other libraries: each is imported only when a function here needs it."""
+"""Projections as transformers have them, and torch, imported only when a function needs it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from polyattn.interop.from_projections import from_projections
+from polyattn.interop.low_rank import ROUNDING
+from polyattn.interop.projections import Projections
+from polyattn.interop.to_projections import to_projections
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
     from polyattn.interop.torch import TorchAttention
 
-__all__ = ["from_torch", "to_multihead", "to_torch"]
+__all__ = [
+    "Projections",
+    "from_projections",
+    "from_torch",
+    "to_multihead",
+    "to_projections",
+    "to_torch",
+]
 
 
 def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     """The layer as a ``torch.nn.Module`` that computes the same function and can be trained.
 
     Its parameters ``attn`` (H, d, d) and ``value`` (H, d, e) are float64 copies; ``.float()``
-    and ``.to(device)`` work as for every module.
+    and ``.to(device)`` work as for every module.  Linear layers of other forms have the shapes of
+    their form, ``skip`` and ``intercept`` are parameters too, and a ``context`` is the second
+    argument of the module.  Maps of ``pa.maps`` are computed by torch; functions of one's own are
+    called with numpy arrays, and pass no gradient to the tokens.
     """
     from polyattn.interop.torch import convert
 
@@ -43,7 +57,9 @@ def from_torch(module: object, mode: str | None = None) -> LinearAttention | Sof
     return convert.from_torch(module, mode)
 
 
-def to_multihead(layer: SoftmaxAttention, n_heads: int | str | None = None) -> Any:
+def to_multihead(
+    layer: SoftmaxAttention, n_heads: int | str | None = None, tolerance: float = ROUNDING
+) -> Any:
     """The layer as ``torch.nn.MultiheadAttention`` (float64, ``batch_first=True``).
 
     ``module(X, X, X)[0]`` is then ``layer(X)`` in mode ``full``; mode ``causal`` needs a causal
@@ -54,10 +70,14 @@ def to_multihead(layer: SoftmaxAttention, n_heads: int | str | None = None) -> A
     without its last column and of ``value`` without its last row, which become biases.
     ``n_heads`` divides d; by default (None or ``"auto"``) it is the smallest such number that is
     not below the number of heads.  Heads that are not needed are zero.
+
+    The rank is the least one that misses at most ``tolerance`` of a matrix in norm.  What does not
+    fit is dropped: ``module.relative_change`` is the largest part of an ``attn`` or ``value`` that
+    was.  Layers that were learned have ranks that are right to rounding only: there 1e-9 is apt.
     """
     from polyattn.interop.torch import convert
 
-    return convert.to_multihead(layer, n_heads)
+    return convert.to_multihead(layer, n_heads, tolerance)
 
 
 def is_torch_module(obj: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -12,18 +12,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.display import Described, Description, Reported, head_matrices, sizes_in_words
 from polyattn.errors import InvalidInput, OutOfRange, require_choice, require_flag
-from polyattn.features.summaries import Tokens
+from polyattn.features.tokens import Tokens
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
+from polyattn.form.context import as_context
+from polyattn.form.layout import Layout
 from polyattn.numerics import scaling
-from polyattn.numerics.arrays import pieces, real_array, require_finite
+from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.progress import report
 from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
 
 # What files hold of a layer; that the arrays agree is checked where a layer is made.
-ARRAYS = entries({"attn": array((None, None, None)), "value": array((None, None, None))})
-FIELDS = entries({"mode": one_of(MODES), "bias": flag})
+HEADS = {"attn": array((None, None, None)), "value": array((None, None, None))}
+POSITIONS = {"mode": one_of(MODES), "bias": flag}
+ARRAYS, FIELDS = entries(HEADS), entries(POSITIONS)
 
 # Tokens that are processed together.
 BLOCK_TOKENS = 1 << 14
@@ -44,18 +47,8 @@ class AttentionLayer(Reported, Described):
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
-        attn = _matrices(self.attn, "attn")
-        value = _matrices(self.value, "value")
-        if attn.shape[1] != attn.shape[2]:
-            raise InvalidInput(f"attn must have shape (H, d, d); got {attn.shape}.")
-        if attn.shape[:2] != value.shape[:2]:
-            raise InvalidInput(
-                "attn (H, d, d) and value (H, d, e) must agree in H and d; "
-                f"got {attn.shape} and {value.shape}."
-            )
         bias = require_flag("bias", self.bias)
-        if bias and attn.shape[1] < 2:
-            raise InvalidInput("with bias=True attn must have at least 2 rows: one is constant.")
+        attn, value = square_heads(self.attn, self.value, bias)
         require_choice("mode", self.mode, MODES)
         vars(self).update(attn=attn, value=value, bias=bias)
 
@@ -140,6 +133,44 @@ class AttentionLayer(Reported, Described):
         return attn, value, of_attn, of_value
 
 
+def square_heads(
+    attn: ArrayLike, value: ArrayLike, bias: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Checked heads whose queries, keys and values are whole tokens: (H, d, d) and (H, d, e)."""
+    attn, value = matrices(attn, "attn"), matrices(value, "value")
+    if attn.shape[1] != attn.shape[2]:
+        raise InvalidInput(f"attn must have shape (H, d, d); got {attn.shape}.")
+    if attn.shape[:2] != value.shape[:2]:
+        raise InvalidInput(
+            "attn (H, d, d) and value (H, d, e) must agree in H and d; "
+            f"got {attn.shape} and {value.shape}."
+        )
+    if bias and attn.shape[1] < 2:
+        raise InvalidInput("with bias=True attn must have at least 2 rows: one is constant.")
+    return attn, value
+
+
+def matrices(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """A read-only float64 copy of shape (H, rows, columns)."""
+    array = real_array(values, name)
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3 or 0 in array.shape:
+        raise InvalidInput(
+            f"{name} must have shape (H, d, ...) with at least one head and one coordinate; "
+            f"got {array.shape}."
+        )
+    return kept(array, name)
+
+
+def kept(array: NDArray, name: str) -> NDArray[np.float64]:
+    """A read-only float64 copy of finite numbers."""
+    require_finite(array, name)
+    copied = np.array(array, dtype=np.float64, order="C")
+    copied.setflags(write=False)
+    return copied
+
+
 def shaped_outputs(
     X: Sequences, n_dims: int, mode: str, compute: Callable[[SequenceBatch], NDArray]
 ) -> Any:
@@ -160,6 +191,25 @@ def shaped_outputs(
     return outputs[0] if single else outputs
 
 
+def outputs_with_context(
+    X: Sequences,
+    context: Sequences | None,
+    layout: Layout,
+    compute: Callable[[SequenceBatch, SequenceBatch | None], NDArray],
+) -> Any:
+    """``shaped_outputs`` of a layer that may attend to a context, one sequence for each of X.
+
+    compute : from a batch and its context to its outputs (n_rows, e)
+    """
+    if getattr(X, "ndim", None) == 2 and getattr(context, "ndim", None) == 2:
+        context = np.asarray(context)[None]
+
+    def beside(batch: SequenceBatch) -> NDArray:
+        return compute(batch, as_context(context, batch, layout.form, layout))
+
+    return shaped_outputs(X, layout.n_dims, layout.form.mode, beside)
+
+
 def outputs_by_block(
     tokens: Tokens, mode: str, n_outputs: int, attend: Callable[[NDArray], NDArray]
 ) -> NDArray[np.float64]:
@@ -169,59 +219,88 @@ def outputs_by_block(
     """
     batch = tokens.batch
     outputs = np.empty((batch.n_rows(mode), n_outputs))
-    for first, stop, X in equal_blocks(tokens):
-        start, end = (first, stop) if mode == "last" else batch.offsets[[first, stop]]
-        outputs[start:end] = attend(X).reshape(end - start, -1)
-        report(int(end), len(outputs))
+    done = 0
+    for which, X in equal_blocks(tokens):
+        found = attend(X).reshape(-1, n_outputs)
+        outputs[predicted_rows(batch, mode, which)] = found
+        done += len(found)
+        report(done, len(outputs))
     return outputs
 
 
-def equal_blocks(tokens: Tokens) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-    """Runs of neighbouring sequences of one length, as (first, stop, X (B, n, d))."""
-    offsets, lengths = tokens.batch.offsets, tokens.batch.lengths
-    borders = np.flatnonzero(np.diff(lengths)) + 1
-    for run, next_run in zip([0, *borders], [*borders, len(lengths)], strict=True):
-        step = max(1, BLOCK_TOKENS // int(lengths[run]))
-        for first in range(int(run), int(next_run), step):
-            stop = min(first + step, int(next_run))
-            block = tokens.read(slice(offsets[first], offsets[stop]))
-            X = np.ascontiguousarray(block.T)
-            yield first, stop, X.reshape(stop - first, -1, tokens.width)
+def equal_blocks(tokens: Tokens) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+    """Sequences of one length, as their numbers (B,) and X (B, n, d)."""
+    for which in equal_groups(tokens.batch.lengths):
+        block = tokens.read(tokens_of(tokens.batch, which))
+        yield which, in_sequences(block, len(which))
+
+
+def in_sequences(columns: NDArray, n_sequences: int) -> NDArray[np.float64]:
+    """Tokens (B, n, width) from columns (width, B n)."""
+    return np.ascontiguousarray(columns.T).reshape(n_sequences, -1, len(columns))
+
+
+def equal_groups(*lengths: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
+    """Numbers of sequences whose lengths are equal, in groups of bounded size.
+
+    lengths : those of the sequences (N,), and of others beside them
+    """
+    order = np.lexsort(lengths)
+    changes = np.any([np.diff(each[order]) != 0 for each in lengths], axis=0)
+    borders = (np.flatnonzero(changes) + 1).tolist()
+    for run, next_run in zip([0, *borders], [*borders, len(order)], strict=True):
+        step = max(1, BLOCK_TOKENS // max(int(each[order[run]]) for each in lengths))
+        for first in range(run, next_run, step):
+            yield order[first : min(first + step, next_run)]
+
+
+def tokens_of(batch: SequenceBatch, which: NDArray[np.intp]) -> slice | NDArray[np.int64]:
+    """Where the tokens of these sequences of one length stand, one sequence after the other."""
+    offsets = batch.offsets
+    first, last = int(which[0]), int(which[-1])
+    if last - first == len(which) - 1:
+        return slice(int(offsets[first]), int(offsets[last + 1]))
+    places = np.arange(offsets[first + 1] - offsets[first])
+    return np.asarray(offsets[which][:, None] + places).ravel()
+
+
+def predicted_rows(
+    batch: SequenceBatch, mode: str, which: NDArray[np.intp]
+) -> slice | NDArray[np.int64]:
+    """Where the outputs of these sequences of one length stand."""
+    return which if mode == "last" else tokens_of(batch, which)
 
 
 def ordinary_tokens(
     batch: SequenceBatch, bias: bool, *matrices: NDArray, degree: int = 3
 ) -> Tokens:
-    """Tokens of order one: those of extreme size are divided by a power of two.
+    """Whole tokens of order one: those of extreme size are divided by a power of two."""
+    return Tokens.whole(batch, bias, ordinary_exponent(batch, bias, *matrices, degree=degree))
+
+
+def ordinary_exponent(batch: SequenceBatch, bias: bool, *matrices: NDArray, degree: int = 3) -> int:
+    """The power of two that is taken out of whole tokens.
 
     Refused where they differ so much in size, and the ``matrices`` that multiply them so much the
     other way, that products of this ``degree`` underflow which count.
     """
-    most = MOST_SPREAD / degree
-    if any(scaling.spread(np.abs(matrix)) > most for matrix in matrices):
-        sizes = scaling.column_magnitudes(pieces(batch.values), batch.n_dims)
-        between = scaling.spread(np.append(sizes, 1.0) if bias else sizes)
-        if between > most:
-            raise OutOfRange(
-                f"the coordinates of X differ in size by a factor of about 2**{between:.0f}, and "
-                "so do the layer's entries; their products do not fit float64. Give tokens whose "
-                "coordinates are of similar size, and a layer in these units."
-            )
+    if far_apart(matrices, degree):
+        require_products(Tokens.whole(batch, bias).columns.sizes(batch), degree)
     largest = scaling.largest_magnitude(batch.values)
-    return Tokens(batch, bias, scaling.exponent_for(max(largest, 1.0) if bias else largest) or 0)
+    return scaling.exponent_for(max(largest, float(bias))) or 0
 
 
-def _matrices(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    """A read-only float64 copy of shape (H, rows, columns)."""
-    array = real_array(values, name)
-    if array.ndim == 2:
-        array = array[None]
-    if array.ndim != 3 or 0 in array.shape:
-        raise InvalidInput(
-            f"{name} must have shape (H, d, ...) with at least one head and one coordinate; "
-            f"got {array.shape}."
+def far_apart(matrices: Iterable[NDArray], degree: int) -> bool:
+    """Whether entries of one of these matrices differ more in size than columns may then do."""
+    return any(scaling.spread(np.abs(each)) > MOST_SPREAD / degree for each in matrices)
+
+
+def require_products(sizes: NDArray[np.float64], degree: int) -> None:
+    """Refuse columns of such different sizes that products of this degree underflow."""
+    between = scaling.spread(sizes)
+    if between > MOST_SPREAD / degree:
+        raise OutOfRange(
+            f"the coordinates of X differ in size by a factor of about 2**{between:.0f}, and "
+            "so do the layer's entries; their products do not fit float64. Give tokens whose "
+            "coordinates are of similar size, and a layer in these units."
         )
-    require_finite(array, name)
-    copied = np.array(array, dtype=np.float64, order="C")
-    copied.setflags(write=False)
-    return copied

@@ -17,6 +17,7 @@ from polyattn.certify.evidence import Evidence
 from polyattn.certify.outcomes import NOT_IDENTIFIABLE
 from polyattn.certify.verified.gram import second_moment
 from polyattn.errors import InvalidInput, PolyattnError
+from polyattn.form.in_words import form_in_words
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.quoting import counted
 from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes, finish_ranked
@@ -33,6 +34,7 @@ METHODS = {
     "gram": "floating point with proved rounding bounds",
     "triangular": "floating point with proved rounding bounds, by a triangular factor",
     "span": "the span of the domain",
+    "structure": "features that never occur, or are multiples of others",
 }
 
 # All eigenvalues of a larger matrix would take longer than a page is waited for.
@@ -64,7 +66,7 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
     ``about`` says which data the certificate is about, where that is not plain.
     """
     verdict = described(
-        TITLE, certificate, ("digest", "method"), {"decided by": METHODS[certificate.method]},
+        TITLE, certificate, ("digest", "method", "form"), _in_words(certificate),
         lines=[about] if about else [], **_spectrum(certificate),
     )  # fmt: skip
     witness = [_witness(certificate)] if certificate.verdict == NOT_IDENTIFIABLE else []
@@ -87,7 +89,7 @@ def with_its_data(
     One that comes from a file is made anew from ``data``, which must be those it is about.
     """
     if certificate.evidence is None and data is not None:
-        if digest_sequences(data.batch) != certificate.digest:
+        if digest_sequences(data.batch, data.context) != certificate.digest:
             raise InvalidInput(
                 "X are not the data of this certificate: their digest is another (a certificate of "
                 "sums has no sequences that could match it). Give the sequences that were "
@@ -96,13 +98,21 @@ def with_its_data(
         if not isinstance(certificate.domain, CustomDomain):
             method = "exact" if certificate.method == "exact" else "auto"
             certificate = certify(
-                data.batch, certificate.mode, certificate.domain, bias=certificate.bias,
-                method=method,
+                data.batch, domain=certificate.domain, form=certificate.form, method=method,
+                context=data.context,
             )  # fmt: skip
     evidence = certificate.evidence
     if data is None and evidence is not None and evidence.rows is not None:
-        data = PageData(evidence.rows.batch, certificate.mode)
+        rows = evidence.rows
+        data = PageData(rows.batch, certificate.layout, context=rows.context)
     return certificate, data
+
+
+def _in_words(certificate: Certificate) -> dict[str, str]:
+    """The method, the form and the structure of a certificate, in words."""
+    words = {"decided by": METHODS[certificate.method]}
+    form = form_in_words(certificate.layout)
+    return words | ({"form": form} if form else {})
 
 
 def _spectrum(certificate: Certificate) -> dict[str, list[Any]]:
@@ -139,7 +149,8 @@ def _witness(certificate: Certificate) -> Section:
     places = [f"token {t + 1}" for t in range(len(outputs[0]))] if every else ["output"]
     body = fill(
         "witness", sentence=witness.sentence, tokens=witness.input.tolist(), outputs=outputs,
-        places=places, disagreement=witness.training_disagreement,
+        context=[] if witness.context is None else witness.context.tolist(), places=places,
+        disagreement=witness.training_disagreement,
     )  # fmt: skip
     return Section(WITNESS_TITLE, body)
 

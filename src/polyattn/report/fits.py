@@ -10,14 +10,13 @@ from polyattn.certify.outcomes import UNDECIDED
 from polyattn.fitting.result import FitResult
 from polyattn.heads import factor
 from polyattn.heads.data_scale import SampleScale
-from polyattn.heads.head_search import least_heads
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.figures import OTHER, OURS, PlotAxes, log_ticks
-from polyattn.report.heads import MOST_UNFOLDED, heads_section
+from polyattn.report.heads import MOST_UNFOLDED, heads_section, unfolded_side
 from polyattn.report.page import Section, described, plot, statement
-from polyattn.report.page_data import PageData, norms, rows_of
+from polyattn.report.page_data import PageData, norms
 from polyattn.report.predictions import bounds_section, predictions_section
 from polyattn.solve.ridge import RidgePath
 
@@ -44,14 +43,17 @@ def fit_page(
     if certificate is not None:
         sections += certificate_sections(certificate, about)
     sections.append(_heads(result, data))
-    if data is not None and data.targets is not None:
+    squared = result.loss == "squared"
+    if squared and data is not None and data.targets is not None:
         sections.append(predictions_section(result.predict, data))
-    if certificate is not None and data is not None:
+    if squared and certificate is not None and data is not None:
         sections.append(_bounds(result, certificate, data, of))
     missing = [about] if certificate is None else []
-    if data is None:
+    if not squared:
+        missing.append("Predictions and bounds: they compare numbers, and these are log-odds.")
+    if squared and data is None:
         missing.append("Bounds for each input: the page needs sequences X.")
-    if data is None or data.targets is None:
+    if squared and (data is None or data.targets is None):
         missing.append("Predictions beside true outputs: the page needs X and their targets Y.")
     if missing:
         how = "result.report(path, X, Y), or polyattn report MODEL DATA, shows all of it."
@@ -79,7 +81,7 @@ def certificate_of(result: FitResult, data: PageData | None) -> tuple[Certificat
             "Whether the data determine the layer: this fit kept no sums, so the page needs the "
             "training sequences X."
         ), TRAINING  # fmt: skip
-    found, why_not = certificate_if_possible(lambda: certify_rows(data.rows(result.bias)))
+    found, why_not = certificate_if_possible(lambda: certify_rows(data.rows()))
     about = f"The certificate is about {GIVEN}, which may or may not be those of the training."
     if not full and result.rank is not None:
         about += f" In training the rank was {result.rank:,} of {result.n_features:,}."
@@ -93,28 +95,27 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
     are factored, unless they are too many for that as well.
     """
     known = result.found_heads is not None
-    n_outputs, _, width = result.coef.shape
-    if not known and width * min(width, n_outputs) > MOST_UNFOLDED:
+    n_outputs, n_queries = len(result.coef), len(result.layout.query)
+    if not known and unfolded_side(result.layout, n_outputs) > MOST_UNFOLDED:
         return None, (
             "The heads were not looked for: with so many coefficients that can take minutes. Call "
             "result.layer, which does it, and write the page again."
         )
     quick = known or result.coef.size <= QUICK_COEFFICIENTS
     if not quick:
-        target = Target.on(result.coef, result.data_scale)
+        target = Target.on(result.coef, result.data_scale, layout=result.layout)
         rng = np.random.default_rng(result.random_state)
-        least = 0 if target.is_zero else least_heads(target.tensor, result.head_tolerance, rng)
-        quick = least < min(n_outputs, width)
+        least = target.least_heads(result.head_tolerance, rng)
+        quick = least < min(n_outputs, n_queries)
     if quick:
         return result.layer, result.heads.sentence
-    found = factor(result.coef, result.data_scale)
+    found = factor(result.coef, result.data_scale, result.layout)
     why = (
         "Fewer were not looked for, since the coefficients do not look like those of few heads "
         "and the search would take long: call result.layer, which makes it, and write the page "
         "again."
     )
-    layer = LinearAttention(found.attn, found.value, result.mode, result.bias)
-    return layer, f"{found.sentence} {why}"
+    return result.layer_of(found), f"{found.sentence} {why}"
 
 
 def _heads(result: FitResult, data: PageData | None) -> Section:
@@ -123,7 +124,7 @@ def _heads(result: FitResult, data: PageData | None) -> Section:
         return statement("Heads", sentence)
     scale = result.data_scale
     if scale is None and data is not None:
-        scale = SampleScale.of(data.rows(result.bias))
+        scale = SampleScale.of(data.rows())
     return heads_section(layer, sentence, scale=scale)
 
 
@@ -165,7 +166,7 @@ def _bounds(result: FitResult, certificate: Certificate, data: PageData, of: str
         return bounds_section(certificate, data, excess, meaning, result.predict)
     some, _ = data.sample(1000)
     with np.errstate(over="ignore"):
-        power = float(np.mean(norms(rows_of(result.predict, some.batch)) ** 2))
+        power = float(np.mean(norms(some.outputs(result.predict)) ** 2))
     if limited:
         share = "what the limit on the number of heads costs in training"
     elif result.risk > ROUNDING * power:

@@ -36,10 +36,11 @@ EXPLAINED = {
     "implied_distance": "distance, at most, by the certificate",
     "lambda_max": "largest eigenvalue of Λ",
     "lambda_min": "smallest eigenvalue of Λ",
+    "objective_bound": "the objective is at most so much above its minimum",
     "optimal_risk": "optimal risk, with any number of heads",
     "rank": "rank: coefficients that the data determine",
     "relative_distance": "that distance beside the norm of the optimum",
-    "risk": "risk on the data, mean ||y − F(X)||² with their weights",
+    "risk": "risk on the data, mean ||y − F(X)||² or log-loss with their weights",
     "rounding": "rounding, at most",
 }
 

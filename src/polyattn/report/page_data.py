@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
+from polyattn.form.context import as_context
+from polyattn.form.layout import Layout
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets, as_targets, as_weights
@@ -17,38 +19,47 @@ from polyattn.targets import Targets, as_targets, as_weights
 
 @dataclass(frozen=True, eq=False)
 class PageData:
-    """Sequences, the positions that are predicted, and their targets (rows, e) if known.
+    """Sequences, the layer that they are for, and their targets (rows, e) if known.
 
     ``weights``: one per sequence; without them every predicted position counts once.
+    ``context``: what the sequences attend to, where these are others.
     """
 
     batch: SequenceBatch
-    mode: str
+    layout: Layout
     targets: NDArray | None = None
     weights: NDArray | None = None
+    context: SequenceBatch | None = None
 
     @classmethod
     def of(
         cls,
         X: Sequences | None,
         Y: Targets | None,
-        mode: str,
-        n_dims: int,
+        layout: Layout,
         n_outputs: int | None = None,
         sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
     ) -> PageData | None:
         """What was given, checked; None without sequences."""
         if X is None:
-            for name, given in (("Y", Y), ("sample_weight", sample_weight)):
+            beside = {"Y": Y, "sample_weight": sample_weight, "context": context}
+            for name, given in beside.items():
                 if given is not None:
                     raise InvalidInput(f"{name} was given without X; give its sequences too.")
             return None
-        batch = as_batch(X, n_dims=n_dims)
-        targets = None if Y is None else as_targets(Y, batch, mode, n_outputs)
+        batch = as_batch(X, n_dims=layout.n_dims)
+        attended = as_context(context, batch, layout.form, layout)
+        targets = None if Y is None else as_targets(Y, batch, layout.form.mode, n_outputs)
         weights = as_weights(sample_weight, batch)
         if weights is not None and not np.any(weights):
             raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
-        return cls(batch, mode, targets, weights)
+        return cls(batch, layout, targets, weights, attended)
+
+    @property
+    def mode(self) -> str:
+        """Which positions are predicted."""
+        return self.layout.form.mode
 
     @property
     def n_rows(self) -> int:
@@ -62,9 +73,16 @@ class PageData:
             return self.weights
         return np.repeat(self.weights, self.batch.lengths)
 
-    def rows(self, bias: bool) -> Rows:
-        """The inputs with their weights, for layers with or without a constant."""
-        return Rows.build(self.batch, None, self.mode, bias, self.weights)
+    def rows(self) -> Rows:
+        """The inputs with their weights, as the layer sees them."""
+        form = self.layout.form
+        return Rows.build(self.batch, None, form, self.weights, self.context, layout=self.layout)
+
+    def outputs(self, function: Callable[..., Any]) -> NDArray[np.float64]:
+        """The outputs (rows, e) of a layer at all predicted positions."""
+        given = (self.batch,) if self.context is None else (self.batch, self.context)
+        outputs = function(*given)
+        return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
 
     def sample(self, most_rows: int) -> tuple[PageData, NDArray[np.intp]]:
         """Evenly spaced sequences of up to so many rows (at least one), and which they are.
@@ -85,19 +103,14 @@ class PageData:
         elif targets is not None:
             offsets = self.batch.offsets
             targets = np.concatenate([targets[offsets[i] : offsets[i + 1]] for i in chosen])
-        return PageData(batch, self.mode, targets, weights), chosen
+        context = None if self.context is None else self.context.chosen(chosen)
+        return PageData(batch, self.layout, targets, weights, context), chosen
 
     def places(self, chosen: NDArray[np.intp]) -> list[str]:
         """The rows of a sample in words: the sequence, and the token where each has several."""
         if self.mode == "last":
             return [f"sequence {i}" for i in chosen]
         return [f"sequence {i}, token {t}" for i in chosen for t in range(len(self.batch[int(i)]))]
-
-
-def rows_of(function: Callable[[Any], Any], batch: SequenceBatch) -> NDArray[np.float64]:
-    """The outputs (rows, e) of a layer at all predicted positions."""
-    outputs = function(batch)
-    return np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
 
 
 def norms(array: NDArray, axis: int | tuple[int, int] = -1) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from polyattn.certify import Certificate
 from polyattn.quoting import counted
 from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes, log_ticks
 from polyattn.report.page import Section, fill, plot, statement
-from polyattn.report.page_data import PageData, norms, rows_of, spread
+from polyattn.report.page_data import PageData, norms, spread
 
 PREDICTIONS_TITLE = "Predicted against true"
 BOUNDS_TITLE = "How far apart can good layers be?"
@@ -27,12 +27,12 @@ BOUNDED_ROWS, DRAWN_BOUNDS, LISTED_BOUNDS = 600, 300, 5
 UNWEIGHTED = "Every predicted position counts once here; sample_weight makes these means weighted."
 
 
-def predictions_section(function: Callable[[Any], Any], data: PageData) -> Section:
+def predictions_section(function: Callable[..., Any], data: PageData) -> Section:
     """Outputs beside targets for evenly spaced sequences of the data given."""
     some, _ = data.sample(SCORED_ROWS)
     assert some.targets is not None  # noqa: S101 - the caller has looked
     true = np.asarray(some.targets, dtype=np.float64)
-    predicted = rows_of(function, some.batch)
+    predicted = some.outputs(function)
     weights = some.row_weights
     error, power = _mean_square(predicted - true, weights), _mean_square(true, weights)
     explained = None
@@ -74,7 +74,7 @@ def bounds_section(
     data: PageData,
     excess: float,
     meaning: str,
-    function: Callable[[Any], Any] | None = None,
+    function: Callable[..., Any] | None = None,
 ) -> Section:
     """Bounds for (a sample of) the inputs, beside the sizes of predictions where known.
 
@@ -84,7 +84,7 @@ def bounds_section(
     if not np.isfinite(excess):
         return statement(BOUNDS_TITLE, "There is no bound: the risk is beyond float64.", doubt=True)
     some, chosen = data.sample(BOUNDED_ROWS)
-    bounds = rows_of(lambda batch: certificate.bound(batch, excess), some.batch)
+    bounds = some.outputs(lambda X, context=None: certificate.bound(X, excess, context=context))
     if not np.all(np.isfinite(bounds)):
         return statement(
             BOUNDS_TITLE,
@@ -94,7 +94,7 @@ def bounds_section(
             "you like where the data do not determine them.",
             doubt=True,
         )
-    sizes = None if function is None else norms(rows_of(function, some.batch))
+    sizes = None if function is None else norms(some.outputs(function))
     order = np.argsort(-bounds, kind="stable")
     places = data.places(chosen)
     listed = [

@@ -18,7 +18,9 @@ from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.files.atomic import require_writable
+from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.result import FitResult
+from polyattn.form.layout import Layout
 from polyattn.heads.data_scale import SampleScale
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
@@ -33,6 +35,7 @@ from polyattn.report.certificates import (
 from polyattn.report.figures import require_matplotlib
 from polyattn.report.fits import fit_page
 from polyattn.report.heads import heads_section
+from polyattn.report.learning_curves import curve_page
 from polyattn.report.page import Page, Section, described, fill, lead, statement
 from polyattn.report.page_data import PageData
 from polyattn.report.predictions import bounds_section, predictions_section
@@ -52,24 +55,26 @@ def write_report(
     Y: Targets | None = None,
     notes: Sequence[str] = (),
     sample_weight: ArrayLike | None = None,
+    context: Sequences | None = None,
 ) -> Page:
     """Write the page of a result, layer, certificate, audit or statistics.
 
     Parameters
     ----------
-    thing : FitResult, LearnedSoftmax, QueryResult, LinearAttention, SoftmaxAttention,
-        Certificate, ProgramCertificate, Audit, Moments or TriangularFactor
+    thing : FitResult, LearningCurve, LearnedSoftmax, QueryResult, LinearAttention,
+        SoftmaxAttention, Certificate, ProgramCertificate, Audit, Moments or TriangularFactor
         For programs see ``write_program_report``.
     path : where to write; the folder must exist
     X, Y : sequences and targets, as for ``fit``; the page says what it cannot show without them
     notes : sentences to end the page with
     sample_weight : array (N,), one weight per sequence; those of the fit, to see its risk again
+    context : what the sequences of X attend to, one for each of them, where these are others
 
     Cost: a few seconds; of tokens with 16 coordinates mostly the spectrum.  Less than 1 MB.
     """
     require_writable(path)
     require_matplotlib()
-    page = make_page(thing, X, Y, sample_weight)
+    page = make_page(thing, X, Y, sample_weight, context)
     if notes:
         page = replace(page, sections=[*page.sections, statement("Notes", lines=notes)])
     page.write(path)
@@ -96,6 +101,7 @@ def make_page(
     X: Sequences | None = None,
     Y: Targets | None = None,
     sample_weight: ArrayLike | None = None,
+    context: Sequences | None = None,
 ) -> Page:
     """The page of whatever ``write_report`` takes."""
     kind = next((kind for kind in _PAGES if isinstance(thing, kind)), None)
@@ -115,7 +121,9 @@ def make_page(
                 raise InvalidInput(
                     f"{name} says nothing about a {type(thing).__name__}; leave it out."
                 )
-        data = PageData.of(X, Y, sizes["mode"], sizes["n_dims"], n_outputs, sample_weight)
+        layout = getattr(measure, "layout", None)
+        layout = layout or Layout.plain(*(sizes[name] for name in ("n_dims", "mode", "bias")))
+        data = PageData.of(X, Y, layout, n_outputs, sample_weight, context)
     made = thing.describe()
     return Page(made.title, lead(made, data), sections(thing, data))
 
@@ -155,7 +163,7 @@ def layer_page(layer: AttentionLayer, data: PageData | None) -> list[Section]:
             "How good the layer is on them: the page needs their targets Y, too.",
         ]
         return [heads_section(layer), statement("What is not shown", lines=needs)]
-    rows = data.rows(layer.bias) if isinstance(layer, LinearAttention) else None
+    rows = data.rows() if isinstance(layer, LinearAttention) else None
     # The rank of a linear layer is judged in the scale of the data.
     heads = heads_section(layer, scale=None if rows is None else SampleScale.of(rows))
     if data.targets is None:
@@ -170,7 +178,7 @@ def layer_page(layer: AttentionLayer, data: PageData | None) -> list[Section]:
     if data.mode != "last":
         Y = SequenceBatch(data.targets, data.batch.offsets)
     try:
-        found = audit(layer, data.batch, Y, sample_weight=data.weights)
+        found = audit(layer, data.batch, Y, sample_weight=data.weights, context=data.context)
         audited = audit_page(found, data, layer)
     except OutOfRange as reason:
         # The layer can still be shown where float64 cannot hold the figures of an audit.
@@ -206,6 +214,7 @@ _PAGES: dict[type, tuple[Callable[[Any, Any], list[Section]], Callable[[Any], An
     LearnedSoftmax: (learned_page, lambda found: found.layer),
     QueryResult: (learned_page, lambda found: found.layer),
     Certificate: (certificate_page, lambda certificate: certificate),
+    LearningCurve: (curve_page, lambda _: None),
     Audit: (audit_page, lambda found: found.certificate),
     ProgramCertificate: (program_certificate_page, lambda _: None),
     Moments: (_statistics_page, lambda sums: sums),

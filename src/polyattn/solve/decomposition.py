@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import OutOfRange
-from polyattn.features.cubic import kernel
-from polyattn.features.pairs import feature_weights
+from polyattn.features.products import kernel
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.direct import feature_matrix
 from polyattn.solve.dual import FEATURE_NUMBERS, gather
@@ -46,7 +45,7 @@ def of_features(rows: Rows, ridges: NDArray | None) -> Decomposition:
     if _condition(found.values, found.grid) <= SAFE:
         return found
     factor = TriangularFactor.of(rows)
-    left, sizes, right = np.linalg.svd(factor.scaled_factor() / feature_weights(rows.width))
+    left, sizes, right = np.linalg.svd(factor.scaled_factor() / rows.layout.feature_weights)
     values, components = sizes[::-1] ** 2, left[:, ::-1].T @ factor.scaled_projection()
     grid = _within(MOST, found.grid, values, ridges is None)
     return Decomposition(values, right[::-1].T, components, factor.scaled_residual_power(), grid)
@@ -54,7 +53,7 @@ def of_features(rows: Rows, ridges: NDArray | None) -> Decomposition:
 
 def of_moments(moments: Moments, ridges: NDArray | None) -> Decomposition:
     """From sums alone, which cannot see singular values below 1e-8 of the largest."""
-    s = feature_weights(moments.width)
+    s = moments.layout.feature_weights
     values, vectors = np.linalg.eigh(moments.scaled_gram(1.0 / s))
     seen = values > EPS * 10.0 * len(values) * values[-1]
     values = np.where(seen, values, 0.0)
@@ -71,8 +70,8 @@ def of_moments(moments: Moments, ridges: NDArray | None) -> Decomposition:
 
 def of_samples(rows: Rows, ridges: NDArray | None) -> Decomposition:
     """Of m rows, fewer than features; those of weight zero are left out."""
-    pairs, queries, targets = gather(rows)
-    values, vectors = np.linalg.eigh(kernel(pairs, queries, pairs, queries))
+    sums, queries, targets = gather(rows)
+    values, vectors = np.linalg.eigh(kernel(rows.layout, sums, queries, sums, queries))
     values = np.maximum(values, 0.0)
     grid = _grid(ridges, values, len(values))
     safe = _condition(values, grid) <= SAFE

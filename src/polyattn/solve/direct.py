@@ -2,7 +2,7 @@
 
 Accepts any data; for at least as many rows as features the rows are factored in a stream
 (memory O(p^2)), for fewer the features are held in memory (rows x p numbers).
-Equals ``numpy.linalg.lstsq`` on features whose off-diagonal columns are multiplied by sqrt(2).
+Equals ``numpy.linalg.lstsq`` on features of which folded ones are multiplied by sqrt(2).
 
 The rank is judged after the columns are brought to equal size, since features of coordinates
 with different units differ by powers of those units without being dependent.  The minimum norm
@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr, solve_triangular
 
-from polyattn.features.cubic import cubic_features
-from polyattn.features.pairs import feature_weights
+from polyattn.features.products import features
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.solution import Solution
 from polyattn.stats import TriangularFactor
@@ -45,24 +44,24 @@ def solve_direct(source: Rows | TriangularFactor, ridge: float) -> Solution:
         return replace(solve_factor(source, ridge), statistics=source)
     if source.n_rows >= source.n_features:
         return solve_factor(TriangularFactor.of(source), ridge)
-    features, targets = feature_matrix(source)
-    return solve_root(features, targets, ridge, source.n_rows, exact_rows=True)
+    matrix, targets = feature_matrix(source)
+    return solve_root(matrix, targets, ridge, source.n_rows, exact_rows=True)
 
 
 def feature_matrix(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Features (rows, p) in the coordinates of the norm, and targets (rows, e), both weighted."""
-    features = np.empty((rows.n_rows, rows.n_features))
+    matrix = np.empty((rows.n_rows, rows.n_features))
     targets = np.empty((rows.n_rows, rows.n_outputs))
     for block in rows.blocks():
-        features[block.first : block.stop] = cubic_features(block.pairs, block.queries).T
+        matrix[block.first : block.stop] = features(rows.layout, block.sums, block.queries).T
         targets[block.first : block.stop] = block.targets.T
-    features /= feature_weights(rows.width)
-    return features, targets
+    matrix /= rows.layout.feature_weights
+    return matrix, targets
 
 
 def solve_factor(factor: TriangularFactor, ridge: float) -> Solution:
     """The minimiser from a triangular factor alone."""
-    root = factor.scaled_factor() / feature_weights(factor.width)
+    root = factor.scaled_factor() / factor.layout.feature_weights
     inside = solve_root(root, factor.scaled_projection(), ridge, factor.n_rows)
     return replace(inside, residual_power=inside.residual_power + factor.scaled_residual_power())
 

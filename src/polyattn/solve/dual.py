@@ -1,7 +1,7 @@
 """The dual solver: one N x N kernel matrix, whatever the width of the tokens.
 
 Accepts any data; meant for fewer rows than features (wide tokens).  Equals
-``sklearn.kernel_ridge.KernelRidge(kernel="precomputed")`` with the kernel <G,G'> <x,x'>.
+``sklearn.kernel_ridge.KernelRidge(kernel="precomputed")`` with the kernel <S,S'> <u,u'>.
 
 Rows are first brought to size one by powers of two: neither tokens nor weights of any size change
 a digit.  The kernel squares the condition number; residuals of the features themselves, solved for
@@ -10,17 +10,24 @@ with the same factor, bring the lost digits back.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.features.cubic import COLUMN_BLOCK, apply_coef, correlate, kernel_lower
-from polyattn.features.pairs import n_pairs, norm_weights
+from polyattn.features.products import (
+    COLUMN_BLOCK,
+    apply_coef,
+    correlate,
+    feature_norms,
+    kernel_lower,
+)
+from polyattn.form.layout import Layout
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import map_pieces
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.direct import column_scale, solve_direct
-from polyattn.solve.primal import as_coef
 from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows
 
@@ -33,22 +40,22 @@ FEATURE_NUMBERS = 1 << 25
 
 def solve_dual(rows: Rows, ridge: float) -> Solution:
     """The minimiser theta = sum_i alpha_i phi_i with (K + ridge) alpha = y."""
-    pairs, queries, targets = gather(rows)
-    solution = _by_cholesky(pairs, queries, targets, ridge)
+    gathered = Gathered(rows.layout, *gather(rows))
+    solution = _by_cholesky(gathered, ridge)
     if solution is not None:
         return solution
     if rows.n_rows * rows.n_features <= FEATURE_NUMBERS:
         # What the kernel lost by squaring is still in the features.
         return solve_direct(rows, ridge)
-    return _by_eigenvalues(pairs, queries, targets, ridge)
+    return _by_eigenvalues(gathered, ridge)
 
 
 def gather(rows: Rows) -> tuple[NDArray, NDArray, NDArray]:
-    """All summaries at once: pairs (q, N), queries (d, N) and targets (N, e)."""
+    """All summaries at once: sums (m, N), queries (r, N) and targets (N, e)."""
     # Rows of weight zero would make the kernel singular: they are left out.
     weights = rows.row_weights
-    pairs = np.empty((n_pairs(rows.width), rows.n_positive))
-    queries = np.empty((rows.width, rows.n_positive))
+    sums = np.empty((rows.layout.n_sums, rows.n_positive))
+    queries = np.empty((rows.layout.n_queries, rows.n_positive))
     targets = np.empty((rows.n_positive, rows.n_outputs))
     at = 0
     for block in rows.blocks():
@@ -59,34 +66,44 @@ def gather(rows: Rows) -> tuple[NDArray, NDArray, NDArray]:
         some = block.queries[:, inside]
         to = slice(at, at := at + some.shape[1])
         queries[:, to] = some
-        pairs[:, to] = block.pairs[:, inside]
+        sums[:, to] = block.sums[:, inside]
         targets[to] = block.targets[:, inside].T
-    return pairs, queries, targets
+    return sums, queries, targets
 
 
-def combine(pairs: NDArray, queries: NDArray, alpha: NDArray) -> NDArray[np.float64]:
-    """theta (p, e) = sum_i phi_i alpha_i, without forming the features of any row."""
-    q, d, n_outputs = len(pairs), len(queries), alpha.shape[1]
-    theta = np.empty((q, d, n_outputs))
-    # Outputs in groups, so that the products of queries and alpha stay small beside the kernel.
-    step = max(1, (1 << 25) // (d * pairs.shape[1]))
-    for first in range(0, n_outputs, step):
-        some = np.ascontiguousarray(alpha[:, first : first + step].T)
-        theta[:, :, first : first + step] = correlate(pairs, queries, some)
-    theta /= norm_weights(d)[:, None, None]
-    return theta.reshape(q * d, n_outputs)
+@dataclass(frozen=True)
+class Gathered:
+    """All summaries and targets in memory."""
+
+    layout: Layout
+    sums: NDArray[np.float64]  # (m, N)
+    queries: NDArray[np.float64]  # (r, N)
+    targets: NDArray[np.float64]  # (N, e)
+
+    def combine(self, alpha: NDArray) -> NDArray[np.float64]:
+        """theta (p, e) = sum_i phi_i alpha_i, without forming the features of any row."""
+        m, r, n_outputs = len(self.sums), len(self.queries), alpha.shape[1]
+        theta = np.empty((m, r, n_outputs))
+        # Outputs in groups, so that the products of queries and alpha stay small beside the kernel.
+        step = max(1, (1 << 25) // (r * self.sums.shape[1]))
+        for first in range(0, n_outputs, step):
+            some = np.ascontiguousarray(alpha[:, first : first + step].T)
+            theta[:, :, first : first + step] = correlate(self.sums, self.queries, some)
+        kept = self.layout.select(theta.reshape(m * r, n_outputs))
+        return kept / self.layout.feature_weights[:, None]
+
+    def residual(self, theta: NDArray) -> NDArray[np.float64]:
+        """y - Phi theta, shape (N, e)."""
+        return self.targets - apply_coef(self.layout.as_coef(theta), self.sums, self.queries).T
 
 
-def _by_cholesky(
-    pairs: NDArray, queries: NDArray, targets: NDArray, ridge: float
-) -> Solution | None:
+def _by_cholesky(given: Gathered, ridge: float) -> Solution | None:
     """The minimiser with rows of size one; None unless the kernel is safely definite."""
     # Powers of two u (N,) with u^2 (||phi||^2 + ridge) about one; 1 for a row of zeros.
-    token_norms = np.sqrt(norm_weights(len(queries)) ** -2 @ pairs**2)
-    query_norms = np.sqrt(np.einsum("ln,ln->n", queries, queries))
-    units = 1.0 / column_scale(np.hypot(token_norms * query_norms, np.sqrt(ridge)))
-    queries, targets = queries * units, targets * units[:, None]
-    matrix = kernel_lower(pairs, queries)
+    norms = feature_norms(given.layout, given.sums, given.queries)
+    units = 1.0 / column_scale(np.hypot(norms, np.sqrt(ridge)))
+    scaled = replace(given, queries=given.queries * units, targets=given.targets * units[:, None])
+    matrix = kernel_lower(scaled.layout, scaled.sums, scaled.queries)
     shift = (np.sqrt(ridge) * units) ** 2
     # A row of zero features has no product with another: any positive number will do.
     empty = matrix.diagonal() + shift == 0.0
@@ -96,37 +113,33 @@ def _by_cholesky(
     rcond = float(lapack.dpocon(matrix, norm, uplo="L")[0]) if factor_lower(matrix) else 0.0
     if rcond <= SAFE_RCOND:
         return None
-    alpha = lapack.dpotrs(matrix, np.asfortranarray(targets), lower=1)[0]
-    theta = combine(pairs, queries, alpha)
+    alpha = lapack.dpotrs(matrix, np.asfortranarray(scaled.targets), lower=1)[0]
+    theta = scaled.combine(alpha)
     # The residual is that of the features: its rounding is that of Phi theta, which the condition
     # number magnifies once, where that of K alpha is magnified twice [Bjorck 1987].
-    missing = _residual(theta, pairs, queries, targets) - shift[:, None] * alpha
+    missing = scaled.residual(theta) - shift[:, None] * alpha
     correction = lapack.dpotrs(matrix, np.asfortranarray(missing), lower=1)[0]
-    theta += combine(pairs, queries, correction)
-    residual = _residual(theta, pairs, queries, targets) / units[:, None]
+    theta += scaled.combine(correction)
+    residual = scaled.residual(theta) / units[:, None]
     rank = None if ridge > 0 else len(units) - int(np.count_nonzero(empty))
     return Solution(theta, rank, float(np.sum(residual**2)), float(np.sqrt(1 / rcond)), ridge)
 
 
-def _by_eigenvalues(pairs: NDArray, queries: NDArray, targets: NDArray, ridge: float) -> Solution:
+def _by_eigenvalues(given: Gathered, ridge: float) -> Solution:
     """The pseudo-inverse where the kernel is singular to rounding."""
-    values, vectors = np.linalg.eigh(kernel_lower(pairs, queries), UPLO="L")
+    lower = kernel_lower(given.layout, given.sums, given.queries)
+    values, vectors = np.linalg.eigh(lower, UPLO="L")
     # An eigenvalue of pure rounding has no features, whatever the penalty.
     kept = values > EPS * 10.0 * len(values) * values[-1]
     shifted, basis = values[kept] + ridge, vectors[:, kept]
-    theta = combine(pairs, queries, basis @ ((basis.T @ targets) / shifted[:, None]))
-    power = float(np.sum(_residual(theta, pairs, queries, targets) ** 2))
+    theta = given.combine(basis @ ((basis.T @ given.targets) / shifted[:, None]))
+    power = float(np.sum(given.residual(theta) ** 2))
     condition = float(np.sqrt(shifted[-1] / shifted[0])) if len(shifted) else 1.0
     note = (
         " The kernel matrix is singular to working precision: what is below 1e-7 of its "
         "largest features was taken as zero."
     )
     return Solution(theta, len(shifted) if ridge == 0 else None, power, condition, ridge, note)
-
-
-def _residual(theta: NDArray, pairs: NDArray, queries: NDArray, targets: NDArray) -> NDArray:
-    """y - Phi theta, shape (N, e)."""
-    return targets - apply_coef(as_coef(theta, len(queries)), pairs, queries).T
 
 
 def _one_norm(lower: NDArray) -> float:

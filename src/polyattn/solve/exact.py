@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.cubic import apply_coef
+from polyattn.features.products import apply_coef
 from polyattn.numerics.parallel import map_pieces
 from polyattn.numerics.scaling import EPS, exponent_for
-from polyattn.solve.primal import as_coef, solve_definite
+from polyattn.solve.primal import solve_definite
 from polyattn.solve.solution import Solution
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
@@ -57,7 +57,7 @@ def solve_exact(rows: Rows) -> Solution | None:
 
 def _agree(theta: NDArray, rows: Rows) -> tuple[bool, float]:
     """Whether the residual of each output is rounding beside it, and the sum of all squares."""
-    coef, weights = as_coef(theta, rows.width), rows.sequence_weights
+    coef, weights = rows.layout.as_coef(theta), rows.sequence_weights
     # Outputs are divided by powers of two before they are squared, mostly by 1: the squares of a
     # small output would underflow, and zero agrees with anything.
     heaviest = 1.0 if weights is None else float(np.sqrt(weights.max()))
@@ -69,7 +69,7 @@ def _agree(theta: NDArray, rows: Rows) -> tuple[bool, float]:
         sums = np.zeros((2, len(coef)))
         # Each block is checked while it is in the cache of the core that read it.
         for block in share.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
-            residual = apply_coef(coef, block.pairs, block.queries)
+            residual = apply_coef(coef, block.sums, block.queries)
             residual -= block.targets
             for at, values in enumerate((residual, block.targets)):
                 in_units = np.ldexp(values, -units[:, None]) if np.any(units) else values

@@ -1,96 +1,162 @@
-"""The iterative solver: conjugate gradients on the normal equations, matrix-free (CGLS).
+"""The iterative solver: conjugate gradients on the normal equations, matrix-free.
 
-For problems where neither p x p nor N x N numbers fit: a pass reads the data once and needs memory
-for a few sets of coefficients only.  Started from zero the iterates stay in the row space, so with
-ridge = 0 they converge to the minimiser of smallest norm.  A preconditioner (powers of two near the
-sizes of the features) changes what "smallest norm" means: it is used only where sizes differ so
-much that nothing else converges, and the outcome says so.
+For problems where p x p sums do not fit, or cost more than some dozens of passes: a pass takes
+4 e p flops per row.  Summaries are made once and kept while they fit into memory.
+
+In whitened coordinates (``whitening.py``) some dozens of passes suffice, but directions in which
+there are no data are then left as they come: of several minimisers, that of least theta^T K theta
+is found, the norm in the data's own metric.  So
+
+    the data determine all coefficients      whitened; a random step tells that they do
+    or a ridge that is not small             whitened
+    else                                     from zero in the coordinates of the norm, where
+                                             iterates stay in the row space: the smallest norm.
+                                             Where that stalls, whitened, and the note says so
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
-from polyattn.features.cubic import apply_coef, correlate
-from polyattn.features.pairs import feature_weights, n_pairs
-from polyattn.numerics.scaling import exponent_for
-from polyattn.solve.direct import column_scale
-from polyattn.solve.primal import as_coef, residual_pass
+import numpy as np
+
+from polyattn.numerics.parallel import physical_memory
+from polyattn.solve.normal_equations import Approach, FeatureEquations, largest_ratio, squares
 from polyattn.solve.solution import Solution
 from polyattn.stats.rows import Rows
 
-# Stop when the gradient has fallen by this factor, or after so many passes.
-GRADIENT_REDUCTION, MAX_PASSES = 1e-12, 500
+# A descent ends after so many passes.
+MAX_PASSES = 2000
 
-# Features whose sizes differ by more than this are brought to similar size first.
-COMPARABLE_SIZES = 1e6
+# Summaries are kept in up to this part of the memory; 1 GiB where that cannot be asked.
+KEPT_PART = 0.25
 
+# A ridge from this part of the largest eigenvalue on decides alone, whitened, in few passes.
+LARGE_RIDGE = 1e-4
 
-def solve_iterative(rows: Rows, ridge: float) -> Solution:
-    """The minimiser by CGLS, all outputs side by side; the note says whether it converged."""
-    theta = np.zeros((rows.n_features, rows.n_outputs))
-    gradient, _ = residual_pass(theta, rows)
-    sizes, scale, note = _sizes(rows, ridge)
-    # Each output is multiplied by a power of two, so that squares neither underflow nor overflow.
-    gradient = gradient / scale
-    unit = np.array([-(exponent_for(size) or 0) for size in np.abs(gradient).max(axis=0)])
-    gradient = np.ldexp(gradient, unit)
-    direction = gradient
-    power = np.sum(gradient**2, axis=0)
-    # The gradient is judged with all features at equal size: the largest would hide all others.
-    judged = first = np.sum((gradient * (scale / sizes)) ** 2, axis=0)
-    active = first > 0
-    passes = 0
-    while np.any(active) and passes < MAX_PASSES:
-        step = direction / scale
-        # sum phi phi^T step, in one pass over the data
-        coef = as_coef(step, rows.width)
-        product = np.zeros((coef.shape[1], coef.shape[2], len(coef)))
-        for block in rows.blocks():
-            outputs = apply_coef(coef, block.pairs, block.queries)
-            product += correlate(block.pairs, block.queries, outputs)
-        curved = product.reshape(step.shape) / feature_weights(rows.width)[:, None]
-        curvature = np.ldexp((curved + ridge * step) / scale, unit)
-        length = _ratio(power, np.sum(direction * curvature, axis=0), active)
-        theta = theta + length * step
-        gradient = gradient - length * curvature
-        new_power = np.sum(gradient**2, axis=0)
-        direction = gradient + _ratio(new_power, power, active) * direction
-        power, passes = new_power, passes + 1
-        judged = np.sum((gradient * (scale / sizes)) ** 2, axis=0)
-        active = judged > GRADIENT_REDUCTION**2 * first
-    _, residual_power = residual_pass(theta, rows)
-    if np.any(active):
-        reached = float(np.sqrt(np.max(judged[active] / first[active])))
-        note += (
-            f" The iteration stopped after {passes} passes with the gradient reduced to "
-            f"{reached:.1e} of its start: this is an approximation. A positive ridge or tokens "
-            "of similar scale would speed it up."
-        )
-    else:
-        note += f" It took {passes} {'pass' if passes == 1 else 'passes'} over the data."
-    return Solution(theta, None, residual_power, float("nan"), ridge, note)
+# Coefficients that are certain up to this part need no random test.
+CERTAIN = 1e-7
+
+OTHER_NORM = (
+    " The data do not determine all coefficients, and {reason}: of all optima, it is the one whose "
+    "norm is smallest in the data's own metric, the mean square of the outputs if sums and queries "
+    "were independent."
+)
+SMALL_RIDGE = (
+    " The data do not determine all coefficients, and the ridge, which alone decides the others, "
+    "is so small that they may be off by {error:.0e} of the norm of all: {reason}."
+)
+LEAST_NORM = " Of all optima it is the one of smallest norm."
+GRADED = "their features differ too much in size for the smallest norm"
 
 
-def _sizes(rows: Rows, ridge: float) -> tuple[NDArray[np.float64], NDArray[np.float64], str]:
-    """Sizes of the features (p, 1), powers of two to divide them by, and what that changes."""
-    powers = np.zeros((n_pairs(rows.width), rows.width, 1))
-    for block in rows.blocks():
-        powers += correlate(block.pairs**2, block.queries**2, np.ones((1, len(block.pairs.T))))
-    norms = np.sqrt(powers.reshape(-1, 1)) / feature_weights(rows.width)[:, None]
-    norms = np.hypot(norms, np.sqrt(ridge))
-    sizes = column_scale(norms)
-    positive = norms[norms > 0]
-    spread = positive.max() / positive.min() if len(positive) else 1.0
-    if spread <= COMPARABLE_SIZES:
-        return sizes, np.ones_like(sizes), ""
+def solve_iterative(rows: Rows, ridge: float, most_passes: int | None = None) -> Solution:
+    """The minimiser, all outputs side by side; the note says how closely it was reached."""
+    rows = replace(rows, kept_numbers=kept_numbers())
+    system = FeatureEquations.of(rows, ridge, MAX_PASSES if most_passes is None else most_passes)
+    whitening, found, reason = system.whitening, None, GRADED
+    is_few = rows.n_positive < whitening.n_seen
+    if not is_few or ridge >= LARGE_RIDGE * whitening.largest:
+        found = system.solved(in_norm=False)
+        if not found.reached or _uncertainty(system, found) <= CERTAIN:
+            return _solution(system, found)
+        is_unseen = is_few
+        if not is_few:
+            is_unseen, smallest, passes = system.probed()
+            found = replace(found, passes=found.passes + passes)
+            found = replace(found, smallest=min(found.smallest, smallest + ridge))
+        if not is_unseen:
+            return _determined(system, found)
+    if not whitening.is_graded:
+        least = system.solved(in_norm=True)
+        if least.reached:
+            return _solution(system, least, "" if ridge else LEAST_NORM)
+        reason = f"the smallest norm was out of reach in {_passes(least.passes)}"
+    found = found or system.solved(in_norm=False)
+    error = _uncertainty(system, found)
+    if error <= CERTAIN:
+        return _solution(system, found)
+    words = SMALL_RIDGE if ridge else OTHER_NORM
+    return _other(system, found, words.format(error=error, reason=reason))
+
+
+def kept_numbers() -> int:
+    """How many numbers of summaries are kept in memory."""
+    return int(KEPT_PART * (physical_memory() or (4 << 30))) // 8
+
+
+def _determined(system: FeatureEquations, found: Approach) -> Solution:
+    """The solution where a random step found no direction without data, but those of K."""
+    whitening, n_features = system.whitening, len(found.theta)
+    if system.ridge > 0:
+        return _solution(system, found)
+    if not whitening.is_full and whitening.is_graded:
+        return _other(system, found, OTHER_NORM.format(reason=GRADED))
+    if whitening.n_seen == n_features:
+        return _solution(system, found, " A random test found no other optimum.")
+    found = replace(found, theta=whitening.in_row_space(found.theta))
     note = (
-        f" The features differ in size by a factor of {spread:.0e}, so they were brought to equal "
-        "size first: the norm that is smallest is that of the coefficients times these sizes."
+        f" In {n_features - whitening.n_seen} of {n_features} directions there are no data, and it "
+        "is zero there; a random test found no others."
     )
-    return sizes, sizes, "" if ridge > 0 else note
+    return _solution(system, found, note)
 
 
-def _ratio(above: NDArray, below: NDArray, active: NDArray) -> NDArray[np.float64]:
-    return np.where(active & (below > 0), above / np.where(below > 0, below, 1.0), 0.0)
+def _other(system: FeatureEquations, found: Approach, note: str) -> Solution:
+    """A solution that is not the one of smallest norm, or of the penalty."""
+    return replace(_solution(system, found, note), is_reached=False)
+
+
+def _solution(system: FeatureEquations, found: Approach, note: str = "") -> Solution:
+    """What was found in true units; the note begins with how closely it was reached."""
+    condition = max(found.largest / found.smallest, 1.0) if found.smallest > 0 else np.inf
+    if not found.in_norm:
+        condition *= system.whitening.condition
+    return Solution(
+        np.ldexp(found.theta, -system.unit),
+        None,
+        found.residual_power,
+        float(np.sqrt(condition)),
+        system.ridge,
+        _closeness(system, found) + note,
+        is_reached=found.reached,
+    )
+
+
+def _uncertainty(system: FeatureEquations, found: Approach) -> float:
+    """A bound of the error of the coefficients beside their norm: ||g|| / ridge."""
+    if system.ridge == 0:
+        return np.inf if found.passes else 0.0
+    lengths = system.ridge**2 * squares(found.theta)
+    return float(np.sqrt(largest_ratio(squares(found.gradient), lengths)))
+
+
+def _closeness(system: FeatureEquations, found: Approach) -> str:
+    """How closely the minimum was reached, in words.
+
+    The objective exceeds its minimum by g^T H^-1 g <= ||g||^2 / lambda_min, and lambda_min is at
+    least the ridge.  Without one it is estimated by the smallest Ritz value.  Beside it stands the
+    fall of the objective from no layer, theta^T (b + g).
+    """
+    if found.reached:
+        words = f" It took {_passes(found.passes)} over the data."
+    else:
+        powers = (system.whitening.power(each) for each in (found.gradient, system.cross))
+        words = (
+            f" The iteration stopped after {_passes(found.passes)} with the gradient reduced to "
+            f"{np.sqrt(largest_ratio(*powers)):.1e} of its start: this is an approximation. A "
+            "larger ridge, or more data, would speed it up."
+        )
+    if not found.passes:
+        return words
+    gain = np.einsum("pe,pe->e", found.theta, system.cross + found.gradient)
+    seen = squares(system.whitened(found.gradient, found.in_norm))
+    estimate = largest_ratio(seen / (found.smallest or np.inf), gain)
+    bound = largest_ratio(squares(found.gradient), system.ridge * gain) if system.ridge else np.inf
+    how = f"at most {bound:.0e}" if bound < 1e-6 else f"an estimated {estimate:.0e}"
+    what = "objective" if system.ridge else "squared error"
+    return f"{words} It brings all but {how} of the possible reduction of the {what}."
+
+
+def _passes(count: int) -> str:
+    return "1 pass" if count == 1 else f"{count} passes"

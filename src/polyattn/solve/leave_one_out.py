@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.cubic import cubic_features
-from polyattn.features.pairs import feature_weights
+from polyattn.features.products import features
 from polyattn.features.summaries import default_block_rows
 from polyattn.numerics.scaling import EPS
 from polyattn.solve import decomposition
@@ -129,7 +128,7 @@ def _beside_the_others(
     weights = np.ones(len(rows.batch)) if given is None else given.copy()
     weights[[left.number for left in group]] = 0.0
     factor = TriangularFactor.of(replace(rows, sequence_weights=weights))
-    root = factor.scaled_factor() / feature_weights(rows.width)
+    root = factor.scaled_factor() / rows.layout.feature_weights
     features = np.concatenate([root, *(left.features for left in group)])
     targets = np.concatenate([factor.scaled_projection(), *(left.targets for left in group)])
     found = decomposition.of_matrix(features, targets, grid)
@@ -205,12 +204,12 @@ def _groups(sequences: list[_Sequence], most_rows: int) -> Iterator[list[_Sequen
 
 def _sequences(rows: Rows) -> Iterator[_Sequence]:
     """The sequences one by one; in mode last, whose rows stand alone, many at a time."""
-    step = default_block_rows(rows.width) if rows.mode == "last" else 1
-    s = feature_weights(rows.width)[:, None]
+    step = default_block_rows(rows.layout) if rows.mode == "last" else 1
+    s = rows.layout.feature_weights[:, None]
     for first in range(0, len(rows.batch), step):
         part = rows.part(first, min(first + step, len(rows.batch)))
         (block,) = part.blocks(part.n_rows)
-        psi = cubic_features(block.pairs, block.queries)
+        psi = features(rows.layout, block.sums, block.queries)
         yield _Sequence(first, (psi / s).T, block.targets.T)
 
 

@@ -1,12 +1,14 @@
 """The primal solver: normal equations of the moments, refined with one more pass over the data.
 
 Accepts any number of rows; memory and time are those of a p x p matrix.
-Equals ``sklearn.linear_model.Ridge(solver="cholesky", fit_intercept=False)`` on features whose
-off-diagonal columns are multiplied by sqrt(2).
+Equals ``sklearn.linear_model.Ridge(solver="cholesky", fit_intercept=False)`` on features of which
+folded ones are multiplied by sqrt(2).
 
 Normal equations square the condition number.  While the (equilibrated) Gram is safely definite,
 a pass for the residual, solved with the same factor, brings least-squares accuracy back.  When
-it is not, the rows are factored again by QR, without squaring; with moments alone, by eigenvalues.
+it is not, features that are zero or multiples of others are taken out (``structure.py``).  When
+that does not help, the rows are factored by QR, without squaring; with moments alone, by
+eigenvalues.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.features.cubic import add_correlation, apply_coef
-from polyattn.features.pairs import feature_weights, n_pairs
+from polyattn.features.products import add_correlation, apply_coef
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.direct import column_scale, minimum_norm, solve_factor
 from polyattn.solve.solution import Solution
+from polyattn.solve.structure import FeatureGroups, find_structure
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import RowBlock, Rows
 
@@ -38,22 +40,39 @@ def solve_primal(source: Rows | Moments, ridge: float) -> Solution:
     """The minimiser from moments; of rows they are made first, and rows allow the refinement."""
     rows = None if isinstance(source, Moments) else source
     moments = source if isinstance(source, Moments) else Moments.of(source)
+    structure = None
     solution = solve_definite(moments, rows, ridge)
+    if solution is None:
+        structure = find_structure(moments.scaled_gram(1.0 / moments.layout.feature_weights), rows)
+    if structure is not None and len(structure.kept):
+        solution = solve_definite(moments, rows, ridge, structure)
     if solution is None and rows is not None:
         solution = solve_factor(TriangularFactor.of(rows), ridge)
     if solution is None:
-        s = feature_weights(moments.width)
+        s = moments.layout.feature_weights
         gram, cross = moments.scaled_gram(1.0 / s), moments.scaled_cross() / s[:, None]
         power = moments.scaled_target_power()
         solution = solve_gram(gram, cross, power, ridge, _scale(moments, ridge))
-    return replace(solution, statistics=moments)
+    return replace(solution, statistics=moments, structure=structure)
 
 
-def solve_definite(moments: Moments, rows: Rows | None, ridge: float) -> Solution | None:
-    """The minimiser by Cholesky and refinement; None unless the Gram is safely definite."""
-    s, scale = feature_weights(moments.width), _scale(moments, ridge)
+def solve_definite(
+    moments: Moments, rows: Rows | None, ridge: float, structure: FeatureGroups | None = None
+) -> Solution | None:
+    """The minimiser by Cholesky and refinement; None unless the Gram is safely definite.
+
+    structure : which features are solved for, and stand for the others
+    """
+    s, scale = moments.layout.feature_weights, _scale(moments, ridge)
     cross = moments.scaled_cross() / s[:, None]
-    matrix = moments.scaled_gram(1.0 / (s * scale))
+    if structure is None:
+        if not np.all(moments.scaled_feature_powers() > 0) and ridge == 0:
+            return None
+        matrix = moments.scaled_gram(1.0 / (s * scale))
+    else:
+        matrix = structure.reduced(moments.scaled_gram(1.0 / s))
+        scale = column_scale(np.sqrt(matrix.diagonal() + ridge))
+        matrix = matrix / scale / scale[:, None]
     matrix[np.diag_indices_from(matrix)] += ridge / scale**2
     # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
     factor = matrix.T
@@ -63,8 +82,10 @@ def solve_definite(moments: Moments, rows: Rows | None, ridge: float) -> Solutio
         return None
 
     def solved(rhs: NDArray) -> NDArray[np.float64]:
+        rhs = rhs if structure is None else structure.gathered(rhs)
         solution, _ = lapack.dpotrs(factor, np.asfortranarray(rhs / scale[:, None]), lower=1)
-        return np.ascontiguousarray(solution / scale[:, None])
+        found = np.ascontiguousarray(solution / scale[:, None])
+        return found if structure is None else structure.expanded(found)
 
     theta = solved(cross)
     if rows is None:
@@ -113,16 +134,23 @@ def solve_gram(
     return Solution(theta, known_rank, max(0.0, residual), condition, ridge, note)
 
 
-def residual_pass(theta: NDArray, rows: Rows) -> tuple[NDArray[np.float64], float]:
-    """(sum phi r^T, sum ||r||^2) for the residuals r = y - phi theta, in one pass."""
-    coef = as_coef(theta, rows.width)
-    shape = (n_pairs(rows.width), rows.width, len(coef))
+def residual_pass(
+    theta: NDArray, rows: Rows, with_targets: bool = True
+) -> tuple[NDArray[np.float64], float]:
+    """(sum phi r^T, sum ||r||^2) for the residuals r = y - phi theta, in one pass.
+
+    ``with_targets=False``: for y = 0, and theta of any number of columns.
+    """
+    layout = rows.layout
+    coef = layout.as_coef(theta)
+    shape = (*coef.shape[1:], len(coef))
 
     def part(blocks: list[RowBlock]) -> tuple[NDArray[np.float64], float]:
         gradient, power = np.zeros(shape), 0.0
         for block in blocks:
-            residual = block.targets - apply_coef(coef, block.pairs, block.queries)
-            add_correlation(gradient, block.pairs, block.queries, residual)
+            outputs = apply_coef(coef, block.sums, block.queries)
+            residual = block.targets - outputs if with_targets else -outputs
+            add_correlation(gradient, block.sums, block.queries, residual)
             power += float(np.sum(residual**2))
         return gradient, power
 
@@ -131,16 +159,11 @@ def residual_pass(theta: NDArray, rows: Rows) -> tuple[NDArray[np.float64], floa
         for some_gradient, some_power in map_pieces(part, deal(blocks)):
             gradient += some_gradient
             power += some_power
-    return gradient.reshape(theta.shape) / feature_weights(rows.width)[:, None], power
-
-
-def as_coef(theta: NDArray, width: int) -> NDArray[np.float64]:
-    """Folded coefficients P (e, q, d) from theta (p, e)."""
-    folded = theta / feature_weights(width)[:, None]
-    return np.ascontiguousarray(folded.T).reshape(-1, n_pairs(width), width)
+    kept = layout.select(gradient.reshape(-1, len(coef)))
+    return kept / layout.feature_weights[:, None], power
 
 
 def _scale(moments: Moments, ridge: float) -> NDArray[np.float64]:
     """Powers of two that bring all features to a similar size."""
-    s = feature_weights(moments.width)
+    s = moments.layout.feature_weights
     return column_scale(np.sqrt(moments.scaled_feature_powers() / s**2 + ridge))

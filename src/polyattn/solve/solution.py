@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.solve.structure import FeatureGroups
 from polyattn.stats import Moments, TriangularFactor
 
 
@@ -19,6 +20,9 @@ class Solution:
     residual_power: float  # sum of weighted squared residuals
     condition: float  # of the column-equilibrated features, estimated
     ridge: float
-    note: str = ""  # a sentence for the outcome, beginning with a space
+    note: str = ""  # sentences for the outcome, beginning with a space
     # The sums behind it, where the solver made some or started from them.
     statistics: Moments | TriangularFactor | None = None
+    structure: FeatureGroups | None = None  # features that are zero or stand for others
+    # False: an iteration had to stop before, or found another minimiser than that of least norm.
+    is_reached: bool = True

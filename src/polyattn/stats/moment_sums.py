@@ -8,15 +8,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.cubic import add_correlation, cubic_features
-from polyattn.features.pairs import (
-    distance_position,
-    n_features,
-    n_pairs,
-    pair_index,
-    pair_position,
-)
+from polyattn.features.products import add_correlation, all_products
 from polyattn.features.summaries import pair_products
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import distance_position, n_pairs, pair_index, pair_position
 from polyattn.numerics.arrays import CACHE_LINE, aligned_empty, even_ranges
 from polyattn.numerics.blas import add_product, add_square
 from polyattn.numerics.parallel import deal, map_pieces, n_workers
@@ -33,18 +28,21 @@ TILE_HEIGHT, TILE_WIDTH = 1152, 512
 # many workers there are has no part in it: heights decide how BLAS rounds.
 LARGEST_SHARE, LEAST_HEIGHT = 0.25, 256
 
-# Some rows of the data: vech(G) and vech(x x^T), both (q, rows) and contiguous.
+# Some rows of the data: S (m, rows) and vech(u u^T), both contiguous.
 Piece = tuple[NDArray, NDArray]
 
 
 class ThreeSums:
-    """sum psi psi^T (``gram``, in a layout of the subclass), sum psi y^T and sum y y^T."""
+    """sum psi psi^T (``gram``, in an order of the subclass), sum psi y^T and sum y y^T.
 
-    def __init__(self, width: int, n_outputs: int, gram_shape: tuple[int, int]) -> None:
-        self.width = width
+    psi are all m r products S ⊗ u, those included that are no features.
+    """
+
+    def __init__(self, layout: Layout, n_outputs: int, gram_shape: tuple[int, int]) -> None:
+        self.n_sums, self.n_queries = layout.n_sums, layout.n_queries
         self.n_outputs = n_outputs
         self.gram = np.zeros(gram_shape)
-        self.cross = np.zeros((n_pairs(width), width, n_outputs))
+        self.cross = np.zeros((self.n_sums, self.n_queries, n_outputs))
         self.targets = np.zeros((n_outputs, n_outputs))
 
     def absorb(self, other: ThreeSums) -> None:
@@ -70,14 +68,15 @@ class ThreeSums:
 
 
 class ExplicitSums(ThreeSums):
-    """Sums by symmetric rank-k updates, for narrow tokens; ``gram`` (p, p) is the matrix itself.
+    """Sums by symmetric rank-k updates, for few queries; ``gram`` (m r, m r) is the matrix itself.
 
     Features and targets of a block stand in one matrix, and one update gives all three sums:
-    (p + e)^2 flops per row.
+    (m r + e)^2 flops per row.
     """
 
-    def __init__(self, width: int, n_outputs: int) -> None:
-        super().__init__(width, n_outputs, (n_features(width), n_features(width)))
+    def __init__(self, layout: Layout, n_outputs: int) -> None:
+        n_products = layout.n_sums * layout.n_queries
+        super().__init__(layout, n_outputs, (n_products, n_products))
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
         """Add the rows of some blocks, on as many threads as BLAS may use."""
@@ -119,39 +118,40 @@ class ExplicitSums(ThreeSums):
                 some = slice(start, start + step)
                 targets = block.targets[:, some]
                 rows = memory[: height * targets.shape[1]].reshape(height, targets.shape[1])
-                cubic_features(block.pairs[:, some], block.queries[:, some], out=rows[:p])
+                all_products(block.sums[:, some], block.queries[:, some], out=rows[:p])
                 rows[p:] = targets
                 add_square(total, rows)
         return total
 
 
 class PairedSums(ThreeSums):
-    """Sums by products of pairs: the way for wide tokens, with half the flops.
+    """Sums by products of pairs: the way for wide queries, with half the flops.
 
-    sum g1 g2 x_l1 x_l2 is symmetric in (g1, g2) and in (l1, l2) separately, so only
-    q(q+1)/2 * q of the p^2 entries of sum psi psi^T differ; ``gram`` (q, q(q+1)/2) holds each
-    once.  One product of the pair products of g with those of x gives them all.  The former are
+    sum S_a S_b u_k u_l is symmetric in (a, b) and in (k, l) separately, so only m(m+1)/2 times
+    r(r+1)/2 of the entries of sum psi psi^T differ; ``gram`` (r(r+1)/2, m(m+1)/2) holds each
+    once.  One product of the pair products of S with those of u gives them all.  The former are
     made tile by tile, and a tile is multiplied while it is in the cache of the core that made it.
 
-    The pairs a <= b of g are sorted by b - a: products of the same distance are then one product
+    The pairs a <= b of S are sorted by b - a: products of the same distance are then one product
     of two stretches of memory, which takes half the time.  Query pairs come first: BLAS runs
     faster with the long side of a tile as its rows.  In files columns are as in ``pair_index``.
     """
 
-    def __init__(self, width: int, n_outputs: int) -> None:
-        super().__init__(width, n_outputs, (n_pairs(width), n_pairs(n_pairs(width))))
+    def __init__(self, layout: Layout, n_outputs: int) -> None:
+        shape = (n_pairs(layout.n_queries), n_pairs(layout.n_sums))
+        super().__init__(layout, n_outputs, shape)
 
     def add(self, blocks: Sequence[RowBlock]) -> None:
         def pieces(block: RowBlock) -> list[Piece]:
-            cut = _cut(block.pairs, block.queries)
-            return [(pairs, pair_products(queries)) for pairs, queries in cut]
+            cut = _cut(block.sums, block.queries)
+            return [(sums, pair_products(queries)) for sums, queries in cut]
 
         self._add_pieces(map_pieces(pieces, blocks))
         self.add_targets(blocks)
 
-    def add_pairs(self, pairs: NDArray, query_pairs: NDArray) -> None:
-        """Add to the gram alone: vech(G) and the sum of vech(x x^T) of its queries, (q, rows)."""
-        self._add_pieces([_cut(pairs, query_pairs)])
+    def add_shared(self, sums: NDArray, query_pairs: NDArray) -> None:
+        """Add to the gram alone: S (m, rows), and the sum of vech(u u^T) of all that share it."""
+        self._add_pieces([_cut(sums, query_pairs)])
 
     def add_targets(self, blocks: Sequence[RowBlock]) -> None:
         """Add to the sums with targets alone."""
@@ -161,7 +161,7 @@ class PairedSums(ThreeSums):
         def own_cross(some: list[RowBlock]) -> NDArray[np.float64]:
             total = np.zeros_like(self.cross)
             for block in some:
-                add_correlation(total, block.pairs, block.queries, block.targets)
+                add_correlation(total, block.sums, block.queries, block.targets)
             return total
 
         for cross in map_pieces(own_cross, deal(blocks)):
@@ -170,33 +170,33 @@ class PairedSums(ThreeSums):
             self.targets += block.targets @ block.targets.T
 
     def diagonal(self) -> NDArray[np.float64]:
-        squares = pair_position(self.width).diagonal()
-        columns = distance_position(n_pairs(self.width)).diagonal()
+        squares = pair_position(self.n_queries).diagonal()
+        columns = distance_position(self.n_sums).diagonal()
         return self.gram[squares[None, :], columns[:, None]].ravel()
 
     def matrix(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        q, d = n_pairs(self.width), self.width
-        pair_at, query_at = distance_position(q), pair_position(d)
-        full = np.empty((q, d, q, d))
-        by_pair = factors.reshape(q, d)
+        m, r = self.n_sums, self.n_queries
+        pair_at, query_at = distance_position(m), pair_position(r)
+        full = np.empty((m, r, m, r))
+        by_sum = factors.reshape(m, r)
 
-        def fill(pairs: list[int]) -> None:
-            for g in pairs:
-                entries = np.take(self.gram, pair_at[g], axis=1)  # (query pair, other pair)
-                full[g] = entries[query_at].transpose(0, 2, 1)
+        def fill(some: list[int]) -> None:
+            for a in some:
+                entries = np.take(self.gram, pair_at[a], axis=1)  # (query pair, other sum)
+                full[a] = entries[query_at].transpose(0, 2, 1)
                 # One factor after the other: their product may leave the range of float64.
-                full[g] *= by_pair
-                full[g] *= by_pair[g][:, None, None]
+                full[a] *= by_sum
+                full[a] *= by_sum[a][:, None, None]
 
-        map_pieces(fill, deal(range(q)))
-        return full.reshape(q * d, q * d)
+        map_pieces(fill, deal(range(m)))
+        return full.reshape(m * r, m * r)
 
     def as_stored(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        q, d = n_pairs(self.width), self.width
-        blocks = matrix.reshape(q, d, q, d)
-        rows, columns = pair_index(q)
+        m, r = self.n_sums, self.n_queries
+        blocks = matrix.reshape(m, r, m, r)
+        rows, columns = pair_index(m)
         return np.stack(
-            [blocks[:, l1, :, l2][rows, columns] for l1, l2 in zip(*pair_index(d), strict=True)]
+            [blocks[:, k, :, other][rows, columns] for k, other in zip(*pair_index(r), strict=True)]
         )
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
@@ -210,9 +210,8 @@ class PairedSums(ThreeSums):
 
     @property
     def _columns_in_order(self) -> NDArray[np.intp]:
-        """Where ``gram`` has the pairs in the order of ``pair_index``, shape (q(q+1)/2,)."""
-        q = n_pairs(self.width)
-        return distance_position(q)[pair_index(q)]
+        """Where ``gram`` has the pairs in the order of ``pair_index``, shape (m(m+1)/2,)."""
+        return distance_position(self.n_sums)[pair_index(self.n_sums)]
 
     def _add_pieces(self, pieces: Sequence[list[Piece]]) -> None:
         # Each worker takes the next tile: no two write to the same place.  (Two workers may ask
@@ -223,13 +222,13 @@ class PairedSums(ThreeSums):
         def work(_: int) -> None:
             memory = np.empty(0)
             for first, stop in tiles:
-                for pairs, query_pairs in together:
-                    height, n_rows = stop - first, pairs.shape[1]
+                for sums, query_pairs in together:
+                    height, n_rows = stop - first, sums.shape[1]
                     if memory.size < height * n_rows:
                         # Fresh memory costs more than the products in it: one tile serves all.
                         memory = aligned_empty(height * n_rows)
                     tile = memory[: height * n_rows].reshape(height, n_rows)
-                    _fill_tile(tile, pairs, first)
+                    _fill_tile(tile, sums, first)
                     add_product(self.gram[:, first:stop], query_pairs, tile)
 
         map_pieces(work, range(n_workers()))
@@ -245,10 +244,10 @@ def _tiles(n_columns: int) -> Iterator[tuple[int, int]]:
         first = stop
 
 
-def _cut(pairs: NDArray, beside: NDArray) -> list[Piece]:
+def _cut(sums: NDArray, beside: NDArray) -> list[Piece]:
     """Copies of both, padded, in pieces of at most TILE_WIDTH rows of the data."""
-    ranges = even_ranges(pairs.shape[1], TILE_WIDTH)
-    return [(_padded(pairs[:, i:j]), _padded(beside[:, i:j])) for i, j in ranges]
+    ranges = even_ranges(sums.shape[1], TILE_WIDTH)
+    return [(_padded(sums[:, i:j]), _padded(beside[:, i:j])) for i, j in ranges]
 
 
 def _padded(piece: NDArray) -> NDArray[np.float64]:
@@ -260,16 +259,16 @@ def _padded(piece: NDArray) -> NDArray[np.float64]:
     return padded
 
 
-def _fill_tile(tile: NDArray, pairs: NDArray, first: int) -> None:
-    """Write products pairs[a] * pairs[b], a <= b, from column ``first`` on, until it is full."""
+def _fill_tile(tile: NDArray, sums: NDArray, first: int) -> None:
+    """Write products sums[a] * sums[b], a <= b, from column ``first`` on, until it is full."""
     # Both are contiguous, so that all products of one distance b - a are one call.
-    q, n_rows = pairs.shape
-    begins = distance_position(q)[0]  # where the distances 0, 1, ... begin
+    m, n_rows = sums.shape
+    begins = distance_position(m)[0]  # where the distances 0, 1, ... begin
     distance = int(np.searchsorted(begins, first, side="right")) - 1
     a, at = first - int(begins[distance]), 0
-    numbers, products = pairs.reshape(-1), tile.reshape(-1)
+    numbers, products = sums.reshape(-1), tile.reshape(-1)
     while at < len(tile):
-        count = min(q - distance - a, len(tile) - at)
+        count = min(m - distance - a, len(tile) - at)
         one, other = a * n_rows, (a + distance) * n_rows
         np.multiply(
             numbers[one : one + count * n_rows],

@@ -8,37 +8,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import n_features, n_pairs
-from polyattn.features.summaries import default_block_rows, sequence_grams
+from polyattn.features.summaries import default_block_rows
 from polyattn.files.fields import Check, array, require
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import n_pairs
 from polyattn.numerics.scaling import require_comparable_squares, restored
 from polyattn.stats.moment_sums import ExplicitSums, PairedSums
 from polyattn.stats.rows import Rows
 from polyattn.stats.statistics import Statistics
 
-# From this width on the paired way wins (benchmarks/moments_update.py prints both).
-PAIRED_FROM_WIDTH = 12
+# From so many queries on the paired way wins (benchmarks/moments_update.py prints both).
+PAIRED_FROM_QUERIES = 12
 
 
 class Moments(Statistics):
-    """Second moments of the cubic features and their products with the targets.
+    """Second moments of the features and their products with the targets.
 
     Guarantee: the least-squares problem over layers with any number of heads depends on the
     data only through these sums [yau2024: Algorithm 1], so fitting streams, shards and resumes.
-    Sums are of the unweighted features psi[(j<=k), l] = G[j,k] x[l].
+    Sums are of the unweighted features psi = S ⊗ u (of the papers' layer: G[j,k] x[l], j <= k).
 
     Cost: about p^2/2 multiply-adds per predicted position (mode ``full``: per sequence);
-    memory q(q+1)/2 * q numbers for wide tokens, p^2 for narrow ones.
+    memory p^2/4 numbers for wide tokens, p^2 for narrow ones.
     """
 
     kind = "moments"
 
     def _begin(self) -> None:
-        self._sums = make_sums(self.width, self.n_outputs, self.mode)
+        self._sums = make_sums(self.layout, self.n_outputs)
 
     @property
     def gram(self) -> NDArray[np.float64]:
-        """sum psi psi^T (p, p), order (pair, l), weights included."""
+        """sum psi psi^T (p, p), order (sum, query), weights included."""
         return restored(self.scaled_gram(), 6 * (self.token_exponent or 0), "the moments")
 
     @property
@@ -68,15 +69,19 @@ class Moments(Statistics):
 
     def scaled_gram(self, factors: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """sum psi psi^T of the tokens divided by 2**token_exponent, features times ``factors``."""
-        return self._sums.matrix(np.ones(self.n_features) if factors is None else factors)
+        kept, every = self.layout.kept, np.ones(self.layout.n_sums * self.layout.n_queries)
+        every[slice(None) if kept is None else kept] = 1.0 if factors is None else factors
+        matrix = self._sums.matrix(every)
+        return matrix if kept is None else matrix[np.ix_(kept, kept)]
 
     def scaled_feature_powers(self) -> NDArray[np.float64]:
         """sum psi^2 (p,) of the scaled tokens: the diagonal of ``scaled_gram``."""
-        return self._sums.diagonal()
+        return self.layout.select(self._sums.diagonal())
 
     def scaled_cross(self) -> NDArray[np.float64]:
         """sum psi y^T (p, e) of the scaled tokens and targets."""
-        return self._sums.cross.reshape(self.n_features, self.n_outputs)
+        n_products = self.layout.n_sums * self.layout.n_queries
+        return self.layout.select(self._sums.cross.reshape(n_products, self.n_outputs))
 
     def scaled_target_power(self) -> float:
         """sum ||y||^2 of the scaled targets."""
@@ -84,15 +89,15 @@ class Moments(Statistics):
 
     def _accumulate(self, rows: Rows) -> None:
         sums, weights = self._sums, rows.sequence_weights
-        if not (isinstance(sums, PairedSums) and self.mode == "full"):
+        if not (isinstance(sums, PairedSums) and self.form.shares_sums):
             for blocks in rows.groups():
                 sums.add(blocks)
             return
-        # All tokens of a sequence share G, and their sum x x^T is G again: one row each.
-        for first in range(0, len(rows.batch), step := default_block_rows(rows.width)):
+        # All tokens of a sequence share S: with the sum of u u^T it is one row.
+        for first in range(0, len(rows.batch), step := default_block_rows(self.layout)):
             stop = min(first + step, len(rows.batch))
-            pairs = sequence_grams(rows.tokens, first, stop)
-            sums.add_pairs(pairs, pairs if weights is None else pairs * weights[first:stop])
+            shared, queries = rows.seen.sequence_moments(first, stop)
+            sums.add_shared(shared, queries if weights is None else queries * weights[first:stop])
         if self.n_outputs:
             for blocks in rows.groups():
                 sums.add_targets(blocks)
@@ -109,17 +114,17 @@ class Moments(Statistics):
 
     @property
     def _numbers(self) -> int:
-        p, q = self.n_features, n_pairs(self.width)
-        gram = q * n_pairs(q) if _by_pairs(self.width, self.mode) else p * p
-        return gram + p * self.n_outputs
+        m, r = self.layout.n_sums, self.layout.n_queries
+        gram = n_pairs(r) * n_pairs(m) if _by_pairs(self.layout) else (m * r) ** 2
+        return gram + m * r * self.n_outputs
 
     @classmethod
-    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
-        p, q = n_features(width), n_pairs(width)
+    def _stored(cls, layout: Layout, n_outputs: int, largest: float) -> dict[str, Check]:
+        m, r = layout.n_sums, layout.n_queries
         sums = partial(array, least=-largest, most=largest)
         return {
-            "gram": sums((p, p), (q, n_pairs(q))),
-            "cross": sums((q, width, n_outputs)),
+            "gram": sums((m * r, m * r), (n_pairs(r), n_pairs(m))),
+            "cross": sums((m, r, n_outputs)),
             "targets": sums((n_outputs, n_outputs)),
         }
 
@@ -130,9 +135,9 @@ class Moments(Statistics):
         """Take stored sums, whichever way they were accumulated."""
         if arrays["gram"].shape != self._sums.gram.shape:
             other = ExplicitSums if isinstance(self._sums, PairedSums) else PairedSums
-            stored = other(self.width, self.n_outputs)
+            stored = other(self.layout, self.n_outputs)
             stored.restore(arrays)
-            matrix = stored.matrix(np.ones(self.n_features))
+            matrix = stored.matrix(np.ones(stored.n_sums * stored.n_queries))
             arrays = arrays | {"gram": self._sums.as_stored(matrix)}
         self._sums.restore(arrays)
         for name, squares in (
@@ -142,11 +147,11 @@ class Moments(Statistics):
             require(least >= 0.0, f"arrays.{name}", "sums of squares that are >= 0", least)
 
 
-def make_sums(width: int, n_outputs: int, mode: str) -> ExplicitSums | PairedSums:
-    """The accumulator that is faster for this width (mode ``full`` always gains by pairs)."""
-    kind = PairedSums if _by_pairs(width, mode) else ExplicitSums
-    return kind(width, n_outputs)
+def make_sums(layout: Layout, n_outputs: int) -> ExplicitSums | PairedSums:
+    """The accumulator that is faster; where all tokens of a sequence share S, pairs always are."""
+    kind = PairedSums if _by_pairs(layout) else ExplicitSums
+    return kind(layout, n_outputs)
 
 
-def _by_pairs(width: int, mode: str) -> bool:
-    return mode == "full" or width >= PAIRED_FROM_WIDTH
+def _by_pairs(layout: Layout) -> bool:
+    return layout.form.shares_sums or layout.n_queries >= PAIRED_FROM_QUERIES

@@ -9,9 +9,11 @@ from itertools import chain
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.errors import require_flag
-from polyattn.features.pairs import n_features, n_pairs
-from polyattn.features.summaries import SummaryBlock, Tokens, summary_blocks
+from polyattn.features.summaries import SeenSequences, SummaryBlock
+from polyattn.form.context import as_context
+from polyattn.form.form import Form
+from polyattn.form.layout import Layout
+from polyattn.form.of_layout import OfLayout
 from polyattn.numerics import scaling
 from polyattn.numerics.arrays import pieces, ranges_of_rows
 from polyattn.numerics.parallel import map_pieces
@@ -38,20 +40,21 @@ class RowBlock(SummaryBlock):
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(OfLayout):
     """Validated sequences, targets and weights, with the powers of two taken out of them."""
 
     batch: SequenceBatch
+    context: SequenceBatch | None  # the sequences attended to, if they are others
     targets: NDArray  # (n_rows, e), as given
     sequence_weights: NDArray[np.float64] | None
-    mode: str
-    bias: bool
+    layout: Layout
     token_exponent: int | None
     target_exponent: int | None
-    # Largest magnitudes of the coordinates (width,), 1 for the constant, and of the outputs (e,).
+    # Largest magnitudes of all columns of the layout, 1 for the constant, and of the outputs (e,).
     coordinate_sizes: NDArray[np.float64]
     output_sizes: NDArray[np.float64]
     base: int = 0  # where the first row stands among all rows, in a part of them
+    kept_numbers: int | None = None  # summaries of so many numbers are kept; None: KEPT_NUMBERS
     # Summaries of small data are kept for the next pass (not taken along by ``replace``).
     _kept: list[RowBlock] = field(init=False, repr=False, compare=False, default_factory=list)
 
@@ -60,35 +63,41 @@ class Rows:
         cls,
         X: Sequences,
         Y: Targets | None,
-        mode: str,
-        bias: bool,
+        form: Form,
         sample_weight: ArrayLike | None = None,
-        n_dims: int | None = None,
+        context: Sequences | None = None,
+        *,
+        layout: Layout | None = None,
         n_outputs: int | None = None,
         keep_integers: bool = False,
     ) -> Rows:
-        """Validate everything once; ``n_dims`` and ``n_outputs`` are required sizes, if known.
+        """Validate everything once; ``layout`` and ``n_outputs`` are required sizes, if known.
 
         ``Y=None`` gives rows of zero outputs, for statistics of the inputs alone.
         ``keep_integers``: the caller does not rely on float64 where it cannot hold the tokens.
         """
-        bias = require_flag("bias", bias)
+        n_dims = None if layout is None else layout.n_dims
         batch = as_batch(X, n_dims=n_dims, keep_integers=keep_integers)
+        attended = as_context(context, batch, form, layout, keep_integers)
+        if layout is None:
+            of_context = None if attended is None else attended.n_dims
+            layout = Layout.of(form, batch.n_dims, of_context)
         if Y is None:
-            targets = np.empty((batch.n_rows(mode), 0))
+            targets = np.empty((batch.n_rows(form.mode), 0))
         else:
-            targets = as_targets(Y, batch, mode, n_outputs)
+            targets = as_targets(Y, batch, form.mode, n_outputs)
         weights = as_weights(sample_weight, batch)
-        coordinates = scaling.column_magnitudes(pieces(batch.values), batch.n_dims)
-        if bias:
-            coordinates = np.append(coordinates, 1.0)
+        coordinates = layout.columns.sizes(batch)
+        if attended is not None:
+            coordinates = np.concatenate([coordinates, layout.pair_columns.sizes(attended)])
         outputs = scaling.column_magnitudes(pieces(targets), targets.shape[1])
-        scaling.require_comparable(coordinates, outputs)
+        compared = np.append(coordinates, 1.0) if layout.has_constant else coordinates
+        scaling.require_comparable(compared, outputs)
         if weights is not None:
-            scaling.require_weighable(float(weights.max()), coordinates, outputs)
+            scaling.require_weighable(float(weights.max()), compared, outputs)
         token = scaling.token_exponent(coordinates)
         target = scaling.exponent_for(float(outputs.max(initial=0.0)))
-        return cls(batch, targets, weights, mode, bias, token, target, coordinates, outputs)
+        return cls(batch, attended, targets, weights, layout, token, target, coordinates, outputs)
 
     @property
     def n_rows(self) -> int:
@@ -106,29 +115,14 @@ class Rows:
         return int(self.batch.lengths.max())
 
     @property
-    def n_dims(self) -> int:
-        """Coordinates per token as given."""
-        return self.batch.n_dims
-
-    @property
-    def width(self) -> int:
-        """Coordinates per token as the layer sees them: the constant of ``bias`` included."""
-        return self.n_dims + self.bias
-
-    @property
     def n_outputs(self) -> int:
         """e, the target coordinates."""
         return self.targets.shape[1]
 
     @property
-    def n_features(self) -> int:
-        """p, the number of cubic features."""
-        return n_features(self.width)
-
-    @property
-    def tokens(self) -> Tokens:
-        """The scaled tokens, ready to be summarised."""
-        return Tokens(self.batch, self.bias, self.token_exponent or 0)
+    def seen(self) -> SeenSequences:
+        """The scaled sequences, ready to be summarised."""
+        return SeenSequences(self.layout, self.batch, self.context, self.token_exponent or 0)
 
     @property
     def row_weights(self) -> NDArray[np.float64] | None:
@@ -151,7 +145,7 @@ class Rows:
 
     @property
     def _numbers_per_row(self) -> int:
-        return n_pairs(self.width) + self.width + self.n_outputs
+        return self.layout.n_sums + self.layout.n_queries + self.n_outputs
 
     @property
     def _borders(self) -> NDArray[np.int64]:
@@ -175,6 +169,7 @@ class Rows:
         return replace(
             self,
             batch=self.batch.part(first, stop),
+            context=None if self.context is None else self.context.part(first, stop),
             targets=self.targets[start:end],
             sequence_weights=None if weights is None else weights[first:stop],
             base=self.base + int(start),
@@ -191,7 +186,7 @@ class Rows:
 
     def groups(self) -> Iterator[list[RowBlock]]:
         """All rows in order, as lists of blocks; the workers read the blocks of a list together."""
-        if self.n_rows * self._numbers_per_row <= KEPT_NUMBERS:
+        if self.n_rows * self._numbers_per_row <= max(self.kept_numbers or 0, KEPT_NUMBERS):
             if not self._kept:
                 # Two threads may read at once, and must not add their blocks to each other's.
                 self._kept[:] = self._read_together()
@@ -229,12 +224,12 @@ class Rows:
     def _read_blocks(self, block_rows: int | None) -> Iterator[RowBlock]:
         weights = self.row_weights
         roots = None if weights is None else np.sqrt(weights)
-        for block in summary_blocks(self.tokens, self.mode, block_rows):
+        for block in self.seen.blocks(block_rows):
             first, stop = block.first, block.stop
             queries, targets = block.queries, self.scaled_targets(first, stop)
             if roots is not None:
                 queries, targets = queries * roots[first:stop], targets * roots[first:stop]
-            yield RowBlock(self.base + first, self.base + stop, block.pairs, queries, targets)
+            yield RowBlock(self.base + first, self.base + stop, block.sums, queries, targets)
 
     def scaled_targets(self, first: int, stop: int) -> NDArray[np.float64]:
         """Targets of some rows without weights, (e, rows), divided by their power of two."""

@@ -11,10 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.display import Described, Description, data_in_words
-from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
-from polyattn.features.pairs import n_features, pair_position
+from polyattn.errors import InvalidInput, require_integer
 from polyattn.files import fields
 from polyattn.files.records import Record, read_record, rebuild, write_record
+from polyattn.form.form import Form, require_form
+from polyattn.form.in_words import form_in_words, form_sizes
+from polyattn.form.layout import Layout
+from polyattn.form.of_layout import OfLayout
+from polyattn.form.stored import FORM_FIELDS, form_fields, stored_layout
 from polyattn.numerics import scaling
 from polyattn.numerics.parallel import physical_memory, single_threaded_blas
 from polyattn.quoting import counted, readable_bytes
@@ -35,16 +39,17 @@ SHAPE = {
     "n_dims": fields.integer(1), "n_outputs": COUNT, "mode": fields.one_of(MODES),
     "bias": fields.flag,
 }  # fmt: skip
+
 ADDED = {
     "n_rows": COUNT, "n_positive": COUNT, "n_sequences": COUNT, "total_weight": fields.number(0),
 }  # fmt: skip
 OTHERS = {"max_length": COUNT, "token_exponent": EXPONENT, "target_exponent": EXPONENT}
 # Largest magnitudes; files of older releases lack them.
 SIZES = dict.fromkeys(("coordinate_sizes", "output_sizes"), fields.listed(fields.number(0)))
-FIELDS = fields.entries(SHAPE | ADDED | OTHERS, SIZES)
+FIELDS = fields.entries(SHAPE | ADDED | OTHERS, SIZES | FORM_FIELDS)
 
 
-class Statistics(Described, ABC):
+class Statistics(OfLayout, Described, ABC):
     """Sums over predicted positions that merge: ``update``, ``+``, ``sum``, ``save``, ``load``.
 
     Parameters
@@ -57,21 +62,33 @@ class Statistics(Described, ABC):
         Which positions are predicted.
     bias : bool
         Append a coordinate that is always 1 to every token.
+    form : Form, optional
+        The layer, instead of ``mode`` and ``bias``.
+    n_context_dims : int, optional
+        Coordinates per token of the ``context``, where tokens attend to other sequences.
     """
 
     kind: str
 
     def __init__(
-        self, n_dims: int, n_outputs: int = 0, mode: str = "last", bias: bool = False
+        self,
+        n_dims: int,
+        n_outputs: int = 0,
+        mode: str = "last",
+        bias: bool = False,
+        *,
+        form: Form | None = None,
+        n_context_dims: int | None = None,
     ) -> None:
-        self.n_dims = require_integer("n_dims", n_dims, 1)
         self.n_outputs = require_integer("n_outputs", n_outputs, 0)
-        self.mode = require_choice("mode", mode, MODES)
-        self.bias = require_flag("bias", bias)
+        if n_context_dims is not None:
+            n_context_dims = require_integer("n_context_dims", n_context_dims, 1)
+        own = require_integer("n_dims", n_dims, 1)
+        self.layout = Layout.of(require_form(form, mode, bias), own, n_context_dims)
         wanted, available = 8 * self._numbers, physical_memory()
         if available is not None and wanted > available:
             raise InvalidInput(
-                f"{type(self).__name__} of tokens with {counted(self.width, 'coordinate')} would "
+                f"{type(self).__name__} of {counted(self.n_features, 'feature')} would "
                 f"take about {readable_bytes(wanted)}, and this machine has "
                 f"{readable_bytes(available)}. Give X and Y to fit, whose solvers 'dual' and "
                 "'iterative' need less, or reduce the number of coordinates."
@@ -84,26 +101,21 @@ class Statistics(Described, ABC):
         # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
         self.token_exponent: int | None = None
         self.target_exponent: int | None = None
-        # Largest magnitudes so far of coordinates (width,), 1 for the constant, and outputs (e,).
-        self.coordinate_sizes = np.zeros(self.width)
+        # Largest magnitudes so far of all columns, 1 for the constant, and of outputs (e,).
+        self.coordinate_sizes = np.zeros(self.layout.n_columns)
         self.output_sizes = np.zeros(self.n_outputs)
         self._begin()
 
-    @property
-    def width(self) -> int:
-        """Coordinates per token as the layer sees them: the constant of ``bias`` included."""
-        return self.n_dims + self.bias
-
-    @property
-    def n_features(self) -> int:
-        """p, the number of cubic features."""
-        return n_features(self.width)
-
     def update(
-        self, X: Sequences, Y: Targets | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Sequences,
+        Y: Targets | None = None,
+        sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
     ) -> Self:
         """Add sequences and their targets; returns itself.
 
+        context : the sequences that the tokens of X attend to, where they are others
         Cost: one pass over X, memory independent of the number of sequences.
         """
         if (Y is None) != (self.n_outputs == 0):
@@ -112,14 +124,20 @@ class Statistics(Described, ABC):
                 + ("Y is missing." if Y is None else "they take no Y.")
             )
         rows = Rows.build(
-            X, Y, self.mode, self.bias, sample_weight, self.n_dims, self.n_outputs or None
-        )
+            X, Y, self.form, sample_weight, context,
+            layout=self.layout, n_outputs=self.n_outputs or None,
+        )  # fmt: skip
         return self.add_rows(rows)
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
         """The statistics of rows that are validated already."""
-        return cls(rows.n_dims, rows.n_outputs, rows.mode, rows.bias).add_rows(rows)
+        layout = rows.layout
+        empty = cls(
+            layout.n_dims, rows.n_outputs,
+            form=layout.form, n_context_dims=layout.n_context_dims,
+        )  # fmt: skip
+        return empty.add_rows(rows)
 
     @single_threaded_blas()
     def add_rows(self, rows: Rows) -> Self:
@@ -136,7 +154,7 @@ class Statistics(Described, ABC):
             return NotImplemented
         different = [
             f"{key} {getattr(self, key)} and {getattr(other, key)}"
-            for key in SHAPE
+            for key in (*SHAPE, *FORM_FIELDS)
             if getattr(self, key) != getattr(other, key)
         ]
         if different:
@@ -167,22 +185,24 @@ class Statistics(Described, ABC):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        bias = ", bias" if self.bias else ""
+        form = f"mode {self.mode!r}{', bias' * self.bias}" if self.form.is_plain else self.form
         counts = (
             counted(self.n_sequences, "sequence"),
             counted(self.n_rows, "predicted position"),
             counted(self.n_features, "feature"),
             counted(self.n_outputs, "output"),
         )
-        return f"{type(self).__name__}({', '.join(counts)}, mode {self.mode!r}{bias})"
+        return f"{type(self).__name__}({', '.join(counts)}, {form})"
 
     def describe(self) -> Description:
-        data = data_in_words(self.n_sequences, self.n_dims, self.mode)
+        words = form_in_words(self.layout)
+        data = data_in_words(self.n_sequences, self.n_dims, self.mode, words)
         names = ("n_sequences", "n_rows", "n_features", "n_outputs", "total_weight", "max_length")
         return Description(
             "Statistics of a data set", f"Sums of {data}",
             facts={name: getattr(self, name) for name in names},
-            sizes={"n_dims": self.n_dims, "mode": self.mode, "bias": self.bias},
+            sizes={"n_dims": self.n_dims, "mode": self.mode, "bias": self.bias}
+            | form_sizes(self.layout),
         )  # fmt: skip
 
     def copy(self) -> Self:
@@ -202,7 +222,7 @@ class Statistics(Described, ABC):
         """The content as named arrays and plain metadata."""
         metadata = {key: getattr(self, key) for key in SHAPE | ADDED | OTHERS}
         metadata |= {key: getattr(self, key).tolist() for key in SIZES}
-        return Record(self.kind, self._arrays(), metadata)
+        return Record(self.kind, self._arrays(), metadata | form_fields(self.layout))
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
@@ -213,14 +233,19 @@ class Statistics(Described, ABC):
             fits = held[name] <= held["n_rows"]
             fields.require(fits, f"metadata.{name}", "at most n_rows", held[name])
         # Sizes are held against the arrays before anything of these sizes is made.
-        width = held["n_dims"] + held["bias"]
+        layout = stored_layout(held)
+        form = layout.form
         largest = held["total_weight"] * float(held["max_length"]) ** 2 * 2.0**LARGEST_POWER
-        fields.entries(cls._stored(width, held["n_outputs"], largest))(record.arrays, "arrays")
-        made = cls(**{key: held[key] for key in SHAPE})
+        fields.entries(cls._stored(layout, held["n_outputs"], largest))(record.arrays, "arrays")
+        made = cls(
+            layout.n_dims, held["n_outputs"], form=form, n_context_dims=layout.n_context_dims
+        )
         for key in ADDED | OTHERS:
             setattr(made, key, held[key])
         made._restore(record.arrays)
-        for name, estimate in zip(SIZES, made._estimated_sizes(), strict=True):
+        known = (made.coordinate_sizes, made.output_sizes)
+        estimates = made._estimated_sizes() if layout.is_plain else known
+        for name, estimate in zip(SIZES, estimates, strict=True):
             sizes = np.array(held.get(name, estimate), dtype=np.float64)
             wanted = f"a list of {len(estimate)} numbers"
             where, fits = f"metadata.{name}", sizes.shape == estimate.shape
@@ -240,9 +265,10 @@ class Statistics(Described, ABC):
         if self.n_rows:
             # Rows alone were checked; in other units than its own, a shard of small tokens and
             # small weights may vanish.
-            scaling.require_comparable(coordinates, outputs)
+            compared = np.append(coordinates, 1.0) if self.layout.has_constant else coordinates
+            scaling.require_comparable(compared, outputs)
             heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
-            scaling.require_weighable(heaviest, coordinates, outputs)
+            scaling.require_weighable(heaviest, compared, outputs)
         token = scaling.token_exponent(coordinates)
         target = scaling.exponent_for(float(outputs.max(initial=0.0)))
         tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
@@ -258,8 +284,8 @@ class Statistics(Described, ABC):
         features, targets = self._mean_squares()
         # (G_jj x_l)^2 has the fourth power of a token coordinate in it and the square of a query's.
         largest = float(features.max(initial=0.0)) ** (1 / 6) or 1.0
-        squares = pair_position(self.width).diagonal()
-        of_tokens = features.reshape(-1, self.width)[squares].max(axis=1)
+        squares = self.layout.pairs.position.diagonal()
+        of_tokens = features.reshape(-1, self.layout.n_queries)[squares].max(axis=1)
         tokens = (of_tokens / largest**2) ** (1 / 4)
         return (
             np.ldexp(tokens, self.token_exponent or 0),
@@ -293,7 +319,7 @@ class Statistics(Described, ABC):
 
     @classmethod
     @abstractmethod
-    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, fields.Check]:
+    def _stored(cls, layout: Layout, n_outputs: int, largest: float) -> dict[str, fields.Check]:
         """The checks of the arrays in a file; no sum of squares can exceed ``largest``."""
 
     @abstractmethod

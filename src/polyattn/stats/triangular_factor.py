@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from polyattn.features.cubic import cubic_features
-from polyattn.features.pairs import n_features
+from polyattn.features.products import features
 from polyattn.files.fields import Check, array, require
+from polyattn.form.layout import Layout
 from polyattn.stats.rows import Rows
 from polyattn.stats.statistics import Statistics
 
@@ -48,7 +48,7 @@ class TriangularFactor(Statistics):
     def _accumulate(self, rows: Rows) -> None:
         columns = self.n_features + self.n_outputs
         for block in rows.blocks(max(BLOCK_NUMBERS // columns, 2 * columns)):
-            psi = cubic_features(block.pairs, block.queries)
+            psi = features(self.layout, block.sums, block.queries)
             self._stack(np.concatenate([psi, block.targets]).T)
 
     def _absorb(self, other: TriangularFactor) -> None:
@@ -78,8 +78,8 @@ class TriangularFactor(Statistics):
         return (self.n_features + self.n_outputs) ** 2
 
     @classmethod
-    def _stored(cls, width: int, n_outputs: int, largest: float) -> dict[str, Check]:
-        root, columns = sqrt(largest), n_features(width) + n_outputs
+    def _stored(cls, layout: Layout, n_outputs: int, largest: float) -> dict[str, Check]:
+        root, columns = sqrt(largest), layout.n_features + n_outputs
         return {"factor": array((None, columns), least=-root, most=root)}
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:

@@ -149,7 +149,7 @@ def _text(content: dict[str, Any]) -> list[RenderableType]:
 def demo_page(figures: dict[str, Any], found: Recovery, task: RecoveryTask) -> Page:
     """The figures of a demo first, then all that a report shows of the fit."""
     layer, size = task.layer, figures["task"]
-    validation = PageData.of(task.X_validation, task.Y_validation, layer.mode, layer.n_dims)
+    validation = PageData.of(task.X_validation, task.Y_validation, layer.layout)
     sections = [
         Section("The result", fill("result", "polyattn_papers.commands", **figures)),
         *fit_page(found.result, validation, found.certificate),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.data import InContextTask, OneStep, in_context_regression
-from polyattn.data.regression import step_layer
+from polyattn.data.one_step import step_layer
 from polyattn.stats import Moments
 from polyattn_papers.reproduction import Settings
 

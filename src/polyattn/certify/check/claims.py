@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.check.domains import CheckedDomain
+from polyattn.certify.check.domains import TRIED, CheckedDomain
 from polyattn.certify.check.features import random_prime, rank_modulo, reduce, rounded_coordinates
+from polyattn.certify.check.form_table import FormTable
+from polyattn.certify.check.forms import FormFeatures
 from polyattn.certify.check.measure import UNIT, MeasuredTable
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
+    from polyattn.certify.structure import Structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +30,15 @@ class Claims:
     certificate: Certificate
     batch: SequenceBatch
     domain: CheckedDomain
+    context: SequenceBatch | None = None
+    seen: FormFeatures | None = None  # of a form that is not the papers'
+    real: int | None = None  # what its features span on all real sequences, for custom domains
     # Fresh randomness: primes and combinations that could be foreseen could be forged.
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
 
     @cached_property
     def table(self) -> MeasuredTable:
-        return self._table_of(self.batch)
+        return self._table_of(self.batch, self.context)
 
     @cached_property
     def rank(self) -> int:
@@ -42,12 +48,24 @@ class Claims:
     @property
     def dimension(self) -> int:
         """No rank is larger."""
-        return self.certificate.dimension or self.certificate.n_features
+        return self.certificate.dimension or self.real or self.certificate.n_features
 
     @property
     def few(self) -> bool:
         """Whether the verdict is that there are fewer rows than dimensions."""
         return self.certificate.method == "count" and self.certificate.n_rows < self.dimension
+
+    @property
+    def coefficients(self) -> bool:
+        """Whether the claim is about coefficients: of functions of tokens nothing is known."""
+        form = self.certificate.form
+        return any(map(callable, (form.query, form.key, form.value)))
+
+    @property
+    def rested(self) -> bool:
+        """Whether all but what is always zero or a multiple is claimed to be determined."""
+        structure = self.certificate.structure
+        return structure is not None and structure.rest == "identifiable"
 
     def objections(self) -> Iterator[str]:
         """All that does not hold."""
@@ -56,6 +74,8 @@ class Claims:
             yield from self._identifiable()
         if self.certificate.verdict == "not_identifiable":
             yield from self._direction()
+        if self.certificate.structure is not None:
+            yield from self._structure(self.certificate.structure)
         yield from self._on_real_inputs()
         yield from self._spectrum()
 
@@ -66,7 +86,7 @@ class Claims:
             return
         if not 0 <= claimed <= most:
             yield f"rank {claimed} is not possible: it is at most {most}."
-        elif certificate.method == "exact" or certificate.verdict == "identifiable":
+        elif certificate.method == "exact" or certificate.verdict == "identifiable" or self.rested:
             if claimed != self.rank:
                 yield f"the rank is {self.rank}, not {claimed}."
         elif certificate.verdict == "not_identifiable":
@@ -90,7 +110,7 @@ class Claims:
                 f"{self.dimension}."
             )
         else:
-            together = self._rank_modulo(random_prime(self.rng), self.domain.batch)
+            together = self._rank_modulo(random_prime(self.rng), together=True)
             if together != self.rank:
                 yield (
                     f"the features of the domain are not in the span of the data's: together they "
@@ -112,8 +132,30 @@ class Claims:
                 f"between {least:.1e} and {most:.1e}."
             )
 
+    def _structure(self, structure: Structure) -> Iterator[str]:
+        """What is said to be always zero is, and the rank leaves room for what is left out."""
+        rank, left = self.rank, self.dimension - structure.n_zero - structure.n_multiples
+        if rank > left or (structure.rest == "identifiable" and rank != left):
+            yield (
+                f"the rank is {rank}, and {left} features would be neither zero nor multiples of "
+                f"others, of which the verdict is said to be {structure.rest!r}."
+            )
+        prime = random_prime(self.rng)
+        zero = np.ones(1, dtype=bool)
+        unasked = np.ones(1, dtype=bool)
+        for sums, queries in self.table.summaries(prime):
+            together = (sums != 0).T.astype(np.float64) @ (queries != 0).astype(np.float64)
+            zero = zero & (self.table.vector_of(together) == 0)
+            unasked = unasked & ~queries.any(axis=0)
+        if int(np.count_nonzero(zero)) < structure.n_zero:
+            yield f"{int(np.count_nonzero(zero))} features are always zero, not {structure.n_zero}."
+        if not all(unasked[list(structure.queries)]):
+            yield f"some of the entries {list(structure.queries)} of the query are not always zero."
+
     def _direction(self) -> Iterator[str]:
         certificate, direction = self.certificate, self.certificate.direction
+        if certificate.method == "structure" and not isinstance(direction, tuple):
+            yield "what is always zero or a multiple shows a direction of integers."
         if certificate.method == "count" and not (self.few or isinstance(direction, tuple)):
             yield f"{certificate.n_rows} rows are not fewer than {self.dimension} dimensions."
         if direction is None:
@@ -146,7 +188,7 @@ class Claims:
             if self._shows(self.table, chosen):
                 yield "the direction has an effect on the data."
                 return
-        if not self._shows(self._elsewhere(), chosen):
+        if not self.coefficients and not self._shows(self._elsewhere(), chosen):
             yield "the direction has no effect anywhere in the domain."
 
     def _float_direction(self, direction: NDArray[np.float64]) -> Iterator[str]:
@@ -168,21 +210,21 @@ class Claims:
                 f"{rounding:.1e} is none, or none that rounding explains."
             )
         # A direction shows if so much of it is left after cancellation.
-        if not self._elsewhere().share(chosen) > 1e-8:
+        if not self.coefficients and not self._elsewhere().share(chosen) > 1e-8:
             yield "the direction has no effect anywhere in the domain."
 
     def _rounding_explains(self, direction: NDArray[np.float64]) -> Iterator[str]:
         """A direction of floats is unseen by exact numbers, or by rounding of rounded ones."""
-        moving = rounded_coordinates(self.batch)
+        moving = self._moving()
         # So many rows must be explained by rounding, where exact numbers say the opposite.
         if self.few or (moving.any() and self.table.explained(direction, moving) >= 0.85):
             return
         for _ in range(2):
             # Whether nothing of the domain is beyond the data, modulo a random prime.
             prime = random_prime(self.rng)
-            rank, batch = self._rank_modulo(prime), self.domain.batch
+            rank, custom = self._rank_modulo(prime), self.domain.batch is not None
             full = rank == self.dimension
-            if full or (batch is not None and self._rank_modulo(prime, batch) == rank):
+            if full or (custom and self._rank_modulo(prime, together=True) == rank):
                 yield (
                     "the numbers as they are determine the layer, in exact arithmetic, and no "
                     "rounding of theirs explains the direction."
@@ -197,7 +239,7 @@ class Claims:
         if (claimed == "identifiable") != (self.rank == self.dimension):
             # Exact numbers may be of full rank where rounding hides it.
             least, _ = self.table.rank_range()
-            hidden = least < self.dimension and rounded_coordinates(self.batch).any()
+            hidden = least < self.dimension and self._moving().any()
             if claimed == "identifiable" or not hidden:
                 yield f"on real inputs the data are not {claimed}: the rank is {self.rank}."
 
@@ -220,16 +262,31 @@ class Claims:
             if not abs(claimed - found[name]) <= allowed:
                 yield f"{name} is {found[name]:.6g}, not {claimed:.6g}."
 
-    def _table_of(self, batch: SequenceBatch) -> MeasuredTable:
+    def _moving(self) -> NDArray[np.bool_]:
+        """Which coordinates, of tokens and context, hold floats that rounding may have made."""
+        batches = [self.batch] if self.context is None else [self.batch, self.context]
+        moving = np.concatenate([rounded_coordinates(each) for each in batches])
+        return moving | self.coefficients
+
+    def _table_of(
+        self, batch: SequenceBatch, context: SequenceBatch | None = None
+    ) -> MeasuredTable:
         certificate = self.certificate
-        return MeasuredTable(batch, certificate.mode, certificate.bias, self.domain.is_one_hot)
+        kind = (batch, certificate.mode, certificate.bias)
+        if self.seen is not None:
+            return FormTable(*kind, seen=self.seen, context=context)
+        return MeasuredTable(*kind, self.domain.is_one_hot)
 
     def _elsewhere(self) -> MeasuredTable:
+        if self.seen is not None:
+            return self._table_of(*self.domain.sequences_for(self.seen, TRIED, self.rng))
         return self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
 
-    def _rank_modulo(self, prime: int, *more: SequenceBatch) -> int:
-        """The rank of the features of the data, and of more sequences."""
-        tables = [self.table, *map(self._table_of, more)]
+    def _rank_modulo(self, prime: int, together: bool = False) -> int:
+        """The rank of the features of the data; or together with those of a custom domain."""
+        tables = [self.table]
+        if together and self.domain.batch is not None:
+            tables.append(self._table_of(self.domain.batch, self.domain.context))
         return rank_modulo(tables, prime, self.dimension, self.rng)
 
     def _shows(self, table: MeasuredTable, direction: list[int]) -> bool:

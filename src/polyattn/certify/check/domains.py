@@ -14,11 +14,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.check.forms import FormFeatures
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
 
 # Random sequences: a direction that is not zero vanishes on all with probability below 1e-14.
 TRIED = 256
+
+# Sequences that show features of a form are not much longer, whatever windows it has.
+MOST_REACH = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +33,12 @@ class CheckedDomain(ABC):
     most: int | None = None
 
     batch: SequenceBatch | None = field(default=None, init=False)  # of a custom domain
+    context: SequenceBatch | None = field(default=None, init=False)  # what it attends to
 
     is_one_hot: ClassVar[bool] = False
+
+    # Rows that show how many features are independent, for each of them.
+    rows_per_feature: ClassVar[float] = 8.0
 
     @abstractmethod
     def dimension(self, n_dims: int, bias: bool) -> int | None:
@@ -48,12 +56,41 @@ class CheckedDomain(ABC):
         of eight Boolean ones.
         """
 
-    def holds(self, data: SequenceBatch) -> bool:
-        """Whether all sequences belong to the domain."""
+    def holds(self, data: SequenceBatch, context: SequenceBatch | None = None) -> bool:
+        """Whether all sequences belong to the domain; a context may be of any length."""
+        if context is not None and not all(map(self.are_tokens, pieces(context.values))):
+            return False
         lengths = data.lengths
         if lengths.min() < self.least or (self.most is not None and lengths.max() > self.most):
             return False
         return all(self.are_tokens(piece) for piece in pieces(data.values))
+
+    @abstractmethod
+    def tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+        """Random tokens (n_tokens, d) of the domain, integers."""
+
+    def sequences_for(
+        self, seen: FormFeatures, n_sequences: int, rng: np.random.Generator
+    ) -> tuple[SequenceBatch, SequenceBatch | None]:
+        """Random sequences of all lengths that a form tells apart, and contexts for them."""
+        least = max(self.least, 1)
+        most = max(least, min(seen.reach, MOST_REACH)) + len(seen.scales) + 4
+        most = most if self.most is None else min(self.most, most)
+        if seen.form.mode == "causal":
+            # Beginnings of a sequence are there as well.
+            n_sequences, least = 1 + n_sequences // most, most
+        # Sorted: neighbours of one length are taken together.
+        lengths = np.sort(rng.integers(least, most + 1, n_sequences))
+        own = self.tokens(int(lengths.sum()), seen.n_dims, rng)
+        batch = SequenceBatch.from_sequences(np.split(own, np.cumsum(lengths)[:-1]))
+        if seen.n_context_dims is None:
+            return batch, None
+        if seen.form.mode != "causal":
+            # Each length of a sequence comes with several of a context.
+            repeats = np.unique(lengths, return_counts=True)[1]
+            lengths = np.concatenate([np.sort(rng.integers(1, 5, count)) for count in repeats])
+        others = self.tokens(int(lengths.sum()), seen.n_context_dims, rng)
+        return batch, SequenceBatch.from_sequences(np.split(others, np.cumsum(lengths)[:-1]))
 
     def some_sequences(self, n_dims: int, rng: np.random.Generator) -> SequenceBatch:
         """The same of two tokens each, or as near to that as the domain allows."""
@@ -64,6 +101,8 @@ class CheckedDomain(ABC):
 class CheckedReal(CheckedDomain):
     """Tokens with any coordinates."""
 
+    rows_per_feature: ClassVar[float] = 3.0
+
     def dimension(self, n_dims: int, bias: bool) -> int:
         width = n_dims + bias
         return comb(width + 2, 3) if self.most == 1 else width**2 * (width + 1) // 2
@@ -73,6 +112,9 @@ class CheckedReal(CheckedDomain):
 
     def sequences_of_length(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
         return rng.integers(-9, 10, (TRIED, n_tokens, n_dims))
+
+    def tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+        return rng.integers(-(1 << 21), 1 << 21, (n_tokens, n_dims))
 
 
 class CheckedBoolean(CheckedDomain):
@@ -87,6 +129,9 @@ class CheckedBoolean(CheckedDomain):
 
     def sequences_of_length(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
         return rng.choice(np.array([-1, 1], dtype=np.int8), (TRIED, n_tokens, n_dims))
+
+    def tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+        return rng.choice(np.array([-1, 1], dtype=np.int8), (n_tokens, n_dims))
 
 
 class CheckedOneHot(CheckedDomain):
@@ -110,21 +155,30 @@ class CheckedOneHot(CheckedDomain):
             tokens[:, 0] = symbols[before]
         return tokens
 
+    def tokens(self, n_tokens: int, n_dims: int, rng: np.random.Generator) -> NDArray:
+        return np.eye(n_dims, dtype=np.int8)[rng.integers(n_dims, size=n_tokens)]
+
 
 @dataclass(frozen=True, eq=False)
 class CheckedSequences(CheckedReal):
     """A custom domain: exactly these sequences.  Data need not lie in it."""
 
     batch: SequenceBatch = field(kw_only=True)
+    context: SequenceBatch | None = field(kw_only=True, default=None)
 
     def dimension(self, n_dims: int, bias: bool) -> None:  # type: ignore[override]
         return None
 
-    def holds(self, data: SequenceBatch) -> bool:
+    def holds(self, data: SequenceBatch, context: SequenceBatch | None = None) -> bool:
         return True
 
     def some_sequences(self, n_dims: int, rng: np.random.Generator) -> SequenceBatch:
         return self.batch
+
+    def sequences_for(
+        self, seen: FormFeatures, n_sequences: int, rng: np.random.Generator
+    ) -> tuple[SequenceBatch, SequenceBatch | None]:
+        return self.batch, self.context
 
 
 CHECKED: dict[str, type[CheckedDomain]] = {

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,13 +207,28 @@ class Table:
     def features(self, prime: int | None = None) -> Iterator[NDArray[np.float64]]:
         """The features (rows, c) of all rows, in order."""
         for grams, queries in self.summaries(prime):
-            block = grams[:, :, None] * queries[:, None, :]
-            yield reduce(block.reshape(len(queries), -1), prime)
+            yield reduce(self.features_of(grams, queries), prime)
+
+    def features_of(self, sums: NDArray, queries: NDArray) -> NDArray[np.float64]:
+        """The features (rows, c) of summaries, their products."""
+        return (sums[:, :, None] * queries[:, None, :]).reshape(len(queries), -1)
+
+    def grid_of(self, vector: NDArray) -> NDArray:
+        """A number for each product of a sum and a query, from one for each feature (c,)."""
+        return vector.reshape(-1, self.width)
+
+    def vector_of(self, grid: NDArray) -> NDArray:
+        """The inverse of ``grid_of``."""
+        return grid.reshape(-1)
+
+    def chosen(self, numbers: NDArray[np.int64]) -> Self:
+        """The table of some sequences."""
+        return replace(self, batch=self.batch.chosen(numbers))
 
     def products(self, vector: NDArray, prime: int) -> Iterator[NDArray[np.float64]]:
         """<vector, psi> of all rows modulo a prime, for residues (c,)."""
         for grams, queries in self.summaries(prime):
-            forms = product(grams, vector.reshape(-1, self.width), prime)
+            forms = product(grams, self.grid_of(vector), prime)
             yield reduce(reduce(forms * queries, prime).sum(axis=1), prime)
 
     def _tokens(self, start: int, stop: int, prime: int | None) -> NDArray[np.float64]:
@@ -238,7 +254,7 @@ def rank_modulo(
     step = batch.n_rows(tables[0].mode) // (4 * n_combinations)
     if len(tables) == 1 and step > 1 and len(batch) > 1:
         # Evenly spread sequences with about four rows for each combination.
-        some = replace(tables[0], batch=batch.chosen(np.arange(0, len(batch), step)))
+        some = tables[0].chosen(np.arange(0, len(batch), step))
         if rank_modulo([some], prime, expected, rng) == expected:
             return expected
     combined = np.zeros((n_combinations, len(tables[0].columns)))

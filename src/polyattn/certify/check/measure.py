@@ -16,6 +16,8 @@ from polyattn.certify.check.features import BLOCK_NUMBERS, Table
 
 UNIT = 2.0**-53
 
+Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+
 # What rounding may have done to a coordinate, twice what provers allow themselves.
 INPUT_ROUNDING = 2.0**-45
 
@@ -25,16 +27,14 @@ class MeasuredTable(Table):
 
     @cached_property
     def sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Per feature the roots of sum psi^2 (1 where zero) and of sum G_jj G_kk x_l^2."""
-        first, second = self.pairs
-        # Where the diagonal entries G_jj and G_kk of each pair stand.
-        first_at, second_at = (np.flatnonzero(first == second)[each] for each in (first, second))
+        """Per feature the roots of sum psi^2 (1 where zero) and of sum G_jj G_kk x_l^2.
+
+        In other forms the second is that of the same sums without cancellation.
+        """
         powers = magnitudes = np.zeros(1)
-        for grams, queries in self._rows_of_size_one():
-            squares = queries**2
-            powers = powers + ((grams**2).T @ squares).reshape(-1)
-            largest = grams[:, first_at] * grams[:, second_at]
-            magnitudes = magnitudes + (largest.T @ squares).reshape(-1)
+        for (grams, queries), (largest, seen) in self._with_sizes():
+            powers = powers + self.vector_of((grams**2).T @ queries**2)
+            magnitudes = magnitudes + self.vector_of(largest.T @ seen)
         roots = np.sqrt(np.where(powers > 0, powers, 1.0))
         return roots, np.sqrt(magnitudes)
 
@@ -42,8 +42,13 @@ class MeasuredTable(Table):
     def limit(self) -> float:
         """What rounding may do to all features together, each divided by its root."""
         roots, magnitudes = self.sizes
-        terms = len(roots) + int(self.batch.lengths.max()) + 8
+        terms = len(roots) + self.terms + 8
         return terms * UNIT * float(np.linalg.norm(magnitudes / roots))
+
+    @property
+    def terms(self) -> int:
+        """Roundings in a sum over a sequence."""
+        return int(self.batch.lengths.max())
 
     @cached_property
     def gram(self) -> NDArray[np.float64]:
@@ -85,7 +90,7 @@ class MeasuredTable(Table):
         factor: NDArray[np.float64] = np.zeros((0, len(roots)))
         kept: list[NDArray[np.float64]] = []
         for grams, queries in self._rows_of_size_one():
-            kept.append((grams[:, :, None] * queries[:, None, :]).reshape(len(queries), -1) / roots)
+            kept.append(self.features_of(grams, queries) / roots)
             if sum(map(len, kept)) * len(roots) > max(BLOCK_NUMBERS, 4 * len(roots) ** 2):
                 factor = np.asarray(np.linalg.qr(np.concatenate([factor, *kept]), mode="r"))
                 kept.clear()
@@ -99,7 +104,7 @@ class MeasuredTable(Table):
     def effect(self, direction: NDArray[np.float64]) -> tuple[float, float]:
         """(norm over all rows of <direction, psi>, how large rounding alone may make it)."""
         roots, _ = self.sizes
-        table, power = direction.reshape(-1, self.width), 0.0
+        table, power = self.grid_of(direction), 0.0
         for grams, queries in self._rows_of_size_one():
             power += float(np.sum(np.sum(grams @ table * queries, axis=1) ** 2))
         # What counts as rounding: so many times what it may do to a sum of that many terms.
@@ -148,7 +153,15 @@ class MeasuredTable(Table):
         matrices[:, first, second] = matrices[:, second, first] = rows
         return matrices
 
-    def _rows_of_size_one(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    def _with_sizes(self) -> Iterator[tuple[Pair, Pair]]:
+        """Rows of size one, and squares of what their rounding is relative to."""
+        first, second = self.pairs
+        # Where the diagonal entries G_jj and G_kk of each pair stand.
+        first_at, second_at = (np.flatnonzero(first == second)[each] for each in (first, second))
+        for grams, queries in self._rows_of_size_one():
+            yield (grams, queries), (grams[:, first_at] * grams[:, second_at], queries**2)
+
+    def _rows_of_size_one(self) -> Iterator[Pair]:
         for grams, queries in self.summaries():
             yield _of_size_one(grams), _of_size_one(queries)
 

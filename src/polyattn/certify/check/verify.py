@@ -10,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polyattn.certify.check.claims import Claims
-from polyattn.certify.check.domains import CHECKED, CheckedDomain, CheckedSequences
-from polyattn.certify.check.features import LARGEST_PRIME, is_prime
+from polyattn.certify.check.domains import (
+    CHECKED,
+    CheckedDomain,
+    CheckedReal,
+    CheckedSequences,
+)
+from polyattn.certify.check.features import LARGEST_PRIME, is_prime, random_prime, rank_modulo
+from polyattn.certify.check.form_table import FormTable
+from polyattn.certify.check.forms import FormFeatures
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
 from polyattn.numerics.parallel import single_threaded_blas
@@ -25,13 +34,19 @@ if TYPE_CHECKING:
 # Which methods reach which verdicts from sequences.
 METHODS = {
     "identifiable": ("exact", "gram", "triangular"),
-    "not_identifiable": ("count", "exact", "triangular", "span"),
+    "not_identifiable": ("count", "exact", "triangular", "span", "structure"),
     "undecided": ("exact", "triangular", "span"),
 }
 
 
 @single_threaded_blas()
-def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None = None) -> bool:
+def verify(
+    certificate: Certificate,
+    X: Sequences,
+    domain: str | Domain | None = None,
+    *,
+    context: Sequences | None = None,
+) -> bool:
     """Whether everything that the certificate claims about the data X holds.
 
     ``polyattn.certify.check.objections`` takes the same arguments and says why not, in words.
@@ -43,6 +58,8 @@ def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None =
     X : the sequences it is about
     domain : Domain | None
         The domain; needed only for a custom one that was read from a file.
+    context : sequences | None
+        What the sequences attend to, where the certificate is about such data.
 
     Guarantee: "identifiable" is proved anew, in exact arithmetic.  "not_identifiable" holds
     exactly if the direction is of integers, or if the data are (or floats that were not rounded;
@@ -50,26 +67,38 @@ def verify(certificate: Certificate, X: Sequences, domain: str | Domain | None =
     rounding.  An "undecided" certificate claims only sizes, rank and spectrum to be plausible.
     Cost: for N rows and p features about 2 N p^2 flops, and p^3; memory p^2 numbers.
     """
-    return not objections(certificate, X, domain)
+    return not objections(certificate, X, domain, context=context)
 
 
 def objections(
-    certificate: Certificate, X: Sequences, domain: str | Domain | None = None
+    certificate: Certificate,
+    X: Sequences,
+    domain: str | Domain | None = None,
+    *,
+    context: Sequences | None = None,
 ) -> list[str]:
     """Every reason why ``verify`` returns False, in words; an empty list where it returns True."""
     if hasattr(X, "to_record"):
         kind = type(X).__name__
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]
     batch = as_batch(X, keep_integers=True)
-    found = [*_about_form(certificate), *_about_data(certificate, batch)]
+    attended = None if context is None else as_batch(context, "context", None, True)
+    found = [*_about_form(certificate), *_about_context(certificate, batch, attended)]
+    if found:
+        return found
+    seen = _form_features(certificate)
+    found = list(_about_data(certificate, batch, attended, seen))
     try:
         where = _checked_domain(certificate, domain)
     except InvalidInput as error:
         return [*found, str(error)]
     if not found:
-        found += _about_domain(certificate, batch, where)
+        found += _about_domain(certificate, batch, where, attended, seen)
     # What follows would be about something else than the certificate.
-    return found or list(Claims(certificate, batch, where).objections())
+    real = None
+    if not found and seen is not None and where.batch is not None:
+        real = _dimension(CheckedReal(), seen)
+    return found or list(Claims(certificate, batch, where, attended, seen, real).objections())
 
 
 def _about_form(certificate: Certificate) -> Iterator[str]:
@@ -87,13 +116,46 @@ def _about_form(certificate: Certificate) -> Iterator[str]:
         yield f"method {method!r} leaves no rounding; the certificate says {certificate.rounding}."
     if verdict != "not_identifiable" and certificate.direction is not None:
         yield f"a direction that data do not see contradicts the verdict {verdict!r}."
+    if certificate.structure is not None and method not in ("structure", "exact"):
+        yield f"method {method!r} leaves no features out as zero or multiples."
+    if certificate.structure is None and method == "structure":
+        yield "it is not said which features are always zero or multiples of others."
+    form = certificate.form
+    if (form.mode, form.bias) != (certificate.mode, certificate.bias):
+        yield "mode and bias are not those of the form."
 
 
-def _about_data(certificate: Certificate, batch: SequenceBatch) -> Iterator[str]:
+def _about_context(
+    certificate: Certificate, batch: SequenceBatch, context: SequenceBatch | None
+) -> Iterator[str]:
+    """Whether there is a context where the certificate is about one, and it fits the data."""
+    if (context is None) != (certificate.n_context_dims is None):
+        wanted = "sequences that attend to themselves" if context is not None else "a context"
+        yield f"the certificate is about {wanted}."
+    elif context is not None:
+        if context.n_dims != certificate.n_context_dims or len(context) != len(batch):
+            yield "the context does not fit the data and the certificate."
+        elif certificate.mode == "causal" and any(context.lengths != batch.lengths):
+            yield "in mode 'causal' a context is as long as the sequences."
+
+
+def _form_features(certificate: Certificate) -> FormFeatures | None:
+    """The features of a form that is not the papers'; None for theirs."""
+    if certificate.given_form is None and certificate.n_context_dims is None:
+        return None
+    return FormFeatures(certificate.form, certificate.n_dims, certificate.n_context_dims)
+
+
+def _about_data(
+    certificate: Certificate,
+    batch: SequenceBatch,
+    context: SequenceBatch | None,
+    seen: FormFeatures | None,
+) -> Iterator[str]:
     """The data are those that were certified, and their sizes are as stated."""
     if bool(certificate.note) != (certificate.verdict == "undecided"):
         yield "a note says what is left undecided, and only that."
-    digest = digest_sequences(batch)
+    digest = digest_sequences(batch, context)
     if digest != certificate.digest:
         yield (
             f"the data are not those that were certified: their digest is {digest[:16]}..., not "
@@ -104,7 +166,7 @@ def _about_data(certificate: Certificate, batch: SequenceBatch) -> Iterator[str]
         "n_dims": batch.n_dims,
         "n_sequences": len(batch),
         "n_rows": batch.n_rows(certificate.mode),
-        "n_features": width**2 * (width + 1) // 2,
+        "n_features": width**2 * (width + 1) // 2 if seen is None else seen.n_features,
     }
     for name, found in sizes.items():
         stated = getattr(certificate, name)
@@ -113,12 +175,19 @@ def _about_data(certificate: Certificate, batch: SequenceBatch) -> Iterator[str]
 
 
 def _about_domain(
-    certificate: Certificate, batch: SequenceBatch, where: CheckedDomain
+    certificate: Certificate,
+    batch: SequenceBatch,
+    where: CheckedDomain,
+    context: SequenceBatch | None,
+    seen: FormFeatures | None,
 ) -> Iterator[str]:
-    dimension = where.dimension(batch.n_dims, certificate.bias)
+    if seen is None or where.batch is not None:
+        dimension = where.dimension(batch.n_dims, certificate.bias)
+    else:
+        dimension = _dimension(where, seen)
     if certificate.dimension != dimension:
         yield f"the dimension of the domain is {dimension}, not {certificate.dimension}."
-    if not where.holds(batch):
+    if not where.holds(batch, context):
         yield f"the data do not lie in the domain {certificate.domain}."
     if where.batch is not None:
         if where.batch.n_dims != batch.n_dims:
@@ -131,12 +200,25 @@ def _about_domain(
     if certificate.method == "span":
         yield "method 'span' is for custom domains."
     whole = dimension == certificate.n_features
+    if seen is not None and not whole:
+        whole = dimension == _dimension(CheckedReal(), seen)
     follows = certificate.verdict if whole else "not_identifiable"
     if certificate.verdict_on_real_inputs != follows:
         yield (
             f"on real inputs the verdict must be {follows!r}; the certificate says "
             f"{certificate.verdict_on_real_inputs!r}."
         )
+
+
+def _dimension(where: CheckedDomain, seen: FormFeatures) -> int:
+    """What the features of a form span on a domain, by trying; functions count as independent."""
+    form, rng = seen.form, np.random.default_rng()
+    if any(map(callable, (form.query, form.key, form.value))):
+        return seen.n_features
+    n_rows = where.rows_per_feature * seen.n_features + 200
+    batch, context = where.sequences_for(seen, int(n_rows), rng)
+    table = FormTable(batch, form.mode, form.bias, seen=seen, context=context)
+    return rank_modulo([table], random_prime(rng), seen.n_features, rng)
 
 
 def _checked_domain(certificate: Certificate, domain: str | Domain | None) -> CheckedDomain:
@@ -154,6 +236,7 @@ def _checked_domain(certificate: Certificate, domain: str | Domain | None) -> Ch
             raise InvalidInput(f"the checker knows no domain {stored['name']!r}.")
         return CHECKED[stored["name"]](*stored["lengths"])
     batch = (certificate.domain if domain is None else domain).batch  # type: ignore[union-attr]
-    if digest_sequences(batch) != stored["digest"]:
+    context = (certificate.domain if domain is None else domain).attended  # type: ignore[union-attr]
+    if digest_sequences(batch, context) != stored["digest"]:
         raise InvalidInput("the sequences of the domain are not those of the certificate.")
-    return CheckedSequences(batch=batch)
+    return CheckedSequences(batch=batch, context=context)

@@ -22,11 +22,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.certify.digest import digest_sequences
+from polyattn.certify.domains.independence import can_be_tried, has_functions
+from polyattn.certify.domains.separating import largest_output
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.domains.tokens import Boolean, OneHot, Real, TokenDomain
 from polyattn.errors import InvalidInput, InvalidType, require_choice
-from polyattn.features.cubic import apply_coef
-from polyattn.features.summaries import Tokens, summary_blocks
+from polyattn.form.context import as_context
+from polyattn.form.layout import Layout
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 
@@ -44,37 +46,41 @@ class CustomDomain(ABC):
     def batch(self) -> SequenceBatch:
         """The sequences."""
 
-    def space(self, n_dims: int, bias: bool) -> FeatureSpace:
-        """All features: of relations among them nothing is known."""
-        if self.batch.n_dims != n_dims:
+    @property
+    def attended(self) -> SequenceBatch | None:
+        """What the sequences attend to, one for each of them, where that is not themselves."""
+        return None
+
+    def space(self, layout: Layout) -> FeatureSpace:
+        """That of all real sequences: of further relations nothing is known."""
+        if self.batch.n_dims != layout.n_dims:
             raise InvalidInput(
                 f"the domain's tokens have {self.batch.n_dims} coordinates, those of the data "
-                f"{n_dims}; they must agree."
+                f"{layout.n_dims}; they must agree."
             )
-        return FeatureSpace.whole(n_dims + bias)
+        as_context(self.attended, self.batch, layout.form, layout, keep_integers=True)
+        real = Real()
+        known = layout.is_plain or has_functions(layout.form) or real.are_independent(layout)
+        return real.space(layout) if known or can_be_tried(layout) else FeatureSpace.whole(layout)
 
-    def require_inside(self, batch: SequenceBatch) -> None:  # noqa: B027 - any data will do
+    def spans_real_inputs(self, space: FeatureSpace) -> bool:  # noqa: ARG002
+        """Whether a space of this domain is that of all real sequences."""
+        return True
+
+    def require_inside(self, batch: SequenceBatch, name: str = "X") -> None:  # noqa: B027
         """Refuse nothing: data need not lie in a custom domain."""
 
     def separating_input(
-        self, direction: NDArray[np.float64], mode: str, bias: bool, exponent: int
-    ) -> NDArray[np.float64]:
-        """The sequence (n, d) with the largest |<direction, psi>|, divided by 2**exponent."""
-        coef = direction.reshape(1, -1, self.batch.n_dims + bias)
-        tokens = Tokens(self.batch, bias, exponent)
-        values = [
-            np.abs(apply_coef(coef, block.pairs, block.queries)[0])
-            for block in summary_blocks(tokens, mode)
-        ]
-        row = int(np.argmax(np.concatenate(values)))
-        at = row if mode == "last" else int(np.searchsorted(self.batch.offsets, row, "right")) - 1
-        return np.ldexp(np.asarray(self.batch[at], dtype=np.float64), -exponent)
+        self, direction: NDArray[np.float64], layout: Layout, exponent: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """The sequence (n, d) with the largest |<direction, psi>|, and its context, if any."""
+        return largest_output(direction, layout, self.batch, self.attended, exponent)
 
     def to_dict(self) -> dict[str, Any]:
         """Name, size and digest as plain data."""
         return {
             "name": self.name, "exhaustive": self.exhaustive, "n_sequences": len(self.batch),
-            "digest": digest_sequences(self.batch),
+            "digest": digest_sequences(self.batch, self.attended),
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -84,10 +90,14 @@ class CustomDomain(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Finite(CustomDomain):
-    """Exactly these sequences: an array, a list, a SequenceBatch, or any finite iterable."""
+    """Exactly these sequences: an array, a list, a SequenceBatch, or any finite iterable.
+
+    ``context``: the sequences that they attend to, one for each, where these are others.
+    """
 
     sequences: Sequences | Iterable[ArrayLike] = field(repr=False)
     name: str = "finite"
+    context: Sequences | None = field(default=None, repr=False)
     exhaustive = True
 
     @cached_property
@@ -97,6 +107,13 @@ class Finite(CustomDomain):
         if isinstance(given, Iterable) and not isinstance(given, SequenceBatch | list | np.ndarray):
             given = [np.asarray(sequence) for sequence in given]
         return as_batch(given, "the domain's sequences", keep_integers=True)
+
+    @cached_property
+    def attended(self) -> SequenceBatch | None:
+        """The contexts, validated."""
+        if self.context is None:
+            return None
+        return as_batch(self.context, "the domain's contexts", keep_integers=True)
 
 
 @dataclass(frozen=True, eq=False)

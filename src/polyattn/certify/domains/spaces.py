@@ -1,10 +1,10 @@
 """The space that the features of a domain span, by representatives.
 
-On a domain some cubic features are always equal, zero, or sums of others: Boolean tokens have
-G_jj = n for every j.  A *space* names representatives that are independent on the domain, and
-how every feature follows from them:
+On a domain some features are always equal, zero, or sums of others: Boolean tokens have G_jj = n
+for every j.  A *space* names representatives that are independent on the domain, and how every
+feature follows from them:
 
-    psi(X) = E phi(X),    phi(X) = psi(X)[columns],    E (p, m) of small integers.
+    psi(X) = E phi(X),    phi(X) = psi(X)[columns],    E (p, m), mostly of small integers.
 
 Data determine a layer on the domain iff the representatives have full column rank on them.
 """
@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polyattn.features.pairs import n_features, pair_index, pair_position
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import pair_index, pair_position
 
-Feature = tuple[int, int, int]  # (j, k, l) with j <= k
+Feature = tuple[int, int, int]  # (j, k, l) with j <= k, of the papers' layer
 
 # Coefficients on the features of a space: integers that were checked, or float64.
 Direction = tuple[int, ...] | NDArray[np.float64]
@@ -31,34 +32,49 @@ Direction = tuple[int, ...] | NDArray[np.float64]
 Vector = TypeVar("Vector", tuple[int, ...], NDArray[np.float64], Direction)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FeatureSpace:
-    """Representatives ``columns`` among the p features of tokens of ``width`` coordinates.
+    """Representatives ``columns`` among the p features of a layout.
 
-    ``relation(j, k, l)`` lists the representatives whose sum is feature (j, k, l); None where
-    every feature is its own representative.
+    ``relations()`` gives E; None where every feature is its own representative.
     """
 
-    width: int
+    layout: Layout
     columns: NDArray[np.intp]
-    relation: Callable[[int, int, int], Iterable[Feature]] | None = None
+    relations: Callable[[], csr_array] | None = None
 
     @classmethod
-    def whole(cls, width: int) -> FeatureSpace:
+    def whole(cls, layout: Layout) -> FeatureSpace:
         """All p features: no relation holds among them."""
-        return cls(width, np.arange(n_features(width)))
+        return cls(layout, np.arange(layout.n_features))
 
     @classmethod
     def of(
         cls,
-        width: int,
+        layout: Layout,
         representatives: Sequence[Feature],
         relation: Callable[[int, int, int], Iterable[Feature]],
     ) -> FeatureSpace:
-        """From representatives and the relation that writes any feature as a sum of them."""
+        """From features of the papers' layer and the relation that writes any as a sum of them."""
+        width = layout.n_queries
         at = pair_position(width)
         columns = [int(at[j, k]) * width + query for j, k, query in representatives]
-        return cls(width, np.array(columns, dtype=np.intp), relation)
+
+        def relations() -> csr_array:
+            first, second = (each.tolist() for each in pair_index(width))
+            position, found = {column: i for i, column in enumerate(columns)}, []
+            for feature in range(layout.n_features):
+                pair, query = divmod(feature, width)
+                for j, k, l in relation(first[pair], second[pair], query):  # noqa: E741
+                    found.append((feature, position[int(at[j, k]) * width + l]))
+            ones, shape = np.ones(len(found)), (layout.n_features, len(columns))
+            return csr_array((ones, tuple(zip(*found, strict=True))), shape=shape)
+
+        return cls(layout, np.array(columns, dtype=np.intp), relations)
+
+    def only(self, places: NDArray[np.intp]) -> FeatureSpace:
+        """The space of some of the representatives, by their places."""
+        return FeatureSpace(self.layout, self.columns[places])
 
     @property
     def dimension(self) -> int:
@@ -67,8 +83,8 @@ class FeatureSpace:
 
     @property
     def n_features(self) -> int:
-        """p, the number of cubic features."""
-        return n_features(self.width)
+        """p, the number of features."""
+        return self.layout.n_features
 
     @property
     def is_whole(self) -> bool:
@@ -78,34 +94,22 @@ class FeatureSpace:
     @cached_property
     def expansion(self) -> csr_array:
         """E (p, m): how all features follow from the representatives."""
-        if self.relation is None:
-            return csr_array(np.eye(self.dimension))
-        first, second = (each.tolist() for each in pair_index(self.width))
-        at, entries = pair_position(self.width), []
-        position = {column: i for i, column in enumerate(self.columns.tolist())}
-        for feature in range(self.n_features):
-            pair, query = divmod(feature, self.width)
-            for j, k, l in self.relation(first[pair], second[pair], query):  # noqa: E741
-                entries.append((feature, position[int(at[j, k]) * self.width + l]))
-        ones, shape = np.ones(len(entries)), (self.n_features, self.dimension)
-        return csr_array((ones, tuple(zip(*entries, strict=True))), shape=shape)
+        return csr_array(np.eye(self.dimension)) if self.relations is None else self.relations()
 
-    def features(self, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
-        """phi (m, rows) from pairs (q, rows) and queries (width, rows)."""
-        pair, query = np.divmod(self.columns, self.width)
-        phi = np.take(pairs, pair, axis=0)
-        phi *= np.take(queries, query, axis=0)
+    @cached_property
+    def factors(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The entry of S and the entry of u of which each representative is the product."""
+        kept = self.layout.kept
+        products = self.columns if kept is None else kept[self.columns]
+        sums, queries = np.divmod(products, self.layout.n_queries)
+        return sums, queries
+
+    def features(self, sums: NDArray, queries: NDArray) -> NDArray[np.float64]:
+        """phi (m, rows) from sums S (n_sums, rows) and queries u (r, rows)."""
+        of_sums, of_queries = self.factors
+        phi = np.take(sums, of_sums, axis=0)
+        phi *= np.take(queries, of_queries, axis=0)
         return phi
-
-    def magnitudes(self, pairs: NDArray, queries: NDArray) -> NDArray[np.float64]:
-        """sqrt(G_jj G_kk) |x_l| (m, rows): what the rounding error of phi is measured by."""
-        first, second = pair_index(self.width)
-        roots = np.sqrt(pairs[first == second])
-        pair, query = np.divmod(self.columns, self.width)
-        sizes = np.take(roots, first[pair], axis=0)
-        sizes *= np.take(roots, second[pair], axis=0)
-        sizes *= np.abs(np.take(queries, query, axis=0))
-        return sizes
 
     def embed(self, vector: Vector) -> Vector:
         """The coefficients (p,) that act on all features as ``vector`` (m,) acts on phi."""

@@ -16,9 +16,9 @@ from math import gcd, isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.exact.feature_rows import TOKENS, FeatureRows
+from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.modular import inverse, multiply, primes, residues_of
-from polyattn.certify.exact.numbers import python_integers, shifted
+from polyattn.certify.exact.sums import TOKENS
 from polyattn.numerics.arrays import even_ranges
 from polyattn.progress import report
 
@@ -39,24 +39,19 @@ def annihilated(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[
     products are taken modulo primes until those exceed twice what a product can be.
     Cost: 2 u d flops per row, vector, and limb or prime; a pass over the data per prime.
     """
-    spare = EXACT - feature_bits(rows) - rows.n_columns.bit_length()
-    extents = rows.extents
+    spare = EXACT - rows.bits - rows.n_columns.bit_length()
+    extents = rows.attended.extents
     running = 2 * int((extents.highest - extents.lowest).max()) + TOKENS.bit_length()
-    check = _by_limbs if spare >= 8 and running <= EXACT else _by_primes
+    small = rows.in_floats and spare >= 8 and running <= EXACT
+    check = _by_limbs if small else _by_primes
     step = max(1, VECTOR_NUMBERS // (rows.n_columns * _longest(vectors)))
     portions = (vectors[first : first + step] for first in range(0, len(vectors), step))
     return np.concatenate([np.empty(0, dtype=bool), *(check(rows, some) for some in portions)])
 
 
-def feature_bits(rows: FeatureRows) -> int:
-    """Bits b with |z_c| < 2^b for every feature of every row, as integers."""
-    bits = rows.per_column(rows.extents.highest - rows.extents.lowest)
-    return int(bits.max()) + int(rows.batch.lengths.max()).bit_length()
-
-
 def to_integers(rows: FeatureRows, vector: Sequence[int]) -> list[int]:
     """Integers w (n_columns,) such that psi . v is z . w times a power of two."""
-    exponents = rows.per_column(rows.extents.lowest).tolist()
+    exponents = rows.lowest.tolist()
     least = min((e for e, v in zip(exponents, vector, strict=True) if v), default=0)
     # Where v is zero the exponent may be lower, and the shift is not needed.
     shifts = [max(0, e - least) for e in exponents]
@@ -65,7 +60,7 @@ def to_integers(rows: FeatureRows, vector: Sequence[int]) -> list[int]:
 
 def to_features(rows: FeatureRows, entries: dict[int, int]) -> tuple[int, ...]:
     """v with psi . v = 0 wherever z . w = 0, without a common divisor; w by its entries."""
-    exponents = rows.per_column(rows.extents.lowest).tolist()
+    exponents = rows.lowest.tolist()
     most = max((exponents[column] for column, w in entries.items() if w), default=0)
     raised = {column: w << max(0, most - exponents[column]) for column, w in entries.items()}
     divisor = gcd(*raised.values()) or 1
@@ -77,27 +72,48 @@ def integer_rows(rows: FeatureRows, numbers: NDArray, columns: NDArray[np.int64]
 
     Cost: n d^2 for a row that attends to n tokens, one row after the other.
     """
-    pair, query = (places[columns] for places in rows.factors)
-    lowest, offsets = rows.extents.lowest[: rows.batch.n_dims], rows.batch.offsets
-    small = feature_bits(rows) <= 62  # sums of that size fit int64, with a bit to spare
-    result = np.empty((len(numbers), len(pair)), dtype=np.int64 if small else object)
+    at, query = (places[columns] for places in rows.factors)
+    # Sums of that size fit int64, with a bit to spare.
+    small = rows.in_floats and rows.bits <= 62
+    result = np.empty((len(numbers), len(at)), dtype=np.int64 if small else object)
     for i, number in enumerate(numbers.tolist()):
-        # The tokens (n, d) that the row attends to, and the place of the query among them.
-        owner, place = number, -1
-        if rows.mode != "last":
-            owner = int(np.searchsorted(offsets, number, side="right")) - 1
-            place = number - int(offsets[owner])
-        tokens = rows.batch[owner]
-        if rows.mode == "causal":
-            tokens = tokens[: place + 1]
-        integers: NDArray = (
-            shifted(tokens, lowest).astype(np.int64) if small else python_integers(tokens, lowest)
-        )
-        if rows.bias:
-            integers = np.column_stack([integers, np.ones(len(tokens), dtype=integers.dtype)])
-        gram = (integers.T @ integers)[rows.pairs]
-        result[i] = gram[pair] * integers[place, query]
+        sums, queries = _integer_row(rows, number, small)
+        result[i] = sums[at] * queries[query]
     return result
+
+
+def _integer_row(rows: FeatureRows, number: int, small: bool) -> tuple[NDArray, NDArray]:
+    """The sums in use and the query of one row, in integers, times the count of the row."""
+    form, offsets = rows.layout.form, rows.batch.offsets
+    owner = number
+    if form.mode != "last":
+        owner = int(np.searchsorted(offsets, number, side="right")) - 1
+    token = int(offsets[owner + 1]) - 1 if form.mode == "last" else number
+    place = token - int(offsets[owner])
+    begin, end = (int(each) for each in rows.attended.batch.offsets[owner : owner + 2])
+    end = begin + place + 1 if form.mode == "causal" else end
+    seen = rows.attended.integers(slice(begin, end), small)
+    distances = len(seen) - 1 - np.arange(len(seen))
+    sums = [np.zeros(0, dtype=seen.dtype)]
+    for part in rows.products:
+        scale = part.scale
+        attended = distances >= scale.start
+        if scale.stop is not None:
+            attended &= distances < scale.stop
+        if form.mode == "full" and not form.include_query:
+            attended[place] = False
+        weighted = seen
+        if scale.decay < 1.0:
+            # decay^o as an integer over 2^(f (longest - 1)), decay = m / 2^f.
+            m, below = scale.decay.as_integer_ratio()
+            weights = [m**o * below ** (rows.longest - 1 - o) for o in distances.tolist()]
+            weighted = seen * np.array(weights, dtype=object)[:, None]
+        gram = weighted[attended].T @ seen[attended]
+        sums.append(gram[part.value, part.key])
+    if rows.has_constant:
+        sums.append(rows.counts(np.array([len(seen)])).astype(seen.dtype))
+    query = rows.tokens.integers(slice(token, token + 1), small)[0][rows.layout.query]
+    return np.concatenate(sums), np.append(query, [1] * form.intercept).astype(seen.dtype)
 
 
 def reconstruct(residues: Sequence[int], modulus: int) -> list[int] | None:
@@ -162,7 +178,7 @@ def lifted(
 
 def _by_limbs(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
     """The check in float64: |z . limb| < 2^(feature bits + bits of a limb) n_columns <= 2^53."""
-    wide = EXACT - feature_bits(rows) - rows.n_columns.bit_length() >= 16
+    wide = EXACT - rows.bits - rows.n_columns.bit_length() >= 16
     integers = [to_integers(rows, vector) for vector in vectors]
     size, base = 2 * _longest(integers), 1 << (16 if wide else 8)
     # A row of limbs for each column, vector after vector, the lowest limb first.
@@ -192,11 +208,11 @@ def _by_primes(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[n
     """The check modulo primes: a z . w that they divide and cannot reach is zero."""
     integers = [to_integers(rows, vector) for vector in vectors]
     bits = max(abs(entry) for vector in integers for entry in vector).bit_length()
-    bound = 1 << (feature_bits(rows) + bits + rows.n_columns.bit_length())
+    bound = 1 << (rows.bits + bits + rows.n_columns.bit_length())
     table = np.array([list(vector) for vector in vectors], dtype=object).T
     zero = np.ones(len(vectors), dtype=bool)
     product = 1
-    for prime in primes():
+    for prime in filter(rows.allows, primes()):
         residues = residues_of(table, prime)
         for block in rows.summaries(prime):
             zero &= ~block.products(residues).any(axis=0)

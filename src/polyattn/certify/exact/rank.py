@@ -39,7 +39,7 @@ class ExactRank(Echelon):
 
     def absorb_block(self, block: ExactSummary, rng: np.random.Generator) -> None:
         """Add the independent rows of a block."""
-        waiting = np.arange(len(block.pairs))
+        waiting = np.arange(len(block.sums))
         while len(waiting) and self.rank < self.n_columns:
             # A row in the span is orthogonal to every null vector; a new one to two random ones
             # once in 10^13 times.
@@ -64,7 +64,8 @@ def exact_rank(rows: FeatureRows, prime: int | None = None) -> ExactRank:
         # One that divides none of the first tokens: one that does may lower the rank.
         tokens = rows.batch.values[:1024]
         nonzero = tokens != 0
-        prime = next(p for p in primes() if np.all(number_residues(tokens, p)[nonzero]))
+        allowed = filter(rows.allows, primes())
+        prime = next(p for p in allowed if np.all(number_residues(tokens, p)[nonzero]))
     found, rng = ExactRank(rows.n_columns, prime), np.random.default_rng(0)
     for block in rows.summaries(prime):
         found.absorb_block(block, rng)
@@ -117,7 +118,7 @@ def _read_off(rows: FeatureRows, found: ExactRank, places: NDArray[np.int64]) ->
     """Null vectors of the given free columns whose entries are small fractions, unchecked."""
     prime = found.prime
     # The same vector for integer features: entry c times 2^exponent_c.
-    units, which = np.unique(rows.per_column(rows.extents.lowest), return_inverse=True)
+    units, which = np.unique(rows.lowest, return_inverse=True)
     powers = [pow(2, int(unit), prime) for unit in units]
     vectors = {}
     for place in places.tolist():
@@ -182,9 +183,12 @@ def _lift_on(
 
 def _affordable_digits(rows: FeatureRows, size: int, n_vectors: int) -> int:
     """How many digits to lift at most, for ``size`` pivot columns."""
-    limbs = 1 + integers.feature_bits(rows) // integers.LIMB
-    one_pass = PASS * len(rows.pairs[0]) * (len(rows.batch.values) + rows.n_rows * rows.width)
+    limbs = 1 + rows.bits // integers.LIMB
+    one_pass = PASS * (
+        rows.n_products * len(rows.attended.batch.values)
+        + rows.n_rows * (rows.n_products + 1) * rows.layout.n_queries
+    )
     per_digit = size**2 * n_vectors * (1 + limbs) + one_pass
     # Hadamard: minors are below 2^bits, and a digit has more than 21: more digits change nothing.
-    bits = size * (integers.feature_bits(rows) + size.bit_length())
+    bits = size * (rows.bits + size.bit_length())
     return min(int((EFFORT - size**3) / per_digit), 2 * bits // 21 + 2)

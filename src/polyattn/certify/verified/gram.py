@@ -14,7 +14,6 @@ The ends of the spectrum of Lambda_D on a space are estimates to report, not to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,9 +24,9 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
+from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma, longest
+from polyattn.certify.verified.sizes import by_diagonal, diagonal_places, row_pieces
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import pair_index, pair_position
 from polyattn.numerics.arrays import even_ranges
 from polyattn.numerics.blas import add_product, add_square
 from polyattn.stats import Moments, TriangularFactor
@@ -35,9 +34,6 @@ from polyattn.stats.rows import Rows
 
 # What a certificate is made from.
 Source = Rows | Moments | TriangularFactor
-
-# Numbers of one block of features.
-BLOCK_NUMBERS = 1 << 20
 
 # A matrix of this many columns takes 3.2 GB.
 MOST_COLUMNS = 20_000
@@ -53,19 +49,20 @@ KRYLOV = 8
 class Gram:
     """S = sum phi phi^T over rows, for tokens divided by 2**token_exponent.
 
-    ``magnitudes`` (m,): sums of G_jj G_kk x_l^2, by which the errors of features are measured.
+    ``magnitudes`` (m,): sums of the squares of features without cancellation, G_jj G_kk x_l^2 in
+    the papers' layer, by which their errors are measured (see ``sizes``); infinite where unknown.
     """
 
     matrix: NDArray[np.float64]
     magnitudes: NDArray[np.float64]
     n_rows: int
-    max_length: int
+    feature_depth: int  # roundings in one feature
     total_weight: float
 
     @property
     def depth(self) -> int:
         """Roundings in one entry of S, given the features of the rows."""
-        return self.n_rows + self.max_length + 8
+        return self.n_rows + self.feature_depth + 4
 
     @property
     def powers(self) -> NDArray[np.float64]:
@@ -91,12 +88,12 @@ class Gram:
         trace = float(np.sum(self.powers * squares))
         summed = gamma(self.depth) * trace
         size = float(np.sqrt(np.sum(self.magnitudes * squares)))
-        delta = gamma(feature_depth(self.max_length)) * size
+        delta = gamma(self.feature_depth) * size
         return SLACK * (summed + 2.0 * delta * np.sqrt(trace) + delta**2)
 
     @property
     def feature_size(self) -> float:
-        """sqrt(sum of D^2 G_jj G_kk x_l^2): what the errors of all features are relative to."""
+        """sqrt(sum of D^2 magnitudes): what the errors of all features are relative to."""
         return float(np.sqrt(np.sum(self.scale**2 * self.magnitudes)))
 
     def scaled(self, scale: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -122,31 +119,44 @@ def gram_of(source: Source, space: FeatureSpace) -> Gram:
     Cost: memory m^2 numbers, whatever the number of sequences.
     """
     require_memory(space)
-    if isinstance(source, Rows) and space.is_whole:
+    depth = feature_depth(space.layout, longest(source))
+    # Sums do not know how long a context was.
+    sized = by_diagonal(space.layout)
+    sized &= isinstance(source, Rows) or space.layout.n_context_dims is None
+    if isinstance(source, Rows) and space.is_whole and sized:
         source = Moments.of(source)
     if isinstance(source, Rows):
-        lower, magnitudes = np.zeros((space.dimension, space.dimension)), np.zeros(space.dimension)
-        for pairs, queries in row_pieces(source, space):
-            add_square(lower, space.features(pairs, queries))
-            magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
+        lower, magnitudes = _lower_of_rows(source, space)
         matrix = np.tril(lower) + np.tril(lower, -1).T
     else:
-        whole, width = whole_matrix(source), space.width
-        first, second = pair_index(width)
-        pair, query = np.divmod(space.columns, width)
-        at = pair_position(width).diagonal()
-        # G_jj G_kk x_l^2 is a product of two features, so its sum is an entry of the matrix.
-        magnitudes = whole[at[first[pair]] * width + query, at[second[pair]] * width + query]
+        whole = whole_matrix(source)
         matrix = whole if space.is_whole else whole[np.ix_(space.columns, space.columns)]
-    return Gram(matrix, magnitudes, source.n_rows, source.max_length, source.total_weight)
+        unknown = np.full(space.dimension, np.inf)
+        magnitudes = _magnitudes_of(whole, space) if sized else unknown
+    return Gram(matrix, magnitudes, source.n_rows, depth, source.total_weight)
 
 
-def row_pieces(rows: Rows, space: FeatureSpace) -> Iterator[tuple[NDArray, NDArray]]:
-    """Pairs (q, r) and queries (width, r) of all rows, so many that their features fit a cache."""
-    step = max(64, BLOCK_NUMBERS // space.dimension)
-    for block in rows.blocks():
-        for first, stop in even_ranges(block.stop - block.first, step):
-            yield block.pairs[:, first:stop], block.queries[:, first:stop]
+def _lower_of_rows(rows: Rows, space: FeatureSpace) -> tuple[NDArray, NDArray]:
+    """The lower triangle of S, and the magnitudes, by a pass over the data."""
+    lower, magnitudes = np.zeros((space.dimension, space.dimension)), np.zeros(space.dimension)
+    if space.is_whole:
+        lower = Moments.of(rows).scaled_gram()
+    for piece in row_pieces(rows, space):
+        if not space.is_whole:
+            add_square(lower, piece.features(space))
+        magnitudes += np.sum(piece.magnitudes(space) ** 2, axis=1)
+    return lower, magnitudes
+
+
+def _magnitudes_of(whole: NDArray, space: FeatureSpace) -> NDArray[np.float64]:
+    """From all sums: S_jj S_kk u_l^2 is a product of two features, an entry of the matrix."""
+    layout = space.layout
+    first, second = diagonal_places(layout)
+    sums, queries = space.factors
+    one, other = (each[sums] * layout.n_queries + queries for each in (first, second))
+    if layout.kept is not None:
+        one, other = (np.searchsorted(layout.kept, each) for each in (one, other))
+    return np.asarray(whole[one, other])
 
 
 def whole_matrix(statistics: Moments | TriangularFactor) -> NDArray[np.float64]:
@@ -176,8 +186,8 @@ def prove_definite(
     ``shift``: the margin to prove, after scaling; 0 for any positive one.
     Cost: one Cholesky factorisation and one product of triangles, 2/3 m^3 flops.
     """
-    # Features of less power may have lost bits to underflow.
-    if not np.all(gram.powers >= LEAST_POWER):
+    # Features of less power may have lost bits to underflow, and some sums do not know theirs.
+    if not (np.all(gram.powers >= LEAST_POWER) and np.all(np.isfinite(gram.magnitudes))):
         return None
     scale = gram.scale if scale is None else scale
     matrix, error = gram.scaled(scale), gram.error(scale)

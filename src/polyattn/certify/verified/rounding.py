@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from polyattn.form.layout import Layout
+from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+
 UNIT = 2.0**-53
 
 # The bounds are computed in float64 themselves; this covers their own rounding many times over.
@@ -25,6 +29,27 @@ def gamma(n_operations: float) -> float:
     return total / (1.0 - total) if total < 0.5 else np.inf
 
 
-def feature_depth(max_length: int) -> int:
-    """Roundings in one feature: a sum over tokens, its query, and the root of a weight."""
-    return max_length + 4
+def feature_depth(layout: Layout, max_length: int) -> int:
+    """Roundings in one feature: a sum over tokens, its query, and the root of a weight.
+
+    With decays a term may be multiplied as often as it is added, and sums that are divided by
+    counts are brought back to sums wherever blocks meet; powers and divisions err a little more.
+    A matrix adds a sum over the coordinates to each of three factors.
+    """
+    form = layout.form
+    depth = max_length + 4
+    if form.is_plain:
+        return depth
+    depth += 16
+    if form.mean or any(scale.decay != 1.0 for scale in form.scales):
+        depth += 3 * max_length + 64
+    if any(columns.maps for columns in (layout.columns, layout.pair_columns)):
+        depth += 3 * (max(layout.n_dims, layout.n_context_dims or 0) + 2)
+    return depth
+
+
+def longest(source: Rows | Moments | TriangularFactor) -> int:
+    """The most tokens in a sum over a sequence."""
+    if isinstance(source, Rows) and source.context is not None:
+        return max(source.max_length, int(source.context.lengths.max()))
+    return source.max_length

@@ -15,7 +15,6 @@ row of large tokens would otherwise hide all the others: features are cubic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,8 +23,9 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.gram import Source, require_memory, row_pieces
-from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma
+from polyattn.certify.verified.gram import Source, require_memory
+from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma, longest
+from polyattn.certify.verified.sizes import row_pieces
 from polyattn.stats.rows import Rows
 
 # The "small integer constant" of Householder's error analysis, taken generously.
@@ -37,7 +37,7 @@ class Triangle:
     """R (k, m) of the features Phi D, k = min(rows, m), D = diag(scale) powers of two.
 
     ``feature_size``: sqrt of the sum over rows and columns of D^2 G_jj G_kk x_l^2, which the
-    rounding errors of all features are relative to.
+    rounding errors of all features are relative to; in other forms, see ``sizes``.
     """
 
     factor: NDArray[np.float64]
@@ -52,21 +52,15 @@ class Triangle:
         return np.concatenate([values, np.zeros(size - len(values))]), vectors
 
 
-def normalised_pieces(rows: Rows, space: FeatureSpace) -> Iterator[tuple[NDArray, NDArray]]:
-    """Pairs (q, r) and queries (width, r) of all rows, each row times a power of two."""
-    for pairs, queries in row_pieces(rows, space):
-        yield _of_size_one(pairs), _of_size_one(queries)
-
-
 def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
     """One pass: blocks of normalised rows are stacked on the factor so far, and factored."""
     require_memory(space)
     size = space.dimension
     factor, magnitudes, waiting, height = np.zeros((0, size)), np.zeros(size), [], 0
-    for pairs, queries in normalised_pieces(rows, space):
-        magnitudes += np.sum(space.magnitudes(pairs, queries) ** 2, axis=1)
-        waiting.append(space.features(pairs, queries).T)
-        height += pairs.shape[1]
+    for piece in row_pieces(rows, space, normalised=True):
+        magnitudes += np.sum(piece.magnitudes(space) ** 2, axis=1)
+        waiting.append(piece.features(space).T)
+        height += len(waiting[-1])
         if height >= 2 * size:
             factor, waiting, height = triangular_factor([factor, *waiting]), [], 0
     factor = triangular_factor([factor, *waiting])
@@ -94,19 +88,19 @@ def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -
     if len(triangle.factor) < size or np.any(triangle.factor.diagonal() == 0.0):
         return None
     if not isinstance(source, Rows):
-        return _by_factor(triangle, source.n_rows, source.max_length)
+        return _by_factor(triangle, source.n_rows, feature_depth(space.layout, longest(source)))
     inverse, failed = lapack.dtrtri(triangle.factor)
     # No proof can succeed with such entries.  NaN fails as well.
     if failed or not np.all(np.abs(inverse) < 1e17):
         return None
     W = triangle.scale[:, None] * inverse
     absolute = np.abs(W)
-    depth = feature_depth(source.max_length)
+    depth = feature_depth(space.layout, longest(source))
     square, doubt, power = np.zeros((size, size), order="F"), 0.0, 0.0
-    for pairs, queries in normalised_pieces(source, space):
-        phi = space.features(pairs, queries)
+    for piece in row_pieces(source, space, normalised=True):
+        phi = piece.features(space)
         B = phi.T @ W
-        errors = gamma(depth) * space.magnitudes(pairs, queries)
+        errors = gamma(depth) * piece.magnitudes(space)
         errors += gamma(size + 2) * np.abs(phi)
         doubt += float(np.sum((errors.T @ absolute) ** 2))
         power += float(np.sum(B**2))
@@ -114,7 +108,7 @@ def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -
     return _judge(square, doubt, power, source.n_rows)
 
 
-def _by_factor(triangle: Triangle, n_rows: int, max_length: int) -> Orthogonal | None:
+def _by_factor(triangle: Triangle, n_rows: int, depth: int) -> Orthogonal | None:
     """A lower bound of the singular values of Phi D from a triangular factor alone, if positive.
 
     Without the data the factorisation itself has to be trusted: Householder QR of r rows moves
@@ -125,7 +119,7 @@ def _by_factor(triangle: Triangle, n_rows: int, max_length: int) -> Orthogonal |
     least = float(triangle.singular[0][-1])
     length = float(np.sqrt(np.sum(triangle.factor**2)))
     moved = gamma(HOUSEHOLDER_CONSTANT * size * (size + 1.0) * (n_rows + 1.0)) * length
-    features = gamma(feature_depth(max_length)) * triangle.feature_size
+    features = gamma(depth) * triangle.feature_size
     rounding = SLACK * (moved + features)
     return Orthogonal(least - rounding, rounding) if least > rounding else None
 
@@ -147,10 +141,3 @@ def triangular_factor(parts: list[NDArray]) -> NDArray[np.float64]:
     work, _ = lapack.dgeqrf_lwork(*stacked.shape)
     result, _, _, _ = lapack.dgeqrf(stacked, lwork=int(work.real), overwrite_a=1)
     return np.triu(result[: min(stacked.shape)])
-
-
-def _of_size_one(columns: NDArray) -> NDArray[np.float64]:
-    """Each column times the power of two that brings its largest entry near one."""
-    largest = np.abs(columns).max(axis=0)
-    _, exponents = np.frexp(np.where(largest > 0, largest, 1.0))
-    return np.ldexp(columns, -exponents)

@@ -10,11 +10,8 @@ except ModuleNotFoundError as error:
     raise missing_extra("torch", "torch") from None
 
 from polyattn.interop.torch.convert import from_torch, layer_of, outputs, to_multihead, to_torch
-from polyattn.interop.torch.modules import (
-    TorchAttention,
-    TorchLinearAttention,
-    TorchSoftmaxAttention,
-)
+from polyattn.interop.torch.linear_attention import TorchLinearAttention
+from polyattn.interop.torch.modules import TorchAttention, TorchSoftmaxAttention
 
 __all__ = [
     "TorchAttention",

@@ -11,14 +11,18 @@ Weights sum to one, so the last column of A has no effect and b_O can be shared 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyattn.errors import InvalidInput, InvalidType, require_head_count
+from polyattn.errors import InvalidInput, InvalidType, require_head_count, require_number
+from polyattn.interop.low_rank import ROUNDING, LowRank, require_width
 from polyattn.interop.torch import modules
-from polyattn.interop.torch.modules import TorchLinearAttention, TorchSoftmaxAttention
+from polyattn.interop.torch.linear_attention import TorchLinearAttention
+from polyattn.interop.torch.modules import TorchSoftmaxAttention
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
@@ -28,9 +32,6 @@ KINDS: dict[type[LinearAttention | SoftmaxAttention], type[modules.TorchAttentio
     LinearAttention: TorchLinearAttention,
     SoftmaxAttention: TorchSoftmaxAttention,
 }
-
-# Singular values below this part of the largest are rounding.
-RANK_TOLERANCE = 1e-12
 
 
 def to_torch(layer: LinearAttention | SoftmaxAttention) -> modules.TorchAttention:
@@ -42,8 +43,13 @@ def to_torch(layer: LinearAttention | SoftmaxAttention) -> modules.TorchAttentio
             ".layer_."
         )
     # torch.tensor copies, so that training the module leaves the layer alone.
-    attn, value = torch.tensor(layer.attn), torch.tensor(layer.value)
-    return KINDS[type(layer)](attn, value, layer.mode, layer.bias)
+    tensors: dict[str, Any] = {k: torch.tensor(each) for k, each in layer.arrays().items()}
+    if isinstance(layer, SoftmaxAttention):
+        return TorchSoftmaxAttention(**tensors, mode=layer.mode, bias=layer.bias)
+    return TorchLinearAttention(
+        **tensors, form=layer.form, n_dims=layer.n_dims,
+        n_context_dims=layer.n_context_dims, head_scales=layer.head_scales,
+    )  # fmt: skip
 
 
 def from_torch(module: object, mode: str | None = None) -> LinearAttention | SoftmaxAttention:
@@ -59,9 +65,15 @@ def from_torch(module: object, mode: str | None = None) -> LinearAttention | Sof
         raise InvalidInput(
             f"the module has mode {module.mode!r}, but mode={mode!r} was asked for; leave it out."
         )
-    linear = isinstance(module, TorchLinearAttention)
-    kind: type[LinearAttention | SoftmaxAttention] = LinearAttention if linear else SoftmaxAttention
-    return kind(as_array(module.attn), as_array(module.value), module.mode, module.bias)
+    attn, value = as_array(module.attn), as_array(module.value)
+    if isinstance(module, TorchSoftmaxAttention):
+        return SoftmaxAttention(attn, value, module.mode, module.bias)
+    return LinearAttention(
+        attn, value, form=module.form, n_dims=module.n_dims,
+        n_context_dims=module.layout.n_context_dims, head_scales=module.head_scales,
+        skip=None if module.skip is None else as_array(module.skip),
+        intercept=None if module.intercept is None else as_array(module.intercept),
+    )  # fmt: skip
 
 
 def layer_of(module: object, mode: str | None = None) -> LinearAttention | SoftmaxAttention | None:
@@ -135,7 +147,7 @@ def from_multihead(module: nn.MultiheadAttention, mode: str) -> SoftmaxAttention
 
 
 def to_multihead(
-    layer: SoftmaxAttention, n_heads: int | str | None = None
+    layer: SoftmaxAttention, n_heads: int | str | None = None, tolerance: float = ROUNDING
 ) -> nn.MultiheadAttention:
     """The layer as ``nn.MultiheadAttention``: see ``polyattn.interop.to_multihead``."""
     if not isinstance(layer, SoftmaxAttention):
@@ -146,11 +158,16 @@ def to_multihead(
             "nn.MultiheadAttention has as many outputs as inputs; the layer has "
             f"{layer.n_outputs} and {d}."
         )
+    require_number("tolerance", tolerance, most=1.0)
     count = _number_of_heads(layer, n_heads)
     head_dim = d // count
     # What a constant coordinate adds to the keys has no effect, so keys need no bias.
-    queries, keys = _factors(layer.attn[:, :, :d] * np.sqrt(head_dim), head_dim, "attn")
-    values, outputs = _factors(layer.value[:, :d], head_dim, "value")
+    logits = LowRank.of(layer.attn[:, :, :d] * np.sqrt(head_dim), tolerance, "attn")
+    means = LowRank.of(layer.value[:, :d], tolerance, "value")
+    advice = "fewer or simpler heads would fit"
+    require_width(head_dim, [logits, means], " of nn.MultiheadAttention", advice)
+    heads = np.arange(layer.n_heads)
+    (queries, keys), (values, outputs) = (each.terms(head_dim, heads) for each in (logits, means))
     module = nn.MultiheadAttention(d, count, bias=layer.bias, batch_first=True, dtype=torch.float64)
     stacked = np.zeros((4, count, head_dim, d))
     for i, factor in enumerate((queries[:, :d], keys, values, outputs)):
@@ -165,6 +182,8 @@ def to_multihead(
         parameters["in_proj_bias"] = rows.ravel()
         parameters["out_proj.bias"] = layer.value[:, d].sum(axis=0)
     module.load_state_dict({name: torch.tensor(array) for name, array in parameters.items()})
+    # No parameter: only for the reader.
+    vars(module).update(relative_change=max(logits.lost(head_dim), means.lost(head_dim)))
     return module
 
 
@@ -191,17 +210,3 @@ def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
             f"{layer.n_heads} and {d}."
         )
     return possible[0]
-
-
-def _factors(matrices: Matrix, head_dim: int, name: str) -> tuple[Matrix, Matrix]:
-    """left (H, ., head_dim) and right (H, ., head_dim) with left right^T the given matrices."""
-    U, singular, Vt = np.linalg.svd(matrices, full_matrices=False)
-    ranks = np.count_nonzero(singular > RANK_TOLERANCE * singular[:, :1], axis=1)
-    if ranks.max() > head_dim:
-        h = int(ranks.argmax())
-        raise InvalidInput(
-            f"head {h} has {name} of rank {ranks[h]}, more than head_dim = {head_dim} of "
-            "nn.MultiheadAttention; fewer or simpler heads would fit."
-        )
-    roots = np.sqrt(singular[:, None, :head_dim])
-    return U[:, :, :head_dim] * roots, Vt[:, :head_dim].transpose(0, 2, 1) * roots

@@ -1,15 +1,11 @@
-"""Linear and softmax attention as torch modules: the same function, with gradients."""
+"""Attention as torch modules: what all of them share, and softmax attention."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.sequences import MODES
-
-# Tokens of a causal chunk of linear attention: scores are formed inside a chunk only.
-CHUNK = 64
 
 
 class TorchAttention(nn.Module):
@@ -45,16 +41,7 @@ class TorchAttention(nn.Module):
 
         One sequence (n, d) gives (e,) or (n, e).
         """
-        if X.ndim not in (2, 3) or X.shape[-1] != self.n_dims or X.shape[-2] == 0:
-            raise InvalidInput(
-                f"X must have shape (B, n, {self.n_dims}) or (n, {self.n_dims}) with n >= 1; "
-                f"got {tuple(X.shape)}."
-            )
-        if X.dtype != self.attn.dtype:
-            raise InvalidType(
-                f"X has dtype {X.dtype}, the module {self.attn.dtype}; convert one of them, for "
-                "example with module.float() or X.double()."
-            )
+        self._require(X, self.n_dims, "X")
         batch = X if X.ndim == 3 else X[None]
         if self.bias:
             batch = nn.functional.pad(batch, (0, 1), value=1.0)
@@ -71,26 +58,21 @@ class TorchAttention(nn.Module):
             f"mode={self.mode!r}, bias={self.bias}"
         )
 
+    def _require(self, X: Tensor, n_dims: int, name: str) -> None:
+        if X.ndim not in (2, 3) or X.shape[-1] != n_dims or X.shape[-2] == 0:
+            raise InvalidInput(
+                f"{name} must have shape (B, n, {n_dims}) or (n, {n_dims}) with n >= 1; "
+                f"got {tuple(X.shape)}."
+            )
+        if X.dtype != self.attn.dtype:
+            raise InvalidType(
+                f"{name} has dtype {X.dtype}, the module {self.attn.dtype}; convert one of them, "
+                f"for example with module.float() or {name}.double()."
+            )
+
     def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
         """Outputs of the queries, the last or all of the tokens X (B, n, d), constant included."""
         raise NotImplementedError
-
-
-class TorchLinearAttention(TorchAttention):
-    """F(X) = sum_h (X A_h X^T) X V_h at the positions that ``mode`` predicts.
-
-    Cost of a call: linear in the number of tokens, forward and backward; no n x n scores.
-    """
-
-    def __init__(self, attn: Tensor, value: Tensor, mode: str = "last", bias: bool = False) -> None:
-        super().__init__(attn, value, mode, bias)
-
-    def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
-        if self.mode == "causal":
-            return _linear_causal(X, self.attn, self.value)
-        gram = X.transpose(1, 2) @ X
-        # One (d, e) matrix per sequence serves all its tokens: sum_h A_h G V_h.
-        return queries @ (self.attn @ gram[:, None] @ self.value).sum(1)
 
 
 class TorchSoftmaxAttention(TorchAttention):
@@ -109,19 +91,3 @@ class TorchSoftmaxAttention(TorchAttention):
             queries[:, None] @ self.attn, keys, keys, is_causal=self.mode == "causal", scale=1.0
         )
         return (means @ self.value).sum(1)
-
-
-def _linear_causal(X: Tensor, attn: Tensor, value: Tensor) -> Tensor:
-    """In chunks: earlier chunks through their Gram matrix, the own one through its scores."""
-    n_sequences, n_tokens, width = X.shape
-    chunk = min(CHUNK, n_tokens)
-    padded = nn.functional.pad(X, (0, 0, 0, -n_tokens % chunk))
-    chunks = padded.reshape(n_sequences, 1, -1, chunk, width)  # (B, 1, chunks, chunk, d)
-    queries = chunks @ attn[:, None]  # (B, H, chunks, chunk, d)
-    mixed = torch.tril(queries @ chunks.transpose(-1, -2)) @ chunks
-    if n_tokens > chunk:
-        grams = (chunks.transpose(-1, -2) @ chunks).cumsum(2)
-        earlier = nn.functional.pad(grams[:, :, :-1], (0, 0, 0, 0, 1, 0))
-        mixed = mixed + queries @ earlier
-    outputs = (mixed @ value[:, None]).sum(1)
-    return outputs.reshape(n_sequences, -1, value.shape[2])[:, :n_tokens]

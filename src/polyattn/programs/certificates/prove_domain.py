@@ -17,7 +17,8 @@ from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.integers import annihilated
 from polyattn.certify.exact.rank import exact_rank, null_space
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import pair_index
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import pair_index
 from polyattn.programs.certificates.certificate import Leaving, ProgramCertificate
 from polyattn.programs.certificates.certify_traces import blocks
 from polyattn.programs.certificates.outcomes import Verdict
@@ -103,4 +104,5 @@ def _feature_rows(
         tokens = traces[number].tokens[: len(traces[number].prompt) + row]
         small = tokens.dtype.kind in "iu" and np.abs(tokens).max(initial=0) < 128
         prefixes.append(tokens.astype(np.int8) if small else tokens)
-    return FeatureRows(as_batch(prefixes, keep_integers=True), columns=columns)
+    batch = as_batch(prefixes, keep_integers=True)
+    return FeatureRows(batch, columns, Layout.plain(batch.n_dims))

@@ -86,8 +86,8 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
     """Whether heads are determined by the outputs, up to their order.
 
     With ``bias`` they never are entirely: the last column of ``attn`` and how the last rows of
-    ``value`` are shared among heads are conventions (see ``model.compare.canonical``) and do
-    not count here.
+    ``value`` are shared among heads are conventions (see ``canonical``) and do not count
+    here.
 
     Parameters
     ----------

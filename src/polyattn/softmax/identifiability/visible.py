@@ -173,7 +173,7 @@ def jacobian_blocks(
     tokens = ordinary_tokens(batch, layer.bias)
     exponent = of_attn + 2 * tokens.exponent
     at_once = max(1, BLOCK_NUMBERS // (n_visible(layer) * layer.n_outputs))
-    for _, _, X in equal_blocks(tokens):
+    for _, X in equal_blocks(tokens):
         step = max(1, at_once // X.shape[1])
         for first in range(0, len(X), step):
             yield _block(X[first : first + step], attn, value, layer, exponent)

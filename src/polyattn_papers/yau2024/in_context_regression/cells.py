@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyattn.data import OneStep
-from polyattn.data.regression import step_layer, step_of
+from polyattn.data.one_step import step_layer, step_of
 from polyattn.fitting.fit import fit
 from polyattn.stats import Moments
 from polyattn_papers.reproduction.experiment import Row, Settings

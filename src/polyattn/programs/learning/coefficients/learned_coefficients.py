@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.features.pairs import n_pairs, pair_position
 from polyattn.files.fields import any_object, array, entries, number, require
 from polyattn.files.records import Record
+from polyattn.form.pairs import n_pairs, pair_position
 from polyattn.heads.compress import factor
 from polyattn.model import LinearAttention
 from polyattn.outcome import Outcome

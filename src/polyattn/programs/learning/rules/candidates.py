@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES
-from polyattn.programs.learning.rules.facts import Facts, Layout
+from polyattn.programs.learning.rules.facts import Facts, SchemaLayout
 from polyattn.programs.learning.rules.rule import Bound, HeadPart, Links, Rule, RuleBody, all_links
 
 
@@ -227,7 +227,7 @@ def _met(name: str, links: Links, products: Products) -> NDArray[np.bool_]:
 
 
 def _head_parts(
-    layout: Layout, body: RuleBody, kind: int, at: int, max_offset: int
+    layout: SchemaLayout, body: RuleBody, kind: int, at: int, max_offset: int
 ) -> Iterator[HeadPart]:
     """What one part of the head may be: near a variable, a landmark of any sort, or a name."""
     sort = layout.slots(kind)[at]

@@ -28,7 +28,7 @@ class Kind:
     whole: str | None = None
 
 
-class Layout:
+class SchemaLayout:
     """What schemas of any sizes have in common: attributes, with parts of the same sorts.
 
     Kinds have the same number at all sizes.  A part is a number: 0, 1, ... for the numbered values
@@ -135,7 +135,7 @@ class Facts:
     circles : for each circle, array (n_rows,) of its size
     """
 
-    layout: Layout
+    layout: SchemaLayout
     pairs: dict[tuple[int, int], Entries]
     queries: dict[int, Entries]
     targets: dict[int, NDArray[np.float64]]
@@ -149,7 +149,7 @@ class Facts:
         return len(self.trace_of)
 
 
-def facts_of(layout: Layout, traces: Sequence[Trace]) -> Facts:
+def facts_of(layout: SchemaLayout, traces: Sequence[Trace]) -> Facts:
     """The facts of traces.  Cost: O(sum over rows of the non-zeros of G)."""
     pairs: dict[tuple[int, ...], list[Entries]] = {}
     queries: dict[tuple[int, ...], list[Entries]] = {}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput, require_integer
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.learning.rules.candidates import Dictionary, dictionaries
-from polyattn.programs.learning.rules.facts import Layout, facts_of
+from polyattn.programs.learning.rules.facts import SchemaLayout, facts_of
 from polyattn.programs.learning.rules.learned_rules import LearnedRules
 from polyattn.programs.learning.rules.left_open import rivals, untested
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
@@ -53,7 +53,7 @@ def learn_rules(
         raise InvalidInput(f"step must be a number > 0, or None; got {step!r}.")
     if not traces:
         raise InvalidInput("learning needs at least one trace; got none.")
-    layout = Layout((schema, *(trace.schema for trace in traces)))
+    layout = SchemaLayout((schema, *(trace.schema for trace in traces)))
     facts = facts_of(layout, traces)
     candidates = dictionaries(facts, max_offset=max_offset)
     # Traces are dealt out to the folds in turn.
@@ -156,7 +156,7 @@ def _select(
 
 
 def _mismatches(
-    traces: Sequence[Trace], layout: Layout, selections: dict[int, Selection]
+    traces: Sequence[Trace], layout: SchemaLayout, selections: dict[int, Selection]
 ) -> tuple[Mismatch, ...]:
     """Where rounded held-out predictions differ from the wanted tokens."""
     found, start = [], 0

@@ -18,7 +18,7 @@ from polyattn.programs.language.attributes import Pattern
 from polyattn.programs.language.schema import Atom, Schema
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.learned import Learned
-from polyattn.programs.learning.rules.facts import Layout
+from polyattn.programs.learning.rules.facts import SchemaLayout
 from polyattn.programs.learning.rules.outcomes import Mismatch, RuleFindings, outcome_of
 from polyattn.programs.learning.rules.relation_span import RelationSpan
 from polyattn.programs.learning.training_traces import plain_traces, traces_from
@@ -157,7 +157,7 @@ class LearnedRules(Learned):
         mismatches = tuple(Mismatch(**each) for each in given["mismatches"])
         texts = {name: tuple(given[name]) for name in ("gaps", "rivals")}
         findings = RuleFindings(**(given | texts | {"mismatches": mismatches}))
-        Layout((schema, *(trace.schema for trace in traces)))  # refuses other attributes
+        SchemaLayout((schema, *(trace.schema for trace in traces)))  # refuses other attributes
         # Findings that are not about these traces are refused.
         sizes = {"n_traces": len(traces), "n_tokens": sum(trace.n_rows for trace in traces)}
         for name, size in sizes.items():

@@ -17,7 +17,7 @@ from polyattn.programs.compile import Compiled
 from polyattn.programs.language.sorts import SYMBOLS
 from polyattn.programs.language.terms import Term
 from polyattn.programs.learning.rules.candidates import admitted, candidates, column_of
-from polyattn.programs.learning.rules.facts import Facts, Layout, facts_of
+from polyattn.programs.learning.rules.facts import Facts, SchemaLayout, facts_of
 from polyattn.programs.learning.rules.rule import Bound, Rule, term_of
 from polyattn.programs.traces import Trace
 
@@ -75,7 +75,10 @@ FEWEST_CONTINUED, N_PROBES, MOST_RIVALS = 512, 100, 3
 
 
 def rivals(
-    layout: Layout, traces: Sequence[Trace], rules: Sequence[tuple[Rule, float]], max_offset: int
+    layout: SchemaLayout,
+    traces: Sequence[Trace],
+    rules: Sequence[tuple[Rule, float]],
+    max_offset: int,
 ) -> tuple[str, ...]:
     """Pairs of rules that fit the traces alike and would continue them differently, in words.
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, SYMBOLS, Sort
-from polyattn.programs.learning.rules.facts import Layout
+from polyattn.programs.learning.rules.facts import SchemaLayout
 
 # The largest code must fit a signed 64-bit integer.
 MAX_CODE = 2**63 - 1
@@ -41,7 +41,7 @@ class Relations:
     """
 
     def __init__(self, schema: Schema, max_offset: int = 3) -> None:
-        self._layout, self._max_offset = Layout((schema,)), max_offset
+        self._layout, self._max_offset = SchemaLayout((schema,)), max_offset
         n_kinds, sorts = len(self._layout.kinds), self._layout.sorts.values()
         self._width = max(len(kind.sorts) for kind in self._layout.kinds)
         n_named = max((len(sort.named) for sort in sorts), default=0)
@@ -61,7 +61,7 @@ class Relations:
     def at(self, schema: Schema) -> Relations:
         """The relations of coordinates of a schema of any sizes."""
         sized = copy(self)
-        sized._layout = Layout((schema,))
+        sized._layout = SchemaLayout((schema,))
         if sized._layout.kinds != self._layout.kinds:
             raise InvalidInput("a schema with other attributes has other relations.")
         sized._set_coordinates(schema)

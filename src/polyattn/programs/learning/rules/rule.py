@@ -18,7 +18,7 @@ from polyattn.programs.language.attributes import Argument, Attribute, Pattern, 
 from polyattn.programs.language.schema import Schema
 from polyattn.programs.language.sorts import CIRCLE, LINE, NAMES, SYMBOLS
 from polyattn.programs.language.terms import Term
-from polyattn.programs.learning.rules.facts import Layout
+from polyattn.programs.learning.rules.facts import SchemaLayout
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ LETTERS = {"state": "qrsu", "letter": "xyzw"}
 LETTERS_OF_KIND = {SYMBOLS: "abcd", LINE: "tijk", CIRCLE: "pghl", NAMES: "mnov"}
 
 
-def term_of(rule: Rule, weight: float, layout: Layout, schema: Schema) -> Term:
+def term_of(rule: Rule, weight: float, layout: SchemaLayout, schema: Schema) -> Term:
     """The term of a rule, for the sizes of ``schema``, with variables that a person would choose.
 
         state(r) <- state(r) & key(q, x) given key(q, x)
@@ -165,7 +165,9 @@ def term_of(rule: Rule, weight: float, layout: Layout, schema: Schema) -> Term:
     return Term(write, left, right, query, float(weight))
 
 
-def _arguments(rule: Rule, layout: Layout, attributes: Sequence[Attribute]) -> list[list[Argument]]:
+def _arguments(
+    rule: Rule, layout: SchemaLayout, attributes: Sequence[Attribute]
+) -> list[list[Argument]]:
     """The arguments of write, read, match and query, variable by variable."""
     lengths = [len(layout.kinds[kind].sorts) for kind in rule.body.kinds]
     owners = [(role, at) for role, length in enumerate(lengths, 1) for at in range(length)]
@@ -195,7 +197,7 @@ def _arguments(rule: Rule, layout: Layout, attributes: Sequence[Attribute]) -> l
     return places
 
 
-def _letters(layout: Layout) -> dict[str, list[str]]:
+def _letters(layout: SchemaLayout) -> dict[str, list[str]]:
     """Names of variables for each sort; no two sorts share one."""
     found: dict[str, list[str]] = {}
     taken: set[str] = set()

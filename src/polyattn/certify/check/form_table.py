@@ -1,0 +1,110 @@
+"""The table of the features of any form, for the checker alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.certify.check.forms import FormFeatures
+from polyattn.certify.check.measure import INPUT_ROUNDING, UNIT, MeasuredTable, Pair
+from polyattn.numerics.scaling import exponent_for
+from polyattn.sequences import SequenceBatch
+
+# Inputs are moved by this share, with random signs, so many times.
+MOVED, MOVES = 2.0**-21, 3
+
+
+@dataclass(frozen=True, eq=False)
+class FormTable(MeasuredTable):
+    """Features S ⊗ u of all predicted positions."""
+
+    seen: FormFeatures = field(kw_only=True)
+    context: SequenceBatch | None = field(kw_only=True, default=None)
+
+    @property
+    def width(self) -> int:
+        return self.seen.n_queries
+
+    @cached_property
+    def columns(self) -> NDArray[np.intp]:
+        return np.arange(self.seen.n_features)
+
+    @cached_property
+    def exponent(self) -> int:
+        return exponent_for(self.seen.largest(self.batch, self.context)) or 0
+
+    @property
+    def terms(self) -> int:
+        attended = self.batch if self.context is None else self.context
+        # A decay multiplies as often as terms are added; a matrix adds up coordinates.
+        return 4 * int(attended.lengths.max()) + 3 * self.seen.n_dims + 64
+
+    def summaries(self, prime: int | None = None) -> Iterator[tuple[NDArray, NDArray]]:
+        exponent = self.exponent if prime is None else 0
+        return self.seen.summaries(self.batch, self.context, prime, exponent)
+
+    def features_of(self, sums: NDArray, queries: NDArray) -> NDArray[np.float64]:
+        return super().features_of(sums, queries)[:, self.seen.kept]
+
+    def grid_of(self, vector: NDArray) -> NDArray:
+        grid = np.zeros(self.seen.n_sums * self.seen.n_queries, dtype=vector.dtype)
+        grid[self.seen.kept] = vector
+        return grid.reshape(self.seen.n_sums, self.seen.n_queries)
+
+    def vector_of(self, grid: NDArray) -> NDArray:
+        return grid.reshape(-1)[self.seen.kept]
+
+    def chosen(self, numbers: NDArray[np.int64]) -> Self:
+        context = None if self.context is None else self.context.chosen(numbers)
+        return replace(self, batch=self.batch.chosen(numbers), context=context)
+
+    def explained(self, direction: NDArray[np.float64], moving: NDArray[np.bool_]) -> float:
+        """The share of rows whose <direction, psi> rounding of some coordinates could have made.
+
+        How outputs depend on the inputs is seen by moving them a little.
+        """
+        grid, rng = self.grid_of(direction), np.random.default_rng()
+        outputs, sizes = self._outputs(grid), self._outputs(np.abs(grid), sizes=True)
+        square = np.zeros(len(outputs))
+        for _ in range(MOVES):
+            batch = _moved(self.batch, moving[: self.batch.n_dims], rng)
+            context = self.context
+            if context is not None:
+                context = _moved(context, moving[self.batch.n_dims :], rng)
+            others = replace(self, batch=batch, context=context)
+            # In the units of this table.
+            vars(others)["exponent"] = self.exponent
+            square += ((others._outputs(grid) - outputs) / MOVED) ** 2
+        allowed = INPUT_ROUNDING * np.sqrt(square)
+        return float(np.mean(np.maximum(np.abs(outputs), UNIT * sizes) <= allowed))
+
+    def _outputs(self, grid: NDArray, sizes: bool = False) -> NDArray[np.float64]:
+        rows = self.seen.summaries(self.batch, self.context, None, self.exponent, sizes)
+        return np.concatenate([np.sum(sums @ grid * queries, axis=1) for sums, queries in rows])
+
+    def _with_sizes(self) -> Iterator[tuple[Pair, Pair]]:
+        sizes = self.seen.summaries(self.batch, self.context, None, self.exponent, sizes=True)
+        for rows, sized in zip(self.summaries(), sizes, strict=True):
+            sums, queries = (np.ldexp(each, -_exponents(each)) for each in rows)
+            largest, seen = (
+                np.ldexp(size, -_exponents(each)) ** 2
+                for each, size in zip(rows, sized, strict=True)
+            )
+            yield (sums, queries), (largest, seen)
+
+
+def _moved(
+    batch: SequenceBatch, which: NDArray[np.bool_], rng: np.random.Generator
+) -> SequenceBatch:
+    signs = rng.choice([-MOVED, MOVED], batch.values.shape) * which
+    return SequenceBatch(batch.values * (1.0 + signs), batch.offsets)
+
+
+def _exponents(rows: NDArray[np.float64]) -> NDArray[np.intp]:
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    return np.frexp(np.where(largest > 0, largest, 1.0))[1]

@@ -1,0 +1,203 @@
+"""learning_curve: the optimum for more and more sequences, and its risk on others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput, require_integer
+from polyattn.fitting.curve_result import LearningCurve
+from polyattn.fitting.fit import fit
+from polyattn.fitting.result import FitResult
+from polyattn.form.context import as_context
+from polyattn.form.form import Form, require_form
+from polyattn.form.layout import Layout
+from polyattn.numerics.random_state import RandomState, require_generator
+from polyattn.quoting import shown
+from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.solve.ridge import require_ridge
+from polyattn.solve.solvers import plan
+from polyattn.stats import Moments
+from polyattn.targets import Targets, as_targets
+
+# The part of the sequences that is held out where no test data are given, and the default sizes.
+HELD_OUT, N_SIZES = 0.25, 8
+
+
+def learning_curve(
+    X: Sequences,
+    Y: Targets,
+    train_sizes: Sequence[int] | None = None,
+    mode: str = "last",
+    ridge: float | str = 0.0,
+    bias: bool = False,
+    *,
+    form: Form | None = None,
+    context: Sequences | None = None,
+    X_test: Sequences | None = None,
+    Y_test: Targets | None = None,
+    context_test: Sequences | None = None,
+    n_repeats: int = 5,
+    random_state: RandomState = 0,
+) -> LearningCurve:
+    """Risks of the global optimum for more and more sequences, on these and on others.
+
+    Each repeat puts the sequences in a random order and fits the first n of them, for every size
+    n: sizes are nested.  Since every point is a global optimum, the curve shows the data and the
+    layer, and nothing of an optimiser.  Without a ridge the test risk has its peak where there
+    are as many predicted positions as coefficients.
+
+    Parameters
+    ----------
+    X, Y, mode, ridge, bias, form, context
+        As for ``fit``; a rule chooses the ridge anew for every fit.
+    train_sizes : list of int, optional
+        Numbers of training sequences.  By default eight, in equal ratios up to all there are,
+        and that at which there are as many predicted positions as coefficients.
+    X_test, Y_test, context_test : sequences, targets and context, optional
+        What the test risk is measured on.  By default each repeat holds out a quarter of X.
+    n_repeats : int
+        At least 2: errors are over repeats.  Those of sizes near all sequences are too small,
+        since their samples overlap; for independent ones draw new data.
+    random_state : int, Generator or None
+
+    Returns
+    -------
+    LearningCurve
+        Risks for each repeat and size, their means and standard errors, and in words whether
+        more sequences would help.
+
+    Cost: that of the fits; where sums of size p x p are solved, each sequence is added to them
+    once in a repeat, whatever the number of sizes.
+    """
+    chosen = require_form(form, mode, bias)
+    ridge = require_ridge(ridge, None)
+    n_repeats = require_integer("n_repeats", n_repeats, 2)
+    rng = require_generator(random_state)
+    data = _Data.of(X, Y, context, chosen)
+    if (X_test is None) != (Y_test is None):
+        raise InvalidInput("give X_test and Y_test, or neither.")
+    test = None
+    if X_test is not None and Y_test is not None:
+        test = _Data.of(X_test, Y_test, context_test, chosen, data)
+    n_held = 0 if test else max(1, int(HELD_OUT * len(data.batch)))
+    sizes = _checked_sizes(train_sizes, len(data.batch) - n_held, data)
+    measured, powers = [], []
+    for _ in range(n_repeats):
+        order = rng.permutation(len(data.batch))
+        unseen = test or data.chosen(order[len(order) - n_held :])
+        measured.append(_risks(data, order, sizes, ridge, unseen))
+        powers.append(_risk(0.0, unseen.targets))
+    train_risks, test_risks, n_rows = np.array(measured).transpose(1, 0, 2)
+    return LearningCurve(
+        sizes=np.array(sizes, dtype=np.int64), n_rows=n_rows.mean(axis=0),
+        train_risks=np.ascontiguousarray(train_risks),
+        test_risks=np.ascontiguousarray(test_risks),
+        layout=data.layout, n_outputs=data.n_outputs, n_test=len(unseen.batch), ridge=ridge,
+        target_power=float(np.mean(powers)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Sequences, what they attend to, and the targets of their predicted positions (rows, e)."""
+
+    batch: SequenceBatch
+    context: SequenceBatch | None
+    targets: NDArray
+    layout: Layout
+
+    @classmethod
+    def of(
+        cls, X: Sequences, Y: Targets, context: Sequences | None, form: Form,
+        like: _Data | None = None,
+    ) -> _Data:  # fmt: skip
+        """Checked; ``like``: data whose numbers of coordinates and outputs they must have."""
+        layout = None if like is None else like.layout
+        batch = as_batch(X, n_dims=None if layout is None else layout.n_dims)
+        attended = as_context(context, batch, form, layout)
+        if layout is None:
+            layout = Layout.of(form, batch.n_dims, None if attended is None else attended.n_dims)
+        n_outputs = None if like is None else like.n_outputs
+        return cls(batch, attended, as_targets(Y, batch, form.mode, n_outputs), layout)
+
+    @property
+    def n_outputs(self) -> int:
+        """e, the coordinates of a target."""
+        return self.targets.shape[1]
+
+    @property
+    def shaped_targets(self) -> NDArray | SequenceBatch:
+        """Targets as ``fit`` takes them."""
+        if self.layout.form.mode == "last":
+            return self.targets
+        return SequenceBatch(self.targets, self.batch.offsets)
+
+    def chosen(self, which: NDArray[np.intp]) -> _Data:
+        """The sequences with these numbers."""
+        targets = self.shaped_targets
+        some = (
+            targets.chosen(which).values if isinstance(targets, SequenceBatch) else targets[which]
+        )
+        attended = None if self.context is None else self.context.chosen(which)
+        return _Data(self.batch.chosen(which), attended, some, self.layout)
+
+    def risk_of(self, result: FitResult) -> float:
+        """The mean squared error of a fit on these data."""
+        outputs = result.predict(self.batch, self.context)
+        found = np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
+        return _risk(found, self.targets)
+
+
+def _risks(
+    data: _Data, order: NDArray[np.intp], sizes: list[int], ridge: float | str, test: _Data
+) -> tuple[list[float], list[float], list[float]]:
+    """Training risks, test risks and rows for the first n sequences of an order."""
+    train, tested, rows = [], [], []
+    layout, moments, added = data.layout, None, 0
+    known: dict[str, Any] = {"form": layout.form, "n_context_dims": layout.n_context_dims}
+    for size in sizes:
+        part = data.chosen(order[:size])
+        n_rows = len(part.targets)
+        method = plan(n_rows, layout.n_dims, data.n_outputs, **known).solver
+        if method == "primal" and ridge != "loo":
+            new = data.chosen(order[added:size])
+            moments = moments or Moments(layout.n_dims, data.n_outputs, **known)
+            moments.update(new.batch, new.shaped_targets, context=new.context)
+            added = size
+            result = fit(statistics=moments, ridge=ridge)
+        else:
+            result = fit(
+                part.batch, part.shaped_targets, ridge=ridge, form=layout.form,
+                context=part.context, try_exact=False,
+            )  # fmt: skip
+        train.append(result.risk)
+        tested.append(test.risk_of(result))
+        rows.append(float(n_rows))
+    return train, tested, rows
+
+
+def _risk(outputs: NDArray | float, targets: NDArray) -> float:
+    return float(np.mean(np.sum((outputs - targets) ** 2, axis=1)))
+
+
+def _checked_sizes(sizes: Sequence[int] | None, most: int, data: _Data) -> list[int]:
+    """Ascending numbers of sequences, each once."""
+    if sizes is None:
+        peak = -(-data.layout.n_features * len(data.batch) // len(data.targets))
+        found = {int(size) for size in np.geomspace(max(2, most / 64), most, N_SIZES)}
+        return sorted(found | ({peak} if min(found) < peak < most else set()))
+    try:
+        wanted = sorted({require_integer("train_sizes", size) for size in sizes})
+    except TypeError:
+        wanted = []
+    if len(wanted) < 2 or wanted[-1] > most:
+        raise InvalidInput(
+            f"train_sizes must be at least two different numbers of sequences, up to {most} (those "
+            f"that are not held out for the test); got {shown(sizes)}."
+        )
+    return wanted

@@ -1,0 +1,89 @@
+"""Matrices of heads as products of two thin ones, by their singular value decompositions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput
+from polyattn.numerics.parallel import single_threaded_blas
+
+Matrix = NDArray[np.float64]
+
+# Parts of a matrix below this share of its norm are rounding.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """Matrices M_h = left[h] right[h]^T (H, n, m), the terms of largest norm first.
+
+    name : what the matrices are called in messages
+    left, right : arrays (H, n, R) and (H, m, R), of equal norms term by term
+    missed : array (H, R + 1), the norm of all terms but the first r beside that of M_h
+    ranks : array (H,), the fewest terms that miss at most ``tolerance`` of M_h
+    """
+
+    name: str
+    left: Matrix
+    right: Matrix
+    missed: Matrix
+    ranks: NDArray[np.intp]
+
+    @classmethod
+    @single_threaded_blas()
+    def of(cls, matrices: Matrix, tolerance: float, name: str) -> LowRank:
+        """The terms of matrices (H, n, m).  Cost: O(H n m min(n, m))."""
+        left, sigma, right = np.linalg.svd(matrices, full_matrices=False)
+        # Relative first: squares of extreme numbers leave float64.
+        shares = (sigma / np.where(sigma[:, :1] > 0.0, sigma[:, :1], 1.0)) ** 2
+        tails = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
+        missed = np.sqrt(np.pad(tails, ((0, 0), (0, 1))))
+        missed /= np.where(missed[:, :1] > 0.0, missed[:, :1], 1.0)
+        roots = np.sqrt(sigma)[:, None, :]
+        ranks = np.count_nonzero(missed > tolerance, axis=1)
+        return cls(name, left * roots, right.transpose(0, 2, 1) * roots, missed, ranks)
+
+    @property
+    def n_terms(self) -> int:
+        """R, the most terms that a matrix can have."""
+        return self.left.shape[2]
+
+    def terms(
+        self, width: int, heads: NDArray[np.intp], starts: NDArray[np.intp] | int = 0
+    ) -> tuple[Matrix, Matrix]:
+        """left (H', n, width) and right (H', m, width) of these heads, from terms on, then zeros.
+
+        heads, starts : arrays (H',), the head and its first term
+        """
+        columns = np.broadcast_to(starts, heads.shape)[:, None] + np.arange(width)
+        padding = ((0, 0), (0, 0), (0, max(0, int(columns.max()) + 1 - self.n_terms)))
+        left, right = (
+            np.pad(each, padding)[heads[:, None], :, columns].transpose(0, 2, 1)
+            for each in (self.left, self.right)
+        )
+        return left, right
+
+    def lost(self, width: NDArray[np.intp] | int) -> float:
+        """The largest part of a matrix that its first ``width`` terms, a number or (H,), miss."""
+        widths = np.broadcast_to(np.minimum(width, self.n_terms), self.ranks.shape)
+        return float(self.missed[np.arange(len(widths)), widths].max())
+
+
+def require_width(width: int, matrices: Sequence[LowRank], reason: str, advice: str) -> None:
+    """Refuse matrices that ``width`` terms miss by more than their tolerance.
+
+    reason, advice : why a head must have this width, and what to do; may hold {rank}
+    """
+    most = max(each.lost(width) for each in matrices)
+    for each in matrices:
+        rank = int(each.ranks.max())
+        if rank > width:
+            raise InvalidInput(
+                f"head {int(each.ranks.argmax())} has {each.name} of rank {rank}, more than "
+                f"head_dim = {width}{reason}; {advice.format(rank=rank)}, or "
+                f"tolerance={min(1.0, 1.06 * most):.2g}, which drops what does not fit."
+            )

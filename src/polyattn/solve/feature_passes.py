@@ -1,0 +1,125 @@
+"""Products with all features, one pass over the data each, without forming the features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.features.products import add_correlation, apply_coef
+from polyattn.numerics.parallel import deal, map_pieces
+from polyattn.stats.moments import make_sums
+from polyattn.stats.rows import RowBlock, Rows
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FeaturePasses:
+    """Features phi of rows without weights, in the coordinates of the norm (||T|| = ||theta||)."""
+
+    rows: Rows
+
+    @property
+    def n_features(self) -> int:
+        """p, the number of features."""
+        return self.rows.n_features
+
+    @property
+    def n_terms(self) -> int:
+        """Terms that are added up for one output: tokens, sums and queries."""
+        layout = self.rows.layout
+        return self.rows.max_length + layout.n_sums + layout.n_queries
+
+    def outputs(self, theta: Array) -> Array:
+        """theta^T phi (e, rows) of theta (p, e)."""
+        coef = self.rows.layout.as_coef(theta)
+        outputs = np.empty((len(coef), self.rows.n_rows))
+
+        def fill(block: RowBlock) -> None:
+            outputs[:, block.first : block.stop] = apply_coef(coef, block.sums, block.queries)
+
+        self._each(fill)
+        return outputs
+
+    def correlated(self, values: Array) -> Array:
+        """sum phi v^T (p, e) of values (e, rows)."""
+        return self._summed(lambda block: values[:, block.first : block.stop], len(values))
+
+    def curvature_product(self, theta: Array, curved: Callable[[Array, int], Array]) -> Array:
+        """sum phi curved(theta^T phi)^T (p, e), where ``curved`` is linear row by row."""
+        coef = self.rows.layout.as_coef(theta)
+
+        def values(block: RowBlock) -> Array:
+            return curved(apply_coef(coef, block.sums, block.queries), block.first)
+
+        return self._summed(values, len(coef))
+
+    def norms(self, scale: Array | None = None) -> Array:
+        """||phi / scale|| of each row (rows,); ``scale`` (p,) is 1 by default."""
+        layout = self.rows.layout
+        powers = np.ones(layout.n_features) if scale is None else scale**-2.0
+        squares = layout.as_coef((powers / layout.feature_weights)[:, None])
+        result = np.empty(self.rows.n_rows)
+
+        def fill(block: RowBlock) -> None:
+            found = apply_coef(squares, block.sums**2, block.queries**2)
+            result[block.first : block.stop] = np.sqrt(found[0])
+
+        self._each(fill)
+        return result
+
+    def has_features(self) -> NDArray[np.bool_]:
+        """Whether any feature of a row differs from zero, (rows,), even if its square vanishes."""
+        result = np.empty(self.rows.n_rows, dtype=bool)
+
+        def fill(block: RowBlock) -> None:
+            some = np.any(block.sums != 0.0, axis=0) & np.any(block.queries != 0.0, axis=0)
+            result[block.first : block.stop] = some
+
+        self._each(fill)
+        return result
+
+    def weighted_gram(self, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """sum w phi phi^T: its diagonal (p,), and the matrix (p, p) of features times factors."""
+        rows, layout = self.rows, self.rows.layout
+        sums, roots = make_sums(layout, 0), np.sqrt(weights)
+        kept = np.arange(layout.n_sums * layout.n_queries) if layout.kept is None else layout.kept
+
+        def weighted(block: RowBlock) -> RowBlock:
+            queries = block.queries * roots[block.first : block.stop]
+            return RowBlock(block.first, block.stop, block.sums, queries, block.targets)
+
+        for blocks in rows.groups():
+            sums.add([weighted(block) for block in blocks])
+
+        def matrix(factors: Array) -> Array:
+            every = np.ones(layout.n_sums * layout.n_queries)
+            every[kept] = factors / layout.feature_weights
+            found = sums.matrix(every)
+            return found if layout.kept is None else found[np.ix_(kept, kept)]
+
+        return sums.diagonal()[kept] / layout.feature_weights**2, matrix
+
+    def _each(self, fill: Callable[[RowBlock], None]) -> None:
+        for blocks in self.rows.groups():
+            map_pieces(fill, blocks)
+
+    def _summed(self, values: Callable[[RowBlock], Array], n_outputs: int) -> Array:
+        layout = self.rows.layout
+        shape = (layout.n_sums, layout.n_queries, n_outputs)
+
+        def part(blocks: list[RowBlock]) -> Array:
+            total = np.zeros(shape)
+            for block in blocks:
+                turned = np.ascontiguousarray(values(block))
+                add_correlation(total, block.sums, block.queries, turned)
+            return total
+
+        total = np.zeros(shape)
+        for blocks in self.rows.groups():
+            for some in map_pieces(part, deal(blocks)):
+                total += some
+        return layout.select(total.reshape(-1, n_outputs)) / layout.feature_weights[:, None]
