@@ -108,6 +108,7 @@ class LinearEstimator(SequenceEstimator):
         random_state: RandomState = 0,
         ridge_grid: ArrayLike | None = None,
         form: Form | None = None,
+        head_rank: int | None = None,
     ) -> None:
         self.mode = mode
         self.ridge = ridge
@@ -117,6 +118,7 @@ class LinearEstimator(SequenceEstimator):
         self.random_state = random_state
         self.ridge_grid = ridge_grid
         self.form = form
+        self.head_rank = head_rank
 
     @property
     def result_(self) -> FitResult:
@@ -210,7 +212,7 @@ class LinearEstimator(SequenceEstimator):
         return shaped, on_each(lambda each: np.full(each.shape[:-1], np.inf), outputs)
 
     def _options(self) -> dict[str, Any]:
-        names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid")
+        names = ("ridge", "n_heads", "solver", "random_state", "ridge_grid", "head_rank")
         return {name: getattr(self, name) for name in names}
 
     def _streaming_kind(self) -> type[Moments] | type[TriangularFactor]:

@@ -54,7 +54,7 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
     bias : bool
         Append a coordinate that is always 1 to every token.  On by default: without it all
         outputs are of third degree in the tokens, and a change of sign changes the class.
-    n_heads, solver, random_state, ridge_grid, form : as in ``LinearAttentionRegressor``
+    n_heads, solver, random_state, ridge_grid, form, head_rank : as in ``LinearAttentionRegressor``
     loss : "squared" | "logistic"
         Log-loss has no ``partial_fit``, no limit of ``n_heads`` and no other ``solver``.
 
@@ -76,8 +76,11 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         ridge_grid: ArrayLike | None = None,
         loss: str = "squared",
         form: Form | None = None,
+        head_rank: int | None = None,
     ) -> None:
-        super().__init__(mode, ridge, n_heads, solver, bias, random_state, ridge_grid, form)
+        super().__init__(
+            mode, ridge, n_heads, solver, bias, random_state, ridge_grid, form, head_rank
+        )
         self.loss = loss
 
     def fit(

@@ -69,6 +69,8 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     form : Form, optional
         Any other layer that is linear in its parameters, instead of ``mode`` and ``bias``.  Where
         tokens attend to other sequences, all methods take those as ``context``.
+    head_rank : int, optional
+        The largest rank of the attn of a head.
 
     Attributes
     ----------
