@@ -4,6 +4,7 @@
 coordinates, since the coordinates that it names depend on them.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput
 from polyattn.form import Form, maps
 from polyattn.form.layout import Layout
+from polyattn.model import LinearAttention
 from polyattn.reference import forms as reference
 from polyattn.sequences import MODES, SequenceBatch
 
@@ -91,6 +93,11 @@ class Case:
             "intercept": rng.standard_normal(n_outputs) if form.intercept else None,
         }
 
+    def layer(self, n_heads: int = 3) -> LinearAttention:
+        """A layer of random heads."""
+        sizes = {"n_dims": self.n_dims, "n_context_dims": self.n_context_dims}
+        return LinearAttention(form=self.form, **sizes, **self.heads(n_heads))
+
     @cached_property
     def expected(self) -> tuple[NDArray, NDArray]:
         """S (m, rows) and u (r, rows) of all predicted positions, by the reference."""
@@ -100,6 +107,11 @@ class Case:
             for row in reference.summaries(X, self.plain, Z)
         ]
         return tuple(np.array(each, dtype=float).T for each in zip(*rows, strict=True))
+
+
+def named(given: object) -> str:
+    """A name that is the same in every process: functions are shown without their address."""
+    return re.sub(r" at 0x\w+", "", str(given))[:60]
 
 
 def square(tokens: NDArray) -> NDArray:

@@ -1,6 +1,7 @@
 """Exact answers by slow means: features as fractions, straight from the definition, and ranks."""
 
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
@@ -40,10 +41,7 @@ def rational_rank(rows: list[list[Fraction]]) -> int:
 
 
 def _integers(row: list[Fraction]) -> list[int]:
-    denominator = 1
-    for entry in row:
-        denominator = max(denominator, Fraction(entry).denominator)
-    # Denominators are powers of two: the largest is divisible by all.
+    denominator = lcm(*(Fraction(entry).denominator for entry in row))
     return _primitive([int(entry * denominator) for entry in row])
 
 

@@ -14,12 +14,16 @@ from polyattn.certify.check.features import (
     Table,
     is_prime,
     random_prime,
+    rank_and_span,
     rank_modulo,
     rank_of,
     reduce,
     residues,
 )
+from polyattn.certify.check.form_table import FormTable
+from polyattn.certify.check.forms import FormFeatures
 from polyattn.errors import InvalidInput
+from polyattn.form import Form
 from polyattn.reference import erm
 from polyattn.sequences import MODES, SequenceBatch, as_batch
 
@@ -34,6 +38,35 @@ def test_rank_modulo_a_prime(shape):
         assert rank_of(reduce(matrix.copy(), prime), prime) == np.linalg.matrix_rank(matrix)
         sparse = matrix * (np.arange(shape[1]) % 3 == 0)
         assert rank_of(reduce(sparse.copy(), prime), prime) == np.linalg.matrix_rank(sparse)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (70, 66), (130, 90), (20, 200)])
+def test_rows_in_the_span_of_others_are_recognised(shape):
+    rng = np.random.default_rng(4)
+    prime = random_prime(rng)
+    for rank in {1, min(shape) // 2 or 1, min(shape)}:
+        left, right = rng.integers(-3, 4, (shape[0], rank)), rng.integers(-3, 4, (rank, shape[1]))
+        matrix = (left @ right).astype(float)
+        true = np.linalg.matrix_rank(matrix)
+        inside = reduce(rng.integers(-3, 4, (2, shape[0])) @ matrix, prime)
+        assert rank_and_span(np.concatenate([matrix, inside]), 2, prime) == (true, True)
+        for column in (0, shape[1] - 1):
+            other = inside + (np.arange(shape[1]) == column)
+            both = np.concatenate([matrix, other])
+            expected = np.linalg.matrix_rank(both) == true
+            assert rank_and_span(both, 2, prime) == (true, expected)
+
+
+def test_rows_that_a_share_of_the_data_misses_count():
+    """One sequence of thousands has the last feature."""
+    rng = np.random.default_rng(5)
+    X = rng.integers(-3, 4, (3000, 2, 2))
+    X[:, :, 1] = 0
+    X[1777, :, 1] = 1
+    table = Table(as_batch(X), "last", bias=False)
+    assert rank_modulo([table], random_prime(rng), 6, rng) == 2
+    together = [table, Table(as_batch(rng.integers(-3, 4, (40, 2, 2))), "last", bias=False)]
+    assert rank_modulo(together, random_prime(rng), 6, rng) == 6
 
 
 def test_primes():
@@ -110,3 +143,11 @@ def test_both_codes_know_the_tokens_of_a_domain(name):
         assert not checked.holds(outside)
         with pytest.raises(InvalidInput, match="does not belong"):
             domain.require_inside(outside)
+
+
+def test_every_feature_of_a_form_shows_on_the_sequences_that_are_tried():
+    """Two given symbols of sixteen are seldom together; no direction must be missed."""
+    rng, seen = np.random.default_rng(6), FormFeatures(Form(include_query=False), 16, None)
+    batch, _ = CHECKED["one_hot"]().sequences_for(seen, rng)
+    table = FormTable(batch, "last", bias=False, seen=seen)
+    assert np.count_nonzero(table.occurring(LARGEST_PRIME)[0]) == 16**2

@@ -15,7 +15,7 @@ import pytest
 import polyattn as pa
 from polyattn import domains
 from polyattn.certify.check import objections
-from polyattn.certify.check.features import rounded_coordinates as rounded_for_the_checker
+from polyattn.certify.check.measure import rounded_coordinates as rounded_for_the_checker
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.form.layout import Layout
 from polyattn.sequences import as_batch

@@ -10,7 +10,7 @@ from polyattn.certify import unseen
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.unseen import _movements, effect_if_unseen
 from polyattn.certify.verified import gram as gram_proofs
-from polyattn.certify.verified import triangular
+from polyattn.certify.verified import spectrum, triangular
 from polyattn.certify.verified.gram import Gram, gram_of
 from polyattn.certify.verified.rounding import feature_depth, gamma
 from polyattn.certify.verified.sizes import row_pieces
@@ -119,7 +119,8 @@ def test_the_size_of_all_features_is_the_sum_it_is_said_to_be(kind):
         columns = [(j, k, l) for j, k in ((0, 0), (0, 1), (1, 1)) for l in range(2)]  # noqa: E741
         for scale, (j, k, l) in zip(gram.scale, columns, strict=True):  # noqa: E741
             size += scale**2 * G[j, j] * G[k, k] * sequence[-1, l] ** 2
-    assert gram.feature_size == pytest.approx(np.sqrt(size), rel=1e-12)
+    assert gram.feature_size == pytest.approx(np.sqrt(size), rel=1e-9 if gram.factored else 1e-12)
+    assert gram.feature_size >= np.sqrt(size) * (1.0 - 1e-12)
 
 
 def test_rounding_of_features_is_bounded_closely(generic):
@@ -152,6 +153,23 @@ def test_every_further_operation_may_round(more, part):
     assert after > before if grows else after == before
 
 
+def test_a_gram_made_of_a_factor_errs_by_twice_what_moved_its_columns():
+    powers = np.array([1.0, 2.0, 0.5])
+    gram = Gram(np.diag(powers), powers, n_rows=100, feature_depth=14, total_weight=100.0)
+    more = replace(gram, factored=True).error(np.ones(3)) - gram.error(np.ones(3))
+    moved = gamma(32 * 3 * 4 * 2 * 101)
+    assert more == pytest.approx(2.0 * moved * 3.5, rel=1e-5)
+
+
+def test_features_that_underflow_beside_large_queries_are_not_trusted():
+    """Products of two sums are made before those with queries: they may be below 2^-1022."""
+    powers = np.full(3, 2.0**-950)
+    gram = Gram(np.diag(powers), powers, n_rows=100, feature_depth=14, total_weight=100.0)
+    assert gram.keeps_digits
+    assert not replace(gram, largest=2.0**40).keeps_digits
+    assert not replace(gram, n_rows=2**60).keeps_digits
+
+
 @pytest.mark.parametrize("definite_enough", [True, False])
 def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch, definite_enough):
     rng = np.random.default_rng(0)
@@ -159,9 +177,9 @@ def test_ends_of_large_spectra_are_those_of_small_ones(monkeypatch, definite_eno
     values = np.geomspace(1e-6, 2.0, 60)
     values[0] *= 1 if definite_enough else -1
     matrix = (orthonormal * values) @ orthonormal.T
-    monkeypatch.setattr(gram_proofs, "DENSE_SIZE", 20)
-    assert gram_proofs.extremes(matrix) == pytest.approx((values[0], 2.0), rel=1e-6)
-    assert gram_proofs.largest(matrix) == pytest.approx(2.0, rel=1e-6)
+    monkeypatch.setattr(spectrum, "DENSE_SIZE", 20)
+    assert spectrum.extremes(matrix) == pytest.approx((values[0], 2.0), rel=1e-6)
+    assert spectrum.largest(matrix) == pytest.approx(2.0, rel=1e-6)
 
 
 def test_unseen_directions_of_moments_are_those_of_their_matrix():

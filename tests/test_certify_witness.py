@@ -11,7 +11,7 @@ from polyattn.certify import witness
 from polyattn.certify.domains import as_domain
 from polyattn.certify.witness import as_floats, layer_of_coef
 from polyattn.errors import PolyattnError
-from polyattn.form.layout import Layout
+from polyattn.form import Form, Layout
 from polyattn.reference.layer import forward, with_constant
 
 MODES = ("last", "causal", "full")
@@ -155,3 +155,12 @@ def test_a_direction_that_shows_nowhere_still_gets_a_sequence():
     rng = np.random.default_rng(0)
     found = domains.Real().separating_sequence(np.zeros(18), Layout.plain(3), 1.0, rng)
     assert found.shape == (2, 3)
+
+
+def test_two_symbols_that_are_seldom_together_are_found():
+    """One of 576 sequences of two tokens shows the direction."""
+    domain, layout = domains.OneHot(2), Layout.of(Form(include_query=False), 24)
+    direction = np.zeros(layout.n_features)
+    direction[-1] = 1.0
+    sequence, _ = domain.separating_input(direction, layout, 1.0, 0, np.random.default_rng(0))
+    np.testing.assert_array_equal(sequence.argmax(axis=1), [23, 23])

@@ -93,6 +93,16 @@ def test_contexts_in_files(stored, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "Y.npy"), task.Y, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["X", "Y", "context"])
+def test_what_is_not_finite_in_arrays_without_padding_is_named(name, tmp_path):
+    tokens, offsets = np.random.default_rng(0).standard_normal((40, 2)), np.arange(9) * 5
+    arrays = {"X": tokens, "Y": tokens.copy(), "context": tokens.copy()}
+    arrays[name] = np.where(arrays[name] > 1.5, np.nan, arrays[name])
+    data = tmp_path / "data.npz"
+    np.savez(data, **arrays, offsets=offsets, context_offsets=offsets)
+    assert f"{name} contains NaN or infinity" in run("fit", data, "--mode", "causal", code=1)
+
+
 def test_certificates_audits_and_pages_with_a_context(tmp_path):
     task = pa.data.planted(50, 6, 2, n_outputs=1, n_context_dims=1, mode="last", random_state=0)
     data, model = save(tmp_path, task, context=task.context), tmp_path / "model.safetensors"
@@ -117,6 +127,22 @@ def test_the_decay_is_found(tmp_path):
     assert explained["n_features"] == 6
 
 
+def test_probabilities_of_a_fit_by_log_loss(tmp_path):
+    rng = np.random.default_rng(0)
+    X, labels = rng.standard_normal((40, 4, 2)), rng.integers(0, 3, 40)
+    data, model, written = (tmp_path / name for name in ("d.npz", "m.safetensors", "P.npy"))
+    np.savez(data, X=X, Y=labels)
+    run("fit", data, "--loss", "logistic", "--ridge", 1, "-o", model)
+    run("predict", model, data, "--probabilities", "-o", written)
+    np.testing.assert_array_equal(np.load(written), pa.load(model).predict_proba(X))
+    run("predict", model, data, "-o", written)
+    np.testing.assert_array_equal(np.load(written), pa.load(model).predict(X))
+    run("report", model, data, "-o", tmp_path / "page.html")
+    run("fit", data, "-o", model)
+    said = run("predict", model, data, "--probabilities", "-o", written, code=1)
+    assert "needs a MODEL by polyattn fit --loss logistic" in said
+
+
 def test_the_rank_of_heads_is_limited(tmp_path):
     task = pa.data.planted(80, 6, 3, mode="last", random_state=0)
     model = tmp_path / "model.safetensors"
@@ -133,6 +159,7 @@ def test_the_rank_of_heads_is_limited(tmp_path):
         ("--window 0", 1, "--window must be"),
         ("--lags 0", 1, "--lags must be"),
         ("--query 0:x", 2, "neither a slice"),
+        ("--query 0:1:2:3", 2, "neither a slice"),
         ("--query 7", 1, "--query must name coordinates"),
         ("--query 0,0", 1, "query names a coordinate twice"),
         ("--query 3:3", 1, "picks none"),
@@ -182,7 +209,7 @@ def test_contexts_that_do_not_belong_are_refused(tmp_path):
 
 
 def test_help_shows_the_layer_apart():
-    for verb in ("fit", "certify"):
+    for verb in ("fit", "certify", "learning-curve"):
         said = run(verb, "--help")
         of_verb, of_layer = said.split("Options of the layer:")
         assert "--json" in of_verb

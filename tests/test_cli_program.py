@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import polyattn as pa
+from command_endings import parsed, refused
 from polyattn.cli.main import cli
 from polyattn.programs.library import PROGRAMS
 from polyattn.programs.machines import DFA, NamedMachine, TuringMachine, load_machine
@@ -48,32 +49,12 @@ def run(tmp_path, monkeypatch):
     return call
 
 
-def parsed(result, code=0):
-    """The JSON object on stdout, which must be all that is there."""
-    assert result.exit_code == code, result.output
-    assert result.stderr == ""
-    return json.loads(result.stdout)
-
-
 def printed(result, *words):
     """Ended well, with the words on stdout."""
     assert result.exit_code == 0, result.output
     for word in words:
         assert word in result.stdout, result.stdout
     return result.stdout
-
-
-def refused(result, *words, code=1):
-    """Ended by one line on stderr that contains the words; nothing on stdout, no traceback."""
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert isinstance(result.exception, SystemExit)
-    assert ("Usage:" in result.stderr) == (code == 2)
-    if code == 1:
-        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    for word in words:
-        assert word in " ".join(result.stderr.split())
 
 
 # list, show, compile

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import polyattn as pa
+from command_endings import parsed, refused
 from polyattn.cli.main import cli
 
 P = pa.programs
@@ -23,23 +24,6 @@ def learn(tmp_path, monkeypatch):
         return CliRunner().invoke(cli, ["program", "learn", *map(str, arguments)])
 
     return call
-
-
-def parsed(result, code=0):
-    """The JSON object on stdout, which must be all that is there."""
-    assert result.exit_code == code, result.output
-    assert result.stderr == ""
-    return json.loads(result.stdout)
-
-
-def refused(result, *words, code):
-    """Ended with words on stderr; nothing on stdout, no traceback."""
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    assert isinstance(result.exception, SystemExit)
-    assert ("Usage:" in result.stderr) == (code == 2)
-    for word in words:
-        assert word in " ".join(result.stderr.split())
 
 
 def test_an_automaton_is_learned_and_tested_at_larger_sizes(learn):

@@ -56,6 +56,32 @@ def test_random_layer_is_the_formula_of_the_paper():
     np.testing.assert_allclose(layer(X), np.mean(heads, axis=0), rtol=1e-12, atol=1e-14)
 
 
+def test_a_form_takes_the_place_of_mode_and_bias():
+    form = pa.Form(mode="full", include_query=False)
+    assert random_layer(3, form=form).form == random_layer(3, form=form, mode="full").form == form
+    with pytest.raises(InvalidInput, match="mode='last' was given beside a form with mode 'full'"):
+        random_layer(3, form=form, mode="last")
+    with pytest.raises(InvalidInput, match="bias"):
+        planted(2, 3, 3, form=form, bias=True)
+    with pytest.raises(InvalidType, match="form must be"):
+        planted(2, 3, 3, form="full")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("n_tokens", [4, (1, 4)])
+def test_planted_context(mode, n_tokens):
+    task = planted(5, n_tokens, 3, mode=mode, n_context_dims=2)
+    own, other = as_batch(task.X), as_batch(task.context)
+    assert (other.n_dims, len(other)) == (2, 5)
+    assert mode != "causal" or np.array_equal(own.lengths, other.lengths)
+    found = task.layer(task.X, context=task.context)
+    for one, wanted in zip(found, task.Y, strict=True):
+        np.testing.assert_array_equal(one, wanted)
+    # The expected token Gram of the context is the identity, too.
+    many = as_batch(planted(300, n_tokens, 3, mode=mode, n_context_dims=20).context)
+    assert np.sum(many.values**2) / (300 * 20) == pytest.approx(1.0, rel=0.1)
+
+
 def test_random_sequences():
     X = random_sequences(200, 25, 4)
     assert X.shape == (200, 25, 4)

@@ -1,5 +1,7 @@
 """decay="loo": the decay that data choose, with its error bar."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,58 @@ def test_the_errors_are_those_of_leaving_out():
         fitted = pa.fit(X[others], Y[others], form=form, ridge=0.5)
         left_out += np.sum((fitted.predict(X[i]) - Y[i]) ** 2)
     assert path.errors[at] == pytest.approx(left_out / Y.size, rel=1e-8)
+
+
+def test_the_grid_of_ridges_is_that_of_the_user():
+    X, Y, _ = planted(0.7, "last", noise=0.5, n_tokens=6)
+    chosen = {"form": Form(decay="loo"), "ridge": "loo"}
+    one, fixed = (
+        pa.fit(X, Y, **chosen | given) for given in ({"ridge_grid": [9.0]}, {"ridge": 9.0})
+    )
+    assert one.decay_path.best == fixed.decay_path.best
+    assert one.decay_path.best != pa.fit(X, Y, **chosen).decay_path.best
+
+
+NOTHING_TO_SAY = {
+    "single tokens": (np.random.default_rng(0).standard_normal((30, 1, 2)), Form(decay="loo")),
+    "a window of one": (
+        np.random.default_rng(0).standard_normal((30, 4, 2)), Form(decay="loo", window=1)
+    ),
+    "equal tokens": (np.ones((30, 4, 2)), Form(decay="loo")),
+    "one token attended to": (
+        np.random.default_rng(0).standard_normal((30, 2, 2)),
+        Form(decay="loo", include_query=False),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("name", NOTHING_TO_SAY)
+def test_data_that_say_nothing_of_the_decay_are_named(name, exact):
+    X, form = NOTHING_TO_SAY[name]
+    Y = np.random.default_rng(1).standard_normal((30, 1))
+    if exact:
+        Y = pa.fit(X, Y, ridge=1.0, form=replace(form, decay=0.5)).predict(X)
+    result = pa.fit(X, Y, form=form)
+    assert (result.form.decay, result.decay_path.error_bar) == (1.0, None)
+    assert result.decay_path.is_flat
+    assert "do not determine the decay" in str(result.outcome)
+
+
+def test_the_outcome_says_which_decay_was_chosen():
+    X, Y, _ = planted(0.8, noise=0.1, n_sequences=10)
+    result = pa.fit(X, Y, form=Form(mode="causal", decay="loo"))
+    said = f"The decay, {result.form.decay:.6g} ± {result.decay_path.error_bar:.1g}, was chosen"
+    assert said in result.outcome.sentence
+    assert "smallest that was tried" not in result.outcome.sentence
+    X, Y, _ = planted(1e-3, n_sequences=10)
+    end = pa.fit(X, Y, form=Form(mode="causal", decay="loo")).outcome
+    assert "smallest that was tried: a smaller one may be better" in end.sentence
+
+
+def test_one_sequence_cannot_choose_it():
+    with pytest.raises(InvalidInput, match=r"decay='loo' leaves out one sequence .* is cut into"):
+        pa.fit(np.ones((1, 3, 2)), np.ones((1, 1)), form=Form(decay="loo"))
 
 
 def test_two_planted_scales_are_told_apart():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
+from polyattn.errors import InvalidInput, OutOfRange
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, "auto"])
@@ -58,3 +59,69 @@ def test_one_sequence_that_hides_the_others_is_named():
     X[..., 0] = X[..., 1]
     flat = pa.fit(np.delete(X, 0, axis=0), Y[1:]).outcome
     assert "always a multiple of another" in flat.sentence
+
+
+def test_a_sequence_of_the_smallest_integers_is_large():
+    """-2^31 of int32 has no magnitude of its own type."""
+    X = np.random.default_rng(0).integers(-1, 2, size=(400, 4, 2)).astype(np.int32)
+    X[0] = -(2**31)
+    assert "times larger than most" in pa.fit(X, np.ones((400, 1))).sentence
+
+
+def test_one_weight_that_hides_the_others_is_named():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 5, 3)), rng.standard_normal((60, 1))
+    outcome = pa.fit(X, Y, sample_weight=np.append(1e300, np.ones(59))).outcome
+    assert "largest sample_weight is about 1e+300 times larger than most" in outcome.sentence
+    assert "do not vary" not in outcome.sentence
+
+
+@pytest.mark.parametrize("solver", ["primal", "direct"])
+@pytest.mark.parametrize("power", range(1, 7))
+def test_the_risk_of_nearly_dependent_features_is_that_of_the_layer(power, solver):
+    """Rounded coefficients may miss the error that the factor promises; zeros never lose."""
+    rng = np.random.default_rng(power)
+    X, Y = rng.standard_normal((150, 3, 2)), rng.standard_normal((150, 1))
+    X[..., 1] = X[..., 0] * (1 + 1e-9 * rng.standard_normal((150, 3)))
+    X[0] *= 10.0**power
+    result = pa.fit(X, Y, bias=True, solver=solver)
+    assert result.risk == pytest.approx(np.mean((result.predict(X) - Y) ** 2), rel=1e-4)
+    assert result.risk <= np.mean(Y**2) * (1 + 1e-6)
+    if "rounding adds" in result.outcome.sentence:
+        assert not result.outcome.ok
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("n_tokens", [1, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_smallest_norm_is_that_in_true_coordinates(bias, n_tokens, unit):
+    """A coordinate twice, once in other units: rounding in the small one must not be magnified."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((200, n_tokens, 2)), rng.standard_normal((200, 1))
+    X[..., 1] = unit * X[..., 0]
+    by_factor, by_structure = (
+        pa.fit(X, Y, bias=bias, solver=solver) for solver in ("direct", "primal")
+    )
+    norms = [np.linalg.norm(each.layout.as_theta(each.coef)) for each in (by_factor, by_structure)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-9)
+    assert by_factor.risk == pytest.approx(by_structure.risk, rel=1e-12)
+
+
+def test_statistics_are_not_contradicted():
+    rng = np.random.default_rng(0)
+    moments = pa.Moments(2, 1).update(rng.standard_normal((20, 3, 2)), rng.standard_normal((20, 1)))
+    assert pa.fit(statistics=moments, mode="last").mode == "last"
+    for given in ({"mode": "causal"}, {"bias": True}):
+        with pytest.raises(InvalidInput, match="was given beside a form"):
+            pa.fit(statistics=moments, **given)
+
+
+@pytest.mark.parametrize("solver", ["auto", "dual", "direct"])
+def test_features_whose_squares_vanish_are_refused(solver):
+    """Queries of 1e-200 beside their context: rank 0 would be a wrong answer."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((10, 4, 3)), rng.standard_normal(10)
+    X[:, -1] *= 1e-200
+    with pytest.raises(OutOfRange, match="squares of all features vanish"):
+        pa.fit(X, Y, solver=solver)
+    assert pa.fit(np.zeros((5, 4, 3)), Y[:5], solver=solver).rank == 0

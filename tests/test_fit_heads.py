@@ -76,3 +76,15 @@ def test_a_limit_on_rank_and_number_has_a_gap():
     assert "rank at most 1" in str(pa.fit(X, Y, n_heads=1, head_rank=1).outcome)
     with pytest.raises(pa.errors.InvalidInput, match="head_rank"):
         pa.fit(X, Y, n_heads=2, head_rank=0)
+
+
+def test_the_risk_is_that_of_the_layer_where_coefficients_are_large():
+    """Features depend on one another, and so the coefficients of few heads may be of any size."""
+    form = pa.Form(
+        mean=True, decay=0.8, query=pa.maps.elu1(), key=pa.maps.hedgehog(), skip=True, bias=True
+    )
+    rng = np.random.default_rng(31)
+    X, Y = rng.standard_normal((60, 4, 2)), rng.standard_normal((60, 1))
+    result = pa.fit(X, Y, form=form, n_heads=2, head_rank=1)
+    assert np.abs(result.coef).max() > 1e4
+    assert result.risk == pytest.approx(np.mean((result.layer(X) - Y) ** 2), rel=1e-10)

@@ -8,7 +8,8 @@ from scipy.optimize import minimize
 from scipy.stats import f as f_distribution
 
 from polyattn.errors import InvalidInput, OutOfRange
-from polyattn.form.pairs import feature_weights, fold_heads, n_features, n_pairs
+from polyattn.form.layout import Layout
+from polyattn.form.pairs import fold_heads, n_features, n_pairs
 from polyattn.heads import best_heads, choose_heads, factor
 from polyattn.heads.choose import allowance, moments_rank
 from polyattn.heads.head_counts import layer_dimension
@@ -76,7 +77,7 @@ def test_best_heads_is_as_good_as_a_general_optimiser_with_many_starts(
 ):
     coef = random_coef(n_dims, n_outputs)
     gram = None if n_rows is None else random_gram(n_dims, n_rows)
-    weights = np.diag(feature_weights(n_dims) ** 2) if gram is None else gram
+    weights = np.diag(Layout.plain(n_dims).feature_weights ** 2) if gram is None else gram
     cut = n_heads * n_dims**2
     rng = np.random.default_rng(0)
 
@@ -105,7 +106,7 @@ def test_best_heads_is_as_good_as_a_general_optimiser_with_many_starts(
 )
 def test_more_heads_are_never_worse_and_enough_are_exact(gram):
     coef = random_coef(4, 2)
-    weights = np.diag(feature_weights(4) ** 2) if gram is None else gram
+    weights = np.diag(Layout.plain(4).feature_weights ** 2) if gram is None else gram
     risks = []
     for n_heads in (1, 2, 3, 5, 8, 11):
         found = best_heads(coef, n_heads, gram)

@@ -24,6 +24,16 @@ def test_importing_is_light():
     assert loaded.isdisjoint(HEAVY)
 
 
+def test_a_decay_of_short_sequences_loads_nothing_slow():
+    """scipy.signal and scipy.stats take longer than most fits."""
+    loaded = loaded_after(
+        "import numpy as np, polyattn as pa\n"
+        "X = np.random.default_rng(0).standard_normal((9, 4, 1))\n"
+        "pa.fit(X, X, form=pa.Form(mode='causal', decay=0.5))"
+    )
+    assert loaded.isdisjoint({"scipy.signal", "scipy.stats"})
+
+
 def test_the_law_needs_numpy_alone():
     loaded = loaded_after(
         "import importlib.util, sys, types\n"

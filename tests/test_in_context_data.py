@@ -134,6 +134,9 @@ def test_sizes_in_proportion():
     fresh = pa.data.proportional_regression(6, 1.5, 2)
     assert fresh.tasks is None
     assert fresh.X.shape == (54, 2, 7)
+    # Products like 0.29 * 100 and (1 / 49) * 49 are a little less than these integers.
+    assert len(pa.data.proportional_regression(10, 0.29, 1).X) == 29
+    assert len(pa.data.proportional_regression(7, 1 / 49, 1).X) == 1
     chosen = pa.data.proportional_regression(6, 1.5, 2, 1.0, random_state=1)
     assert len(np.unique(chosen.X[:, 1], axis=0)) == 54
 
@@ -147,6 +150,29 @@ def test_tasks_that_are_zero():
         assert np.all(task.Y == 0.0)
         assert np.all(np.isfinite(task.X))
         assert task.optimum.risk == 0.0
+        assert task.optimum.plain_rate == task.optimum.plain_risk == 0.0
+
+
+@pytest.mark.parametrize("unit", [1e-120, 1e-6, 1e6, 1e120])
+def test_units_of_inputs_change_steps_and_nothing_else(unit):
+    """Inputs times a number: a prompt of the same random numbers, and the same learning."""
+    tasks = {"tasks": np.array([[1.0, -2.0, 0.5]]), "summarised": True}
+    one = pa.data.in_context_regression(4, 3, SQUARES["anisotropic"], **tasks)
+    other = pa.data.in_context_regression(4, 3, unit * SQUARES["anisotropic"], **tasks)
+    root = np.sqrt(unit)
+    np.testing.assert_allclose(other.X / root, one.X, rtol=1e-10)
+    np.testing.assert_allclose(other.optimum.mean_step * unit, one.optimum.mean_step, rtol=1e-10)
+    assert other.optimum.plain_rate * unit == pytest.approx(one.optimum.plain_rate)
+    assert other.optimum.plain_risk / unit == pytest.approx(one.optimum.plain_risk)
+
+
+def test_coordinates_may_have_units_of_their_own():
+    wide = pa.data.OneStep.of(np.diag([1e10, 1e-3]), 4, task_moment=np.diag([1e-10, 1e3]))
+    np.testing.assert_allclose(wide.risk, pa.data.OneStep.of(np.eye(2), 4).risk)
+    with pytest.raises(InvalidInput, match="positive definite"):
+        pa.data.OneStep.of(np.diag([1e10, -1e-3]), 4)
+    with pytest.raises(InvalidInput, match="semidefinite"):
+        pa.data.OneStep.of(np.eye(1), 4, task_moment=[[-1e-14]])
 
 
 @pytest.mark.parametrize(
@@ -155,10 +181,12 @@ def test_tasks_that_are_zero():
         ({"tasks": 0}, "tasks"),
         ({"tasks": np.ones((3, 4))}, "tasks must be"),
         ({"tasks": np.ones(2)}, "tasks must be"),
+        ({"tasks": 5.0}, "tasks must be"),
         ({"tasks": np.full((1, 2), np.nan)}, "tasks"),
         ({"tasks": np.ones((3, 2)), "task_covariance": np.eye(2)}, "these are given"),
         ({"task_covariance": np.eye(3)}, "task_covariance"),
         ({"task_covariance": -np.eye(2)}, "semidefinite"),
+        ({"task_covariance": 1j * np.eye(2)}, "real numbers"),
         ({"noisy_target": 1}, "noisy_target"),
         ({"summarised": "yes"}, "summarised"),
     ],

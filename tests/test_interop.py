@@ -121,6 +121,8 @@ def test_misuse_is_named():
         module(torch.zeros(2, 5, 3, dtype=torch.float64))
     with pytest.raises(InvalidInput, match="n >= 1"):
         module(torch.zeros(2, 0, 4, dtype=torch.float64))
+    with pytest.raises(InvalidType, match=r"X must be a torch\.Tensor; got ndarray\. torch\.as_t"):
+        module(np.zeros((2, 5, 4)))
     with pytest.raises(InvalidType, match=r"module\.float\(\)"):
         module(torch.zeros(2, 5, 4))
     with pytest.raises(InvalidType, match=r"\.layer"):

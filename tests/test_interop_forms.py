@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from form_cases import CASES, Case, matrix, square
+from form_cases import CASES, matrix, square
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.form import Form, maps
 from polyattn.interop import from_torch, to_torch
@@ -14,11 +14,6 @@ from polyattn.interop import from_torch, to_torch
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 EPS = float(np.finfo(np.float64).eps)
-
-
-def layer_of(case: Case) -> pa.LinearAttention:
-    sizes = {"n_dims": case.n_dims, "n_context_dims": case.n_context_dims}
-    return pa.LinearAttention(form=case.form, **sizes, **case.heads(3))
 
 
 def outputs(module, X, Z=None, dtype=torch.float64):
@@ -34,9 +29,9 @@ def close(found, expected, eps=EPS):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "ragged"], ids=str)
 def test_modules_compute_the_same_function(case, monkeypatch):
-    from polyattn.interop.torch import linear_attention
+    from polyattn.interop.torch import TorchLinearAttention, linear_attention
 
-    layer = layer_of(case)
+    layer = case.layer()
     module = to_torch(layer)
     pairs = list(zip(case.sequences, case.contexts, strict=True))
     for chunk in (2, 64):
@@ -51,7 +46,14 @@ def test_modules_compute_the_same_function(case, monkeypatch):
     found = outputs(single, X, Z, torch.float32)
     assert found.dtype == np.float32
     close(found, layer(X, context=Z), 1e-6)
-    other = to_torch(layer_of(case))
+    # Parameters of single precision from the beginning: maps have it, too.
+    parameters = {name: torch.tensor(each).float() for name, each in layer.arrays().items()}
+    sizes = {"n_dims": layer.n_dims, "n_context_dims": layer.n_context_dims}
+    made = TorchLinearAttention(
+        **parameters, form=case.form, **sizes, head_scales=layer.head_scales
+    )
+    np.testing.assert_array_equal(outputs(made, X, Z, torch.float32), found)
+    other = to_torch(case.layer())
     with torch.no_grad():
         other.attn.mul_(2.0)
     other.load_state_dict(module.state_dict())
@@ -70,6 +72,30 @@ def test_long_sequences(fields, n_tokens):
     layer = pa.data.random_layer(3, 2, form=Form(mode="causal", **fields))
     X = np.random.default_rng(0).standard_normal((2, n_tokens, 3))
     close(outputs(to_torch(layer), X), layer(X))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_small_numbers_of_maps_keep_their_digits(dtype):
+    """exp(-60) beside 1 would be rounding."""
+    layer = pa.data.random_layer(2, 1, form=Form(query=maps.elu1(), key=maps.elu1()))
+    X = np.random.default_rng(0).uniform(-60, -20, (3, 4, 2))
+    module, eps = to_torch(layer).to(dtype), torch.finfo(dtype).eps
+    X = X.astype(str(dtype).removeprefix("torch."))
+    np.testing.assert_allclose(outputs(module, X, dtype=dtype), layer(X), rtol=200 * eps)
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.7])
+def test_sums_over_chunks_before(decay):
+    """By doubling, for every number of chunks."""
+    from polyattn.interop.torch.linear_attention import _earlier
+
+    sums = torch.randn(2, 1, 9, 3, 2, dtype=torch.float64)
+    for n_whole in range(1, 9):
+        expected = torch.zeros_like(sums)
+        for chunk in range(9):
+            for back in range(1, min(n_whole, chunk) + 1):
+                expected[:, :, chunk] += decay ** (back - 1) * sums[:, :, chunk - back]
+        close(_earlier(sums, n_whole, decay).numpy(), expected.numpy())
 
 
 def test_long_sequences_need_no_square_of_their_length():
@@ -159,6 +185,9 @@ def test_misuse_is_named():
         TorchLinearAttention(attn, value, form=Form(mode="causal", decay=[0.5, 0.9]))
     with pytest.raises(InvalidInput, match=r"attn must have shape \(H, 3, 2\)"):
         TorchLinearAttention(attn, value, form=Form(key=[0, 1]))
+    for form in (None, Form(skip=True)):
+        with pytest.raises(InvalidInput, match=r"attn must have three axes.*got \(3, 3\)"):
+            TorchLinearAttention(attn[0], value[0], form=form)
     zeros = TorchLinearAttention(attn, value, form=Form(skip=True, intercept=True))
     assert zeros.skip.shape == (3, 1)
     assert zeros.intercept.dtype == attn.dtype

@@ -49,7 +49,7 @@ def test_the_least_risk_is_the_rational_one(examples):
     hold(check_minimiser, examples, number=numbers_of_cases)
 
 
-@pytest.mark.parametrize("number", [853, 1703, 2056, 2083, 3340])
+@pytest.mark.parametrize("number", [853, 1703, 2056, 2083, 2192, 3340])
 def test_dependent_coordinates_leave_no_doubt_about_the_risk(number):
     """Rounding in few columns was taken for a small but independent one."""
     check_minimiser(number)

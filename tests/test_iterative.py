@@ -10,10 +10,11 @@ import planted
 import polyattn as pa
 from polyattn.features.products import features
 from polyattn.features.summaries import SeenSequences
-from polyattn.solve import conjugate_gradients, iterative, normal_equations
+from polyattn.solve import conjugate_gradients, iterative, normal_equations, whitened_rows
 from polyattn.solve.conjugate_gradients import descend
 from polyattn.solve.iterative import solve_iterative
 from polyattn.solve.normal_equations import FeatureEquations
+from polyattn.solve.whitened_rows import WhitenedRows
 from polyattn.solve.whitening import Whitening
 from polyattn.stats import rows as rows_module
 from polyattn.stats.rows import Rows
@@ -168,6 +169,39 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
     assert "stopped after 2 passes" in str(result.outcome)
 
 
+# Single precision ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ridge", [0.0, 10.0])
+@pytest.mark.parametrize("name", FORMS)
+def test_single_precision_has_the_same_product_of_the_equations(monkeypatch, name, ridge):
+    monkeypatch.setattr(whitened_rows, "LEAST_NUMBERS", 0)
+    rows = rows_of(FORMS[name], np.random.default_rng(1).uniform(0.5, 3, 120))
+    system = FeatureEquations.of(rows, ridge, 10)
+    columns = np.random.default_rng(2).standard_normal((rows.n_features, 3))
+    found = system.whitened_rows.product(columns, ridge)
+    exact = dense_features(rows) @ system.whitening.theta(np.eye(rows.n_features))
+    penalty = ridge * system.whitening.theta(np.eye(rows.n_features))
+    expected = exact.T @ (exact @ columns) + system.whitening.gradient(penalty @ columns)
+    assert planted.relative_error(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-2])
+@pytest.mark.parametrize("name", FORMS)
+def test_descents_in_single_precision_lead_to_the_same_coefficients(monkeypatch, name, ridge):
+    rows = rows_of(FORMS[name], np.random.default_rng(1).uniform(0.5, 3, 120))
+    expected = solve_iterative(rows, ridge)
+    monkeypatch.setattr(whitened_rows, "LEAST_NUMBERS", 0)
+    found = solve_iterative(rows, ridge)
+    assert found.is_reached
+    assert planted.relative_error(found.theta, expected.theta) < (1e-8 if ridge else 1e-9)
+
+
+def test_small_or_uneven_problems_have_no_copy():
+    rows = rows_of(pa.Form())
+    assert WhitenedRows.of(rows, Whitening.of(rows, 0.0)) is None
+
+
 # Which optimum ------------------------------------------------------------------------------
 
 
@@ -225,6 +259,52 @@ def test_features_too_different_for_the_smallest_norm_are_named():
     assert found.risk < 1e-18
 
 
+@pytest.mark.parametrize("ridge", [1e-1, 1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("difference", [1e-7, 1e-8, 1e-10])
+def test_differences_that_squares_do_not_show_are_seen(difference, ridge):
+    """Nearly equal sequences: with a ridge, what they differ in decides on the coefficients."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((1, 4, 3)), 32, axis=0)
+    X += difference * rng.standard_normal(X.shape)
+    Y = rng.standard_normal((32, 1))
+    penalty = ridge * float(np.linalg.norm(X, axis=(1, 2)).max() ** 6)
+    found = pa.fit(X, Y, ridge=penalty, solver="iterative")
+    expected = pa.fit(X, Y, ridge=penalty, solver="direct")
+    away = planted.relative_error(found.coef, expected.coef)
+    assert away < 1e-6 or "coefficients uncertain" in str(found.outcome)
+    assert away < 1e-4
+
+
+def test_coefficients_that_rounding_leaves_uncertain_are_named():
+    rng = np.random.default_rng(5)
+    X = np.repeat(rng.standard_normal((4, 4, 3)), 8, axis=0)
+    X += 1e-6 * rng.standard_normal(X.shape)
+    found = pa.fit(X, rng.standard_normal((32, 1)), solver="iterative")
+    assert "Rounding leaves its coefficients uncertain" in str(found.outcome)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_directions_that_drown_in_rounding_are_left_out_and_named(seed):
+    """Tokens of rank three in float32: products of what they lack have 1e-14 of the size."""
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((34, 7, 3)) @ rng.standard_normal((3, 4))).astype(np.float32)
+    Y = pa.data.random_layer(4, 2, 2, "causal", 0)(X)
+    found = pa.fit(X, Y, "causal", solver="iterative")
+    assert found.risk < 1e-20 * np.mean(Y**2)
+    assert "vary by less than 1e-11 of the largest" in str(found.outcome)
+
+
+@pytest.mark.parametrize("seed", [143, 144, 186])
+def test_no_descent_ends_above_its_start(seed):
+    """Few rows with weights over twelve orders: rounding takes long descents uphill."""
+    rng = np.random.default_rng(seed)
+    X, Y = rng.standard_normal((9, 3, 3)), rng.standard_normal((9, 1))
+    weights = 10.0 ** rng.integers(-6, 7, 9)
+    found = pa.fit(X, Y, solver="iterative", sample_weight=weights)
+    assert found.risk <= weights @ Y[:, 0] ** 2 / weights.sum()
+    assert found.risk < 1e-15 or "How much of the squared error is left" in str(found.outcome)
+
+
 # Invariances --------------------------------------------------------------------------------
 
 
@@ -238,6 +318,15 @@ def test_units_of_coordinates_change_no_bit(exponents):
     moved = np.ldexp(scaled.coef, (powers[first] + powers[second])[:, None] + powers)
     np.testing.assert_array_equal(moved, plain.coef)
     assert scaled.outcome == plain.outcome
+
+
+def test_sizes_of_sequences_with_an_absent_coordinate_change_no_bit():
+    """Directions without data beside a coordinate that is always zero."""
+    X, Y = (part[:1] for part in data())
+    X = X * [1.0, 0.0, 1.0]
+    plain = pa.fit(X, Y, ridge=1e-3, solver="iterative")
+    scaled = pa.fit(np.ldexp(X, 3), Y, ridge=float(np.ldexp(1e-3, 18)), solver="iterative")
+    np.testing.assert_array_equal(np.ldexp(scaled.coef, 9), plain.coef)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from polyattn.errors import FileFormatError, InvalidInput
+from polyattn.errors import FileFormatError, InvalidInput, OutOfRange
 from polyattn.fitting.curve_result import LearningCurve
 
 ALL = pa.data.planted(800, 6, 3, 2, n_heads=2, mode="last", noise=0.3, random_state=1)
@@ -41,6 +41,17 @@ def test_every_point_is_the_fit_of_so_many_sequences(ridge):
     np.testing.assert_array_equal(curve.n_rows, sizes)
 
 
+def test_nearly_equal_coordinates_are_fitted_as_by_fit():
+    """Sums alone would take them for equal."""
+    X = TASK.X[:80] * 1.0
+    X[..., 2] = X[..., 1] * (1 + 1e-4 * np.random.default_rng(0).standard_normal(X.shape[:2]))
+    given = {"X_test": FRESH.X, "Y_test": FRESH.Y, "n_repeats": 2, "random_state": 3}
+    curve = pa.learning_curve(X, TASK.Y[:80], [30, 60], **given)
+    part = np.random.default_rng(3).permutation(80)[:60]
+    alone = pa.fit(X[part], TASK.Y[part])
+    assert curve.test_risks[0, 1] == pytest.approx(squared(alone.predict(FRESH.X), FRESH.Y))
+
+
 def test_means_errors_and_the_peak():
     curve = pa.learning_curve(TASK.X, TASK.Y, n_repeats=8)
     assert curve.n_features == 18
@@ -48,7 +59,8 @@ def test_means_errors_and_the_peak():
     assert curve.sizes[np.argmax(curve.test_risk)] == 18
     assert "highest" in curve.outcome.sentence
     np.testing.assert_allclose(curve.test_risk, curve.test_risks.mean(axis=0))
-    np.testing.assert_allclose(curve.test_error, curve.test_risks.std(axis=0, ddof=1) / np.sqrt(8))
+    over_repeats = curve.test_risks.var(axis=0, ddof=1) / 8
+    np.testing.assert_allclose(curve.test_error**2, over_repeats + np.diag(curve.test_covariance))
     np.testing.assert_allclose(
         curve.train_error, curve.train_risks.std(axis=0, ddof=1) / np.sqrt(8)
     )
@@ -97,7 +109,10 @@ def curve_of(*test_risks):
     made = pa.learning_curve(TASK.X, TASK.Y, [10, 100], n_repeats=2)
     risks, count = np.array(test_risks), len(test_risks[0])
     sizes = np.arange(1, count + 1) * 100
-    return replace(made, sizes=sizes, n_rows=sizes * 1.0, test_risks=risks, train_risks=risks / 2)
+    return replace(
+        made, sizes=sizes, n_rows=sizes * 1.0, test_risks=risks, train_risks=risks / 2,
+        test_covariance=np.zeros((count, count)),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -106,6 +121,8 @@ def curve_of(*test_risks):
         ("falling", ([3.0, 2.0, 1.0], [3.1, 2.0, 1.1])),
         ("levelled", ([3.0, 1.0, 1.01], [3.0, 1.02, 1.0])),
         ("above_least", ([3.0, 1.0, 2.0], [3.0, 1.1, 2.2])),
+        # The least of all is not sure, but the last step up is.
+        ("above_least", ([1.0, 3.0, 4.0], [4.0, 3.0, 4.01])),
     ],
 )
 def test_outcomes(name, risks):
@@ -128,8 +145,10 @@ def test_files_hold_the_form_and_are_checked(tmp_path):
         ("sizes", record.arrays["sizes"] * 1.0),
         ("sizes", record.arrays["sizes"][::-1]),
         ("train_risks", record.arrays["train_risks"] + 1e200),
+        ("test_covariance", -record.arrays["test_covariance"]),
+        ("test_covariance", np.array([[1.0, 0.0], [0.5, 1.0]])),
     ):
-        with pytest.raises(FileFormatError, match=r"risks|sizes"):
+        with pytest.raises(FileFormatError, match=r"risks|sizes|covariance"):
             LearningCurve.from_record(replace(record, arrays=record.arrays | {name: wrong}))
 
 
@@ -142,6 +161,9 @@ def test_files_hold_the_form_and_are_checked(tmp_path):
         ({"train_sizes": [0, 5]}, "train_sizes must be an integer"),
         ({"n_repeats": 1}, "n_repeats"),
         ({"X_test": FRESH.X}, "X_test and Y_test"),
+        ({"context_test": FRESH.X}, "context_test belongs to X_test"),
+        ({"X": TASK.X[:3], "Y": TASK.Y[:3]}, "at least 3 sequences beside"),
+        ({"X": TASK.X[:1], "Y": TASK.Y[:1]}, "at least 3 sequences beside"),
         ({"X_test": FRESH.X[..., :2], "Y_test": FRESH.Y}, "coordinates"),
         ({"X_test": FRESH.X, "Y_test": FRESH.Y[:, :1]}, "Y"),
         ({"ridge": -1.0}, "ridge"),
@@ -150,7 +172,62 @@ def test_files_hold_the_form_and_are_checked(tmp_path):
 )
 def test_refusals(change, message):
     with pytest.raises(InvalidInput, match=message):
-        pa.learning_curve(TASK.X, TASK.Y, **change)
+        pa.learning_curve(**({"X": TASK.X, "Y": TASK.Y} | change))
+
+
+def test_risks_beyond_float64_are_refused():
+    with pytest.raises(OutOfRange, match="divide the targets"):
+        pa.learning_curve(TASK.X, TASK.Y * 1e100, [20, 100], n_repeats=2)
+
+
+def test_a_step_within_its_error_is_stated_with_both():
+    outcome = curve_of([3.0, 1.0, 1.03], [3.0, 1.02, 1.0]).outcome
+    assert "changed it by 0.005, no more than 2 times its error of 0.025" in outcome.sentence
+
+
+def test_error_bars_count_the_sequences_held_out():
+    """A fit of all sequences is the same in every repeat: what is left is the test sample."""
+    given = {"X_test": FRESH.X, "Y_test": FRESH.Y, "n_repeats": 2}
+    curve = pa.learning_curve(TASK.X, TASK.Y, [400, 600], **given)
+    errors = np.sum((pa.fit(TASK.X, TASK.Y).predict(FRESH.X) - FRESH.Y) ** 2, axis=1)
+    assert curve.test_error[-1] == pytest.approx(errors.std(ddof=1) / np.sqrt(200), rel=1e-6)
+    # Both sizes are tested on the same sequences, whose errors go together.
+    (small, both), (_, large) = curve.test_covariance
+    assert both > 0.8 * np.sqrt(small * large)
+
+
+def test_error_bars_of_tokens_are_over_sequences():
+    """Errors of one sequence go together: copies of its only token say nothing new."""
+    task = pa.data.planted(120, 1, 2, mode="causal", noise=0.3)
+    once, often = (
+        pa.learning_curve(
+            task.X[:80], task.Y[:80], [40, 80], form=pa.Form(mode="causal", window=1),
+            X_test=np.repeat(task.X[80:], copies, axis=1),
+            Y_test=np.repeat(task.Y[80:], copies, axis=1), n_repeats=2,
+        )
+        for copies in (1, 7)
+    )  # fmt: skip
+    np.testing.assert_allclose(often.test_error, once.test_error)
+
+
+def test_error_bars_are_as_large_as_the_spread_over_data_sets():
+    """Independent data sets of one task: bars over repeats alone were half as large."""
+    found = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((120, 3, 1))
+        Y = X[:, -1] * np.sum(X**2, axis=1) + rng.standard_normal((120, 1))
+        curve = pa.learning_curve(X, Y, [40, 90], random_state=seed)
+        over_repeats = curve.test_risks.std(axis=0, ddof=1) / np.sqrt(5)
+        found.append((curve.test_risk[-1], curve.test_error[-1], over_repeats[-1]))
+    risks, bars, over_repeats = np.array(found).T
+    assert 0.9 < np.sqrt(np.mean(bars**2)) / risks.std() < 1.6
+    assert np.sqrt(np.mean(over_repeats**2)) / risks.std() < 0.8
+
+
+def test_one_held_out_sequence_is_said_to_show_no_spread():
+    curve = pa.learning_curve(TASK.X, TASK.Y, [50, 200], X_test=FRESH.X[:1], Y_test=FRESH.Y[:1])
+    assert "one that is held out does not show" in curve.outcome.sentence
 
 
 def test_the_same_seed_gives_the_same_curve():

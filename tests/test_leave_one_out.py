@@ -265,3 +265,12 @@ def exact(X, Y, mode: str, ridges, weights=None) -> NDArray:
 
 def _with_rows(*sizes: int) -> list:
     return [leave_one_out._Sequence(0, np.zeros((n, 3)), np.zeros((n, 1))) for n in sizes]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_ridge_of_almost_nothing_is_refused():
+    """Its effect is beyond float64, not infinite."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 4, 3)), rng.standard_normal((40, 2))
+    with pytest.raises(OutOfRange, match="1 of the 2 ridges of ridge_grid cannot be judged"):
+        pa.fit(X, Y, ridge="loo", ridge_grid=[1e-300, 1.0])

@@ -130,3 +130,9 @@ def test_the_memory_limit_is_half_of_the_machine(monkeypatch):
 
     monkeypatch.setattr(os, "sysconf", unknown)
     assert solvers.memory_limit() == 4 * GIB
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (-5, 3), (10.5, 3), (10, 0), (10, 3, 0)])
+def test_sizes_are_checked(sizes):
+    with pytest.raises(InvalidInput, match="must be an integer of at least 1"):
+        plan(*sizes)

@@ -8,7 +8,7 @@ import pytest
 from polyattn import programs
 from polyattn.certify.exact.modular import Echelon, primes
 from polyattn.errors import InvalidInput
-from polyattn.form.pairs import norm_weights, pair_index
+from polyattn.form.pairs import FoldedPairs, pair_index
 from polyattn.programs.learning.coefficients import (
     CoefficientSpan,
     ExactSpan,
@@ -39,7 +39,7 @@ def learn(traces, **options):
 def whole_features(rows):
     """vech(G) ⊗ x of each row, one by one, in the norm of T."""
     first, second = pair_index(rows.queries.shape[1])
-    pairs = rows.grams[:, first, second] / norm_weights(rows.queries.shape[1])
+    pairs = rows.grams[:, first, second] / FoldedPairs.whole(rows.queries.shape[1]).norm_weights
     return np.einsum("mp,ml->mpl", pairs, rows.queries).reshape(len(pairs), -1)
 
 
@@ -80,7 +80,7 @@ def test_it_is_the_least_norm_solution_of_the_whole_problem(n_traces):
     theta = np.linalg.lstsq(features, rows.targets, rcond=1e-10)[0]
     coef = learn(traces).coef
     n_dims = rows.queries.shape[1]
-    folded = theta.T.reshape(n_dims, -1, n_dims) / norm_weights(n_dims)[:, None]
+    folded = theta.T.reshape(n_dims, -1, n_dims) / FoldedPairs.whole(n_dims).norm_weights[:, None]
     np.testing.assert_allclose(coef, folded, atol=1e-9)
 
 
@@ -93,7 +93,7 @@ def test_types_with_a_coordinate_in_common_do_not_change_the_least_norm():
     assert orthogonal_groups(rows.queries).max() == 0
     theta = np.linalg.lstsq(whole_features(rows), rows.targets, rcond=1e-10)[0]
     n_dims = rows.queries.shape[1]
-    folded = theta.T.reshape(n_dims, -1, n_dims) / norm_weights(n_dims)[:, None]
+    folded = theta.T.reshape(n_dims, -1, n_dims) / FoldedPairs.whole(n_dims).norm_weights[:, None]
     np.testing.assert_allclose(learn(traces).coef, folded, atol=1e-8)
 
 

@@ -204,7 +204,7 @@ def test_pairs_and_folds(case):
     assert list(zip(*pairs.pair_index(d), strict=True)) == features.pairs(d)
     assert pairs.n_pairs(d) == len(features.pairs(d))
     assert pairs.n_features(d) == len(features.norm_weights(d))
-    np.testing.assert_array_equal(pairs.feature_weights(d), features.norm_weights(d))
+    np.testing.assert_array_equal(Layout.plain(d).feature_weights, features.norm_weights(d))
     for index, (j, k) in enumerate(features.pairs(d)):
         assert pairs.pair_position(d)[j, k] == pairs.pair_position(d)[k, j] == index
     T = features.tensor(attn, value)
@@ -256,7 +256,7 @@ def test_forward(mode, case, bias, small_blocks):
             patch.setattr(blocks, "BLOCK_TOKENS", 3)
         P = features.fold(features.tensor(attn, value))
         layout = Layout.plain(batch.n_dims, mode, bias)
-        heads = by_heads.Heads(attn, value, np.zeros(len(attn), np.int64))
+        heads = by_heads.heads_by_scale(layout.form, attn, value, np.zeros(len(attn)))
         assert_close(by_heads.by_heads(summaries.SeenSequences(layout, batch), heads), rows)
         assert_close(coef_forward(batch, P, layout), rows)
         found = LinearAttention(attn, value, mode, bias)(inputs)
@@ -290,8 +290,8 @@ def test_forward_of_arrays(mode, n, d, e, n_heads):
         lambda: pairs.pair_index(3)[1],
         lambda: pairs.pair_position(3),
         lambda: pairs.distance_position(3),
-        lambda: pairs.norm_weights(3),
-        lambda: pairs.feature_weights(3),
+        lambda: Layout.plain(3).norm_weights,
+        lambda: Layout.plain(3).feature_weights,
     ],
 )
 def test_tables_that_are_kept_cannot_be_written_to(table):

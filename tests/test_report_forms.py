@@ -110,6 +110,22 @@ def test_heads_stand_under_their_scales():
     assert "<h3>" not in plain
 
 
+def test_the_decay_is_drawn_where_data_chose_it():
+    task = pa.data.planted(40, 6, 2, n_outputs=1, form=Form(decay=0.8), noise=0.01, random_state=0)
+    found = pa.fit(task.X, task.Y, form=Form(decay="loo"))
+    page = make_page(found)
+    assert titles(page)[:2] == [OUTCOME, "The decay"]
+    assert f"{found.form.decay:.4g} ± {found.decay_path.error_bar:.2g}" in text(page)
+    assert "The decay" not in titles(make_page(pa.fit(task.X, task.Y, form=Form(decay=0.8))))
+
+
+def test_a_layer_that_is_nothing_but_its_constant_has_a_page():
+    X, Y = np.zeros((20, 3, 2)), np.random.default_rng(0).standard_normal((20, 1))
+    page = make_page(pa.fit(X, Y, form=Form(skip=True, intercept=True)), X, Y)
+    assert "singular values" not in text(page)
+    assert "intercept of" in text(page)
+
+
 def test_pages_of_layer_certificate_and_audit_of_a_form():
     form = FORMS["mean"]
     X, Y, _ = planted(form)

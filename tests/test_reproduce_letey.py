@@ -125,7 +125,7 @@ def rows():
     cells = [
         {"n_dims": d, "tau": tau, "alpha": 2.0, "kappa": kappa, "n_seeds": 4, "n_fresh": 2000}
         for d, (tau, kappa) in product(
-            (5, 10), ((4.0, 0.5), (4.0, 2.0), (0.25, 1.0), (0.5, 1.0), (2.0, 1.0))
+            (5, 10), ((4.0, 0.5), (4.0, 2.0), (0.25, 1.0), (0.5, 1.0), (2.0, 1.0), (4.0, 1.0))
         )
     ]
     return [cell | row for cell in cells for row in EXPERIMENT.run(cell)]
@@ -152,6 +152,13 @@ def test_each_gate_fails_on_doctored_rows(rows, column, doctored, claim):
     wrong = [row | {column: doctored(row)} for row in rows]
     failed = [gate.claim for gate in EXPERIMENT.gates(wrong) if not gate.passed]
     assert any(claim in one for one in failed)
+
+
+def test_one_number_of_prompts_on_a_side_shows_no_peak(rows):
+    for missing in (0.25, 2.0):
+        some = [row for row in rows if row["tau"] != missing]
+        failed = [gate.claim for gate in EXPERIMENT.gates(some) if not gate.passed]
+        assert any("rise towards" in claim for claim in failed)
 
 
 def test_gates_fail_on_no_rows():

@@ -203,6 +203,19 @@ def test_describing_and_saving_a_fit_start_no_search(tmp_path, monkeypatch):
     assert pa.load(tmp_path / "fit.safetensors").found_heads.n_heads == result.heads.n_heads
 
 
+def test_no_risk_of_a_fit_with_a_ridge_is_called_optimal(tmp_path):
+    """The least risk of any layer is smaller, and bounds by the other would be too small."""
+    task = pa.data.planted(100, 5, 2, n_heads=1, mode="last", noise=0.01, random_state=0)
+    free, shrunk = pa.fit(task.X, task.Y), pa.fit(task.X, task.Y, ridge=1e4)
+    assert shrunk.optimal_risk > 2 * pa.audit(shrunk, task.X, task.Y).optimal_risk
+    for result, is_least in ((free, True), (shrunk, False)):
+        result.report(tmp_path / "page.html")
+        for shown in (str(result), (tmp_path / "page.html").read_text(), result._repr_html_()):
+            assert ("optimal risk" in shown) == is_least
+            assert ("risk with this ridge and any heads" in shown) != is_least
+        assert "optimal_risk" in result.to_dict()
+
+
 def test_heads_are_printed_without_their_matrices():
     heads = pa.fit(X, Y, n_heads=1).heads
     assert str(heads) == heads.sentence

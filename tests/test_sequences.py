@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyattn.errors import InvalidInput, InvalidType, PolyattnError
+from polyattn.form import Form
 from polyattn.model import LinearAttention
 from polyattn.numerics import arrays
 from polyattn.numerics.arrays import ranges_of_rows
@@ -129,6 +130,34 @@ def test_what_was_given_stays_writable():
     values[0], offsets[1] = 1.0, 6
     assert not batch.offsets.flags.writeable
     np.testing.assert_array_equal(batch.offsets, [0, 5, 20])
+
+
+@pytest.mark.parametrize("name", ["X", "context", "Y"])
+@pytest.mark.parametrize("way", ["array", "list", "padded", "offsets"])
+def test_what_is_wrong_is_said_of_the_argument_that_it_is_in(name, way):
+    values = X.copy()
+    values[1, 2, 0] = np.nan
+    make = {
+        "array": lambda: as_batch(values, name),
+        "list": lambda: as_batch(list(values), name),
+        "padded": lambda: SequenceBatch.from_padded(values, [5] * 4, name),
+        "offsets": lambda: SequenceBatch(values.reshape(-1, 3), np.arange(5) * 5, name),
+    }[way]
+    with pytest.raises(InvalidInput, match=rf"^{name} contains NaN .*sequence 1, token 2, coord"):
+        make()
+
+
+def test_a_context_is_called_so():
+    layer = LinearAttention(np.eye(3), np.eye(3), form=Form(), n_dims=3, n_context_dims=3)
+    spoilt = X.copy()
+    spoilt[0, 0, 0] = np.nan
+    for context, words in (
+        (spoilt, "context contains NaN or infinity in 1 of 60 places"),
+        ([*X[:3], X[0][:0]], "sequence 3 of context has 0 tokens"),
+        (X[:, :, :0], "the tokens of context need at least one coordinate"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            layer(X, context=context)
 
 
 # Targets and weights ------------------------------------------------------------------------

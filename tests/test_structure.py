@@ -43,7 +43,7 @@ def test_the_answer_is_that_of_an_orthogonal_factorisation(monkeypatch, name, ri
     def never(*_):
         raise AssertionError("the rows were factored")
 
-    monkeypatch.setattr(primal, "solve_factor", never)
+    monkeypatch.setattr(primal, "solve_tall", never)
     found = pa.fit(X, Y, form=form, ridge=ridge, solver="primal")
     size = np.abs(expected.coef).max()
     # With a ridge the factorisation keeps what is dropped here, and rounds more.
@@ -71,6 +71,39 @@ def test_what_was_dropped_is_counted_and_said(name):
 def test_the_coordinate_that_is_always_zero_is_named():
     outcome = pa.fit(PROMPTS, targets(PROMPTS, Form())).outcome
     assert "number 3 of the query is always 0" in str(outcome)
+
+
+def test_what_the_query_does_not_explain_is_counted_apart():
+    X = PROMPTS * [1.0, 1.0, 0.0, 1.0]
+    said = pa.fit(X, targets(X, Form())).sentence
+    assert "28 of 40 features never occur" in said
+    assert "20 since numbers 2, 3 of the query are always 0, and 8 since their sums" in said
+    said = pa.fit(PROMPTS, targets(PROMPTS, Form())).sentence
+    assert "10 of 40 features never occur in the data (they are always 0), since number 3" in said
+
+
+NOTHING = {
+    "zeros": (0.0 * PROMPTS, Form()),
+    "a map to zero": (PROMPTS, Form(query=np.zeros((4, 2)))),
+    "nothing to attend to": (PROMPTS[:, :1], Form(include_query=False)),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_data_without_any_feature_are_not_said_to_vary_too_little(name):
+    X, form = NOTHING[name]
+    said = pa.fit(X, targets(X, form), form=form).sentence
+    assert "no feature ever occurs in the data" in said
+    assert "do not vary" not in said
+    assert "ridge" not in said
+
+
+def test_features_that_underflow_are_not_said_to_be_zero():
+    small = PROMPTS.copy()
+    small[:, -1] *= 1e-200
+    for X, said in ((small, False), (0.0 * small, True)):
+        outcome = pa.fit(statistics=pa.Moments(4, 2).update(X, targets(X, Form()))).outcome
+        assert ("no feature ever occurs" in outcome.sentence) == said
 
 
 def test_no_structure_is_found_in_generic_data():
@@ -130,3 +163,12 @@ def test_all_zeros_are_met_by_zeros():
     found = pa.fit(np.zeros((50, 3, 2)), np.ones((50, 1)))
     assert not found.coef.any()
     assert found.rank == 0
+
+
+def test_a_query_that_attends_to_nothing_is_not_called_zero():
+    """Coordinate 2 of the query differs from 0 only where there is no other token."""
+    X = [*RNG.standard_normal((60, 4, 3)), *RNG.standard_normal((20, 1, 3))]
+    for tokens in X[:60]:
+        tokens[-1, 2] = 0.0
+    outcome = pa.fit(X, RNG.standard_normal((80, 1)), form=Form(include_query=False)).outcome
+    assert "number 2 of the query is always 0 or has nothing to attend to" in outcome.sentence

@@ -7,7 +7,7 @@ import pytest
 
 import planted
 from form_cases import CASES, Case
-from polyattn.features import sequence_sums
+from polyattn.features import running_sums, sequence_sums
 from polyattn.features.products import apply_coef, features
 from polyattn.features.summaries import SeenSequences
 from polyattn.form import Form
@@ -148,6 +148,8 @@ LONG_FORMS = [
     Form(mode="causal", window=300, include_query=False),
     Form(mode="causal", window=40, decay=0.9, bias=True),
     Form(mode="causal", lags=3, mean=True, skip=True),
+    Form(mode="causal", lags=50),
+    Form(mode="causal", lags=50, window=90, mean=True),
     Form(mode="full", include_query=False, mean=True),
     Form(mode="full", key=[0], intercept=True),
 ]
@@ -179,6 +181,32 @@ def test_a_long_window_does_not_make_blocks_longer_than_sequences():
     assert max(block.stop - block.first for block in blocks) == 10
 
 
+@pytest.mark.parametrize(("lengths", "rows"), [((5, 5, 5, 5), [10, 10]), ((4, 1, 7, 3), [12, 3])])
+def test_short_sequences_whose_tokens_attend_to_others_share_a_block(lengths, rows):
+    batch = SequenceBatch.from_sequences([np.ones((n, 2)) for n in lengths])
+    layout = Layout.of(Form(mode="full", include_query=False), 2)
+    blocks = SeenSequences(layout, batch).blocks(12)
+    assert [block.stop - block.first for block in blocks] == rows
+
+
+def test_a_map_is_called_with_many_short_sequences_together():
+    calls = []
+
+    def watched(tokens):
+        calls.append(len(tokens))
+        return tokens
+
+    batch = SequenceBatch.from_sequences([np.ones((1 + n % 3, 2)) for n in range(90)])
+    for form, n_queries in (
+        (Form(key=watched, decay=[0.5, 0.9]), 90),
+        (Form("full", key=watched), 180),
+    ):
+        layout = Layout.of(form, 2)
+        calls.clear()
+        list(SeenSequences(layout, batch).blocks())
+        assert calls == [180, n_queries]
+
+
 # Digits ---------------------------------------------------------------------------------------
 
 
@@ -195,8 +223,10 @@ def test_a_long_window_does_not_make_blocks_longer_than_sequences():
     ids=str,
 )
 @pytest.mark.parametrize("block_rows", [2, 5, 1000])
-def test_a_large_token_leaves_no_rounding_behind(form, block_rows):
+@pytest.mark.parametrize("short_window", [1, running_sums.SHORT_WINDOW])
+def test_a_large_token_leaves_no_rounding_behind(form, short_window, block_rows, monkeypatch):
     """Where the large token is not attended to, sums are as exact as if it were not there."""
+    monkeypatch.setattr(running_sums, "SHORT_WINDOW", short_window)
     layout, batch = Layout.of(form, 2), SequenceBatch.from_array(with_large_tokens())
     sums, _ = summaries(layout, batch, None, block_rows)
     assert relative_error(sums, form) <= 16 * planted.EPS
@@ -278,3 +308,16 @@ def test_the_reference_by_hand():
     assert psi.tolist() == [39, 1]
     psi = reference.features(np.array([13, 1]), np.array([3, 1]), {"intercept": True, "skip": True})
     assert psi.tolist() == [39, 3, 1]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 0), (0, 3, 4), (2, 3, 1), (2, 3, 5), (2, 3, 7)])
+def test_decayed_sums_are_the_recurrence(shape):
+    numbers = np.random.default_rng(0).standard_normal(shape)
+    given, expected, last = numbers.copy(), np.zeros(shape), 0.0
+    for t in range(shape[-1]):
+        expected[..., t] = last = numbers[..., t] + 0.9 * last
+    for order in ("C", "F"):
+        found = running_sums.decayed_sums(np.array(numbers, order=order), 0.9)
+        assert np.array_equal(found, expected)
+    assert np.array_equal(numbers, given)
+    assert found.flags.writeable

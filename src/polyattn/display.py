@@ -43,9 +43,11 @@ LABELS = {
     "n_held_out": "sequences held out",
     "n_queries": "sequences asked for",
     "n_rows": "predicted positions",
+    "n_test": "sequences to test on",
     "n_training": "sequences of training",
     "n_undecided": "undecided rows",
     "optimal_norm": "norm of the optimum",
+    "target_power": "risk of predicting zero",
     "verdict_on_real_inputs": "on all real inputs",
 }
 
@@ -63,6 +65,7 @@ class Description:
     sizes : the figures that ``about`` says in words: in JSON only
     matrices : small ones by name, which cards and the command line show number by number
     outcome : the name of the outcome, if there is one
+    labels : what tables call facts that mean something else here than elsewhere
     """
 
     title: str
@@ -74,6 +77,7 @@ class Description:
     sizes: dict[str, Any] = field(default_factory=dict)
     matrices: dict[str, list[list[float]]] = field(default_factory=dict)
     outcome: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def statement(self) -> str:
@@ -88,7 +92,7 @@ class Description:
 
     def table(self, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The facts for people, by their ``labels``; what has parts of its own is left out."""
-        words = LABELS | dict(labels or {})
+        words = LABELS | dict(labels or {}) | self.labels
         facts = {"outcome": self.outcome} if self.outcome else {}
         return facts | {
             words.get(name, name.removeprefix("n_").replace("_", " ")): value

@@ -16,7 +16,7 @@ from polyattn.quoting import counted
 MODES = ("last", "causal", "full")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class SequenceBatch:
     """Sequences of tokens, one after the other: sequence i is ``values[offsets[i]:offsets[i+1]]``.
 
@@ -28,6 +28,8 @@ class SequenceBatch:
         kept for ``certify`` and ``verify``, and refused by everything else.
     offsets : integer array (n_sequences + 1,)
         Starts at 0, increases strictly (no empty sequences), ends at ``len(values)``.
+    name : str
+        What messages call these sequences, such as "X" or "context"; it is not kept.
 
     Anything that takes sequences takes a SequenceBatch, and builds one from an array
     (n_sequences, n_tokens, n_dims) or a list of arrays (n_i, n_dims).
@@ -36,36 +38,38 @@ class SequenceBatch:
     values: NDArray
     offsets: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        values = real_array(self.values, "values", keep_integers=True)
-        if values.ndim != 2:
+    def __init__(self, values: ArrayLike, offsets: ArrayLike, name: str = "X") -> None:
+        array = real_array(values, "values", keep_integers=True)
+        if array.ndim != 2:
             raise InvalidInput(
-                f"values must have shape (n_tokens_total, n_dims); got shape {values.shape}."
+                f"values must have shape (n_tokens_total, n_dims); got shape {array.shape}."
             )
-        if values.shape[1] == 0:
-            raise InvalidInput("tokens need at least one coordinate; got n_dims = 0.")
-        offsets = np.asarray(self.offsets)
-        if offsets.ndim != 1 or len(offsets) < 2 or offsets.dtype.kind not in "iu":
+        if array.shape[1] == 0:
+            raise InvalidInput(
+                f"the tokens of {name} need at least one coordinate; got n_dims = 0."
+            )
+        borders = np.asarray(offsets)
+        if borders.ndim != 1 or len(borders) < 2 or borders.dtype.kind not in "iu":
             raise InvalidInput(
                 "offsets must be a one-dimensional integer array of n_sequences + 1 entries; "
-                f"got {offsets.dtype} of shape {offsets.shape}."
+                f"got {borders.dtype} of shape {borders.shape}."
             )
-        offsets = offsets.astype(np.int64)
-        if offsets[0] != 0 or offsets[-1] != len(values):
+        borders = borders.astype(np.int64)
+        if borders[0] != 0 or borders[-1] != len(array):
             raise InvalidInput(
-                f"offsets must run from 0 to {len(values)}, the number of tokens; "
-                f"got {offsets[0]} to {offsets[-1]}."
+                f"offsets must run from 0 to {len(array)}, the number of tokens; "
+                f"got {borders[0]} to {borders[-1]}."
             )
-        lengths = np.diff(offsets)
+        lengths = np.diff(borders)
         if np.any(lengths < 1):
             i = int(np.argmax(lengths < 1))
             raise InvalidInput(
-                f"sequence {i} has {lengths[i]} tokens; every sequence needs at least one."
+                f"sequence {i} of {name} has {lengths[i]} tokens; every sequence needs at least "
+                "one."
             )
-        offsets.setflags(write=False)
-        object.__setattr__(self, "values", values)
-        object.__setattr__(self, "offsets", offsets)
-        require_finite(values, "X", self.place)
+        borders.setflags(write=False)
+        vars(self).update(values=array, offsets=borders)
+        require_finite(array, name, self.place)
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[ArrayLike], name: str = "X") -> SequenceBatch:
@@ -89,7 +93,7 @@ class SequenceBatch:
         if np.result_type(*{array.dtype for array in arrays}).kind == "f":
             for i, array in enumerate(arrays):
                 require_float64(array, f"{name}[{i}], beside sequences of another dtype,")
-        return cls(np.concatenate(arrays), offsets)
+        return cls(np.concatenate(arrays), offsets, name)
 
     @classmethod
     def from_array(cls, array: ArrayLike, name: str = "X") -> SequenceBatch:
@@ -110,7 +114,7 @@ class SequenceBatch:
         if n_tokens == 0:
             raise InvalidInput(f"{name} has sequences of zero tokens; each needs at least one.")
         offsets = np.arange(n_sequences + 1, dtype=np.int64) * n_tokens
-        return cls(data.reshape(n_sequences * n_tokens, n_dims), offsets)
+        return cls(data.reshape(n_sequences * n_tokens, n_dims), offsets, name)
 
     @classmethod
     def from_padded(cls, array: ArrayLike, lengths: ArrayLike, name: str = "X") -> SequenceBatch:
@@ -138,7 +142,7 @@ class SequenceBatch:
                 f"got values from {sizes.min()} to {sizes.max()}."
             )
         inside = np.arange(data.shape[1])[None, :] < sizes[:, None]
-        return cls(data[inside], np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+        return cls(data[inside], np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]), name)
 
     def place(self, index: tuple[int, ...]) -> str:
         """Where an entry of ``values`` (or of targets beside them) stands, in words, from 0."""
@@ -173,21 +177,14 @@ class SequenceBatch:
     def part(self, first: int, stop: int) -> SequenceBatch:
         """Sequences first..stop as a batch of their own, a view."""
         start, end = int(self.offsets[first]), int(self.offsets[stop])
-        # A part of what was checked needs no second look.
-        part = object.__new__(SequenceBatch)
-        object.__setattr__(part, "values", self.values[start:end])
-        object.__setattr__(part, "offsets", self.offsets[first : stop + 1] - start)
-        return part
+        return _checked_before(self.values[start:end], self.offsets[first : stop + 1] - start)
 
     def chosen(self, which: NDArray[np.intp]) -> SequenceBatch:
         """The sequences with these numbers as a batch of their own, a copy."""
         lengths = self.lengths[which]
         ends = np.cumsum(lengths)
         tokens = np.arange(ends[-1]) + np.repeat(self.offsets[which] - (ends - lengths), lengths)
-        chosen = object.__new__(SequenceBatch)
-        object.__setattr__(chosen, "values", self.values[tokens])
-        object.__setattr__(chosen, "offsets", np.concatenate([[0], ends]))
-        return chosen
+        return _checked_before(self.values[tokens], np.concatenate([[0], ends]))
 
     def __iter__(self) -> Iterator[NDArray]:
         return (self[i] for i in range(len(self)))
@@ -248,4 +245,11 @@ def as_batch(
         raise InvalidInput(f"{name} must have tokens of {wanted}; got {batch.n_dims}.")
     if not keep_integers:
         require_float64(batch.values, name)
+    return batch
+
+
+def _checked_before(values: NDArray, offsets: NDArray[np.int64]) -> SequenceBatch:
+    """A batch of sequences that come from another one and need no second look."""
+    batch = object.__new__(SequenceBatch)
+    vars(batch).update(values=values, offsets=offsets)
     return batch

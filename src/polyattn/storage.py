@@ -28,7 +28,8 @@ KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESUL
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """Write a layer, a result, statistics, a program or a certificate to one file, atomically.
 
-    A certificate is a JSON document, everything else safetensors.  A fit takes its statistics
+    A certificate is a JSON document, everything else safetensors; a path that ends in the name of
+    another format, such as .pkl, is refused.  A fit takes its statistics
     along, so it can be continued after loading; saving looks for no heads.
     """
     file_to_write(path)

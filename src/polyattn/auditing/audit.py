@@ -53,6 +53,7 @@ def audit(
         better or worse it is than linear attention.
         A function is given arrays (B, n, d), or lists of arrays (n_i, d) if lengths differ, and
         returns outputs in the form of Y; a second argument is the context, where there is one.
+        A fit by log-loss is refused, since all is measured by squared error.
     X, Y : sequences and targets, as for ``fit``
     domain : as for ``certify``
     mode, bias : what a black box is compared with ("last" and False unless given)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn import interop
-from polyattn.certify.verified.sizes import absolute_layout
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
 from polyattn.features.products import apply_coef
 from polyattn.features.summaries import SeenSequences
+from polyattn.features.unsigned import absolute_layout
 from polyattn.fitting.result import FitResult
 from polyattn.form.form import Form, require_form
 from polyattn.model import LinearAttention, SoftmaxAttention
@@ -60,12 +60,15 @@ def as_audited(
     if interop.is_torch_module(layer):
         module, layer = layer, interop.torch_layer(layer, mode)
     elif hasattr(type(layer), "result_"):
+        _refuse_log_loss(layer.result_)
         if hasattr(layer, "classes_"):
             raise InvalidType(
-                "audit takes a regressor; of a classifier give its result_ as the layer and the "
-                "indicators of the classes as Y."
+                "audit takes a regressor; of a classifier give its result_ as the layer and as Y "
+                "the indicators of the classes: one column per class, or of two classes a single "
+                "column of -1 and 1."
             )
         layer = layer.result_
+    _refuse_log_loss(layer)
     if not isinstance(layer, LinearAttention | SoftmaxAttention | FitResult):
         return _black_box(layer, module, mode, bias, form)
     _require_own(layer, "mode", mode)
@@ -85,6 +88,16 @@ def as_audited(
     )  # fmt: skip
 
 
+def _refuse_log_loss(layer: object) -> None:
+    if isinstance(layer, FitResult) and layer.loss == "logistic":
+        raise InvalidInput(
+            "audit compares layers by squared error, and this one was fitted by log-loss: its "
+            "outputs are logarithms of odds, not the numbers of classes. Its outcome says how near "
+            "it is to the least log-loss; certify says what the data determine. To audit a "
+            "classifier, fit it by squared error."
+        )
+
+
 def _alone(layer: Any) -> Outputs:
     return lambda batch, _: layer(batch)
 
@@ -102,7 +115,10 @@ def _unsigned(layer: LinearAttention | FitResult) -> Outputs:
         known = _without_signs(layer)
         evaluate = known
     if layer.layout.is_plain:
-        return lambda batch, _: evaluate(SequenceBatch(np.abs(batch.values), batch.offsets))
+        # As floats: the magnitude of the smallest integer does not fit its own type.
+        return lambda batch, _: evaluate(
+            SequenceBatch(np.abs(batch.values, dtype=np.float64), batch.offsets)
+        )
     layout = absolute_layout(layer.layout)
 
     def outputs(batch: SequenceBatch, context: SequenceBatch | None) -> Any:
@@ -143,6 +159,11 @@ def _black_box(
         )
 
     def outputs(batch: SequenceBatch, context: SequenceBatch | None) -> Any:
+        if module is not None and context is not None:
+            raise InvalidInput(
+                "a torch module is given the sequences alone, and these attend to a context; give "
+                "audit a function of both arrays, (X, context), that calls the module."
+            )
         if module is not None:
             return interop.torch_outputs(module, batch)
         both = [batch] if context is None else [batch, context]

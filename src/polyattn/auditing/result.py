@@ -59,13 +59,14 @@ class Implied:
     certificate: Certificate = field(repr=False)
     excess: float = field(repr=False)
 
-    def bound(self, X: Sequences) -> Any:
+    def bound(self, X: Sequences, context: Sequences | None = None) -> Any:
         """How far two such layers can be apart on each input; half of it: from the optimum.
 
+        context : what the sequences of X attend to, where these are others
         Shaped like outputs without their last axis.  An audit from a file is without the data
         that this needs; audit the layer again.
         """
-        return self.certificate.bound(X, self.excess)
+        return self.certificate.bound(X, self.excess, context=context)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +209,8 @@ class Audit(Reported, Result):
         }.get(verdict, "whether the data determine the layer is undecided")
         structure = self.certificate.structure
         if verdict == NOT_IDENTIFIABLE and structure is not None and structure.rest == IDENTIFIABLE:
-            determined = "the data determine all that they show of it"
+            shown = "show nothing" if self.certificate.rank == 0 else "determine all that they show"
+            determined = f"the data {shown} of it"
         if self.distance is None:
             return f"Its coefficients are unknown; {determined.split(',')[0]}."
         away = f"{self.distance:.4g} from the optimum"

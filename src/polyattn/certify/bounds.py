@@ -22,15 +22,18 @@ from scipy.linalg import solve_triangular
 
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.outcomes import IDENTIFIABLE
-from polyattn.certify.verified.gram import Definite, extremes, prove_definite
+from polyattn.certify.verified.gram import Definite, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
-from polyattn.certify.verified.sizes import absolute_layout, by_diagonal, sizes_of_sums
+from polyattn.certify.verified.sizes import sizes_of_sums
+from polyattn.certify.verified.spectrum import extremes
 from polyattn.errors import InvalidInput, OutOfRange, require_choice
 from polyattn.features.summaries import SeenSequences, SummaryBlock
+from polyattn.features.unsigned import absolute_layout
 from polyattn.form.layout import Layout
 from polyattn.model.layer import outputs_with_context
 from polyattn.numerics.scaling import exponent_for, rounded_up
 from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.stats.magnitudes import by_diagonal
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate

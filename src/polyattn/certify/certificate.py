@@ -18,7 +18,7 @@ from polyattn.certify.structure import FeatureRelations, Structure
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.display import Description, Reported, Result, data_in_words
 from polyattn.errors import InvalidInput
-from polyattn.files.atomic import write_atomically
+from polyattn.files.atomic import refuse_other_format, write_atomically
 from polyattn.form import Form, Layout
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.model import LinearAttention
@@ -170,7 +170,9 @@ class Certificate(Reported, Result):
         risk : float
             Mean over predicted positions of ||y - F(X)||^2 on the training data, for both.
         optimal_risk : float
-            The least risk of any layer on these data; 0 for data that come from a layer.
+            The least risk of any layer on these data, without a ridge; 0 for data that come from a
+            layer.  A fit without a ridge and ``audit`` return it; the ``optimal_risk`` of a fit
+            with a ridge is larger, and the bound would be too small.
         kind : "leverage" | "worst_case"
             2 sqrt(excess psi^T Lambda^-1 psi), or 2 sqrt(excess / lambda_min) ||psi||.
 
@@ -195,6 +197,7 @@ class Certificate(Reported, Result):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the certificate as a JSON document: complete, or not at all."""
+        refuse_other_format(path, ".json")
         written = json.dumps(self.to_full_dict(), indent=2, allow_nan=False)
         write_atomically(path, lambda file: file.write(written.encode() + b"\n"))
 

@@ -10,8 +10,9 @@ from polyattn.certify.digest import digest_source
 from polyattn.certify.domains import CustomDomain, Domain, as_domain
 from polyattn.certify.evidence import RANKED_COLUMNS, Evidence, require_inside
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
-from polyattn.certify.verified.gram import Source, extremes, largest, second_moment
+from polyattn.certify.verified.gram import Source
 from polyattn.certify.verified.rounding import UNIT
+from polyattn.certify.verified.spectrum import extremes, largest, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.form.form import Form, require_form
 from polyattn.numerics.parallel import single_threaded_blas
@@ -55,7 +56,8 @@ def certify(
         in exact arithmetic where floating point with proved rounding bounds does not; "exact"
         takes any numbers as the exact rationals they are.
     statistics : Moments or TriangularFactor
-        Instead of X: certify from accumulated sums (their form is used).
+        Instead of X: certify from accumulated sums (their form is used).  They prove that data
+        determine the layer, and the opposite only where rows are too few or features never occur.
 
     Returns
     -------

@@ -27,6 +27,7 @@ from polyattn.certify.domains import CustomDomain, Sampled
 from polyattn.certify.domains.spaces import Direction
 from polyattn.certify.evidence import RANKED_COLUMNS, Evidence
 from polyattn.certify.exact.integers import annihilated
+from polyattn.certify.exact.modular import primes
 from polyattn.certify.exact.numbers import rounded_coordinates
 from polyattn.certify.exact.rank import exact_rank, null_space, null_vector
 from polyattn.certify.exact.structure import confirmed, occurring
@@ -41,10 +42,12 @@ from polyattn.certify.structure import (
 )
 from polyattn.certify.unseen import effect_if_unseen
 from polyattn.certify.verified.gram import require_memory
+from polyattn.certify.verified.rounding import UNIT
 from polyattn.certify.verified.triangular import prove_independent
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import float64_holds, require_float64
 from polyattn.sequences import SequenceBatch
+from polyattn.stats import TriangularFactor
 
 # Features that never occur in the data and do on a domain, of which it is checked exactly.
 MOST_CHECKED = 64
@@ -76,9 +79,6 @@ class Finding:
 
 def decide(evidence: Evidence, method: str) -> Finding:
     """The verdict by counting, in exact arithmetic, or in floating point; method: see certify."""
-    few = evidence.source.n_positive < evidence.space.dimension
-    if evidence.rows is None and few:
-        return by_count(evidence) or _by_numbers(evidence, method)
     zero, asked = zero_features(evidence)
     if len(zero) and evidence.source.n_positive >= evidence.space.dimension - len(zero):
         return by_structure(evidence, FeatureRelations(zero), method, asked)
@@ -91,7 +91,8 @@ def by_structure(
     """The finding where some features are always zero or multiples, by that on the others."""
     size = evidence.space.dimension
     places = relations.kept(size)
-    rest = Finding(IDENTIFIABLE, "structure", 0, 0.0)
+    # Of no features at all the rank is full, modulo any prime.
+    rest = Finding(IDENTIFIABLE, "exact", 0, 0.0, prime=next(primes()))
     if len(places):
         remaining = RemainingEvidence.of(evidence, places)
         rest = by_count(remaining) or _by_numbers(remaining, method)
@@ -177,13 +178,15 @@ def by_exact(evidence: Evidence) -> Finding:
 def by_floating(evidence: Evidence, method: str) -> Finding:
     """First the Gram, one pass; where it leaves doubt, the triangular factor, two passes more."""
     size = evidence.space.dimension
-    if evidence.definite is not None:
+    # A triangular factor sees smaller eigenvalues than the Gram made of it.
+    factored = isinstance(evidence.source, TriangularFactor)
+    if not factored and evidence.definite is not None:
         return Finding(IDENTIFIABLE, "gram", size, evidence.definite.rounding)
     equal = equal_features(evidence)
     if equal:
         return by_structure(evidence, FeatureRelations(np.empty(0, dtype=np.intp), equal), method)
     triangle, proof = evidence.triangle, None
-    if triangle is not None:
+    if triangle is not None and evidence.in_float64:
         proof = prove_independent(evidence.source, evidence.space, triangle)
     if proof is not None:
         return Finding(IDENTIFIABLE, "triangular", size, proof.rounding)
@@ -194,9 +197,11 @@ def by_floating(evidence: Evidence, method: str) -> Finding:
         return Finding(UNDECIDED, method, evidence.rank, error, note=note)
     # A random direction of all that seem unseen: a single one may be seen, barely.
     basis = evidence.null_basis
-    if basis.shape[1]:
+    if basis.shape[1] and triangle is not None and evidence.in_float64:
         weights = np.random.default_rng(0).standard_normal(basis.shape[1])
         direction = basis @ (weights / np.linalg.norm(weights))
+        # Entries that are rounding of others would show where only their own features do.
+        direction[np.abs(direction) <= UNIT * triangle.scale] = 0.0
         disagreement = effect_if_unseen(evidence, direction)
         if disagreement is not None:
             return Finding(NOT_IDENTIFIABLE, "triangular", evidence.rank, disagreement, direction)

@@ -34,10 +34,10 @@ def digest_sequences(batch: SequenceBatch, context: SequenceBatch | None = None)
 
 
 def digest_source(source: Rows | Moments | TriangularFactor) -> str:
-    """SHA-256 of the sequences; of statistics over the counts and sums."""
+    """SHA-256 of the sequences; of statistics over the counts and sums, not the form."""
     if isinstance(source, Rows):
         return digest_sequences(source.batch, source.context)
-    record = source.to_record()
+    record = source.content()
     described = sorted(record.metadata.items())
     digest = hashlib.sha256(f"polyattn {record.kind} {described}".encode())
     for name in sorted(record.arrays):

@@ -37,6 +37,10 @@ RANKED_COLUMNS = 4096
 # second share times the root of the number of rows, which rounding errors grow with.
 NEGLIGIBLE, NEGLIGIBLE_PER_ROOT = 2.0**-48, 2.0**-50
 
+# If the largest product of a token and a matrix is above this, what underflow does to products,
+# 2^-1074, is far below their rounding even in rows or features that are smaller by 2^610.
+LEAST_PRODUCT = 2.0**-400
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -62,8 +66,15 @@ class Evidence:
 
     @cached_property
     def in_float64(self) -> bool:
-        """Whether float64 holds every token; integers beyond 2^53 it may not."""
-        return all(float64_holds(batch.values) for batch in self.batches)
+        """Whether float64 holds every column; integers beyond 2^53 it may not.
+
+        Nor does it hold products of small tokens with a small matrix, which are made before powers
+        of two are taken out: below 2^-1022 they lose digits.
+        """
+        layout, largest = self.source.layout, float(self.source.coordinate_sizes.max())
+        maps = layout.columns.maps + layout.pair_columns.maps
+        lost = largest < LEAST_PRODUCT and any(isinstance(map_, np.ndarray) for _, map_, _ in maps)
+        return not lost and all(float64_holds(batch.values) for batch in self.batches)
 
     @property
     def batches(self) -> list[SequenceBatch]:
@@ -112,10 +123,7 @@ class Evidence:
     @cached_property
     def definite(self) -> Definite | None:
         """The proof of definiteness from the Gram, if there is one."""
-        # The bound is about sums of products; a Gram made from a triangular factor is none.
-        if isinstance(self.source, TriangularFactor) or not self.in_float64:
-            return None
-        return prove_definite(self.gram)
+        return prove_definite(self.gram) if self.in_float64 else None
 
     @cached_property
     def triangle(self) -> Triangle | None:
@@ -155,8 +163,7 @@ class Evidence:
             scale = self.gram.scale
             sizes, columns = np.linalg.eigh(self.gram.scaled(scale))
             error, least = self.gram.error(scale), NEGLIGIBLE * sizes[-1]
-        # Sums of some forms do not know their rounding.
-        rounding = max(error, least) if np.isfinite(error) else least
+        rounding = max(error, least)
         unseen = sizes <= rounding if count is None else np.argsort(sizes)[:count]
         return scale[:, None] * columns[:, unseen]
 

@@ -132,9 +132,9 @@ def _minimum_norm(
 ) -> tuple[NDArray[np.float64], int, float, float, float]:
     """The theta (p, e) of least norm that minimises ||rhs - root theta||, and what is known of it.
 
-    (theta, rank, size, missed, doubtful).  ``size``: ||D theta||.  ``missed``: what is left of
-    ||rhs||^2.  ``doubtful``: the part of that in directions that rounding may have pushed below
-    the threshold of the rank.
+    (theta, rank, size, missed, doubtful).  ``size``: ||D theta||, of this or another minimiser.
+    ``missed``: what is left of ||rhs||^2.  ``doubtful``: the part of that in directions that
+    rounding may have pushed below the threshold of the rank.
     """
     n_features = root.shape[1]
     scale = _powers_of_two(np.sqrt(np.einsum("mp,mp->p", root, root)))
@@ -164,7 +164,9 @@ def _minimum_norm(
             left = projected[:rank] - spanning.T @ theta
             theta += orthonormal @ solve_triangular(lower, left, trans="T", check_finite=False)
     doubtful = missed[sizes[rank:] > max(DOUBTFUL * floor, FEW_ROUNDINGS * largest)]
-    size = float(np.linalg.norm(scale[:, None] * theta))
+    # The risk errs no more than by the smallest of all solutions: one of few columns may be that.
+    few = solve_triangular(triangle[:rank, :rank], projected[:rank], check_finite=False)
+    size = float(min(np.linalg.norm(scale[:, None] * theta), np.linalg.norm(few)))
     return theta, rank, size, float(missed.sum()), float(doubtful.sum())
 
 

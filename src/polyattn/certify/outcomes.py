@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, cast
 
 from polyattn.certify.domains.independence import has_functions
+from polyattn.certify.domains.tokens import TokenDomain
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ CERTIFICATE_OUTCOMES = OutcomeSet[Verdict](
     "Certificate",
     {
         "identifiable": Meaning(
-            True, "All layers that fit the data best are the same function on the domain."
+            True, "All layers of least squared error are the same function on the domain."
         ),
         "not_identifiable": Meaning(
             False, "Layers that fit the data equally well differ on some sequence of the domain."
@@ -52,8 +53,8 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
         )
     elif verdict == IDENTIFIABLE:
         text = (
-            "Identifiable: the data determine the layer. All layers that fit them best are the "
-            f"same function on {every}. {figures} {_basis(certificate)}"
+            "Identifiable: the data determine the layer. All layers of least squared error on them "
+            f"are the same function on {every}. {figures} {_basis(certificate)}"
             + BEYOND_THE_DOMAIN[certificate.verdict_on_real_inputs]
         )
     elif verdict == NOT_IDENTIFIABLE:
@@ -70,9 +71,13 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
             differ = "have other coefficients, and differ wherever the features they stand at do"
         text = f"{about}{differ}. {figures} {_basis(certificate)}"
         if certificate.structure is not None:
-            words = certificate.structure.in_words(certificate.layout)
+            n_features = certificate.dimension or certificate.n_features
+            words = certificate.structure.in_words(certificate.layout, n_features)
             text += f" {words[0].upper()}{words[1:]}"
-        advice = "witness() shows two such layers, next_data() says what to collect."
+        advice = "witness() shows two such layers"
+        # Sequences are looked for in built-in domains, and none for a context.
+        collects = isinstance(domain, TokenDomain) and certificate.n_context_dims is None
+        advice += ", next_data() says what to collect." if collects else "."
     else:
         text = f"Undecided: it is open whether the data determine the layer on {every}. {figures}"
     return CERTIFICATE_OUTCOMES(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.evidence import Evidence
@@ -22,6 +23,7 @@ from polyattn.certify.verified.gram import Gram
 from polyattn.form.columns import Columns
 from polyattn.form.layout import Layout
 from polyattn.quoting import counted
+from polyattn.stats.rows import Rows
 
 # More coordinates than this are not named one by one.
 MOST_NAMED = 6
@@ -62,8 +64,8 @@ class Structure:
         lists = {name: tuple(content[name]) for name in ("queries", "columns")}
         return cls(**content | lists)
 
-    def in_words(self, layout: Layout) -> str:
-        """What never occurs, and what that leaves."""
+    def in_words(self, layout: Layout, n_features: int) -> str:
+        """What never occurs, and what that leaves of so many features."""
         parts = []
         if self.n_zero:
             why, asked = [], [each for each in self.queries if each < len(layout.query)]
@@ -84,10 +86,12 @@ class Structure:
                 f"{counted(self.n_multiples, 'feature')} {verb} always a multiple of another"
             )
         rest = {
-            IDENTIFIABLE: "all others are determined: layers that fit the data best agree wherever "
+            IDENTIFIABLE: "all others are determined: layers of least squared error agree wherever "
             "the same holds",
             NOT_IDENTIFIABLE: "the others are not all determined either",
         }.get(self.rest, "whether all others are determined is open")
+        if self.n_zero == n_features:
+            rest = "there are no others, so that the data say nothing of the layer"
         return f"{', and '.join(parts)}; {rest}."
 
 
@@ -124,6 +128,18 @@ class FeatureRelations:
         vector[multiple.column], vector[multiple.other] = multiple.factor, -multiple.other_factor
         return tuple(vector)
 
+    def expansion(self, dimension: int) -> csr_array:
+        """How all features (m,) follow from those that are kept: (m, kept)."""
+        kept = self.kept(dimension)
+        rows, others = kept.tolist(), list(kept)
+        factors = [1.0] * len(kept)
+        for each in self.equal:
+            rows.append(each.column)
+            others.append(each.other)
+            factors.append(each.other_factor / each.factor)
+        columns = np.searchsorted(kept, others)
+        return csr_array((factors, (rows, columns)), shape=(dimension, len(kept)))
+
     def within(self, places: NDArray[np.intp]) -> FeatureRelations:
         """The same of a larger space, in which the features of this one have these places."""
         equal = [
@@ -155,13 +171,12 @@ class RemainingEvidence(Evidence):
 def zero_features(evidence: Evidence) -> tuple[NDArray[np.intp], tuple[int, ...]]:
     """The places of features that never occur, and the entries of the query that are always zero.
 
-    Of sums: features without power that rounding could not have hidden.
+    Sums know which features never had a term, and not what the queries were.
     """
-    if evidence.rows is not None:
+    if isinstance(evidence.source, Rows):
         found, asked = occurring(evidence.exact_rows)
         return np.flatnonzero(~found), tuple(np.flatnonzero(~asked).tolist())
-    gram = evidence.gram
-    return np.flatnonzero((gram.powers == 0) & (gram.magnitudes == 0)), ()
+    return np.flatnonzero(evidence.source.absent[evidence.space.columns]), ()
 
 
 def equal_features(evidence: Evidence) -> list[Multiple]:
@@ -170,37 +185,34 @@ def equal_features(evidence: Evidence) -> list[Multiple]:
 
 
 def zero_columns(evidence: Evidence) -> tuple[int, ...]:
-    """Columns of the tokens attended to that are zero in every token."""
-    sizes = evidence.source.coordinate_sizes[-evidence.space.layout.pair_columns.n_columns :]
+    """Columns of the tokens attended to that are zero in every token, before any rounding."""
+    if evidence.rows is not None:
+        sizes = evidence.exact_rows.attended.extents.largest
+    else:
+        sizes = evidence.source.coordinate_sizes[-evidence.space.layout.pair_columns.n_columns :]
     return tuple(np.flatnonzero(sizes == 0).tolist())
 
 
 def seen_part(
     difference: NDArray[np.float64], space: FeatureSpace, relations: FeatureRelations | None
 ) -> NDArray[np.float64]:
-    """The part of coefficients (p, e) that shows: orthogonal to all that never does.
+    """The part of coefficients (p, e) that shows: the projection on what the features span.
 
-    Of features that depend on others on the domain, the projection on what they span; then none of
-    those that are zero in the data, and of multiples of one feature the share that adds up.
+    They span less where features depend on others on the domain, and where some are zero in the
+    data, or multiples of others.
     """
     if not space.is_whole:
-        basis, _ = np.linalg.qr(space.expansion.toarray())
-        difference = basis @ (basis.T @ difference)
-    if relations is None or not space.is_whole:
+        spanning = space.expansion
+        if relations is not None:
+            spanning = spanning @ relations.expansion(space.dimension)
+        basis, _ = np.linalg.qr(spanning.toarray())
+        return np.asarray(basis @ (basis.T @ difference))
+    if relations is None:
         return difference
-    left = difference.copy()
-    left[relations.zero] = 0.0
-    groups: dict[int, list[tuple[int, float]]] = {}
-    for each in relations.equal:
-        # psi[column] = ratio * psi[other]
-        ratio = each.other_factor / each.factor
-        groups.setdefault(each.other, [(each.other, 1.0)]).append((each.column, ratio))
-    for members in groups.values():
-        places = [place for place, _ in members]
-        ratios = np.array([ratio for _, ratio in members])
-        shares = ratios @ difference[places] / (ratios @ ratios)
-        left[places] = ratios[:, None] * shares
-    return left
+    # Columns of this expansion have no row in common: they are orthogonal.
+    spanning = relations.expansion(space.dimension)
+    sizes = np.asarray(spanning.power(2).sum(axis=0)).ravel()
+    return np.asarray(spanning @ ((spanning.T @ difference) / sizes[:, None]))
 
 
 def _named(columns: Columns, which: list[int]) -> str:

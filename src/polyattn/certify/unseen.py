@@ -28,8 +28,8 @@ INPUT_ROUNDING = 2.0**-46
 PRIMES = 4
 
 # Inputs are moved by this share, with random signs, so many times, to see how outputs depend on
-# them in forms of which the derivative is not written down.
-MOVED, MOVES = 2.0**-20, 2
+# them in forms of which the derivative is not written down.  Signs that agree may move nothing.
+MOVED, MOVES = 2.0**-20, 8
 
 
 def effect_if_unseen(
@@ -49,7 +49,7 @@ def effect_if_unseen(
     numbers as they are leave something undetermined, of ``sequences`` if given.
     """
     rows, space = evidence.rows, evidence.space
-    if rows is None or _underflows(evidence):
+    if rows is None or _underflows(evidence) or np.isinf(evidence.tolerance):
         return None
     bounded, unexplained = 0.0, 0
     layout = space.layout
@@ -135,7 +135,7 @@ def _unexplained(evidence: Evidence, grid: NDArray[np.float64]) -> int:
     """In how many rows no rounding of the inputs explains the output of coefficients (m, r)."""
     rows, rng = evidence.rows, np.random.default_rng(0)
     assert rows is not None  # noqa: S101 - the caller has asked
-    coef, square = grid[None], 0.0
+    coef, most = grid[None], np.zeros(rows.n_rows)
     outputs = np.concatenate([apply_coef(coef, b.sums, b.queries)[0] for b in rows.blocks()])
     noise = UNIT * np.concatenate(
         [apply_coef(np.abs(coef), np.abs(b.sums), np.abs(b.queries))[0] for b in rows.blocks()]
@@ -148,8 +148,8 @@ def _unexplained(evidence: Evidence, grid: NDArray[np.float64]) -> int:
             context = _moved(context, evidence.rounded[n_dims:], rng)
         moved = replace(rows, batch=batch, context=context).blocks()
         others = np.concatenate([apply_coef(coef, b.sums, b.queries)[0] for b in moved])
-        square = square + ((others - outputs) / MOVED) ** 2
-    possible = INPUT_ROUNDING * np.sqrt(square)
+        most = np.maximum(most, np.abs(others - outputs) / MOVED)
+    possible = INPUT_ROUNDING * most
     return int(np.count_nonzero(np.maximum(np.abs(outputs), noise) > possible))
 
 

@@ -92,10 +92,12 @@ def find_witness(
         agreed = _largest_difference(layer_a, layer_b, rows)
     # Of the difference on the input, the layers may show a millionth on the training data.
     if not apart > 0 or (agreed is not None and agreed > 1e-6 * apart):
+        advice = "Certify with method='exact', or give the domain as an explicit set of sequences."
+        if isinstance(direction, tuple):
+            advice = "The direction of the certificate is exact, and no layer in float64 has it."
         raise PolyattnError(
             f"the two layers differ by {apart:.1e} on the input that was found, and by {agreed} on "
-            "the training data: that shows nothing. Certify with method='exact', or give the "
-            "domain as an explicit set of sequences."
+            f"the training data: that shows nothing. {advice}"
         )
     return Witness(layer_a, layer_b, sequence, output_a, output_b, apart, agreed, context)
 

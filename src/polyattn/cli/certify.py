@@ -42,7 +42,7 @@ LENGTHS = console.Parsed("N|A:B", _lengths, "neither a number N nor a range A:B 
 )  # fmt: skip
 @click.option("--lengths", type=LENGTHS, help="Of the domain's sequences: N, A:B or A: [any].")
 @click.option("--method", type=click.Choice(METHODS), help="Arithmetic [default: auto].")
-@console.output_option("Where to save the certificate (.json).", "--save")
+@console.saved_option("Where to save the certificate", "--save", suffix=".json")
 @click.option(
     "--certificate", "--check", "stored", type=console.FILE,
     help="Recompute this certificate instead of making one.",
@@ -99,7 +99,7 @@ def certify(
     "--domain", type=click.Choice(tuple(pa.domains.BUILT_IN)), default="real", show_default=True,
     help="Where layers have to agree.",
 )  # fmt: skip
-@console.output_option("Where to save the audit (.safetensors).")
+@console.saved_option("Where to save the audit")
 @console.json_option
 def audit(
     model: Path, data: Path, targets: Path | None, domain: str, output: Path | None, as_json: bool

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polyattn.display import Described, figure
-from polyattn.files.atomic import require_writable
+from polyattn.files.atomic import refuse_other_format, require_writable
 from polyattn.progress import listening
 from polyattn.quoting import printable
 from polyattn.storage import save
@@ -64,6 +64,20 @@ def output_option(help_text: str, *names: str, **more: Any) -> Callable[[Command
     """The option ``-o/--output``, the same for every verb; ``names`` are older ones."""
     options: dict[str, Any] = {"callback": writable, "show_default": "default" in more} | more
     return click.option("-o", "--output", *names, "output", type=FILE, help=help_text, **options)
+
+
+def saved_option(
+    help_text: str, *names: str, suffix: str = ".safetensors"
+) -> Callable[[Command], Command]:
+    """``-o/--output`` of verbs that save a thing in a file of this format."""
+
+    def named(context: click.Context, option: click.Parameter, output: Path | None) -> Path | None:
+        place = writable(context, option, output)
+        if place is not None:
+            refuse_other_format(place, suffix, "the output")
+        return place
+
+    return output_option(f"{help_text} ({suffix}).", *names, callback=named)
 
 
 def writable(_: click.Context, __: click.Parameter, output: Path | None) -> Path | None:

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 import polyattn as pa
 from polyattn.cli import console
 from polyattn.cli.form import FormCommand, form_options, refuse_form, take_form
-from polyattn.cli.io import NEEDED, DataFile, load_as, read_data
+from polyattn.cli.io import NEEDED, load_as, read_data
 from polyattn.errors import InvalidInput
 from polyattn.quoting import counted
 from polyattn.sequences import MODES
@@ -25,7 +25,6 @@ from polyattn.solve.log_loss import LOSSES
 from polyattn.solve.ridge import RULES
 from polyattn.solve.solvers import SOLVERS, plan
 from polyattn.stats.rows import Rows
-from polyattn.targets import as_weights
 
 NUMBERS = console.Parsed(
     "float,...",
@@ -58,7 +57,7 @@ NUMBERS = console.Parsed(
     help="Of the search for heads.",
 )  # fmt: skip
 @click.option("--explain", is_flag=True, help="Only say which solver would be taken, and why.")
-@console.output_option("Where to save the result (.safetensors).")
+@console.saved_option("Where to save the result")
 @console.json_option
 def fit(
     data: Path,
@@ -129,7 +128,7 @@ def fit(
 @click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
 @click.option("--max-seconds", type=float, help="Stop with the best layer after this time.")
 @click.option("--random-state", "--seed", "random_state", type=int, default=0, show_default=True)
-@console.output_option("Where to save the result (.safetensors).")
+@console.saved_option("Where to save the result")
 @console.json_option
 def learn_softmax(
     data: Path, targets: Path | None, output: Path | None, as_json: bool, **options: Any
@@ -144,7 +143,7 @@ def learn_softmax(
     with console.working("reading the data"):
         read = read_data(data, targets)
         X, Y = read.sequences(), read.targets(options["mode"])
-        _require_equal_weights(read, X)
+        read.require_equal_weights(X, "learn-softmax")
         if read.context() is not None:
             raise InvalidInput("softmax heads attend to X itself; leave 'context' out of DATA.")
     start = time.perf_counter()
@@ -203,18 +202,6 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,
     }  # fmt: skip
     console.emit(content, [str(made)], as_json)
-
-
-def _require_equal_weights(read: DataFile, X: pa.SequenceBatch) -> None:
-    """Refuse weights that would make a difference: learning counts every sequence once."""
-    weights = as_weights(read.weights, X)
-    if weights is None or (weights[0] > 0 and np.all(weights == weights[0])):
-        return
-    raise InvalidInput(
-        f"{str(read.path)!r} holds 'weights' from {weights.min():g} to {weights.max():g}, which "
-        "learn-softmax does not use: every sequence counts once. Leave out the sequences of weight "
-        "zero, then remove the array."
-    )
 
 
 def _of_matrix(matrix: NDArray, error: float) -> tuple[str, int, str]:

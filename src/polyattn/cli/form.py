@@ -16,9 +16,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _coordinates(text: str) -> list[int] | slice:
-    """One coordinate, several with commas between, or a slice A:B."""
+    """One coordinate, several with commas between, or a slice A:B or A:B:STEP."""
     if ":" in text:
-        return slice(*(int(part) if part else None for part in text.split(":")))
+        parts = [int(part) if part else None for part in text.split(":")]
+        if len(parts) > 3:
+            raise ValueError(text)
+        return slice(*parts)
     return [int(part) for part in text.split(",")]
 
 
@@ -42,7 +45,7 @@ OPTIONS = (
     click.option(
         "--decay",
         type=DECAY,
-        help="Weigh a token at distance t by decay^t; a list: heads for each.",
+        help="Weigh a token at distance t by decay^t; 0.5,0.9: heads for each; loo: fit finds it.",
     ),
     click.option("--lags", type=int, help="Heads for each of so many distances."),
     click.option("--query", type=COORDINATES, help="Coordinates of the query, as 0:5 or 0,2,4."),

@@ -35,6 +35,7 @@ from polyattn.numerics.arrays import real_array
 from polyattn.quoting import shown
 from polyattn.sequences import SequenceBatch, as_batch
 from polyattn.storage import load
+from polyattn.targets import as_weights
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")
 # Sequences that those of X attend to, in the same forms.
@@ -98,7 +99,7 @@ class DataFile:
         if lengths in self.arrays:
             return SequenceBatch.from_padded(tokens, self.arrays[lengths], name)
         if offsets in self.arrays:
-            return SequenceBatch(tokens, self.arrays[offsets])
+            return SequenceBatch(tokens, self.arrays[offsets], name)
         return as_batch(tokens, name, keep_integers=True)
 
     def targets(self, mode: str) -> NDArray | SequenceBatch:
@@ -121,7 +122,7 @@ class DataFile:
                 "sequence needs mode 'last'."
             )
         if "offsets" in self.arrays:
-            return SequenceBatch(Y[:, None] if Y.ndim == 1 else Y, self.arrays["offsets"])
+            return SequenceBatch(Y[:, None] if Y.ndim == 1 else Y, self.arrays["offsets"], "Y")
         Y = Y[:, :, None] if Y.ndim == 2 else Y
         return SequenceBatch.from_padded(Y, self.arrays["lengths"], "Y")
 
@@ -130,6 +131,17 @@ class DataFile:
         """One weight per sequence, or None."""
         return self.arrays.get("weights")
 
+    def require_equal_weights(self, X: SequenceBatch, verb: str) -> None:
+        """Refuse weights that would make a difference to a verb that counts sequences once."""
+        weights = as_weights(self.weights, X)
+        if weights is None or (weights[0] > 0 and np.all(weights == weights[0])):
+            return
+        raise InvalidInput(
+            f"{str(self.path)!r} holds 'weights' from {weights.min():g} to {weights.max():g}, "
+            f"which {verb} does not use: every sequence counts once. Leave out the sequences of "
+            "weight zero, then remove the array."
+        )
+
 
 def read_data(path: Path, targets: Path | None = None) -> DataFile:
     """Read a ``.npz`` of named arrays, or X from a ``.npy``; Y may come from a second file."""
@@ -137,9 +149,12 @@ def read_data(path: Path, targets: Path | None = None) -> DataFile:
     arrays = content if isinstance(content, dict) else {"X": content}
     unknown = sorted(set(arrays) - {*KEYS, *CONTEXT})
     if unknown:
+        known = (*KEYS, *CONTEXT)
+        meant = [name for name in known if name.lower() in map(str.lower, unknown)]
         raise FileFormatError(
-            f"{str(path)!r} holds {_names(unknown)}, which nothing here reads; the known names "
-            f"are {', '.join((*KEYS, *CONTEXT))}."
+            f"{str(path)!r} holds {_names(unknown)}, which nothing here reads; "
+            f"{f'did you mean {_names(meant)}? The' if meant else 'the'} known names are "
+            f"{', '.join(known)}."
         )
     if targets is not None:
         if "Y" in arrays:
@@ -157,7 +172,9 @@ def read_arrays(path: Path) -> NDArray | dict[str, NDArray]:
     """The array of a .npy, mapped and not read; or those of a .npz by their names."""
     path = file_to_read(path, "the data file")
     if path.suffix not in (".npy", ".npz"):
-        raise FileFormatError(f"data are read from .npz and .npy files; got {str(path)!r}.")
+        raise FileFormatError(
+            f"data are read from .npz and .npy files; got {str(path)!r}.{_conversion(path)}"
+        )
     try:
         with path.open("rb") as file:
             archive = file.read(len(ARCHIVE)) == ARCHIVE
@@ -186,6 +203,21 @@ def require_suffix(path: Path, ragged: bool = False) -> None:
         raise InvalidInput(
             f"the output must be a {' or '.join(allowed)} file{reason}; got {str(path)!r}."
         )
+
+
+def _conversion(path: Path) -> str:
+    """How to make a .npz of a table."""
+    separator = {".csv": "delimiter=','", ".tsv": r"delimiter='\t'", ".txt": ""}.get(
+        path.suffix.lower()
+    )
+    if separator is None:
+        return ""
+    how = f", {separator}, skiprows=1" if separator else ""
+    return (
+        f" A table of one token per row becomes one in numpy: table = np.loadtxt({path.name!r}{how}"
+        "); np.savez('data.npz', X=table[:, :d].reshape(N, n, d), Y=...), for N sequences of n "
+        "tokens with d coordinates."
+    )
 
 
 def _names(arrays: Any) -> str:

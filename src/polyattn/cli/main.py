@@ -12,6 +12,7 @@ import click
 from polyattn._version import __version__
 from polyattn.cli.certify import audit, certify
 from polyattn.cli.fit import fit, learn_softmax
+from polyattn.cli.learning_curve import learning_curve
 from polyattn.cli.program import program
 from polyattn.cli.saved import predict, report, show
 from polyattn.errors import PolyattnError
@@ -52,7 +53,7 @@ def cli() -> None:
     """
 
 
-OWN = (fit, predict, certify, audit, show, learn_softmax, program, report)
+OWN = (fit, predict, certify, audit, learning_curve, show, learn_softmax, program, report)
 OF_EXPERIMENTS = (demo, reproduce, bench)
 for verb in (*OWN, *OF_EXPERIMENTS):
     cli.add_command(verb)

@@ -39,12 +39,14 @@ def show(model: Path, as_json: bool) -> None:
 @click.command()
 @click.argument("model", type=console.FILE)
 @click.argument("data", type=console.FILE)
+@click.option("--probabilities", is_flag=True, help="Of classes, by a fit with --loss logistic.")
 @console.output_option("A .npy or .npz file.", required=True)
 @console.json_option
-def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
+def predict(model: Path, data: Path, probabilities: bool, output: Path, as_json: bool) -> None:
     """Apply MODEL to the sequences X of DATA; write predictions.
 
-    One per sequence, or one per token for layers of mode causal and full.  A .npz holds them
+    One per sequence, or one per token for layers of mode causal and full.  A fit with --loss
+    logistic predicts log-odds, or with --probabilities those of the classes.  A .npz holds them
     as Y – or, for sequences of different lengths, as values (n_tokens_total, n_outputs) with
     offsets: sequence i has values[offsets[i]:offsets[i+1]].  Where MODEL attends to other
     sequences, DATA hold these as context, as for polyattn fit.
@@ -65,7 +67,7 @@ def predict(model: Path, data: Path, output: Path, as_json: bool) -> None:
     ragged = mode != "last" and batch.common_length is None
     require_suffix(output, ragged)
     with console.passes("predicting"):
-        outputs = _outputs(layer, batch, context)
+        outputs = _outputs(layer, batch, context, probabilities)
     rows = np.concatenate(outputs) if isinstance(outputs, list) else outputs
     shape = (len(batch), -1) if mode == "last" else (len(batch), batch.common_length or 1, -1)
     arrays = {"values": rows, "offsets": batch.offsets} if ragged else {"Y": rows.reshape(shape)}
@@ -100,10 +102,11 @@ def report(
 ) -> None:  # fmt: skip
     """Write a page about MODEL, and DATA if they are given.
 
-    MODEL is a file that polyattn wrote: a layer, a fit result, an audit, a learned softmax layer,
-    statistics, a certificate (.json), or a program, compiled or learned.  DATA is a .npz with X and
-    perhaps Y, weights and context as for polyattn fit; with them the page shows bounds, predictions
-    and the certificate of what keeps no data.  Of a program the page shows a run to click through.
+    MODEL is a file that polyattn wrote: a layer, a fit result, an audit, a learning curve, a
+    learned softmax layer, statistics, a certificate (.json), or a program, compiled or learned.
+    DATA is a .npz with X and perhaps Y, weights and context as for polyattn fit; with them the page
+    shows bounds, predictions and the certificate of what keeps no data.  Of a program the page
+    shows a run to click through.
 
     The page is one file that asks for nothing from anywhere.
     """
@@ -130,11 +133,16 @@ def report(
 
 
 def _outputs(
-    layer: pa.FitResult | AttentionLayer, batch: pa.SequenceBatch, context: pa.SequenceBatch | None
+    layer: pa.FitResult | AttentionLayer,
+    batch: pa.SequenceBatch,
+    context: pa.SequenceBatch | None,
+    probabilities: bool,
 ) -> Any:
     """The predictions of a fit or a layer."""
+    if probabilities and not (isinstance(layer, pa.FitResult) and layer.loss == "logistic"):
+        raise InvalidInput("--probabilities needs a MODEL by polyattn fit --loss logistic.")
     if isinstance(layer, pa.FitResult):
-        return layer.predict(batch, context)
+        return (layer.predict_proba if probabilities else layer.predict)(batch, context)
     if isinstance(layer, pa.LinearAttention):
         return layer(batch, context)
     if context is not None:

@@ -12,6 +12,9 @@ from polyattn.form.form import Form
 from polyattn.form.pairs import pair_position
 from polyattn.model import LinearAttention
 
+# Less than this beside one is rounding, in the entries and eigenvalues of correlations.
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class OneStep:
@@ -121,9 +124,11 @@ class OneStep:
     @property
     def plain_rate(self) -> float:
         """The best c of f(X) = c x^T sum_i y_i x_i: one step without a preconditioner."""
-        S = self.covariance
+        # The size of S cancels, and its square may leave the range of float64.
+        S = self.covariance / np.max(self.covariance)
         signal, power = np.trace(S @ S @ self.task_moment), np.trace(S @ self.gamma @ S)
-        return float(signal / (self.n_examples * power))
+        # Without tasks and noise nothing is to be learned.
+        return float(signal / (self.n_examples * power)) if power > 0 else 0.0
 
     @property
     def plain_risk(self) -> float:
@@ -151,7 +156,7 @@ def require_covariance(
 ) -> NDArray[np.float64]:
     """A symmetric (d, d) array, read-only; positive definite, or without negative eigenvalues."""
     try:
-        matrix = np.array(given, dtype=np.float64)
+        matrix = np.empty(0) if np.iscomplexobj(given) else np.array(given, dtype=np.float64)
     except (TypeError, ValueError):
         matrix = np.empty(0)
     size = "(d, d)" if n_dims is None else str((n_dims, n_dims))
@@ -161,19 +166,21 @@ def require_covariance(
         shape = getattr(given, "shape", None)
         came = type(given).__name__ if shape is None else f"shape {shape}"
         raise InvalidInput(
-            f"{name} must be a square array {size} of finite numbers; "
+            f"{name} must be a square array {size} of finite real numbers; "
             f"got {came}; for independent coordinates give numpy.eye(d)."
         )
-    least = float(np.linalg.eigvalsh(matrix)[0])
-    asymmetry = float(np.max(np.abs(matrix - matrix.T)))
-    # Rounding alone could not make it symmetric and definite.
-    negligible = 1e-12 * float(np.max(np.abs(matrix)))
-    wrong = least <= negligible if definite else least < -negligible
-    if asymmetry > negligible or wrong:
+    # Judged as correlations, whatever the units of coordinates.
+    units = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    units[units == 0.0] = np.sqrt(np.max(np.abs(matrix))) or 1.0
+    scaled = matrix / units[:, None] / units
+    least = float(np.linalg.eigvalsh(scaled)[0])
+    asymmetry = float(np.max(np.abs(scaled - scaled.T)))
+    wrong = least <= ROUNDING if definite else least < -ROUNDING
+    if asymmetry > ROUNDING or wrong:
         kind = "definite" if definite else "semidefinite"
         raise InvalidInput(
-            f"{name} must be symmetric and positive {kind}; its smallest eigenvalue is "
-            f"{least:.3g}, its asymmetry {asymmetry:.3g}."
+            f"{name} must be symmetric and positive {kind}; with variances of one, its smallest "
+            f"eigenvalue is {least:.3g}, its asymmetry {asymmetry:.3g}."
         )
     matrix = (matrix + matrix.T) / 2
     matrix.setflags(write=False)

@@ -81,8 +81,7 @@ def random_layer(
     if n_context_dims is not None:
         n_context_dims = require_integer("n_context_dims", n_context_dims)
     n_heads, _, e = head_shapes(n_heads, n_dims, n_outputs, bias)
-    # As ``mode`` has a default of its own here, it speaks against a form only where it differs.
-    chosen = require_form(form, form.mode if form and mode == "causal" else mode, bias)
+    chosen = _chosen_form(form, mode, bias)
     layout = Layout.of(chosen, int(n_dims), n_context_dims)
     n_queries, n_keys, n_values = len(layout.query), layout.pairs.n_keys, layout.pairs.n_values
     rng, count = require_generator(random_state), n_heads * layout.n_scales
@@ -177,13 +176,13 @@ def planted(
         bias=bias, form=form, n_context_dims=n_context_dims,
     )  # fmt: skip
     X = random_sequences(n_sequences, n_tokens, n_dims, random_state=rng)
-    if layer.n_context_dims is None:
-        return Planted.of(layer, X, noise, rng)
-    context = random_sequences(n_sequences, n_tokens, layer.n_context_dims, random_state=rng)
-    if layer.mode == "causal" and isinstance(X, SequenceBatch):
-        values = rng.standard_normal((len(X.values), layer.n_context_dims))
-        scale = np.repeat(X.lengths**-0.5, X.lengths)
-        context = SequenceBatch(values * scale[:, None], X.offsets)
+    width = layer.n_context_dims
+    context: NDArray[np.float64] | SequenceBatch | None = None
+    if width is not None and layer.mode == "causal" and isinstance(X, SequenceBatch):
+        sizes = np.repeat(X.lengths**-0.5, X.lengths)[:, None]
+        context = SequenceBatch(sizes * rng.standard_normal((len(sizes), width)), X.offsets)
+    elif width is not None:
+        context = random_sequences(n_sequences, n_tokens, width, random_state=rng)
     return Planted.of(layer, X, noise, rng, context)
 
 
@@ -194,6 +193,19 @@ def head_shapes(
     d = require_integer("n_dims", n_dims)
     e = d if n_outputs is None else require_integer("n_outputs", n_outputs)
     return require_integer("n_heads", n_heads), d + require_flag("bias", bias), e
+
+
+def _chosen_form(form: Form | None, mode: str, bias: bool) -> Form:
+    """The form that was given, or that of ``mode`` and ``bias``."""
+    if form is None:
+        return require_form(None, mode, bias)
+    chosen = require_form(form, bias=bias)
+    # "causal" is the default of these functions, and says nothing beside a form.
+    if mode not in ("causal", chosen.mode):
+        raise InvalidInput(
+            f"mode={mode!r} was given beside a form with mode {chosen.mode!r}: give one of them."
+        )
+    return chosen
 
 
 def _sequences(

@@ -16,7 +16,7 @@ from polyattn.quoting import counted
 
 @dataclass(frozen=True, eq=False)
 class InContextTask:
-    """Prompts X (N, n + 1, d + 1), targets Y (N, 1), and the best layer for such data.
+    """Prompts X (N, n + 1, d + 1), targets Y (N, 1), and the best step for such data.
 
     ``weights`` (N, d): the function w of each prompt.
     ``tasks`` (k, d): the functions that prompts choose from; None where each has its own.
@@ -68,14 +68,16 @@ def in_context_regression(
         Whether the target has the noise of labels, too.
     summarised : bool
         Each prompt as two tokens, the question and one example that has the means of y_i x_i and
-        y_i^2 of n examples.  For layers without the query that take means and whose value is the
-        label such prompts have the distribution of whole ones, and each takes d numbers, not n d.
+        y_i^2 of n examples.  Layers that see nothing else (without bias and query, with the mean,
+        and the label as value) cannot tell them from whole prompts, and each takes 2 d numbers or
+        so, not n d.
 
     Returns
     -------
     InContextTask
         X (n_sequences, n_examples + 1, d + 1), Y (n_sequences, 1), the tasks, and ``optimum``, the
-        layer of least expected error over any number of heads (see ``OneStep``).
+        best step of gradient descent: where w and -w are equally likely, as for tasks that are not
+        given as k ones, the layer of least expected error over any number of heads.
     """
     n_sequences = require_integer("n_sequences", n_sequences)
     noisy = require_flag("noisy_target", noisy_target)
@@ -134,7 +136,8 @@ def proportional_regression(
         sizes["kappa"] = (kappa, d)
     counts = {}
     for name, (share, unit) in sizes.items():
-        counts[name] = int(require_number(name, share) * unit)
+        # The nearest: 0.29 * 100 is a little less than 29.
+        counts[name] = round(require_number(name, share) * unit)
         if not counts[name]:
             raise InvalidInput(f"{name} must be at least 1/{unit} for n_dims={d}; got {share!r}.")
     return in_context_regression(
@@ -153,12 +156,12 @@ def _known_tasks(
     if isinstance(tasks, int | np.integer) and not isinstance(tasks, bool):
         return _drawn_tasks(require_integer("tasks", tasks), d, covariance, rng)
     given = real_array(tasks, "tasks").astype(np.float64)
-    require_finite(given, "tasks")
     if given.ndim != 2 or given.shape[1] != d or not len(given):
         raise InvalidInput(
             f"tasks must be a number of tasks, or an array (k, {d}) for inputs of "
             f"{counted(d, 'coordinate')}; got shape {given.shape}."
         )
+    require_finite(given, "tasks")
     if covariance is not None:
         raise InvalidInput("task_covariance is that of tasks to be drawn; these are given.")
     return given
@@ -214,24 +217,17 @@ def _summarised_prompts(
     seen = weights @ root
     size = np.linalg.norm(seen, axis=1, keepdims=True)
     along = np.divide(seen, size, out=np.zeros_like(seen), where=size > 0)
-    inputs, products, errors = _sums_of_pairs(count, n, rng)
-    power = (size**2 * inputs + 2 * size * of.noise * products + of.noise**2 * errors) / n
-    signal = (size * inputs + of.noise * products) / n
-    across = rng.standard_normal((count, d)) * np.sqrt(power / n)
+    # Of n inputs along v and n errors: the length of the one, and the other along it and across.
+    length, shared = np.sqrt(rng.chisquare(n, (count, 1))), rng.standard_normal((count, 1))
+    rest = rng.chisquare(n - 1, (count, 1)) if n > 1 else np.zeros((count, 1))
+    drawn = size * length + of.noise * shared
+    label = np.hypot(drawn, of.noise * np.sqrt(rest)) / np.sqrt(n)
+    across = rng.standard_normal((count, d)) * label / np.sqrt(n)
     # A task that is zero has no direction, and nothing is taken out.
-    mean = across + (signal - np.sum(across * along, axis=1, keepdims=True)) * along
+    taken = np.sum(across * along, axis=1, keepdims=True)
+    mean = across + (length * drawn / n - taken) * along
     X = np.zeros((count, 2, d + 1))
-    X[:, 0, d:] = np.sqrt(power)
-    X[:, 0, :d] = np.divide(mean, X[:, 0, d:], out=np.zeros_like(mean), where=power > 0) @ root.T
+    X[:, 0, d:] = label
+    X[:, 0, :d] = np.divide(mean, label, out=np.zeros_like(mean), where=label > 0) @ root.T
     X[:, 1, :d] = rng.standard_normal((count, d)) @ root.T
     return X, np.sum(X[:, 1, :d] * weights, axis=1, keepdims=True)
-
-
-def _sums_of_pairs(
-    count: int, n: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """sum a^2, sum a e and sum e^2, each (count, 1), of n standard normal a and e [Bartlett]."""
-    squares = rng.chisquare(n, (count, 1))
-    shared = rng.standard_normal((count, 1))
-    rest = rng.chisquare(n - 1, (count, 1)) if n > 1 else np.zeros((count, 1))
-    return squares, np.sqrt(squares) * shared, shared**2 + rest

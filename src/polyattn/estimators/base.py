@@ -15,8 +15,9 @@ from polyattn.errors import InvalidInput, require_choice, require_flag, require_
 from polyattn.estimators.fitted_state import FittedState, evidence_of
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
-from polyattn.form.form import Form, require_form
+from polyattn.form.form import PARTS, Form, require_form
 from polyattn.form.layout import Layout
+from polyattn.form.unknown import answers_unknown
 from polyattn.numerics.random_state import RandomState
 from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch, Sequences
@@ -66,9 +67,9 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """Remember whether y has one number per predicted position rather than a vector."""
         of_tokens = mode != "last"
         if of_tokens and isinstance(y, list | tuple):
-            self._plain = np.ndim(y[0]) == 1
+            self._plain = np.asarray(y[0]).ndim == 1
         else:
-            self._plain = not isinstance(y, SequenceBatch) and np.ndim(y) == 1 + of_tokens
+            self._plain = not isinstance(y, SequenceBatch) and np.asarray(y).ndim == 1 + of_tokens
 
     def _shaped(self, outputs: Any) -> Any:
         """Outputs in the form of the y that was fitted."""
@@ -85,9 +86,11 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """Targets and weights, one row per predicted position, and the outputs (n_rows, e)."""
         fitted = self._fitted()
         refuse_table(X)
-        layout = Layout.plain(fitted.n_dims, fitted.mode, fitted.bias)
-        if isinstance(fitted, FitResult):
-            layout = fitted.layout
+        layout = (
+            fitted.layout
+            if isinstance(fitted, FitResult)
+            else Layout.plain(fitted.n_dims, fitted.mode, fitted.bias)
+        )
         rows = Rows.build(
             X, targets, layout.form, sample_weight, context, layout=layout, n_outputs=n_outputs
         )
@@ -95,6 +98,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         return rows, np.concatenate(outputs) if isinstance(outputs, list) else outputs
 
 
+@answers_unknown(PARTS)
 class LinearEstimator(SequenceEstimator):
     """Base of the linear estimators: parameters, fitting, streaming, what is known afterwards."""
 
@@ -133,7 +137,11 @@ class LinearEstimator(SequenceEstimator):
 
     @property
     def certificate_(self) -> Certificate:
-        """Whether the training data determine the layer; certified on first access."""
+        """Whether the training data determine the layer; certified on first access.
+
+        It is about the features and squared error, also of a classifier fitted by log-loss, which
+        has no minimiser where the data are separable.
+        """
         check_is_fitted(self)
         return self._state.certificate
 
@@ -141,10 +149,8 @@ class LinearEstimator(SequenceEstimator):
         return hasattr(self, "_state")
 
     def _form(self) -> Form:
-        """The form that the parameters ask for: a given one takes the place of mode and bias."""
-        if self.form is None:
-            return require_form(None, self.mode, self.bias)
-        return require_form(self.form, self.mode)
+        """The form that the parameters ask for; what contradicts a given one is refused."""
+        return require_form(self.form, self.mode, self.bias)
 
     def _learn(
         self,

@@ -12,7 +12,8 @@ from sklearn.utils.metaestimators import available_if
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.estimators.base import LinearEstimator, on_each
-from polyattn.form import Form
+from polyattn.form.form import PARTS, Form, require_form
+from polyattn.form.unknown import answers_unknown
 from polyattn.numerics.arrays import require_finite, require_unrounded
 from polyattn.numerics.random_state import RandomState
 from polyattn.sequences import MODES, Sequences
@@ -27,10 +28,16 @@ DEFAULT_RIDGE = 0.5
 
 
 def has_probabilities(estimator: LinearAttentionClassifier) -> bool:
-    """Whether ``predict_proba`` is there."""
-    return estimator.loss == "logistic"
+    """True where ``predict_proba`` is there; scikit-learn asks for this error where it is not."""
+    if estimator.loss == "logistic":
+        return True
+    raise AttributeError(
+        f"predict_proba needs loss='logistic'; got loss={estimator.loss!r}, whose scores are no "
+        "probabilities. decision_function returns them."
+    )
 
 
+@answers_unknown(PARTS)
 class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """Classification of sequences (or tokens) by a linear attention layer, to a global optimum.
 
@@ -39,8 +46,9 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
     ``sklearn.linear_model.RidgeClassifier``.  Its outputs are scores, not probabilities.
 
     ``loss="logistic"``: the layer minimises log-loss + ridge ||T||^2, as ``LogisticRegression``
-    with C = 1 / (2 ridge) and without intercept does on its features, and ``predict_proba`` gives
-    probabilities.  Without a ridge separable data have no minimiser, which ``outcome_`` says.
+    with C = 1 / (2 ridge) and without intercept does on its features, those with j < k times
+    sqrt 2, and ``predict_proba`` gives probabilities.  Without a ridge separable data have no
+    minimiser, which ``outcome_`` says.
 
     Parameters
     ----------
@@ -53,7 +61,8 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         so it needs ``"gcv"`` or a number, and log-loss a number.
     bias : bool
         Append a coordinate that is always 1 to every token.  On by default: without it all
-        outputs are of third degree in the tokens, and a change of sign changes the class.
+        outputs are of third degree in the tokens, and a change of sign changes the class.  Of a
+        ``form`` it is a part: ``Form(bias=True)``, or ``Form(skip=True, intercept=True)``.
     n_heads, solver, random_state, ridge_grid, form, head_rank : as in ``LinearAttentionRegressor``
     loss : "squared" | "logistic"
         Log-loss has no ``partial_fit``, no limit of ``n_heads`` and no other ``solver``.
@@ -178,6 +187,10 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         truth, guess = rows.targets[:, 0], _winners(outputs)
         return float(accuracy_score(truth, guess, sample_weight=rows.row_weights))
 
+    def _form(self) -> Form:
+        # The default of bias is True here, so that beside a form it was not asked for.
+        return require_form(self.form, self.mode, self.bias if self.form is None else False)
+
     def _options(self) -> dict[str, Any]:
         options = super()._options() | {"loss": self.loss}
         if self.ridge is None:
@@ -201,7 +214,7 @@ def find_classes(labels: Labels) -> NDArray:
     classes = np.unique(_flat(labels))
     if len(classes) < 2:
         raise InvalidInput(
-            f"y needs at least two classes to tell apart; got only {classes.tolist()!r}."
+            f"y needs at least two classes to tell apart; got one class, {classes.tolist()!r}."
         )
     return classes
 
@@ -273,7 +286,7 @@ def _one_array(y: object, name: str, n_axes: int, shape: str) -> NDArray:
         require_finite(array, name)
         if np.any(array != np.round(array)):
             raise InvalidInput(
-                f"{name} holds fractions, which are not class labels; "
-                "LinearAttentionRegressor predicts numbers."
+                f"{name} holds fractions, which are not class labels; LinearAttentionRegressor "
+                "predicts continuous numbers."
             )
     return array

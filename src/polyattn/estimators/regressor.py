@@ -119,7 +119,8 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
         The bound at a predicted position says how far two layers there can be apart, in the norm
         of their outputs, if both fit the training data at least as well as this one.  It is
         infinite where those do not determine the layer, and as good as zero where this one is
-        the optimum (no ridge, any number of heads) and they do.
+        the optimum (no ridge, any number of heads) and they do, however noisy they are: it is no
+        error bar, and says nothing of how far the truth is.
         """
         return self._predicted(X, return_bound, context)
 

@@ -1,5 +1,5 @@
-"""From sequences to features: pair index, summaries, cubic features, kernel.
+"""From sequences to features: sums over tokens, summaries, products of features, their kernel.
 
-Everything here is laid out features-first: arrays (n_pairs, rows), (width, rows),
+Everything here is laid out features-first: arrays (n_sums, rows), (n_queries, rows),
 (n_features, rows), so that products run along contiguous rows and BLAS sees its own order.
 """

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.form.layout import Layout
+from polyattn.form.pairs import n_pairs
 from polyattn.numerics.blas import add_product
 from polyattn.numerics.parallel import map_pieces
 
@@ -31,6 +32,17 @@ def all_products(
     # Faster than ``multiply``, whose loops are slow for rows that lie apart.
     np.einsum("gr,lr->glr", sums, queries, out=psi.reshape(shape))
     return psi
+
+
+def pair_products(rows: NDArray) -> NDArray[np.float64]:
+    """All products rows[a] * rows[b], a <= b: from (m, r) to (m(m+1)/2, r)."""
+    m, n_rows = rows.shape
+    products = np.empty((n_pairs(m), n_rows))
+    start = 0
+    for a in range(m):
+        np.einsum("r,br->br", rows[a], rows[a:], out=products[start : start + m - a])
+        start += m - a
+    return products
 
 
 def features(

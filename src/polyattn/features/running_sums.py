@@ -11,40 +11,32 @@ would lose digits wherever a large token leaves the window.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.features.products import pair_products
 from polyattn.form.form import Scale
 from polyattn.form.layout import Layout
+from polyattn.numerics.arrays import places_by_length
 
 # All tokens up to the query, with the same weight: the papers' layer.
 EVERY_TOKEN = Scale(0, None)
+
+# Up to this many tokens, those of a window are added one after the other.
+SHORT_WINDOW = 16
 
 
 def products_of(layout: Layout, columns: NDArray) -> NDArray[np.float64]:
     """Products of values and keys of each token, (pairs, ...), from columns (width, ...)."""
     pairs = layout.pairs
-    value, key = pair_columns(layout)
+    value, key = layout.pair_places
     if value is None and key is None:
-        # All pairs a <= b: the same numbers by few calls.
-        products = np.empty((len(pairs), *columns.shape[1:]))
-        at = 0
-        for a in range(len(columns)):
-            np.multiply(columns[a], columns[a:], out=products[at : at + len(columns) - a])
-            at += len(columns) - a
-        return products
+        rows = columns.reshape(len(columns), -1)
+        return pair_products(rows).reshape(-1, *columns.shape[1:])
     at_value, at_key = np.array(pairs.value)[pairs.first[0]], np.array(pairs.key)[pairs.first[1]]
     return np.take(columns, at_value, axis=0) * np.take(columns, at_key, axis=0)
-
-
-def pair_columns(layout: Layout) -> tuple[NDArray[np.intp] | None, NDArray[np.intp] | None]:
-    """The columns that are values and keys; None where they are all columns in order."""
-    every = tuple(range(layout.pair_columns.n_columns))
-    value, key = (
-        None if places == every else np.array(places, dtype=np.intp)
-        for places in (layout.pairs.value, layout.pairs.key)
-    )
-    return value, key
 
 
 def reach(layout: Layout) -> int:
@@ -70,7 +62,7 @@ def running_sums(
 
     skipped : how many of the first tokens belong to earlier positions, for which no sums are made
     position : how many tokens of the sequence come before the first one for which sums are made
-    before : S (n_products,) of the position before; needed where some tokens are not given
+    before : S (n_products,) of the position before, of all but the first piece of a sequence
     The products may be overwritten; they are where the layout ``sums_every_token``.
     """
     form = layout.form
@@ -92,40 +84,71 @@ def running_sums(
     return sums
 
 
+def sums_in_pieces(
+    layout: Layout,
+    products: NDArray[np.float64],
+    borders: NDArray[np.int64],
+    skipped: int,
+    position: int,
+    before: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """S (n_products, rows) of sequences of any lengths, from products (pairs, skipped + rows).
+
+    borders : the rows at which sequences begin, and the end
+    skipped, position, before : as in ``running_sums``, of the first sequence; ``before`` is None
+        where it begins here
+    """
+    if sums_every_token(layout):
+        # In place: a call for each sequence is less work than moving the numbers.
+        for begin, finish in pairwise(borders.tolist()):
+            running_sums(layout, products[:, None, begin:finish], before=before)
+            before = None
+        return products
+    sums = np.empty((layout.n_products, int(borders[-1])))
+    if before is not None:
+        end = int(borders[1])
+        those = products[:, None, : skipped + end]
+        sums[:, :end] = running_sums(layout, those, skipped, position, before)[:, 0]
+        borders = borders[1:]
+    for at in places_by_length(borders):
+        sums[:, at] = running_sums(layout, products[:, at + skipped])
+    return sums
+
+
 def _sums_of(
     products: NDArray, scale: Scale, skipped: int, carry: NDArray | None, out: NDArray[np.float64]
 ) -> None:
     """The sums of one scale; positions before the first token see nothing."""
-    n_tokens = products.shape[-1]
-    if scale.stop is None:
-        # What enters at position t is the token at t - start.
-        first = skipped - scale.start
-        late = max(0, -first)
-        out[..., :late] = 0.0
-        entering = products[..., max(0, first) : n_tokens - scale.start]
-        if late < out.shape[-1]:
-            weight = scale.decay**scale.start
-            if carry is None:
-                entered = products[..., : n_tokens - scale.start]
-                sums = decayed_sums(entered if weight == 1.0 else entered * weight, scale.decay)
-                out[..., late:] = sums[..., max(0, first) :]
-            else:
-                entering = entering * weight
-                entering[..., 0] += scale.decay * carry[:, None]
-                out[..., late:] = decayed_sums(entering, scale.decay)
-        return
-    width = scale.stop - scale.start
-    sums = window_sums(products[..., : max(0, n_tokens - scale.start)], width, scale.decay)
-    first = skipped - scale.start
+    # What enters at position t is the token at t - start.
+    first, width = skipped - scale.start, None if scale.stop is None else scale.stop - scale.start
     late = min(max(0, -first), out.shape[-1])
     out[..., :late] = 0.0
-    out[..., late:] = sums[..., max(0, first) :] * scale.decay**scale.start
+    begin = max(0, first if width is None else first - width + 1)
+    entering = products[..., begin : max(begin, products.shape[-1] - scale.start)]
+    weight = scale.decay**scale.start
+    if weight != 1.0:
+        entering = entering * weight
+    if width is not None:
+        sums = window_sums(entering, width, scale.decay)[..., max(0, first) - begin :]
+    else:
+        if carry is not None:
+            entering = entering.copy()
+            entering[..., :1] += scale.decay * carry[:, None, None]
+        sums = decayed_sums(entering, scale.decay)
+    out[..., late:] = sums
 
 
 def decayed_sums(numbers: NDArray, decay: float) -> NDArray[np.float64]:
     """s_t = decay s_(t-1) + numbers_t along the last axis."""
     if decay == 1.0:
         return np.cumsum(numbers, axis=-1)
+    length = numbers.shape[-1]
+    if numbers.size >= length**2:
+        # Many short sequences: a step for all of them together is faster.
+        sums = np.array(numbers, dtype=np.float64)
+        for t in range(1, length):
+            sums[..., t] += decay * sums[..., t - 1]
+        return sums
     from scipy.signal import lfilter  # slow to import, and rarely needed
 
     return np.asarray(lfilter([1.0], [1.0, -decay], numbers, axis=-1))
@@ -134,10 +157,14 @@ def decayed_sums(numbers: NDArray, decay: float) -> NDArray[np.float64]:
 def window_sums(numbers: NDArray, width: int, decay: float = 1.0) -> NDArray[np.float64]:
     """sum_(o < width) decay^o numbers_(t-o) along the last axis; nothing is subtracted."""
     length = numbers.shape[-1]
-    if width == 1:
-        return np.array(numbers, dtype=np.float64)
     if width >= length:
         return decayed_sums(numbers, decay)
+    if width <= SHORT_WINDOW:
+        sums = np.array(numbers, dtype=np.float64)
+        for distance in range(1, width):
+            before = numbers[..., : length - distance]
+            sums[..., distance:] += before if decay == 1.0 else before * decay**distance
+        return sums
     n_blocks = -(-length // width)
     padded = np.zeros((*numbers.shape[:-1], n_blocks * width))
     padded[..., :length] = numbers

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.running_sums import pair_columns, products_of
+from polyattn.features.running_sums import products_of
 from polyattn.features.tokens import Tokens
-from polyattn.form.form import Scale
 from polyattn.form.layout import Layout
 from polyattn.form.pairs import pair_index
+from polyattn.numerics.arrays import places_by_length, ranges_of_rows
 
-# Tokens of one sequence that are converted to float64 together.
+# Sequences of more tokens are summarised one by one, in blocks.
 TOKEN_BLOCK = 1 << 16
 
 # Numbers in the tokens and products of sequences that are summarised together.
@@ -42,62 +41,56 @@ def sequence_sums(layout: Layout, tokens: Tokens, first: int, stop: int) -> NDAr
 
 
 def others_sums(
-    layout: Layout, tokens: Tokens, begin: int, finish: int, block_rows: int
-) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-    """(start, end, sums) of one sequence in blocks, where tokens attend to all others.
+    layout: Layout, tokens: Tokens, offsets: NDArray[np.int64], block_rows: int
+) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
+    """(start, columns, sums) of tokens that attend to all others of their sequence.
 
+    offsets : the borders of sequences that together have at most ``block_rows`` tokens and come as
+        one block, or of one longer sequence, which is cut
     Tokens before and after are added up apart: taking a token off the sum of all would lose digits
     where it is larger than the others.
     """
-    starts = list(range(begin, finish, block_rows))
-    n_products = layout.n_products
+    begin, finish = int(offsets[0]), int(offsets[-1])
+    starts = range(begin, finish, block_rows)
     # Sums of whole blocks that come later, from the last one on.
-    later = [np.zeros(n_products)]
+    later = [np.zeros(layout.n_products)]
     for start in reversed(starts[1:]):
         products = products_of(layout, tokens.read(slice(start, min(start + block_rows, finish))))
         later.append(later[-1] + products.sum(axis=1))
-    earlier = np.zeros(n_products)
+    earlier = np.zeros(layout.n_products)
     for start, after in zip(starts, reversed(later), strict=True):
-        end = min(start + block_rows, finish)
-        products = products_of(layout, tokens.read(slice(start, end)))
-        sums = np.empty_like(products)
-        sums[:, 0] = earlier
-        np.cumsum(products[:, :-1], axis=1, out=sums[:, 1:])
-        sums[:, 1:] += earlier[:, None]
-        backwards = np.cumsum(products[:, :0:-1], axis=1)[:, ::-1]
-        sums[:, :-1] += backwards
-        sums += after[:, None]
-        earlier = earlier + products.sum(axis=1)
+        columns = tokens.read(slice(start, min(start + block_rows, finish)))
+        products = products_of(layout, columns)
+        borders = np.clip(offsets - start, 0, products.shape[1])
+        sums = _sums_of_others(products, borders)
+        if len(starts) > 1:
+            sums += (earlier + after)[:, None]
+            earlier = earlier + products.sum(axis=1)
         if layout.form.mean:
-            sums /= max(finish - begin - 1, 1)
-        yield start, end, sums
+            attended = layout.form.n_attended(np.diff(offsets))
+            sums /= np.maximum(np.repeat(attended, np.diff(borders)), 1)
+        yield start, columns, sums
 
 
 def query_grams(
-    read: Callable[[slice], NDArray[np.float64]], offsets: NDArray[np.int64]
+    read: Callable[[slice], NDArray[np.float64]], offsets: NDArray[np.int64], n_queries: int
 ) -> NDArray[np.float64]:
     """vech of the sum of u u^T over each sequence, (r(r+1)/2, sequences)."""
-    columns: list[NDArray] = []
-    for start, end in pairwise(offsets.tolist()):
-        total: NDArray | float = 0.0
-        for at in range(start, end, TOKEN_BLOCK):
-            queries = read(slice(at, min(at + TOKEN_BLOCK, end)))
-            total = total + queries @ queries.T
-        assert isinstance(total, np.ndarray)  # noqa: S101 - no sequence is empty
-        columns.append(total[pair_index(len(total))])
-    return np.stack(columns, axis=1)
-
-
-def _weights(scale: Scale, length: int, attended: slice) -> NDArray[np.float64] | None:
-    """Weights of these tokens as the last one sees them; None where all are 1."""
-    return scale.weights(length - 1 - np.arange(attended.start, attended.stop))
+    pairs = pair_index(n_queries)
+    result = np.zeros((len(pairs[0]), len(offsets) - 1))
+    for at, until, first, stop in _blocks(offsets, n_queries):
+        queries = read(slice(at, until))
+        for i in range(first, stop):
+            own = queries[:, max(int(offsets[i]) - at, 0) : int(offsets[i + 1]) - at]
+            result[:, i] += (own @ own.T)[pairs]
+    return result
 
 
 def _equal_lengths(
     layout: Layout, tokens: Tokens, offsets: NDArray, length: int, out: NDArray[np.float64]
 ) -> None:
     width, n_sequences, pairs = tokens.width, out.shape[1], layout.pairs
-    value, key = pair_columns(layout)
+    value, key = layout.pair_places
     whole = value is None and key is None
     step = max(1, GRAM_NUMBERS // (width * (width + length)))
     for i in range(0, n_sequences, step):
@@ -107,7 +100,7 @@ def _equal_lengths(
         for number, scale in enumerate(layout.form.scales):
             attended = scale.attended(length)
             part, to = together[:, attended], out[_rows(layout, number), i:j]
-            weights = _weights(scale, length, attended)
+            weights = scale.weights(length - 1 - np.arange(attended.start, attended.stop))
             if whole and weights is None and 0 < part.shape[1] <= SHORT_SEQUENCE:
                 _pair_sums(np.ascontiguousarray(part.transpose(1, 2, 0)), to)
                 continue
@@ -119,22 +112,59 @@ def _equal_lengths(
 
 
 def _one_by_one(layout: Layout, tokens: Tokens, offsets: NDArray, out: NDArray[np.float64]) -> None:
-    value, key = pair_columns(layout)
-    n_values, n_keys = layout.pairs.n_values, layout.pairs.n_keys
-    for i, (start, end) in enumerate(pairwise(offsets.tolist())):
-        for number, scale in enumerate(layout.form.scales):
-            gram = np.zeros((n_values, n_keys))
-            attended = scale.attended(end - start)
-            weights = _weights(scale, end - start, attended)
-            for at in range(attended.start, attended.stop, TOKEN_BLOCK):
-                until = min(at + TOKEN_BLOCK, attended.stop)
-                block = tokens.read(slice(start + at, start + until))
-                values = block if value is None else block[value]
-                keys = block if key is None else block[key]
-                if weights is not None:
-                    values = values * weights[at - attended.start : until - attended.start]
-                gram += values @ keys.T
-            out[_rows(layout, number), i] = gram[layout.pairs.first]
+    value, key = layout.pair_places
+    out[:] = 0.0
+    for at, until, first, stop in _blocks(offsets, tokens.width):
+        block = tokens.read(slice(at, until))
+        values = block if value is None else block[value]
+        keys = block if key is None else block[key]
+        for i in range(first, stop):
+            start, end = int(offsets[i]) - at, int(offsets[i + 1]) - at
+            _add_sums(layout, values, keys, start, end, out[:, i])
+
+
+def _blocks(offsets: NDArray[np.int64], width: int) -> Iterator[tuple[int, int, int, int]]:
+    """(at, until, first, stop): tokens to be read together, and the sequences they belong to.
+
+    Whole sequences, or a part of a longer one.
+    """
+    step = max(1, GRAM_NUMBERS // width)
+    for first, stop in ranges_of_rows(offsets, step):
+        for at in range(int(offsets[first]), int(offsets[stop]), step):
+            yield at, min(at + step, int(offsets[stop])), first, stop
+
+
+def _add_sums(
+    layout: Layout, values: NDArray, keys: NDArray, start: int, end: int, out: NDArray[np.float64]
+) -> None:
+    """Add the sums of the sequence at start..end of a block, as far as the block holds it."""
+    for number, scale in enumerate(layout.form.scales):
+        attended = scale.attended(end - start)
+        low, high = max(start + attended.start, 0), min(start + attended.stop, keys.shape[1])
+        if low < high:
+            weights = scale.weights(end - 1 - np.arange(low, high))
+            part = values[:, low:high] if weights is None else values[:, low:high] * weights
+            out[_rows(layout, number)] += (part @ keys[:, low:high].T)[layout.pairs.first]
+
+
+def _sums_of_others(products: NDArray, borders: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sums over all other tokens of a sequence, from products (pairs, tokens)."""
+    lengths = np.diff(borders)
+    if np.all(lengths == lengths[0]):
+        together = products.reshape(len(products), -1, int(lengths[0]))
+        return _before_and_after(together).reshape(products.shape)
+    sums = np.empty_like(products)
+    for at in places_by_length(borders):
+        sums[:, at] = _before_and_after(products[:, at])
+    return sums
+
+
+def _before_and_after(numbers: NDArray) -> NDArray[np.float64]:
+    """The sum of all other numbers along the last axis, for each of them."""
+    sums = np.zeros_like(numbers)
+    np.cumsum(numbers[..., :-1], axis=-1, out=sums[..., 1:])
+    sums[..., :-1] += np.cumsum(numbers[..., :0:-1], axis=-1)[..., ::-1]
+    return sums
 
 
 def _rows(layout: Layout, scale: int) -> slice:

@@ -18,21 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.running_sums import (
-    products_of,
-    reach,
-    running_sums,
-    sums_every_token,
-)
+from polyattn.features.running_sums import products_of, reach, running_sums, sums_in_pieces
 from polyattn.features.sequence_sums import others_sums, query_grams, sequence_sums
 from polyattn.features.tokens import Tokens
 from polyattn.form.layout import Layout
-from polyattn.form.pairs import n_pairs
 from polyattn.numerics.arrays import even_ranges, ranges_of_rows
 from polyattn.sequences import SequenceBatch
 
@@ -58,7 +51,8 @@ class SeenSequences:
     Constants of ``skip`` and ``intercept`` are divided with them, so that all features are divided
     by 2**(3 exponent).
 
-    context_exponent : that of the context, where it has one of its own
+    context_exponent : that of the context, where it has one of its own; only for layouts without
+        these constants
     """
 
     layout: Layout
@@ -100,7 +94,8 @@ class SeenSequences:
         sums = self._as_sums(sequence_sums(self.layout, self.attended, first, stop))
         if self.layout.form.is_plain and self.context is None:
             return sums, sums  # the sum of x x^T is the Gram again
-        return sums, query_grams(self.queries, self.batch.offsets[first : stop + 1])
+        offsets = self.batch.offsets[first : stop + 1]
+        return sums, query_grams(self.queries, offsets, self.layout.n_queries)
 
     def _last(self, block_rows: int) -> Iterator[SummaryBlock]:
         offsets = self.batch.offsets
@@ -129,25 +124,21 @@ class SeenSequences:
         offsets, total = self.batch.offsets, len(self.batch.values)
         before = min(reach(self.layout), int(self.batch.lengths.max()) - 1)
         carry: NDArray[np.float64] | None = None
-        in_place = sums_every_token(self.layout)
-        for first, stop in even_ranges(total, max(block_rows, before)):
+        # Tokens that are read again are no more work than the sums of a block.
+        at_once = max(block_rows, before // self.layout.n_scales)
+        for first, stop in even_ranges(total, at_once):
             after, until = np.searchsorted(offsets, first, "right"), np.searchsorted(offsets, stop)
             # Of the tokens before, those that belong to the sequence which is continued.
             origin = int(offsets[after - 1])
             start = max(origin, first - before)
             columns = self.attended.read(slice(start, stop))
-            products = products_of(self.layout, columns)[:, None]
-            shape = (self.layout.n_products, stop - first)
-            sums = products[:, 0] if in_place else np.empty(shape)
-            for begin, finish in pairwise([first, *offsets[after:until].tolist(), stop]):
-                origin = origin if begin == first else begin
-                seen = max(origin, begin - before)
-                carry = None if begin == origin else carry
-                those = products[..., seen - start : finish - start]
-                piece = running_sums(self.layout, those, begin - seen, begin - origin, carry)
-                if not in_place:
-                    sums[:, begin - first : finish - first] = piece[:, 0]
-                carry = piece[:, 0, -1]
+            products = products_of(self.layout, columns)
+            borders = np.array([first, *offsets[after:until], stop]) - first
+            carry = carry if origin < first else None
+            sums = sums_in_pieces(
+                self.layout, products, borders, first - start, first - origin, carry
+            )
+            carry = sums[:, -1].copy()
             if self.context is None:
                 queries = self._as_queries(np.ascontiguousarray(columns[:, first - start :]))
             else:
@@ -155,9 +146,9 @@ class SeenSequences:
             yield SummaryBlock(first, stop, self._as_sums(sums), queries)
 
     def _full(self, block_rows: int) -> Iterator[SummaryBlock]:
-        offsets, alone = self.batch.offsets, not self.layout.form.include_query
+        offsets = self.batch.offsets
         for first, stop in ranges_of_rows(offsets, block_rows):
-            if alone:
+            if not self.layout.form.include_query:
                 yield from self._full_others(first, stop, block_rows)
                 continue
             shared = sequence_sums(self.layout, self.attended, first, stop)
@@ -171,14 +162,10 @@ class SeenSequences:
 
     def _full_others(self, first: int, stop: int, block_rows: int) -> Iterator[SummaryBlock]:
         """Mode full where a token attends to all others, and not to itself."""
-        offsets = self.batch.offsets
-        for sequence in range(first, stop):
-            begin, finish = int(offsets[sequence]), int(offsets[sequence + 1])
-            for start, end, sums in others_sums(
-                self.layout, self.tokens, begin, finish, block_rows
-            ):
-                queries = self.queries(slice(start, end))
-                yield SummaryBlock(start, end, self._as_sums(sums), queries)
+        offsets = self.batch.offsets[first : stop + 1]
+        for start, columns, sums in others_sums(self.layout, self.tokens, offsets, block_rows):
+            end = start + columns.shape[1]
+            yield SummaryBlock(start, end, self._as_sums(sums), self._as_queries(columns))
 
     def _as_sums(self, products: NDArray[np.float64]) -> NDArray[np.float64]:
         """S: the sums of products, and the constant of ``skip`` and ``intercept``."""
@@ -201,14 +188,3 @@ class SeenSequences:
 def default_block_rows(layout: Layout) -> int:
     """Rows per block so that a block of summaries holds about BLOCK_NUMBERS numbers."""
     return int(np.clip(BLOCK_NUMBERS // layout.n_sums, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
-
-
-def pair_products(rows: NDArray) -> NDArray[np.float64]:
-    """All products rows[a] * rows[b], a <= b: from (m, r) to (m(m+1)/2, r)."""
-    m, n_rows = rows.shape
-    products = np.empty((n_pairs(m), n_rows))
-    start = 0
-    for a in range(m):
-        np.einsum("r,br->br", rows[a], rows[a:], out=products[start : start + m - a])
-        start += m - a
-    return products

@@ -31,9 +31,8 @@ class Tokens:
 
     def read_rows(self, first: int, stop: int) -> NDArray[np.float64]:
         """Tokens first..stop as float64 (tokens, d); a view where nothing has to change."""
-        if self.exponent or not self.columns.are_tokens:
-            return self.read(slice(first, stop)).T
-        return self.batch.values[first:stop].astype(np.float64, copy=False)
+        tokens = self.columns.read_rows(self.batch.values[first:stop])
+        return np.ldexp(tokens, -self.exponent) if self.exponent else tokens
 
     def read(self, which: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         """The chosen tokens as float64 (d, tokens), contiguous, divided by 2**exponent."""

@@ -30,6 +30,13 @@ except ImportError:  # Windows: nothing is locked, and leftovers stay
     fcntl = None  # type: ignore[assignment]
 
 
+# Names of files whose content everyone knows.
+FORMATS = (
+    ".safetensors", ".json", ".pkl", ".pickle", ".joblib", ".npy", ".npz", ".pt", ".pth", ".onnx",
+    ".h5", ".csv", ".html",
+)  # fmt: skip
+
+
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Let ``write`` fill a new file that takes its place complete, or not at all."""
     target = _target(file_to_write(path))
@@ -159,6 +166,16 @@ def file_to_write(path: object, name: str = "path") -> Path:
     if given.is_dir():
         raise InvalidInput(f"{name} {str(given)!r} is a folder; name a file in it.")
     return given
+
+
+def refuse_other_format(path: object, suffix: str, name: str = "path") -> None:
+    """Refuse a file whose name says that it is of another format than that of ``suffix``."""
+    given = file_to_write(path, name)
+    if given.suffix.lower() in set(FORMATS) - {suffix}:
+        raise InvalidInput(
+            f"{name} {str(given)!r} would hold the format {suffix}, and its name says another one; "
+            f"call it {given.with_suffix(suffix).name!r}."
+        )
 
 
 def file_to_read(path: object, name: str = "path") -> Path:

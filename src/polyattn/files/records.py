@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, OutOfRange
-from polyattn.files.atomic import file_to_read, write_atomically
+from polyattn.files.atomic import file_to_read, refuse_other_format, write_atomically
 from polyattn.files.fields import any_object, entries, text
 from polyattn.files.strict_json import parse_json
 from polyattn.quoting import shown
@@ -42,6 +42,8 @@ class Record:
 
 def write_record(record: Record, path: str | os.PathLike[str]) -> None:
     """Write atomically: the file appears complete, or not at all."""
+    refuse_other_format(path, ".safetensors")
+    from safetensors import SafetensorError
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in record.arrays.items()}
@@ -54,7 +56,14 @@ def write_record(record: Record, path: str | os.PathLike[str]) -> None:
         "description": description,
         "digest": _digest(arrays, str(FORMAT_VERSION), description),
     }
-    content = save(arrays, metadata=header)
+    try:
+        content = save(arrays, metadata=header)
+    except SafetensorError as error:
+        raise InvalidInput(
+            f"this {record.kind!r} cannot be kept in a file ({error}): its description has "
+            f"{len(description):,} characters. The matrices of a form stand in it; apply large "
+            "ones to the tokens before."
+        ) from None
     write_atomically(path, lambda file: file.write(content))
 
 

@@ -45,7 +45,7 @@ CURVE_OUTCOMES = OutcomeSet[CurveName](
 # Differences of so many standard errors count.
 COUNTS = 2.0
 
-# No risk of a file is larger: squares of such numbers are finite.
+# No risk is larger: squares of such numbers are finite.
 LARGEST = 1e150
 
 # A risk so much above both ends of a curve is a peak.
@@ -62,7 +62,7 @@ PLAIN: dict[str, Check] = {
 
 FIELDS = entries(PLAIN, FORM_FIELDS)
 
-ARRAYS = ("sizes", "n_rows", "train_risks", "test_risks")
+ARRAYS = ("sizes", "n_rows", "train_risks", "test_risks", "test_covariance")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +77,9 @@ class LearningCurve(Reported, Result):
         Predicted positions of so many sequences, in the mean over repeats.
     train_risks, test_risks : array (n_repeats, k)
         Mean over predicted positions of ||y - F(X)||^2, for every repeat and size.
+    test_covariance : array (k, k)
+        Of the errors that ``test_risk`` has because other sequences could have been held out,
+        estimated from how the held-out ones differ.
     layout : Layout
         The layers that were fitted; without a ridge the test risk has its peak near
         ``n_rows = n_features``.
@@ -90,6 +93,7 @@ class LearningCurve(Reported, Result):
     n_rows: NDArray[np.float64]
     train_risks: NDArray[np.float64]
     test_risks: NDArray[np.float64]
+    test_covariance: NDArray[np.float64]
     layout: Layout = field(repr=False)
     n_outputs: int
     n_test: int
@@ -123,12 +127,17 @@ class LearningCurve(Reported, Result):
 
     @property
     def test_error(self) -> NDArray[np.float64]:
-        """The standard error of ``test_risk`` over repeats (k,)."""
-        return _standard_error(self.test_risks)
+        """The standard error of ``test_risk`` (k,), over repeats and held-out sequences.
+
+        Both parts are added as if they were independent, which is a little too much where every
+        repeat holds out others.  Of a single held-out sequence only the first is known.
+        """
+        sampled = np.sqrt(np.diag(self.test_covariance))
+        return np.asarray(np.hypot(_standard_error(self.test_risks), sampled), dtype=np.float64)
 
     @property
     def train_error(self) -> NDArray[np.float64]:
-        """The standard error of ``train_risk`` over repeats (k,)."""
+        """The standard error of ``train_risk`` over repeats alone (k,)."""
         return _standard_error(self.train_risks)
 
     @property
@@ -140,16 +149,21 @@ class LearningCurve(Reported, Result):
             f"With {self.sizes[last]:,} sequences the test risk is {risk[last]:.4g} ± "
             f"{error[last]:.2g}, the training risk {self.train_risk[last]:.4g}."
         )
+        if self.n_test == 1:
+            text += " How it differs between sequences, one that is held out does not show."
         text += self._peak_in_words()
-        above, spread = _paired(self.test_risks, least, last)
-        if least != last and above > COUNTS * spread:
-            text += f" With {self.sizes[least]:,} it is lower: {risk[least]:.4g}."
-            advice = "More sequences, well above the number of coefficients, or a ridge."
-            return CURVE_OUTCOMES("above_least", text, advice)
-        fall, spread = _paired(self.test_risks, last, last - 1)
-        if fall > COUNTS * spread:
+        for lower in (least, last - 1):
+            above, spread = self._step(lower, last)
+            if above > COUNTS * spread:
+                text += f" With {self.sizes[lower]:,} it is lower: {risk[lower]:.4g}."
+                advice = "More sequences, well above the number of coefficients, or a ridge."
+                return CURVE_OUTCOMES("above_least", text, advice)
+        if -above > COUNTS * spread:
             return CURVE_OUTCOMES("falling", text, "More sequences would lower it further.")
-        text += f" The last step in size changed it by no more than its error, {spread:.2g}."
+        text += (
+            f" The last step in size changed it by {abs(above):.2g}, no more than {COUNTS:g} times "
+            f"its error of {spread:.2g}."
+        )
         return CURVE_OUTCOMES("levelled", text)
 
     def table(self) -> list[dict[str, float]]:
@@ -194,7 +208,12 @@ class LearningCurve(Reported, Result):
         risks = array((repeats, count), least=0.0, most=LARGEST)
         sizes = array((count,), least=1, dtype="int64")
         checks = {"sizes": sizes, "n_rows": array((count,), least=0.0, most=LARGEST)}
-        entries(checks | {"train_risks": risks, "test_risks": risks})(arrays, "arrays")
+        checks |= {"train_risks": risks, "test_risks": risks}
+        checks["test_covariance"] = array((count, count), least=-(LARGEST**2), most=LARGEST**2)
+        entries(checks)(arrays, "arrays")
+        covariance = arrays["test_covariance"]
+        symmetric = np.array_equal(covariance, covariance.T) and np.diag(covariance).min() >= 0
+        require(symmetric, "arrays.test_covariance", "a covariance", covariance.tolist())
         ascending = bool(np.all(np.diff(arrays["sizes"]) > 0))
         require(ascending, "arrays.sizes", "ascending numbers", arrays["sizes"].tolist())
         held: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
@@ -212,6 +231,14 @@ class LearningCurve(Reported, Result):
         """What a file and a description hold of the layer, beside its form."""
         return {"n_dims": self.layout.n_dims, "mode": self.form.mode, "bias": self.form.bias}
 
+    def _step(self, lower: int, upper: int) -> tuple[float, float]:
+        """How far the test risk at one size is above that at another, and its standard error."""
+        difference = self.test_risks[:, upper] - self.test_risks[:, lower]
+        covariance = self.test_covariance[np.ix_([upper, lower], [upper, lower])]
+        sampled = max(0.0, float(np.trace(covariance) - 2 * covariance[0, 1]))
+        error = np.hypot(_standard_error(difference), np.sqrt(sampled))
+        return float(difference.mean()), float(error)
+
     def _peak_in_words(self) -> str:
         """Where the test risk is highest, if that is between both ends."""
         risk = self.test_risk
@@ -226,9 +253,3 @@ class LearningCurve(Reported, Result):
 
 def _standard_error(risks: NDArray) -> NDArray[np.float64]:
     return np.asarray(risks.std(axis=0, ddof=1) / np.sqrt(len(risks)), dtype=np.float64)
-
-
-def _paired(risks: NDArray, lower: int, upper: int) -> tuple[float, float]:
-    """How far the risk at one size is above that at another, and its standard error."""
-    difference = risks[:, upper] - risks[:, lower]
-    return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import (
     InvalidInput,
     InvalidType,
+    OutOfRange,
     require_choice,
     require_flag,
     require_head_count,
     require_integer,
 )
 from polyattn.fitting.logistic import fit_logistic, refuse_least_squares
-from polyattn.fitting.outcomes import describe, describe_limited
+from polyattn.fitting.outcomes import decay_in_words, describe, describe_limited
 from polyattn.fitting.result import FitResult
-from polyattn.fitting.unknown import refuse_unknown
-from polyattn.form.form import Form, require_form
+from polyattn.form.form import PARTS, Form, require_form
+from polyattn.form.unknown import refuse_unknown
 from polyattn.heads.data_scale import SampleScale
 from polyattn.heads.limited import limited_heads
 from polyattn.numerics.parallel import single_threaded_blas
@@ -27,8 +29,9 @@ from polyattn.numerics.random_state import RandomState, require_seed
 from polyattn.numerics.scaling import EPS, as_risk, restored
 from polyattn.sequences import Sequences
 from polyattn.solve.decay import chosen_decay, with_decay
+from polyattn.solve.feature_passes import FeaturePasses
 from polyattn.solve.log_loss import LOSSES
-from polyattn.solve.ridge import RidgePath, chosen_ridge, require_ridge
+from polyattn.solve.ridge import RidgePath, chosen_ridge, require_ridge, scaled_grid
 from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import SOLVERS, Source, solve, solver_of
 from polyattn.stats import Moments, TriangularFactor
@@ -110,7 +113,7 @@ def fit(
     and p^3/3 for the solution (primal, p = d^2 (d+1)/2), or N^2 (q + N/3) (dual), or 2 e p per
     position in each of some dozens of passes (iterative).
     """
-    refuse_unknown(unknown)
+    refuse_unknown("fit", unknown, signature(fit).parameters, PARTS)
     chosen = require_form(form, mode, bias)
     require_choice("solver", solver, ("auto", *SOLVERS))
     heads = require_head_count(n_heads)
@@ -126,6 +129,8 @@ def fit(
         if any(each is not None for each in given):
             raise InvalidInput("give either X and Y, or statistics, not both.")
         source = _checked_statistics(statistics, solver)
+        # The short way of a form may be repeated, not contradicted.
+        require_form(source.form, mode, bias)
     elif X is None or Y is None:
         raise InvalidInput("fit needs both X and Y (or statistics=...).")
     else:
@@ -137,16 +142,21 @@ def fit(
         return replace(fit_logistic(source, float(penalty), seed), head_rank=rank)
     decays = None
     if isinstance(source, Rows) and chosen.decay == "loo":
-        fixed_ridge = None if isinstance(penalty, str) else chosen_ridge(penalty, None, source)[0]
-        decay, decays = chosen_decay(source, fixed_ridge)
-        source = with_decay(source, decay)
+        decays = chosen_decay(source, *_ridges(penalty, ridge_grid, source))
+        source = with_decay(source, decays.best)
     value, path = chosen_ridge(penalty, ridge_grid, source)
     solution, name = solve(
         source, value, solver, try_exact and heads is None, keep_sums=heads is not None
     )
+    if solution.rank == 0 and _has_features(source):
+        raise OutOfRange(
+            "the squares of all features vanish in float64: the queries are too small beside the "
+            "tokens that they attend to. Multiply them by a power of two."
+        )
     # A ridge that vanished beside the data was still asked for.
     asked = float(penalty) if path is None else path.best
-    result = _assemble(replace(solution, ridge=asked), name, source, path, seed)
+    solution = replace(solution, ridge=asked, note=solution.note + decay_in_words(decays))
+    result = _assemble(solution, name, source, path, seed)
     result = replace(result, decay_path=decays, head_rank=rank)
     if heads is None:
         return result
@@ -156,6 +166,23 @@ def fit(
     )
     outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
     return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)
+
+
+def _ridges(
+    penalty: float | str, grid: ArrayLike | None, rows: Rows
+) -> tuple[NDArray | None, bool]:
+    """The ridges with which decays are compared (None: a wide grid), and whether there is one."""
+    if isinstance(penalty, str):
+        return scaled_grid(grid, rows), True
+    fixed, _ = chosen_ridge(penalty, None, rows)
+    return (np.array([fixed]) if fixed > 0.0 else None), fixed > 0.0
+
+
+def _has_features(source: Source) -> bool:
+    """Whether any feature is not zero, even if its square is."""
+    if isinstance(source, Rows):
+        return bool(np.any(FeaturePasses(source).has_features()))
+    return not bool(np.all(source.absent))
 
 
 def _checked_statistics(statistics: object, solver: str) -> Moments | TriangularFactor:

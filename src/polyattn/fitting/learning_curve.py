@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, require_integer
-from polyattn.fitting.curve_result import LearningCurve
+from polyattn.errors import InvalidInput, OutOfRange, require_integer
+from polyattn.fitting.curve_result import LARGEST, LearningCurve
 from polyattn.fitting.fit import fit
 from polyattn.fitting.result import FitResult
 from polyattn.form.context import as_context
@@ -61,8 +61,9 @@ def learning_curve(
     X_test, Y_test, context_test : sequences, targets and context, optional
         What the test risk is measured on.  By default each repeat holds out a quarter of X.
     n_repeats : int
-        At least 2: errors are over repeats.  Those of sizes near all sequences are too small,
-        since their samples overlap; for independent ones draw new data.
+        At least 2.  Error bars of test risks count how risks differ between repeats, and between
+        held-out sequences.  The first part is too small for sizes near all sequences, since
+        their samples overlap; for independent ones draw new data.
     random_state : int, Generator or None
 
     Returns
@@ -71,8 +72,8 @@ def learning_curve(
         Risks for each repeat and size, their means and standard errors, and in words whether
         more sequences would help.
 
-    Cost: that of the fits; where sums of size p x p are solved, each sequence is added to them
-    once in a repeat, whatever the number of sizes.
+    Cost: that of the fits; where sums of size p x p determine all coefficients, each sequence is
+    added to them once in a repeat, whatever the number of sizes.
     """
     chosen = require_form(form, mode, bias)
     ridge = require_ridge(ridge, None)
@@ -81,22 +82,30 @@ def learning_curve(
     data = _Data.of(X, Y, context, chosen)
     if (X_test is None) != (Y_test is None):
         raise InvalidInput("give X_test and Y_test, or neither.")
+    if X_test is None and context_test is not None:
+        raise InvalidInput("context_test belongs to X_test, which was not given.")
     test = None
     if X_test is not None and Y_test is not None:
         test = _Data.of(X_test, Y_test, context_test, chosen, data)
     n_held = 0 if test else max(1, int(HELD_OUT * len(data.batch)))
     sizes = _checked_sizes(train_sizes, len(data.batch) - n_held, data)
     measured, powers = [], []
+    shares = np.zeros((len((test or data).batch), len(sizes)))
     for _ in range(n_repeats):
         order = rng.permutation(len(data.batch))
-        unseen = test or data.chosen(order[len(order) - n_held :])
-        measured.append(_risks(data, order, sizes, ridge, unseen))
-        powers.append(_risk(0.0, unseen.targets))
+        held = np.arange(len(shares)) if test else order[len(order) - n_held :]
+        unseen = test or data.chosen(held)
+        risks, seen_shares = _risks(data, order, sizes, ridge, unseen)
+        measured.append(risks)
+        shares[held] += seen_shares / n_repeats
+        powers.append(float(np.mean(_squared(unseen.targets))))
     train_risks, test_risks, n_rows = np.array(measured).transpose(1, 0, 2)
+    if not max(train_risks.max(), test_risks.max(), *powers) <= LARGEST:
+        raise OutOfRange(f"risks are above {LARGEST:g}; divide the targets by a constant.")
     return LearningCurve(
         sizes=np.array(sizes, dtype=np.int64), n_rows=n_rows.mean(axis=0),
         train_risks=np.ascontiguousarray(train_risks),
-        test_risks=np.ascontiguousarray(test_risks),
+        test_risks=np.ascontiguousarray(test_risks), test_covariance=_covariance(shares, len(held)),
         layout=data.layout, n_outputs=data.n_outputs, n_test=len(unseen.batch), ridge=ridge,
         target_power=float(np.mean(powers)),
     )  # fmt: skip
@@ -146,48 +155,81 @@ class _Data:
         attended = None if self.context is None else self.context.chosen(which)
         return _Data(self.batch.chosen(which), attended, some, self.layout)
 
-    def risk_of(self, result: FitResult) -> float:
-        """The mean squared error of a fit on these data."""
+    def risk_of(self, result: FitResult) -> tuple[float, NDArray]:
+        """The mean squared error of a fit on these data, and what each sequence adds to it.
+
+        Sequence i adds the sum of (its squared errors - the mean) / rows: by so much the mean
+        over rows changes, to first order, for one more sequence like it [survey sampling: the
+        linearised ratio estimator].
+        """
         outputs = result.predict(self.batch, self.context)
         found = np.concatenate(outputs) if isinstance(outputs, list) else np.asarray(outputs)
-        return _risk(found, self.targets)
+        errors = _squared(found - self.targets)
+        risk = float(np.mean(errors))
+        last = self.layout.form.mode == "last"
+        starts = np.arange(len(errors)) if last else self.batch.offsets[:-1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return risk, np.add.reduceat(errors - risk, starts) / len(errors)
 
 
 def _risks(
     data: _Data, order: NDArray[np.intp], sizes: list[int], ridge: float | str, test: _Data
-) -> tuple[list[float], list[float], list[float]]:
-    """Training risks, test risks and rows for the first n sequences of an order."""
-    train, tested, rows = [], [], []
+) -> tuple[tuple[list[float], list[float], list[float]], NDArray]:
+    """Training risks, test risks and rows for the first n sequences of an order.
+
+    And what each sequence of ``test`` adds to the test risks (n_test, k).
+    """
+    train, tested, rows, shares = [], [], [], []
     layout, moments, added = data.layout, None, 0
     known: dict[str, Any] = {"form": layout.form, "n_context_dims": layout.n_context_dims}
     for size in sizes:
         part = data.chosen(order[:size])
         n_rows = len(part.targets)
         method = plan(n_rows, layout.n_dims, data.n_outputs, **known).solver
+        result = None
         if method == "primal" and ridge != "loo":
             new = data.chosen(order[added:size])
             moments = moments or Moments(layout.n_dims, data.n_outputs, **known)
             moments.update(new.batch, new.shaped_targets, context=new.context)
             added = size
             result = fit(statistics=moments, ridge=ridge)
-        else:
+        # Sums cannot tell features that depend on each other from those that nearly do.
+        if result is None or (result.rank is not None and result.rank < layout.n_features):
             result = fit(
                 part.batch, part.shaped_targets, ridge=ridge, form=layout.form,
                 context=part.context, try_exact=False,
             )  # fmt: skip
         train.append(result.risk)
-        tested.append(test.risk_of(result))
+        risk, added_by = test.risk_of(result)
+        tested.append(risk)
+        shares.append(added_by)
         rows.append(float(n_rows))
-    return train, tested, rows
+    return (train, tested, rows), np.column_stack(shares)
 
 
-def _risk(outputs: NDArray | float, targets: NDArray) -> float:
-    return float(np.mean(np.sum((outputs - targets) ** 2, axis=1)))
+def _squared(residuals: NDArray) -> NDArray:
+    """||residual||^2 of every row."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.sum(residuals**2, axis=1))
+
+
+def _covariance(shares: NDArray, n_held: int) -> NDArray[np.float64]:
+    """Of test risks to which independent sequences add these shares (k, k).
+
+    In each repeat ``n_held`` of them add up to zero, which takes one degree of freedom.
+    """
+    found = shares.T @ shares * (n_held / max(1, n_held - 1))
+    return np.asarray((found + found.T) / 2, dtype=np.float64)
 
 
 def _checked_sizes(sizes: Sequence[int] | None, most: int, data: _Data) -> list[int]:
     """Ascending numbers of sequences, each once."""
     if sizes is None:
+        if most < 3:
+            raise InvalidInput(
+                "learning_curve needs at least 3 sequences beside those that are held out; got "
+                f"{most}."
+            )
         peak = -(-data.layout.n_features * len(data.batch) // len(data.targets))
         found = {int(size) for size in np.geomspace(max(2, most / 64), most, N_SIZES)}
         return sorted(found | ({peak} if min(found) < peak < most else set()))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, OutOfRange
-from polyattn.fitting.outcomes import describe_logistic
+from polyattn.fitting.logistic_outcomes import describe_logistic
 from polyattn.fitting.result import FitResult
 from polyattn.heads.data_scale import SampleScale
 from polyattn.numerics.scaling import EPS, restored

@@ -9,7 +9,7 @@ import numpy as np
 from polyattn.form.layout import Layout
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.quoting import counted
-from polyattn.solve.logistic import LogisticSolution
+from polyattn.solve.decay import DecayPath
 from polyattn.solve.ridge import RidgePath
 from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import Source
@@ -18,7 +18,7 @@ from polyattn.stats.rows import Rows
 
 FitName = Literal[
     "unique", "minimum_norm", "regularised", "iterative", "limited_heads", "separable",
-    "not_converged",
+    "partly_separable", "not_converged",
 ]  # fmt: skip
 
 FIT_OUTCOMES = OutcomeSet[FitName](
@@ -32,7 +32,14 @@ FIT_OUTCOMES = OutcomeSet[FitName](
         ),
         "limited_heads": Meaning(True, "The best layer found with so many heads, and its gap."),
         "separable": Meaning(
-            False, "A layer classifies all data rightly: without a ridge log-loss has no minimiser."
+            False,
+            "A layer classifies all data that have features rightly: without a ridge log-loss has "
+            "no minimiser.",
+        ),
+        "partly_separable": Meaning(
+            False,
+            "A layer classifies some data rightly and leaves the others as they are: without a "
+            "ridge log-loss has no minimiser.",
         ),
         "not_converged": Meaning(
             False, "Of log-loss: that a minimum was reached, or that there is one, is not proved."
@@ -40,15 +47,15 @@ FIT_OUTCOMES = OutcomeSet[FitName](
     },
 )
 
-# An objective that is proved to be so near its minimum, relatively, is called minimal.
-NEAR_MINIMUM = 1e-8
-
 # Rounding times a condition number above this may be seen in the third digit.
 BLURRED = 1e13
 
 # Sizes further apart than this are worth a word where they may be the cause of trouble: features
 # are of third degree, so that rounding reaches sequences that are 1e5 times smaller than others.
 UNLIKE_COORDINATES, UNLIKE_SEQUENCES = 30.0, 1e4
+
+# Weights are squares of such factors.
+UNLIKE_WEIGHTS = 1e20
 
 # Of coordinates that are always zero, so many are named.
 MOST_NAMED = 8
@@ -98,6 +105,103 @@ def describe(solution: Solution, source: Source, path: RidgePath | None = None) 
             "The unique global optimum over any number of heads was found: the data determine "
             f"{determined} (condition number about {solution.condition:.1e})." + solution.note,
             "" if solution.condition < 1e8 else SENSITIVE,
+            doubtful=not solution.is_reached,
+        )
+    return _not_unique(solution, source)
+
+
+def describe_limited(
+    optimum: Outcome[FitName],
+    n_heads: int,
+    risk: float,
+    optimal_risk: float,
+    ridge: float,
+    note: str,
+) -> Outcome[FitName]:
+    """The outcome of a fit with a limited number of heads, beside that of the optimum."""
+    best = "the optimum over any number of heads, which no layer can beat,"
+    if ridge > 0:
+        best = "the minimiser with this ridge over any number of heads"
+    return FIT_OUTCOMES(
+        "limited_heads",
+        f"The best layer with {counted(n_heads, 'head')} that was found has risk {risk:.6g}; "
+        f"{best} has {optimal_risk:.6g} (gap {risk - optimal_risk:.3g}).{note}",
+        f"The optimum itself: {optimum.sentence}",
+        doubtful=not optimum.ok,
+    )
+
+
+def decay_in_words(path: DecayPath | None) -> str:
+    """What is to be said of a decay that the data chose, beginning with a space."""
+    if path is None:
+        return ""
+    if path.is_flat:
+        return (
+            " The data do not determine the decay: all that were tried predict sequences left out "
+            "equally well, and 1 was taken."
+        )
+    bar = "" if path.error_bar is None else f" ± {path.error_bar:.1g}"
+    words = f" The decay, {path.best:.6g}{bar}, was chosen by leaving sequences out."
+    if path.error_bar is None:
+        words += " How sure that is could not be estimated: the data may hardly determine it."
+    if path.is_least_tried:
+        words += " It is the smallest that was tried: a smaller one may be better."
+    return words
+
+
+def structure_in_words(structure: FeatureGroups, layout: Layout) -> str:
+    """Which features never occur, and how many are multiples of others, in a sentence or two."""
+    said = []
+    if structure.n_zero:
+        said.append(
+            f"{structure.n_zero:,} of {counted(len(structure.owner), 'feature')} never occur in "
+            f"the data (they are always 0){_zeros_in_words(structure, layout)}."
+        )
+    if structure.n_repeated:
+        some = counted(structure.n_repeated, "feature")
+        said.append(
+            f"{some} {'is' if structure.n_repeated == 1 else 'are'} always a multiple of another."
+        )
+    return " ".join(said)
+
+
+def _zeros_in_words(structure: FeatureGroups, layout: Layout) -> str:
+    """Why features are always zero, as far as numbers of the query explain it."""
+    grid = np.ones((layout.n_sums, layout.n_queries), dtype=bool)
+    kept = slice(None) if layout.kept is None else layout.kept
+    grid.reshape(-1)[kept] = structure.owner < 0
+    queries = np.flatnonzero(grid[:, : len(layout.query)].all(axis=0))
+    if not len(queries):
+        return ""
+    named = ", ".join(map(str, queries[:MOST_NAMED])) + ", ..." * (len(queries) > MOST_NAMED)
+    several = len(queries) > 1
+    why = f"since number{'s' * several} {named} of the query {'are' if several else 'is'} always 0"
+    if not layout.is_plain:
+        why += f" or {'have' if several else 'has'} nothing to attend to"
+    # With each number of the query go as many features.
+    explained = len(queries) * layout.block[0]
+    if explained == structure.n_zero:
+        return f", {why}"
+    return (
+        f": {explained:,} {why}, and {structure.n_zero - explained:,} since their sums over what "
+        "is attended to are 0 wherever their numbers of the query are not"
+    )
+
+
+def _not_unique(solution: Solution, source: Source) -> Outcome[FitName]:
+    """The outcome where the rank is known and not full: why, as far as that is known."""
+    n_features, n_rows = source.n_features, source.n_positive
+    sums = solution.statistics if isinstance(source, Rows) else source
+    # A rank of 0 alone could be underflow.
+    if solution.rank == 0 and sums is not None and sums.absent.all():
+        return FIT_OUTCOMES(
+            "minimum_norm",
+            "A global optimum was found, but it is not unique: no feature ever occurs in the data "
+            f"({'it is' if n_features == 1 else f'all {n_features:,} are'} always 0), since at "
+            "every predicted position the query, or the sum over what it attends to, is 0. The "
+            "minimiser of smallest norm was chosen: 0." + solution.note,
+            "All layers of this form fit these data equally well: collect other data, or choose a "
+            "form that sees more of them.",
         )
     structure = solution.structure
     if structure is not None and solution.rank == len(structure.kept) > 0:
@@ -124,135 +228,14 @@ def describe(solution: Solution, source: Source, path: RidgePath | None = None) 
             "minimum_norm",
             f"A global optimum was found, and in float64 it is not unique: rank {solution.rank} of "
             f"{n_features} – {hidden}. The minimiser of smallest norm was chosen." + solution.note,
-            "Bring the sequences to a similar size, or leave out the largest; pa.certify says "
-            "whether the data determine the layer.",
+            "Bring sequences and weights to a similar size, or leave out the largest; pa.certify "
+            "says whether the data determine the layer.",
         )
     return FIT_OUTCOMES(
         "minimum_norm",
         f"A global optimum was found, but it is not unique: rank {solution.rank} of {n_features} "
         f"– {cause}. The minimiser of smallest norm was chosen." + solution.note,
         CHOICE,
-    )
-
-
-def describe_limited(
-    optimum: Outcome[FitName],
-    n_heads: int,
-    risk: float,
-    optimal_risk: float,
-    ridge: float,
-    note: str,
-) -> Outcome[FitName]:
-    """The outcome of a fit with a limited number of heads, beside that of the optimum."""
-    best = "the optimum over any number of heads, which no layer can beat,"
-    if ridge > 0:
-        best = "the minimiser with this ridge over any number of heads"
-    return FIT_OUTCOMES(
-        "limited_heads",
-        f"The best layer with {counted(n_heads, 'head')} that was found has risk {risk:.6g}; "
-        f"{best} has {optimal_risk:.6g} (gap {risk - optimal_risk:.3g}).{note}",
-        f"The optimum itself: {optimum.sentence}",
-        doubtful=not optimum.ok,
-    )
-
-
-def structure_in_words(structure: FeatureGroups, layout: Layout) -> str:
-    """Which features never occur, and how many are multiples of others, in a sentence or two."""
-    said = []
-    if structure.n_zero:
-        grid = np.ones((layout.n_sums, layout.n_queries), dtype=bool)
-        kept = slice(None) if layout.kept is None else layout.kept
-        grid.reshape(-1)[kept] = structure.owner < 0
-        queries = np.flatnonzero(grid[:, : len(layout.query)].all(axis=0))
-        where = ""
-        if len(queries):
-            shown = ", ".join(map(str, queries[:MOST_NAMED])) + ", ..." * (
-                len(queries) > MOST_NAMED
-            )
-            where = f", since number {shown} of the query is always 0"
-        said.append(
-            f"{structure.n_zero:,} of {counted(len(structure.owner), 'feature')} never occur in "
-            f"the data (they are always 0){where}."
-        )
-    if structure.n_repeated:
-        some = counted(structure.n_repeated, "feature")
-        said.append(
-            f"{some} {'is' if structure.n_repeated == 1 else 'are'} always a multiple of another."
-        )
-    return " ".join(said)
-
-
-def describe_logistic(
-    solution: LogisticSolution, rows: Rows, ridge: float, n_classes: int
-) -> Outcome[FitName]:
-    """The outcome of a fit by log-loss with this ridge, in the units of the data."""
-    if solution.separates:
-        return _separable(rows, ridge)
-    near = (
-        "no bound on its distance from the minimum was proved"
-        if solution.bound is None
-        else f"it is proved to be at most {solution.bound:.1e} above its minimum, rounding included"
-    )
-    found = f"The objective is {solution.objective:.6g}; {near}."
-    steps = f" It took {counted(solution.n_steps, 'step')} of Newton's method.{solution.note}"
-    if solution.bound is None and solution.rank is None and ridge == 0.0:
-        return FIT_OUTCOMES(
-            "iterative",
-            f"A minimiser of log-loss was approached. {found}{steps}",
-            "Whether it is unique, or exists at all, was not examined: set ridge > 0.",
-        )
-    if solution.bound is None or solution.bound > NEAR_MINIMUM * solution.objective:
-        return FIT_OUTCOMES(
-            "not_converged",
-            f"Newton's method came to rest, but not at a proved minimum of log-loss. {found}{steps}"
-            f"{_why_not_proved(ridge)}",
-            "Set a larger ridge, and bring coordinates to similar size.",
-        )
-    if ridge > 0.0:
-        return FIT_OUTCOMES(
-            "regularised",
-            f"The unique minimiser of log-loss + {ridge:.3g} ||T||^2 was found. {found}{steps}",
-            "Smaller ridge follows the data more closely.",
-        )
-    p = rows.n_features
-    if solution.rank == p:
-        zero_sum = "" if n_classes == 2 else " whose outputs add up to zero"
-        return FIT_OUTCOMES(
-            "unique",
-            f"The unique minimiser of log-loss{zero_sum} was found: the data are not separable, "
-            f"and determine all {counted(p, 'coefficient')} (condition number about "
-            f"{solution.condition:.1e}). {found}{steps}",
-            "" if solution.condition < 1e8 else SENSITIVE,
-        )
-    return FIT_OUTCOMES(
-        "minimum_norm",
-        f"A minimiser of log-loss was found, but it is not unique: rank {solution.rank} of {p}. "
-        f"The one of smallest norm was chosen. {found}{steps}",
-        CHOICE,
-    )
-
-
-def _why_not_proved(ridge: float) -> str:
-    if ridge > 0.0:
-        return " Beside rounding, so small a ridge proves little."
-    return (
-        " No layer was found that classifies all data rightly; perhaps one does so for some of "
-        "them, and their share of the loss has no minimiser."
-    )
-
-
-def _separable(rows: Rows, ridge: float) -> Outcome[FitName]:
-    positions = counted(rows.n_positive, "predicted position")
-    vanished = ""
-    if ridge > 0.0:
-        vanished = f" The ridge, {ridge:.3g}, vanishes beside tokens of this size."
-    return FIT_OUTCOMES(
-        "separable",
-        f"The data are separable: this layer gives each of {positions} its own label, as the "
-        "margins show, so that log-loss falls for ever as it is multiplied by larger numbers and "
-        f"has no minimiser.{vanished} The coefficients are those of the layer, with smallest "
-        "margin 1: its labels are right on the data, its probabilities mean nothing.",
-        "Set ridge > 0: there is a unique minimiser then.",
     )
 
 
@@ -273,8 +256,18 @@ def _choice(path: RidgePath, source: Source) -> str:
 
 
 def _hidden(rows: Rows) -> str:
-    """Why large sequences may hide what the others say; empty if they do not."""
-    sizes = np.maximum.reduceat(np.abs(rows.batch.values).max(axis=1), rows.batch.offsets[:-1])
+    """Why large sequences or weights may hide what the others say; empty if they do not."""
+    if rows.sequence_weights is not None:
+        weights = rows.sequence_weights[rows.sequence_weights > 0]
+        ratio = float(weights.max() / np.median(weights))
+        if ratio > UNLIKE_WEIGHTS:
+            return (
+                f"the largest sample_weight is about {ratio:.0e} times larger than most, and "
+                "beside it rounding may hide what the others say"
+            )
+    # As floats: the magnitude of the smallest integer does not fit its own type.
+    magnitudes = np.abs(rows.batch.values, dtype=np.float64).max(axis=1)
+    sizes = np.maximum.reduceat(magnitudes, rows.batch.offsets[:-1])
     spread = float(sizes.max() / (np.median(sizes) or 1.0))
     if spread < UNLIKE_SEQUENCES:
         return ""

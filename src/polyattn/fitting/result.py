@@ -33,6 +33,12 @@ from polyattn.stats import Moments, TriangularFactor
 # Up to this many coefficients few heads are looked for even where data leave them open.
 SEARCHED_COEFFICIENTS = 1 << 15
 
+# With a ridge no figure is the least risk of any layer, and none is called optimal.
+WITH_RIDGE = {
+    "optimal_risk": "risk with this ridge and any heads",
+    "gap": "difference of the two",
+}
+
 FACTS = ("risk", "optimal_risk", "gap", "ridge", "rank", "n_features", "condition", "solver")
 
 
@@ -51,13 +57,16 @@ class FitResult(OfLayout, Reported, Result):
         Which features the form has for these tokens, and where their coefficients stand.
     outcome : Outcome
         What was found: "unique", "minimum_norm", "regularised", "iterative", "limited_heads",
-        "separable" or "not_converged", and a sentence (``str(result.outcome)``).
+        "separable", "partly_separable" or "not_converged", and a sentence
+        (``str(result.outcome)``).
     loss : "squared" | "logistic"
     risk : float
         Weighted mean over predicted positions of ||y - F(X)||^2, or of the log-loss, on the
         training data.
     optimal_risk : float
-        The same for the optimum over any number of heads; ``gap`` is the difference.
+        The same for the minimiser over any number of heads, with the same ridge; ``gap`` is the
+        difference.  Without a ridge it is the least risk of any layer; with one it is not, and no
+        ``optimal_risk`` for ``Certificate.bound``: ``audit`` finds the least.
     solver, ridge, rank, n_features, condition
         The solver taken, the penalty used, and what was learnt about the features on the way.
         Solver "exact": a sample of the rows determines the layer and all others agree with it;
@@ -72,7 +81,7 @@ class FitResult(OfLayout, Reported, Result):
     sample : SampleScale | None
         Summaries of some of the training positions, by which heads are judged.
     objective_bound : float | None
-        Of log-loss: its sum plus the penalty is proved to be at most so much above the minimum.
+        Of log-loss: its sum plus the penalty is proved to be at most so much above the infimum.
     """
 
     kind: ClassVar = "fit_result"
@@ -108,8 +117,10 @@ class FitResult(OfLayout, Reported, Result):
 
     @computed_once
     def heads(self) -> Compression:
-        """Heads that compute ``coef``: as few as were found (on first use: a short search).
+        """Heads of the fitted function: as few as were found (on first use: a short search).
 
+        They compute ``coef``.  Where a form sees one number twice, coefficients are not unique, and
+        those of the heads may be others, of the same function.
         They are looked for in units in which the data are of size one; ``heads.output_error``
         is what they change in the outputs on the data, beside each output.  Large coefficients
         that the data leave open are factored without a search: the minimum norm needs all heads.
@@ -139,7 +150,7 @@ class FitResult(OfLayout, Reported, Result):
 
     @computed_once
     def layer(self) -> LinearAttention:
-        """The fitted layer."""
+        """The fitted layer, of ``heads``: the function of ``coef``."""
         return self.layer_of(self.heads)
 
     def layer_of(self, heads: Compression) -> LinearAttention:
@@ -183,6 +194,7 @@ class FitResult(OfLayout, Reported, Result):
         return self._described(
             "A fitted attention layer", f"Linear attention, {words}", facts, sizes=sizes,
             matrices={} if heads is None else head_matrices(heads.attn, heads.value),
+            labels=WITH_RIDGE if self.ridge > 0 else {},
         )  # fmt: skip
 
     def arrays(self) -> dict[str, NDArray]:

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
-from polyattn.form.token_maps import TokenMap, applied, coordinates_of, map_width, same_map
+from polyattn.form.token_maps import (
+    TokenMap,
+    applied,
+    coordinates_of,
+    map_width,
+    require_width,
+    same_map,
+)
 from polyattn.numerics import scaling
 from polyattn.numerics.arrays import pieces
 from polyattn.sequences import SequenceBatch
@@ -101,13 +107,13 @@ class Columns:
         columns[:at] = chosen.T
         for name, given, width in self.maps:
             seen = applied(given, tokens, name)
-            if seen.shape[1] != width:
-                raise InvalidInput(
-                    f"the map given as {name} made {seen.shape[1]} numbers of a token, and "
-                    f"{width} of another; it must always make as many."
-                )
+            require_width(seen.shape[1], width, name)
             columns[at : at + width] = seen.T
             at += width
         if self.constant:
             columns[-1] = 1.0
         return columns
+
+    def read_rows(self, tokens: NDArray) -> NDArray[np.float64]:
+        """The same, (n, n_columns); a view where nothing has to change."""
+        return tokens.astype(np.float64, copy=False) if self.are_tokens else self.read(tokens).T

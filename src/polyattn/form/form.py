@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,15 +29,13 @@ from polyattn.errors import (
     require_integer,
 )
 from polyattn.files.fields import entries, plain_value
-from polyattn.form.token_maps import TokenMap, as_token_map, map_from_dict, map_to_dict, shown_map
+from polyattn.form.token_maps import TokenMap, as_token_map, map_from_dict, map_to_dict
+from polyattn.form.unknown import BEYOND, answers_unknown
 from polyattn.quoting import shown
 from polyattn.sequences import MODES
 
 # Every lag has features of its own.
 MOST_LAGS = 10_000
-
-# Where to read why some layers are not of this family.
-BEYOND = "docs/guides/beyond_linear.md"
 
 
 class Scale(NamedTuple):
@@ -57,6 +55,7 @@ class Scale(NamedTuple):
         return None if self.decay == 1.0 else self.decay ** distances.astype(np.float64)
 
 
+@answers_unknown()
 @dataclass(frozen=True, eq=False)
 class Form:
     """Which positions are predicted, what they attend to, and what is seen of a token.
@@ -81,7 +80,7 @@ class Form:
     query, key, value : coordinates, matrix or map, optional
         What is seen of the query token, and of the tokens attended to: a list or slice of
         coordinates, a matrix (d, r), or a function of tokens (n, d) -> (n, r) such as those of
-        ``pa.maps``.  None: the token itself.
+        ``pa.maps``, which must see each token by itself.  None: the token itself.
     skip : bool
         Add a linear map of the query token (a residual connection).
     intercept : bool
@@ -159,7 +158,7 @@ class Form:
     @cached_property
     def is_plain(self) -> bool:
         """Whether this is the layer of the papers: nothing but mode and bias was chosen."""
-        return self == Form(mode=self.mode, bias=self.bias)
+        return self == plain_form(self.mode, self.bias)
 
     def to_dict(self) -> dict[str, Any]:
         """What differs from the default, as plain data; ``from_dict`` is the inverse."""
@@ -195,8 +194,12 @@ class Form:
     def __hash__(self) -> int:
         return hash(self._identity)
 
+    def __reduce__(self) -> tuple[type[Form], tuple[Any, ...]]:
+        # Copies are made as forms are: of their fields, checked and read-only.
+        return Form, tuple(getattr(self, each.name) for each in fields(self))
+
     def __repr__(self) -> str:
-        chosen = ", ".join(f"{name}={shown_map(value)}" for name, value in self._chosen().items())
+        chosen = ", ".join(f"{name}={_shown(value)}" for name, value in self._chosen().items())
         return f"Form({chosen})"
 
     def _chosen(self) -> dict[str, Any]:
@@ -244,6 +247,16 @@ class Form:
             )
 
 
+# The names of all parts of a form.
+PARTS = tuple(each.name for each in fields(Form))
+
+
+@lru_cache(maxsize=2 * len(MODES))
+def plain_form(mode: str, bias: bool) -> Form:
+    """The layer of the papers; the same object for the same arguments."""
+    return Form(mode=mode, bias=bias)
+
+
 def require_form(
     form: Form | None, mode: str = "last", bias: bool = False, **others: object
 ) -> Form:
@@ -252,7 +265,7 @@ def require_form(
     others : further arguments of the caller that a form holds, None where they were not given
     """
     if form is None:
-        return Form(mode=_checked_mode(mode), bias=require_flag("bias", bias))
+        return plain_form(_checked_mode(mode), require_flag("bias", bias))
     if not isinstance(form, Form):
         raise InvalidType(f"form must be a polyattn.Form; got {shown(form)}.")
     twice = [name for name, value in others.items() if value is not None]
@@ -262,6 +275,13 @@ def require_form(
             f"{twice[0]} was given beside a form, which holds it too: give Form({twice[0]}=...)."
         )
     return form
+
+
+def _shown(value: Any) -> str:
+    """A field of a form: all coordinates and decays, a matrix by its shape, other things short."""
+    if isinstance(value, np.ndarray):
+        return f"matrix of shape {value.shape}"
+    return repr(value) if isinstance(value, tuple) else shown(value)
 
 
 def _checked_mode(mode: object) -> str:
@@ -279,6 +299,11 @@ def _checked_decay(decay: object) -> float | tuple[float, ...] | str | None:
     if isinstance(decay, np.ndarray):
         decay = list(decay) if decay.ndim else decay[()]
     if isinstance(decay, Sequence) and not isinstance(decay, str | bytes):
+        if any(isinstance(each, str) and each == "loo" for each in decay):
+            raise InvalidInput(
+                "decay='loo' chooses one number, and stands alone; a list of decays holds numbers "
+                f"in (0, 1], got {shown(decay)}. Choose the others yourself, or give decay='loo'."
+            )
         found = tuple(_one_decay(each) for each in decay)
         if not found or len(set(found)) < len(found):
             raise InvalidInput(f"decay must be a list of different numbers; got {shown(decay)}.")
@@ -291,7 +316,12 @@ def _one_decay(decay: object) -> float:
     # Compared before it is converted: an integer can be too large for a float.
     if number and not isinstance(decay, bool) and 0 < decay <= 1:  # type: ignore[operator]
         return float(decay)  # type: ignore[arg-type]
-    raise InvalidInput(
-        f"decay must be a number in (0, 1], a list of such, or 'loo'; got {shown(decay)}. A decay "
-        f"that depends on the token is a gate, which is not linear in its parameters: see {BEYOND}."
-    )
+    message = f"decay must be a number in (0, 1], a list of such, or 'loo'; got {shown(decay)}."
+    if number:
+        message += " 1 forgets nothing; window=1 attends to the query alone."
+    elif callable(decay) or isinstance(decay, np.ndarray):
+        message += (
+            " A decay that depends on the token is a gate, which is not linear in its parameters: "
+            f"see {BEYOND}."
+        )
+    raise InvalidInput(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
-from polyattn.form.token_maps import TokenMap
+from polyattn.form.token_maps import TokenMap, same_map
 from polyattn.quoting import counted, shown
 
 # So many coordinates or decays are named; of more, their number is.
@@ -51,9 +52,9 @@ def scale_in_words(form: Form, number: int) -> str:
     """
     if len(form.scales) == 1:
         return ""
-    start, stop, decay = form.scales[number]
+    start, stop, _ = form.scales[number]
     if form.lags is None:
-        return f"decay {decay:g}"
+        return f"decay {_decays(form)[number]}"
     if stop is None:
         return f"distances from {start}"
     return f"distance {start}" if stop == start + 1 else f"distances {start}–{stop - 1}"
@@ -65,19 +66,35 @@ def _decay(form: Form) -> str:
     if form.decay == "loo":
         return "decay chosen by leaving out"
     if not isinstance(form.decay, tuple):
-        return f"decay {form.decay:.4g}"
+        return f"decay {_decays(form)[0]}"
     if len(form.decay) > MOST_NAMED:
         return f"{len(form.decay)} decays"
-    return f"decays {_listed([f'{each:.4g}' for each in form.decay])}"
+    return f"decays {_listed(_decays(form))}"
+
+
+def _decays(form: Form) -> list[str]:
+    """Each decay, with as many digits as tell it from the others and from 1; at least four."""
+    decays = [scale.decay for scale in form.scales]
+    for n_digits in range(4, 17):
+        words = [f"{each:.{n_digits}g}" for each in decays]
+        if len({*words, "1"}) == len({*decays, 1.0}):
+            return words
+    return [repr(each) for each in decays]
 
 
 def _maps(form: Form) -> list[str]:
     """What is seen of tokens; roles that see the same are named together."""
-    seen: dict[str, list[str]] = {}
+    seen: list[tuple[TokenMap, list[str]]] = []
     for role in ("query", "key", "value"):
-        if getattr(form, role) is not None:
-            seen.setdefault(_map_in_words(getattr(form, role)), []).append(role)
-    return [f"{_listed(roles)}: {words}" for words, roles in seen.items()]
+        given = getattr(form, role)
+        if given is None:
+            continue
+        roles = next((roles for known, roles in seen if same_map(known, given)), None)
+        if roles is None:
+            seen.append((given, [role]))
+        else:
+            roles.append(role)
+    return [f"{_listed(roles)}: {_map_in_words(given)}" for given, roles in seen]
 
 
 def _map_in_words(given: TokenMap) -> str:
@@ -85,7 +102,10 @@ def _map_in_words(given: TokenMap) -> str:
         return f"matrix ({given.shape[0]}, {given.shape[1]})"
     if isinstance(given, slice):
         return _slice_in_words(given)
-    return _coordinates_in_words(given) if isinstance(given, tuple) else shown(given)
+    if isinstance(given, tuple):
+        return _coordinates_in_words(given)
+    # The name of a function of the user's own, which Python shows with its address.
+    return f"function {given.__name__}" if isfunction(given) else shown(given)
 
 
 def _coordinates_in_words(given: tuple[int, ...]) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.form.columns import Columns
-from polyattn.form.form import Form
+from polyattn.form.form import Form, plain_form
 from polyattn.form.pairs import FoldedPairs, fold_heads
 
 
@@ -43,7 +43,7 @@ class Layout:
     @classmethod
     def plain(cls, n_dims: int, mode: str = "last", bias: bool = False) -> Layout:
         """That of the papers' layer."""
-        return _layout(Form(mode=mode, bias=bias), n_dims, None)
+        return _layout(plain_form(mode, bias), n_dims, None)
 
     def __post_init__(self) -> None:
         form = self.form
@@ -69,7 +69,7 @@ class Layout:
         """The columns of which keys and values are made: those of the context, where there is."""
         return self._columns[-1]
 
-    @property
+    @cached_property
     def n_columns(self) -> int:
         """All columns that are seen: of the tokens, then those of the context."""
         return sum(each.n_columns for each in self._columns)
@@ -100,22 +100,32 @@ class Layout:
         value, key = (self.pair_columns.places(name).tolist() for name in ("value", "key"))
         return FoldedPairs.of(tuple(value), tuple(key))
 
-    @property
+    @cached_property
+    def pair_places(self) -> tuple[NDArray[np.intp] | None, NDArray[np.intp] | None]:
+        """Which ``pair_columns`` are values, and keys; None where they are all, in order."""
+        every = tuple(range(self.pair_columns.n_columns))
+        value, key = (
+            None if places == every else np.array(places, dtype=np.intp)
+            for places in (self.pairs.value, self.pairs.key)
+        )
+        return value, key
+
+    @cached_property
     def n_scales(self) -> int:
         """Sets of heads that weigh distances differently."""
         return len(self.form.scales)
 
-    @property
+    @cached_property
     def n_products(self) -> int:
         """Entries of S without a constant: the pairs of all scales."""
         return self.n_scales * len(self.pairs)
 
-    @property
+    @cached_property
     def n_sums(self) -> int:
         """m, the entries of S, the constant of ``skip`` or ``intercept`` included."""
         return self.n_products + self.has_constant
 
-    @property
+    @cached_property
     def n_queries(self) -> int:
         """r, the entries of u, the constant of ``intercept`` included."""
         return len(self.query) + self.form.intercept

@@ -44,8 +44,8 @@ from polyattn.form.ready_maps import (
     Polynomial,
     RandomFourier,
     ReadyMap,
+    as_matrix,
 )
-from polyattn.form.token_maps import as_matrix
 from polyattn.numerics.random_state import RandomState, require_seed
 
 __all__ = ["ReadyMap", "elu1", "hedgehog", "normalised", "polynomial", "random_fourier"]
@@ -86,7 +86,7 @@ def random_fourier(n_features: int, scale: float, random_state: RandomState = 0)
     with an error of about 1/sqrt(n) (Rahimi and Recht 2007).  Frequencies w_i are standard normal
     and phases b_i uniform, drawn once for each number of coordinates.
 
-    n_features : n, how many waves
+    n_features : n, how many waves; for tokens of d coordinates n d is at most 2^25
     scale : the distance beyond which tokens look different, above 0
     random_state : a seed, which is kept; the same one gives the same waves
     """

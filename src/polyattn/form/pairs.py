@@ -122,13 +122,6 @@ def n_features(width: int) -> int:
     return n_pairs(width) * width
 
 
-def feature_sizes(coordinates: NDArray) -> NDArray[np.float64]:
-    """Products of the sizes of coordinates (d,), shape (q, d): the largest comes out as 1."""
-    sizes = coordinates / (coordinates.max() or 1.0)
-    rows, columns = pair_index(len(sizes))
-    return np.asarray((sizes[rows] * sizes[columns])[:, None] * sizes)
-
-
 @lru_cache(maxsize=32)
 def pair_index(width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The index arrays (j, k) of all pairs j <= k, read-only, each of shape (q,)."""
@@ -155,26 +148,6 @@ def distance_position(width: int) -> NDArray[np.intp]:
     table = np.argsort(np.lexsort((rows, columns - rows)))[pair_position(width)]
     table.setflags(write=False)
     return table
-
-
-@lru_cache(maxsize=32)
-def norm_weights(width: int) -> NDArray[np.float64]:
-    """s (q,): 1 on the diagonal, sqrt(1/2) off it, so that ||T||_F = ||s * P||_F.
-
-    T is the symmetric tensor of P: an off-diagonal P is shared by two entries P/2.
-    """
-    rows, columns = pair_index(width)
-    weights = np.where(rows == columns, 1.0, np.sqrt(0.5))
-    weights.setflags(write=False)
-    return weights
-
-
-@lru_cache(maxsize=32)
-def feature_weights(width: int) -> NDArray[np.float64]:
-    """``norm_weights`` repeated for each query coordinate: shape (p,), order (pair, l)."""
-    weights = np.repeat(norm_weights(width), width)
-    weights.setflags(write=False)
-    return weights
 
 
 def fold_heads(

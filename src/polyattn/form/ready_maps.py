@@ -18,6 +18,9 @@ from polyattn.quoting import counted
 # No map makes more numbers of one token.
 MOST_NUMBERS = 1_000_000
 
+# No map draws more frequencies: 256 MB, and some times that while they are drawn.
+MOST_FREQUENCIES = 1 << 25
+
 
 class ReadyMap(ABC):
     """A map of tokens that is known by its name and its arguments."""
@@ -162,6 +165,20 @@ class Normalised(ReadyMap):
         return scaled / np.where(norms == 0.0, 1.0, norms)
 
 
+def as_matrix(given: object, name: str) -> NDArray[np.float64]:
+    """A matrix (d, r) as it is kept: a copy that is read-only, without -0.0."""
+    array = real_array(given, name)
+    if array.ndim != 2 or 0 in array.shape:
+        raise InvalidInput(
+            f"{name} as a matrix must have shape (d, r), one column for each number that is seen "
+            f"of a token; got shape {array.shape}."
+        )
+    require_finite(array, name)
+    matrix = np.ascontiguousarray(array.astype(np.float64) + 0.0)
+    matrix.setflags(write=False)
+    return matrix
+
+
 @lru_cache(maxsize=64)
 def monomials(
     n_dims: int, degree: int, include_lower: bool
@@ -192,9 +209,15 @@ def waves(
     From the bits of PCG64, which numpy promises never to change, and not from its distributions,
     which it may change: so a seed is enough for a file.
     """
+    if n_dims * n_features > MOST_FREQUENCIES:
+        raise InvalidInput(
+            f"{n_features:,} random waves of tokens of {counted(n_dims, 'coordinate')} need "
+            f"{n_dims * n_features:,} frequencies, and at most {MOST_FREQUENCIES:,} are possible; "
+            "choose fewer waves."
+        )
     bits = np.random.PCG64(np.random.SeedSequence([seed, n_dims]))
     raw = bits.random_raw((2 * n_dims + 1) * n_features).reshape(-1, n_features)
-    uniform = ((raw >> np.uint64(11)) + 0.5) * 2.0**-53  # in the open interval (0, 1)
+    uniform = ((raw >> np.uint64(11)) + 0.5) * 2.0**-53  # above 0 and up to 1
     radius, angle = uniform[:n_dims], uniform[n_dims:-1]
     frequencies = np.sqrt(-2.0 * np.log(radius)) * np.cos(2.0 * np.pi * angle)
     phases = 2.0 * np.pi * uniform[-1]

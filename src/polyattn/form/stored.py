@@ -34,7 +34,7 @@ def stored_layout(metadata: dict[str, Any]) -> Layout:
     try:
         form = Form.from_dict(metadata["form"]) if "form" in metadata else Form(mode, bias=bias)
         layout = Layout.of(form, metadata["n_dims"], metadata.get("n_context_dims"))
-    except (PolyattnError, TypeError, KeyError, ValueError) as error:
+    except PolyattnError as error:
         raise FileFormatError(f"metadata.form describes no form: {error}") from None
     for name, wanted in (("mode", mode), ("bias", bias)):
         own = getattr(form, name)

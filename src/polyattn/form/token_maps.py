@@ -1,8 +1,8 @@
 """What is seen of a token: coordinates of it, a linear map, or a function of it.
 
 As an argument a map is None (the token itself), a list or slice of coordinates, a matrix (d, r),
-or a function from tokens (n, d) to (n, r).  A map with ``to_dict`` (those of ``pa.maps``) can be
-stored in files; other functions cannot.
+or a function from tokens (n, d) to (n, r) that sees each token by itself.  A map with ``to_dict``
+(those of ``pa.maps``) can be stored in files; other functions cannot.
 """
 
 from __future__ import annotations
@@ -24,12 +24,19 @@ from polyattn.files.fields import (
     number,
     require,
 )
-from polyattn.numerics.arrays import real_array, require_finite
+from polyattn.form import maps
+from polyattn.form.ready_maps import as_matrix
+from polyattn.numerics.arrays import real_array
 from polyattn.quoting import counted, shown
 
 # None, coordinates as a tuple or slice, a matrix, or a function.
 TokenMap: TypeAlias = Any
 TokenFunction: TypeAlias = Callable[[NDArray[np.float64]], NDArray]
+
+GOLDEN_RATIO = (1 + 5**0.5) / 2
+
+# Numbers of functions that compute in half precision agree to this.
+SAME_NUMBERS = 1e-2
 
 
 def as_token_map(given: object, name: str) -> TokenMap:
@@ -53,20 +60,6 @@ def as_token_map(given: object, name: str) -> TokenMap:
     if array.ndim == 1:
         return _coordinates(array, name)
     return as_matrix(array, name)
-
-
-def as_matrix(given: object, name: str) -> NDArray[np.float64]:
-    """A matrix (d, r) as it is kept: a copy that is read-only, without -0.0."""
-    array = real_array(given, name)
-    if array.ndim != 2 or 0 in array.shape:
-        raise InvalidInput(
-            f"{name} as a matrix must have shape (d, r), one column for each number that is seen "
-            f"of a token; got shape {array.shape}."
-        )
-    require_finite(array, name)
-    matrix = np.ascontiguousarray(array.astype(np.float64) + 0.0)
-    matrix.setflags(write=False)
-    return matrix
 
 
 def same_map(one: TokenMap, other: TokenMap) -> bool:
@@ -102,13 +95,7 @@ def coordinates_of(given: TokenMap, n_dims: int, name: str) -> tuple[int, ...] |
 
 def applied(given: TokenMap, tokens: NDArray, name: str) -> NDArray[np.float64]:
     """A matrix or a function applied to tokens (n, d): what is seen of them, (n, r)."""
-    n_tokens, n_dims = tokens.shape
     if isinstance(given, np.ndarray):
-        if len(given) != n_dims:
-            raise InvalidInput(
-                f"{name} is a matrix of {len(given)} rows, but tokens have "
-                f"{counted(n_dims, 'coordinate')}."
-            )
         with np.errstate(over="ignore", invalid="ignore"):
             product = np.asarray(tokens.astype(np.float64, copy=False) @ given)
         if not np.isfinite(product).all():
@@ -117,12 +104,7 @@ def applied(given: TokenMap, tokens: NDArray, name: str) -> NDArray[np.float64]:
                 "holds; divide one of them by a constant."
             )
         return product
-    result = real_array(given(tokens.astype(np.float64)), f"what the map {name} returned")
-    if result.ndim != 2 or len(result) != n_tokens or result.shape[1] == 0:
-        raise InvalidInput(
-            f"the map given as {name} must turn tokens of shape {(n_tokens, n_dims)} into an array "
-            f"({n_tokens}, r); it returned shape {result.shape}."
-        )
+    result = _called(given, tokens, name)
     finite = np.isfinite(result)
     if not finite.all():
         token = tokens[int(np.argwhere(~finite)[0, 0])]
@@ -130,12 +112,47 @@ def applied(given: TokenMap, tokens: NDArray, name: str) -> NDArray[np.float64]:
             f"the map given as {name} must return finite numbers; it made NaN or infinity of the "
             f"token {shown(token.tolist())}."
         )
-    return result.astype(np.float64, copy=False)
+    return result
 
 
 def map_width(given: TokenMap, n_dims: int, name: str) -> int:
-    """How many numbers a matrix or a function makes of a token: it is tried on one."""
-    return applied(given, np.full((1, n_dims), 0.5), name).shape[1]
+    """How many numbers a matrix or a function makes of a token.
+
+    A function is tried on three tokens, one by one and together: what it makes of a token must
+    not depend on those beside it, since tokens are read in blocks.
+    """
+    if isinstance(given, np.ndarray):
+        if len(given) != n_dims:
+            raise InvalidInput(
+                f"{name} is a matrix of {len(given)} rows, but tokens have "
+                f"{counted(n_dims, 'coordinate')}."
+            )
+        return given.shape[1]
+    # Spread over (0, 1) in no order, so that nothing is a tie that rounding would decide.
+    tokens = (np.arange(1.0, 3 * n_dims + 1) * GOLDEN_RATIO % 1.0).reshape(3, n_dims)
+    # These tokens are not the user's: what is infinite for them may be well for others.
+    with np.errstate(all="ignore"):
+        alone = [_called(given, token[None], name) for token in tokens]
+        together = _called(given, tokens, name)
+        for one, row in zip(alone, together, strict=True):
+            require_width(one.shape[1], len(row), name)
+            largest = np.max(np.abs(one[np.isfinite(one)]), initial=0.0)
+            if not np.allclose(one[0], row, SAME_NUMBERS, SAME_NUMBERS * largest, equal_nan=True):
+                raise InvalidInput(
+                    f"the map given as {name} must see each token by itself; it made other numbers "
+                    "of the same token when others stood beside it, or at every call. Sums over "
+                    "tokens are what attention is for; apply anything else to X before."
+                )
+    return together.shape[1]
+
+
+def require_width(found: int, width: int, name: str) -> None:
+    """Refuse a map that makes more numbers of one token than of another."""
+    if found != width:
+        raise InvalidInput(
+            f"the map given as {name} made {counted(found, 'number')} of a token, and {width} of "
+            "another; it must always make as many."
+        )
 
 
 def map_to_dict(given: TokenMap, name: str) -> Any:
@@ -170,16 +187,7 @@ def map_from_dict(content: Any, name: str) -> TokenMap:
         return content["matrix"]
     if "slice" in content:
         return slice(*content["slice"])
-    from polyattn.form.maps import ready_map
-
-    return ready_map(content["map"], f"{name}.map")
-
-
-def shown_map(given: TokenMap) -> str:
-    """A map in few words; a matrix by its shape."""
-    if isinstance(given, np.ndarray):
-        return f"matrix of shape {given.shape}"
-    return shown(given)
+    return maps.ready_map(content["map"], f"{name}.map")
 
 
 def _checked_slice(given: slice, name: str) -> slice:
@@ -195,7 +203,13 @@ def _checked_slice(given: slice, name: str) -> slice:
 
 
 def _checked_function(given: TokenFunction, name: str) -> TokenFunction:
-    """The function, if forms that hold it can be told apart."""
+    """The function, if it is a map, and forms that hold it can be told apart."""
+    if getattr(given, "__module__", "") == maps.__name__:
+        maker = f"pa.maps.{getattr(given, '__name__', '')}"
+        raise InvalidInput(
+            f"{name} must be a map; got the function {maker}, which makes one: call it, as in "
+            f"{name}={maker}(...)."
+        )
     try:
         hash(given)
     except TypeError:
@@ -204,6 +218,22 @@ def _checked_function(given: TokenFunction, name: str) -> TokenFunction:
             f"{shown(given)}, whose class defines __eq__ and not __hash__."
         ) from None
     return given
+
+
+def _called(given: TokenFunction, tokens: NDArray, name: str) -> NDArray[np.float64]:
+    """What a function returns for a copy of tokens (n, d): real numbers (n, r)."""
+    try:
+        returned = given(tokens.astype(np.float64))
+    except Exception as error:
+        error.add_note(f"Raised by the map given as {name}, for tokens of shape {tokens.shape}.")
+        raise
+    result = real_array(returned, f"what the map {name} returned")
+    if result.ndim != 2 or len(result) != len(tokens) or result.shape[1] == 0:
+        raise InvalidInput(
+            f"the map given as {name} must turn tokens of shape {tokens.shape} into an array "
+            f"({len(tokens)}, r); it returned shape {result.shape}."
+        )
+    return result.astype(np.float64, copy=False)
 
 
 def _coordinates(array: NDArray, name: str) -> tuple[int, ...]:

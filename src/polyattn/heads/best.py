@@ -17,12 +17,17 @@ from polyattn.heads.data_scale import CoordinateUnits, DataScale, GramScale
 from polyattn.heads.descent import HeadDescent, Patience, descend
 from polyattn.heads.head_counts import most_heads
 from polyattn.heads.head_rank import lower_rank, split_keys, split_ranks
-from polyattn.heads.head_search import MOST_WORK, FreeDescent, descents, random_heads
+from polyattn.heads.head_search import (
+    MOST_WORK,
+    FreeDescent,
+    descents,
+    moved_between_scales,
+    random_heads,
+)
 from polyattn.heads.head_set import HeadSet, Restore
 from polyattn.heads.linear_terms import Elimination
 from polyattn.heads.low_rank_heads import LowRankHeads
 from polyattn.heads.metric import Metric, excess, require_gram
-from polyattn.heads.scale_counts import moved_between_scales
 from polyattn.heads.target import Compression, Target
 from polyattn.heads.tensor_layout import require_layout
 from polyattn.numerics.parallel import single_threaded_blas
@@ -34,6 +39,8 @@ CAREFUL = Patience(window=4, fraction=1e-5, work=5e10, enough=1e-12)
 # Tensors up to so many entries are worth a singular value decomposition as a start.
 SPECTRAL_SIZE = 1 << 21
 ROUNDING = 1e-15
+# Coefficients that are missed by no more are met, as ``compress`` meets them.
+MET = 1e-10
 
 
 @single_threaded_blas()
@@ -109,11 +116,11 @@ def best_heads(
     if target.is_zero:
         return target.nothing(count)
     core, metric, expand = reduce(target.tensor, ROUNDING, target.layout.metric)
-    return target.finish(
-        _best(core, count, metric, rng, rank, expand),
-        "The nearest layer with {heads} that was found does not meet all coefficients ({lost}).",
-        n_heads=count,
-    )
+    nearest = _best(core, count, metric, rng, rank, expand)
+    sentence = "The nearest layer with {heads} that was found does not meet all coefficients"
+    if np.linalg.norm(target.tensor - nearest.tensor()) <= MET:
+        sentence = "The function was written with {heads}"
+    return target.finish(nearest, sentence + " ({lost}).", n_heads=count)
 
 
 def weighed(

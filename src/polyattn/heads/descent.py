@@ -74,7 +74,7 @@ def descend(
     size = metric.power(tensor)
     residual = tensor - heads.tensor()
     pulled = metric(residual)
-    history = [float(np.vdot(residual, pulled)) / size]
+    history = [metric.power(residual, pulled) / size]
     damping, growth, spent, fast = 1.0, 2.0, 0.0, False
     while not (_finished(history, spent, patience, fast) or damping > MAX_DAMPING):
         heads = heads.balanced()
@@ -85,7 +85,7 @@ def descend(
         trial = heads.moved(step)
         residual = tensor - trial.tensor()
         trial_pulled = metric(residual)
-        loss = float(np.vdot(residual, trial_pulled)) / size
+        loss = metric.power(residual, trial_pulled) / size
         if not loss < history[-1]:
             damping, growth, fast = damping * growth, 2.0 * growth, False
             continue

@@ -84,11 +84,21 @@ def split_ranks(compression: Compression, head_rank: int | None) -> Compression:
     )
 
 
+def equal_units(matrices: NDArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Exponents of rows (..., n, 1) and columns (..., 1, m) of matrices, of about equal size.
+
+    Divided by these powers of two, rows and columns are of size one: units of coordinates must not
+    decide what is rounding.
+    """
+    rows = np.frexp(np.abs(matrices).max(axis=-1, keepdims=True))[1].astype(np.intp)
+    columns = np.frexp(np.ldexp(np.abs(matrices), -rows).max(axis=-2, keepdims=True))[1]
+    shift = (rows.max(axis=-2, keepdims=True) - columns.max(axis=-1, keepdims=True)) // 2
+    return rows - shift, columns + shift
+
+
 def _parts(attn: NDArray, head_rank: int) -> list[NDArray]:
     """Matrices of rank at most ``head_rank`` whose sum is ``attn`` (r, n_keys)."""
-    # Powers of two bring rows and columns to size one: units must not decide what is rounding.
-    rows = np.frexp(np.abs(attn).max(axis=1, keepdims=True))[1]
-    columns = np.frexp(np.ldexp(np.abs(attn), -rows).max(axis=0))[1]
+    rows, columns = equal_units(attn)
     left, sigma, right = np.linalg.svd(np.ldexp(attn, -rows - columns), full_matrices=False)
     rank = int(np.count_nonzero(sigma > ROUNDING * sigma[0]))
     if rank <= head_rank:

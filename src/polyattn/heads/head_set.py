@@ -59,10 +59,12 @@ class HeadSet:
         parts = [algebra.split_heads(part) for part in by_scale]
         # Values and keys carry the roots of the singular values.
         sizes = [np.einsum("hca,hca->h", value, value) for value, _ in parts]
-        ranked = np.sort(np.concatenate(sizes))[::-1]
-        least = ranked[0] * float(np.finfo(np.float64).eps) * max(tensor.shape)
-        least = max(least, 0.0 if n_heads is None else ranked[min(n_heads, len(ranked)) - 1])
-        kept = [int(np.count_nonzero(some >= least)) for some in sizes]
+        ranked = np.concatenate(sizes)
+        scales = np.repeat(np.arange(len(sizes)), [len(some) for some in sizes])
+        # Of equal ones those of the first scales: never more than ``n_heads``.
+        largest = np.argsort(-ranked, kind="stable")[:n_heads]
+        least = ranked.max() * float(np.finfo(np.float64).eps) * max(tensor.shape)
+        kept = np.bincount(scales[largest[ranked[largest] >= least]], minlength=len(sizes))
         chosen = [(v[:count], k[:count]) for (v, k), count in zip(parts, kept, strict=True)]
         return cls.joined(chosen, metric.shared)
 

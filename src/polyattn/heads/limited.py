@@ -133,9 +133,13 @@ def _weighed(
     if not _quadratic(difference, penalised) <= _quadratic(difference_of_zeros, penalised):
         gap = _quadratic(difference_of_zeros, penalised)
         found, difference = replace(zeros, risk_gap=gap), difference_of_zeros
-    shift = float(np.sum(difference * weights * best))
-    increase = _quadratic(difference, gram) - 2.0 * ridge * shift
-    power = max(0.0, power + (increase if ridge > 0 else max(0.0, increase)))
+    if isinstance(source, Rows):
+        # Large coefficients that hardly count would take their digits from D M D.
+        power = residual_pass(layout.as_theta(found.coef(layout)), source)[1]
+    else:
+        shift = float(np.sum(difference * weights * best))
+        increase = _quadratic(difference, gram) - 2.0 * ridge * shift
+        power = max(0.0, power + (increase if ridge > 0 else max(0.0, increase)))
     units = CoordinateUnits.of_inputs(GramScale(penalised, layout), len(optimum))
     sizes = np.diag(
         units.moments(penalised[: order.n_product_features, : order.n_product_features])

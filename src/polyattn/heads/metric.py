@@ -23,18 +23,26 @@ class Metric:
     gram : M (p, p), in the order (scale, pair, l); without it M is the identity
     shared : how many columns are value and key (see ``algebra``)
     n_scales : J
+    unseen : orthonormal columns (n_values n_keys r, k) of directions that count for nothing; of
+        one scale, and without ``gram``
     """
 
     gram: NDArray[np.float64] | None = None
     shared: int | None = None
     n_scales: int = 1
+    unseen: NDArray[np.float64] | None = None
 
     @property
     def work(self) -> float:
         """Multiply-adds of one application to the tensor of a single output."""
+        if self.unseen is not None:
+            return 2.0 * self.unseen.size
         return 0.0 if self.gram is None else float(self.gram.size)
 
     def __call__(self, tensor: NDArray) -> NDArray[np.float64]:
+        if self.unseen is not None:
+            flat = tensor.reshape(-1, len(self.unseen))
+            return (flat - flat @ self.unseen @ self.unseen.T).reshape(tensor.shape)
         if self.gram is None:
             return tensor
         *_, n_outputs, n_values, n_keys, n_queries = tensor.shape
@@ -46,9 +54,11 @@ class Metric:
         pulled = self._exchanged(pulled, n_outputs // self.n_scales, back=True)
         return pulled.reshape(folded.shape)[:, position].reshape(tensor.shape)
 
-    def power(self, tensor: NDArray) -> float:
-        """<S, M S>."""
-        return float(np.vdot(tensor, self(tensor)))
+    def power(self, tensor: NDArray, pulled: NDArray | None = None) -> float:
+        """<S, M S>, where M S may be known."""
+        image = self(tensor) if pulled is None else pulled
+        # M is its own square there, and so what is unseen leaves no rounding.
+        return float(np.vdot(tensor if self.unseen is None else image, image))
 
     def _exchanged(self, folded: NDArray, n_outputs: int, back: bool = False) -> NDArray:
         """Scales within outputs (n, e, J, ...) from outputs within scales, and back."""

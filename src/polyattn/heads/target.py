@@ -16,6 +16,7 @@ from polyattn.heads.head_set import HeadSet
 from polyattn.heads.linear_terms import Elimination
 from polyattn.heads.low_rank_heads import LowRankHeads
 from polyattn.heads.tensor_layout import TensorLayout, require_layout
+from polyattn.heads.unseen import Unseen
 from polyattn.numerics.scaling import TINY, restored
 from polyattn.quoting import counted
 
@@ -27,7 +28,8 @@ class Compression:
     attn : array (H, r, n_keys)
     value : array (H, n_values, e)
     lost : ||sym T_H - S||_F / ||S||_F, where S is the symmetric tensor of the coefficients and
-        T_H that of the heads, in units in which the data are of size one (0.0 when S is zero)
+        T_H that of the heads, in units in which the data are of size one (0.0 when S is zero);
+        without the directions that change no output (see ``unseen``)
     risk_gap : increase of the sum of squared errors when moments were given, otherwise None
     sentence : what was done and what was lost, for people
     output_error : the largest change of an output on the data beside that output (both root mean
@@ -75,6 +77,7 @@ class Target:
     linear : the linear terms (e, n), in true units
     data : by which outputs heads are judged, if known
     elimination : how linear terms follow when heads change; None: they stay as they are
+    unseen : directions of S that change no output; None: heads have to meet all of S
     """
 
     tensor: NDArray[np.float64]
@@ -85,6 +88,7 @@ class Target:
     linear: NDArray[np.float64]
     data: DataScale | None = None
     elimination: Elimination | None = None
+    unseen: Unseen | None = None
 
     @classmethod
     def on(
@@ -137,15 +141,38 @@ class Target:
         shifts = self.units.features - self.units.outputs[:, None, None] - self.exponent
         return np.ldexp(self.layout.folded(tensor) * self.norm, -shifts)
 
-    def output_error(self, heads: HeadSet) -> float | None:
+    def visible(self, tensor: NDArray) -> NDArray[np.float64]:
+        """The tensor without the directions that change no output."""
+        return tensor if self.unseen is None else self.unseen.visible(tensor)
+
+    def lost(self, missed: NDArray) -> float:
+        """The part of S that is missed, of what changes outputs."""
+        if self.unseen is None:
+            return float(np.linalg.norm(missed))
+        whole = float(np.linalg.norm(self.visible(self.tensor)))
+        return float(np.linalg.norm(self.visible(missed))) / (whole or 1.0)
+
+    def linear_change(self, missed: NDArray) -> NDArray[np.float64]:
+        """What the linear terms (e, n) lose when heads miss this, in true units."""
+        if self.linear.size and self.elimination is not None:
+            return -self.elimination.shifts(-self.true_products(missed))
+        if self.linear.size and self.unseen is not None:
+            taken = (self.exponent + self.units.outputs)[:, None]
+            return np.ldexp(self.unseen.linear(missed) * self.norm, taken)
+        return np.zeros_like(self.linear)
+
+    def output_error(self, missed: NDArray) -> float | None:
         """The largest relative change of an output on the data, if known (root mean square)."""
         data = self.data
         if data is None or self.is_zero:
             return None if data is None else 0.0
         # All outputs in units of this tensor, the linear terms with them.
         taken = (self.exponent + self.units.outputs)[:, None]
-        linear = np.ldexp(self.linear / self.norm, -taken)
-        tensors = (self.tensor, linear), (self.tensor - heads.tensor(), np.zeros_like(linear))
+        linear, change = (
+            np.ldexp(terms / self.norm, -taken)
+            for terms in (self.linear, self.linear_change(missed))
+        )
+        tensors = (self.tensor, linear), (missed, change)
         coefs = [
             self.layout.coef(np.ldexp(self.layout.folded(tensor), -self.units.features), terms)
             for tensor, terms in tensors
@@ -183,14 +210,11 @@ class Target:
         found = heads.balanced().free
         # The tensor has norm one, or is zero, and so are then the heads.
         missed = self.tensor - found.tensor()
-        lost, error = float(np.linalg.norm(missed)), self.output_error(found)
+        lost, error = self.lost(missed), self.output_error(missed)
         said = f"relative loss {lost:.1e}"
         if error is not None:
             said = f"outputs on the data change by {error:.1e} of their size"
-        linear = self.linear
-        if self.elimination is not None and linear.size:
-            linear = linear + self.elimination.shifts(-self.true_products(missed))
-        skip, intercept = self.layout.terms(linear)
+        skip, intercept = self.layout.terms(self.linear - self.linear_change(missed))
         padding = ((0, max(0, n_heads - len(found))), (0, 0), (0, 0))
         root, half = np.sqrt(self.norm), self.exponent // 2
         value, key = self.layout.in_given_order(found.value, found.key)
@@ -219,8 +243,9 @@ class Target:
         value = np.zeros((1, n_values, n_outputs // n_scales))
         counts = (1, *[0] * (n_scales - 1))
         heads = HeadSet(value, np.zeros((1, n_keys, n_queries)), counts, self.layout.metric.shared)
-        what = "Beside its linear terms the function" if self.linear.any() else "The function"
+        linear = self.linear - self.linear_change(self.tensor)
+        what = "Beside its linear terms the function" if linear.any() else "The function"
         sentence = f"{what} is zero; it was written with {{heads}}."
-        if not self.is_zero:
+        if not self.is_zero and self.unseen is None:
             sentence = "The data see nothing of the function: {heads} of zeros do as well."
         return self.finish(heads, sentence, risk_gap, n_heads)

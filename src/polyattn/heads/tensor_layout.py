@@ -67,11 +67,6 @@ class TensorLayout:
             shared = None
         return Metric(None, shared, self.n_scales)
 
-    @property
-    def folds(self) -> bool:
-        """Whether some products are one feature, so that heads have to be searched for."""
-        return self.metric.shared != 0
-
     def products(self, coef: NDArray) -> NDArray[np.float64]:
         """The folded products (e, J q, r) among coefficients (e, m, r')."""
         return np.asarray(coef[:, : self.layout.n_products, : self.n_queries])
@@ -104,8 +99,9 @@ class TensorLayout:
     def tensor(self, products: NDArray) -> NDArray[np.float64]:
         """S (J e, n_values, n_keys, r) of products (e, J q, r), of least norm."""
         n_outputs, pairs = len(products), self.layout.pairs
-        by_scale = products.reshape(n_outputs, self.n_scales, len(pairs), -1).swapaxes(0, 1)
-        tensor = unfold_coef(by_scale.reshape(-1, len(pairs), products.shape[2]), pairs)
+        shape = (n_outputs, self.n_scales, len(pairs), products.shape[2])
+        by_scale = products.reshape(shape).swapaxes(0, 1).reshape(-1, *shape[2:])
+        tensor = unfold_coef(by_scale, pairs)
         if self._is_ordered:
             return tensor
         return tensor[:, self.value_order][:, :, self.key_order]

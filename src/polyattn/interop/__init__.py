@@ -71,8 +71,9 @@ def to_multihead(
     ``n_heads`` divides d; by default (None or ``"auto"``) it is the smallest such number that is
     not below the number of heads.  Heads that are not needed are zero.
 
-    The rank is the least one that misses at most ``tolerance`` of a matrix in norm.  What does not
-    fit is dropped: ``module.relative_change`` is the largest part of an ``attn`` or ``value`` that
+    The rank is the least one that misses at most ``tolerance`` of a matrix in norm (with rows and
+    columns at equal size, where only rounding may be missed: up to 1e-12).  What does not fit is
+    dropped: ``module.relative_change`` is the largest part of an ``attn`` or ``value`` that
     was.  Layers that were learned have ranks that are right to rounding only: there 1e-9 is apt.
     """
     from polyattn.interop.torch import convert

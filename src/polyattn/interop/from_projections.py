@@ -216,7 +216,11 @@ def _require_fitting(stacks: dict[str, Matrix], of_tokens: bool) -> None:
             "keys and values, repeat these: np.repeat(W_K, n, axis=0)."
         )
     if of_tokens and not W_Q.shape[1] == W_K.shape[1] == W_V.shape[1]:
-        raise InvalidInput(f"W_Q, W_K and W_V must take tokens of one width d; got {shapes}.")
+        raise InvalidInput(
+            f"W_Q, W_K and W_V must take tokens of one width d; got {shapes}. Those of a layer "
+            "that sees parts of a token need its form, and n_dims: from_projections(..., "
+            "form=layer.form, n_dims=layer.n_dims)."
+        )
     if W_Q.shape[2] != W_K.shape[2] or W_V.shape[2] != W_O.shape[1]:
         raise InvalidInput(
             "queries and keys must have one width, and W_O must take values of the width of W_V; "

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
+from polyattn.heads.head_rank import equal_units
 from polyattn.numerics.parallel import single_threaded_blas
 
 Matrix = NDArray[np.float64]
@@ -22,9 +23,12 @@ class LowRank:
     """Matrices M_h = left[h] right[h]^T (H, n, m), the terms of largest norm first.
 
     name : what the matrices are called in messages
-    left, right : arrays (H, n, R) and (H, m, R), of equal norms term by term
+    left, right : arrays (H, n, R) and (H, m, R)
     missed : array (H, R + 1), the norm of all terms but the first r beside that of M_h
     ranks : array (H,), the fewest terms that miss at most ``tolerance`` of M_h
+
+    Where only rounding may be dropped, norms are taken with rows and columns of M_h brought to
+    equal size: a coordinate in small units is no rounding.
     """
 
     name: str
@@ -37,7 +41,11 @@ class LowRank:
     @single_threaded_blas()
     def of(cls, matrices: Matrix, tolerance: float, name: str) -> LowRank:
         """The terms of matrices (H, n, m).  Cost: O(H n m min(n, m))."""
-        left, sigma, right = np.linalg.svd(matrices, full_matrices=False)
+        rows, columns = equal_units(matrices)
+        if tolerance > ROUNDING:
+            rows, columns = np.zeros_like(rows), np.zeros_like(columns)
+        equal = np.ldexp(matrices, -rows - columns)
+        left, sigma, right = np.linalg.svd(equal, full_matrices=False)
         # Relative first: squares of extreme numbers leave float64.
         shares = (sigma / np.where(sigma[:, :1] > 0.0, sigma[:, :1], 1.0)) ** 2
         tails = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
@@ -45,7 +53,9 @@ class LowRank:
         missed /= np.where(missed[:, :1] > 0.0, missed[:, :1], 1.0)
         roots = np.sqrt(sigma)[:, None, :]
         ranks = np.count_nonzero(missed > tolerance, axis=1)
-        return cls(name, left * roots, right.transpose(0, 2, 1) * roots, missed, ranks)
+        left, right = left * roots, right.transpose(0, 2, 1) * roots
+        right = np.ldexp(right, columns.transpose(0, 2, 1))
+        return cls(name, np.ldexp(left, rows), right, missed, ranks)
 
     @property
     def n_terms(self) -> int:
@@ -78,12 +88,15 @@ def require_width(width: int, matrices: Sequence[LowRank], reason: str, advice: 
 
     reason, advice : why a head must have this width, and what to do; may hold {rank}
     """
-    most = max(each.lost(width) for each in matrices)
     for each in matrices:
         rank = int(each.ranks.max())
         if rank > width:
+            # As a larger tolerance measures it: in the units that are given.
+            wholes = (some.left @ some.right.transpose(0, 2, 1) for some in matrices)
+            most = max(LowRank.of(whole, 1.0, each.name).lost(width) for whole in wholes)
             raise InvalidInput(
                 f"head {int(each.ranks.argmax())} has {each.name} of rank {rank}, more than "
                 f"head_dim = {width}{reason}; {advice.format(rank=rank)}, or "
-                f"tolerance={min(1.0, 1.06 * most):.2g}, which drops what does not fit."
+                f"tolerance={min(1.0, max(1.06 * most, 2.0 * ROUNDING)):.2g}, which drops what "
+                "does not fit."
             )

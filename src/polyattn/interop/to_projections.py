@@ -45,7 +45,8 @@ def to_projections(
         sqrt(head_dim) for softmax layers, unless given.
     tolerance : float
         The rank is the least one that misses at most this part of a matrix in norm.  What fits
-        is kept even if it is smaller.
+        is kept even if it is smaller.  Up to the default, 1e-12, only rounding is dropped: norms
+        are taken with rows and columns at equal size, whatever the units of coordinates are.
 
     With ``bias`` the rows of the constant become b_Q, b_K and b_V.  In softmax layers b_K would
     have no effect, and since weights sum to one, the last rows of ``value`` are added up in b_O.

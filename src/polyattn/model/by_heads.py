@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from polyattn.features.running_sums import (
     EVERY_TOKEN,
     decayed_sums,
-    pair_columns,
     window_sums,
 )
 from polyattn.features.summaries import SeenSequences
@@ -33,23 +32,6 @@ CHUNK = 32
 OTHER_SUM, WINDOW_SUM = 20, 120
 
 
-class Heads(NamedTuple):
-    """attn (H, r, rk) and value (H, rv, e), and the scale of each head (H,)."""
-
-    attn: NDArray[np.float64]
-    value: NDArray[np.float64]
-    scales: NDArray[np.int64]
-
-    def by_scale(self, form: Form) -> list[ScaleHeads]:
-        """The heads of each scale of the form; scales without heads are left out."""
-        if len(form.scales) == 1:
-            return [ScaleHeads(form.scales[0], self.attn, self.value)]
-        chosen = ((scale, self.scales == number) for number, scale in enumerate(form.scales))
-        return [
-            ScaleHeads(scale, self.attn[own], self.value[own]) for scale, own in chosen if own.any()
-        ]
-
-
 class ScaleHeads(NamedTuple):
     """The heads attn (h, r, rk) and value (h, rv, e) of one scale."""
 
@@ -62,30 +44,39 @@ class ScaleHeads(NamedTuple):
         return zip(self.attn, self.value, strict=True)
 
 
-def by_heads(seen: SeenSequences, heads: Heads) -> NDArray[np.float64]:
+def heads_by_scale(
+    form: Form, attn: NDArray, value: NDArray, head_scales: NDArray[np.int64]
+) -> list[ScaleHeads]:
+    """The heads of each scale of the form; scales without heads are left out."""
+    if len(form.scales) == 1:
+        return [ScaleHeads(form.scales[0], attn, value)]
+    chosen = ((scale, head_scales == number) for number, scale in enumerate(form.scales))
+    return [ScaleHeads(scale, attn[own], value[own]) for scale, own in chosen if own.any()]
+
+
+def by_heads(seen: SeenSequences, heads: list[ScaleHeads]) -> NDArray[np.float64]:
     """Outputs (n_rows, e) of all heads, of sequences divided by their powers of two."""
-    form, n_outputs, done = seen.layout.form, heads.value.shape[2], 0
+    form, n_outputs, done = seen.layout.form, heads[0].value.shape[2], 0
     outputs = np.empty((seen.batch.n_rows(form.mode), n_outputs))
     compute = {"last": _last, "causal": _causal, "full": _full}[form.mode]
-    of_scales = heads.by_scale(form)
     for rows, queries, keys, values in _blocks(seen):
-        found = compute(form, of_scales, queries, keys, values).reshape(-1, n_outputs)
+        found = compute(form, heads, queries, keys, values).reshape(-1, n_outputs)
         outputs[rows] = found
         done += len(found)
         report(done, len(outputs))
     return outputs
 
 
-def heads_are_faster(layout: Layout, heads: Heads) -> bool:
+def heads_are_faster(layout: Layout, heads: list[ScaleHeads]) -> bool:
     """Whether heads one by one take less time than their coefficients, by flops per row.
 
     Sums that the papers' layer needs too are left out on both sides.
     """
     n_queries, n_keys, n_values = len(layout.query), layout.pairs.n_keys, layout.pairs.n_values
-    n_outputs, form = heads.value.shape[2], layout.form
+    n_outputs, form = heads[0].value.shape[2], layout.form
     others_alone = form.mode == "full" and not form.include_query
     by_head, by_coef = 0, 2 * n_outputs * layout.n_products * n_queries
-    for scale, attn, _ in heads.by_scale(form):
+    for scale, attn, _ in heads:
         each = n_queries * n_keys + n_values * n_outputs
         alone = scale.stop is not None and scale.stop - scale.start == 1
         each += n_keys + n_values if alone else n_keys * n_values
@@ -104,7 +95,7 @@ def _blocks(seen: SeenSequences) -> Iterator[tuple[Rows, NDArray, NDArray, NDArr
     """Rows, queries (B, 1 or n, r), keys (B, n, rk) and values of sequences of one length."""
     layout, mode = seen.layout, seen.layout.form.mode
     own, others = seen.batch, seen.attended.batch
-    value, key = pair_columns(layout)
+    value, key = layout.pair_places
     query = None if layout.query_is_all_columns else layout.query
     lengths = (own.lengths,) if others is own else (own.lengths, others.lengths)
     for which in equal_groups(*lengths):

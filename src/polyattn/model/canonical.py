@@ -66,8 +66,10 @@ def canonical(
     several scales this is done for each, the first scale first.
 
     Equal and zero mean: up to ``tolerance`` times the largest norm of a head of the layer, or the
-    largest size of linear ones.  Of softmax heads that are equal up to rounding, the ``attn`` of
-    that with the largest value is kept.
+    largest size of linear ones.  Coefficients of a linear layer are met up to rounding of the
+    largest: where coordinates are of very different sizes, bring them to one size first.  Of
+    softmax heads that are equal up to rounding, the ``attn`` of that with the largest value is
+    kept.
 
     Guarantee: two layers of one mode, or form, have equal canonical forms iff they compute the same
     function on all real sequences (without rounding; softmax: for ``tolerance=0``; linear: as far

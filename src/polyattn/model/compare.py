@@ -73,8 +73,7 @@ def same_function(
         largest = max(float(norm(layer.coef.ravel())) for layer in (layer_a, layer_b))
         if distance <= tolerance * largest:
             return True
-        is_plain = layer_a.form.is_plain and layer_a.n_context_dims is None
-        return not is_plain and _same_outputs(layer_a, layer_b, tolerance)
+        return not layer_a.layout.is_plain and _same_outputs(layer_a, layer_b, tolerance)
     if not (isinstance(layer_a, SoftmaxAttention) and isinstance(layer_b, SoftmaxAttention)):
         raise different_kinds(layer_a, layer_b)
     # The heads of one layer and the negated heads of the other have to cancel.
@@ -97,16 +96,17 @@ def _same_outputs(layer_a: LinearAttention, layer_b: LinearAttention, tolerance:
     layout, coefs = layer_a.layout, [layer_a.coef, layer_b.coef]
     power = scaling.exponent_for(max(map(scaling.largest_magnitude, coefs))) or 0
     a, b = (scaling.scaled(coef, -power) for coef in coefs)
-    X, context = _random_sequences(layout)
+    X, context = random_sequences(layout)
     sizes = [float(norm(coef_forward(X, coef, layout, context).ravel())) for coef in (a, b, a - b)]
     return sizes[2] <= tolerance * max(sizes[:2])
 
 
-def _random_sequences(layout: Layout) -> tuple[SequenceBatch, SequenceBatch | None]:
+def random_sequences(layout: Layout, count: int = 14) -> tuple[SequenceBatch, SequenceBatch | None]:
     """Sequences with tokens at all distances that the scales tell apart, and their context."""
     rng = np.random.default_rng(0)
-    longest = max(scale.start for scale in layout.form.scales)
-    lengths = [1, 2, 3, *range(longest + 1, longest + 2 * layout.n_scales + 4)] * 2
+    # J decays differ on J tokens; a few lengths, since a mean and the number of tokens differ too.
+    longest = max(scale.start for scale in layout.form.scales) + layout.n_scales
+    lengths = [[1, 2, 3, *range(longest + 1, longest + 5)][i % 7] for i in range(count)]
     X = [rng.standard_normal((length, layout.n_dims)) for length in lengths]
     if layout.n_context_dims is None:
         return SequenceBatch.from_sequences(X), None

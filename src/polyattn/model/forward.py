@@ -46,7 +46,7 @@ def coef_forward(
     each alone may leave the range of float64 where both together do not.
     """
     products, skip, intercept = coef_parts(layout, coef)
-    seen = ordinary_sequences(layout, batch, context, products)
+    seen = ordinary_sequences(layout, batch, context, far_apart([products], 3))
     parts = [by_coef(seen, products), *linear_parts(seen, skip, intercept)]
     return added([(part, power + exponent) for part, power in parts])
 
@@ -59,23 +59,24 @@ def coef_parts(layout: Layout, coef: NDArray) -> tuple[NDArray, NDArray | None, 
 
 
 def ordinary_sequences(
-    layout: Layout, batch: SequenceBatch, context: SequenceBatch | None, *matrices: NDArray
+    layout: Layout, batch: SequenceBatch, context: SequenceBatch | None, parameters_apart: bool
 ) -> SeenSequences:
     """Sequences as the heads see them, of order one: powers of two are taken out of them.
 
     Without the constants of ``skip`` and ``intercept``, which are parts of their own.  Refused
     where products underflow that count: see ``ordinary_exponent``.
+    parameters_apart : whether the numbers that multiply them are ``far_apart``
     """
     form = layout.form
     if form.skip or form.intercept:
         heads = replace(form, skip=False, intercept=False)
         layout = Layout.of(heads, layout.n_dims, layout.n_context_dims)
-    if layout.form.is_plain and context is None:
-        exponent = ordinary_exponent(batch, form.bias, *matrices)
+    if layout.is_plain:
+        exponent = ordinary_exponent(batch, form.bias, parameters_apart)
         return SeenSequences(layout, batch, None, exponent)
-    of_queries = _sizes(layout.columns, batch, ("query",), matrices)
+    of_queries = _sizes(layout.columns, batch, ("query",), parameters_apart)
     attended = batch if context is None else context
-    of_pairs = _sizes(layout.pair_columns, attended, ("key", "value"), matrices)
+    of_pairs = _sizes(layout.pair_columns, attended, ("key", "value"), parameters_apart)
     if context is None:
         return SeenSequences(layout, batch, None, _balanced(of_queries + of_pairs))
     return SeenSequences(layout, batch, context, _balanced(of_queries), _balanced(of_pairs))
@@ -139,15 +140,14 @@ def _query_rows(seen: SeenSequences) -> NDArray[np.int64]:
 
 
 def _sizes(
-    columns: Columns, batch: SequenceBatch, roles: tuple[str, ...], matrices: Sequence[NDArray]
+    columns: Columns, batch: SequenceBatch, roles: tuple[str, ...], parameters_apart: bool
 ) -> list[int | None]:
     """Exponents of the largest numbers in each role; None for nothing but zeros."""
     sizes = columns.sizes(batch)
-    apart = far_apart(matrices, 3)
     exponents: list[int | None] = []
     for role in roles:
         own = sizes[columns.places(role)]
-        if apart:
+        if parameters_apart:
             require_products(own, 3)
         exponents.append(int(np.frexp(own.max())[1]) if np.any(own) else None)
     return exponents
@@ -156,7 +156,10 @@ def _sizes(
 def _balanced(exponents: list[int | None]) -> int:
     """One power of two to divide all roles by, after which their products are of order one."""
     known = [each for each in exponents if each is not None]
-    if len(known) < len(exponents) or max(map(abs, known)) <= scaling.ORDINARY_EXPONENT:
+    if len(known) < len(exponents):
+        # Products with zeros are zero, as long as the others do not overflow before.
+        return max(0, max(known, default=0) - MOST_SPREAD // 3)
+    if max(map(abs, known)) <= scaling.ORDINARY_EXPONENT:
         return 0
     mean = round(sum(known) / len(known))
     between = max(known) - min(known)

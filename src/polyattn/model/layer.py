@@ -245,9 +245,11 @@ def equal_groups(*lengths: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
 
     lengths : those of the sequences (N,), and of others beside them
     """
-    order = np.lexsort(lengths)
-    changes = np.any([np.diff(each[order]) != 0 for each in lengths], axis=0)
-    borders = (np.flatnonzero(changes) + 1).tolist()
+    order, borders = np.arange(len(lengths[0])), []
+    if any((each != each[0]).any() for each in lengths):
+        order = np.lexsort(lengths)
+        changes = np.any([np.diff(each[order]) != 0 for each in lengths], axis=0)
+        borders = (np.flatnonzero(changes) + 1).tolist()
     for run, next_run in zip([0, *borders], [*borders, len(order)], strict=True):
         step = max(1, BLOCK_TOKENS // max(int(each[order[run]]) for each in lengths))
         for first in range(run, next_run, step):
@@ -275,16 +277,20 @@ def ordinary_tokens(
     batch: SequenceBatch, bias: bool, *matrices: NDArray, degree: int = 3
 ) -> Tokens:
     """Whole tokens of order one: those of extreme size are divided by a power of two."""
-    return Tokens.whole(batch, bias, ordinary_exponent(batch, bias, *matrices, degree=degree))
+    return Tokens.whole(
+        batch, bias, ordinary_exponent(batch, bias, far_apart(matrices, degree), degree)
+    )
 
 
-def ordinary_exponent(batch: SequenceBatch, bias: bool, *matrices: NDArray, degree: int = 3) -> int:
+def ordinary_exponent(
+    batch: SequenceBatch, bias: bool, parameters_apart: bool, degree: int = 3
+) -> int:
     """The power of two that is taken out of whole tokens.
 
-    Refused where they differ so much in size, and the ``matrices`` that multiply them so much the
-    other way, that products of this ``degree`` underflow which count.
+    Refused where they differ so much in size, and the matrices that multiply them so much the
+    other way (``parameters_apart``), that products of this ``degree`` underflow which count.
     """
-    if far_apart(matrices, degree):
+    if parameters_apart:
         require_products(Tokens.whole(batch, bias).columns.sizes(batch), degree)
     largest = scaling.largest_magnitude(batch.values)
     return scaling.exponent_for(max(largest, float(bias))) or 0

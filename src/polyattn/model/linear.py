@@ -25,12 +25,19 @@ from polyattn.files.records import Record
 from polyattn.form.form import Form, require_form
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.form.layout import Layout
+from polyattn.form.of_layout import OfLayout
 from polyattn.form.pairs import fold_heads
 from polyattn.form.stored import FORM_FIELDS, form_fields, stored_layout
 from polyattn.model import layer as shared
-from polyattn.model.by_heads import Heads, by_heads, heads_are_faster
+from polyattn.model.by_heads import ScaleHeads, by_heads, heads_are_faster, heads_by_scale
 from polyattn.model.forward import added, by_coef, degree_three, linear_parts, ordinary_sequences
-from polyattn.model.layer import AttentionLayer, matrices, outputs_with_context, square_heads
+from polyattn.model.layer import (
+    AttentionLayer,
+    far_apart,
+    matrices,
+    outputs_with_context,
+    square_heads,
+)
 from polyattn.numerics.arrays import real_array
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import restored
@@ -44,7 +51,7 @@ FIELDS = entries(shared.POSITIONS, FORM_FIELDS | SIZES)
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False, kw_only=True)
-class LinearAttention(AttentionLayer):
+class LinearAttention(OfLayout, AttentionLayer):
     """A multi-head linear attention layer.
 
     For a predicted position with query token x (a row) that attends to tokens of Gram matrix G,
@@ -126,26 +133,11 @@ class LinearAttention(AttentionLayer):
         _require_shapes(layout, attn, value)
         n_queries, n_outputs = len(layout.query), value.shape[2]
         vars(self).update(
-            attn=attn, value=value, mode=chosen.mode, bias=chosen.bias, layout=layout,
+            attn=attn, value=value, layout=layout,
             head_scales=_checked_scales(head_scales, len(attn), layout.n_scales),
             skip=_linear(skip, "skip", chosen.skip, (n_queries, n_outputs)),
             intercept=_linear(intercept, "intercept", chosen.intercept, (n_outputs,)),
         )  # fmt: skip
-
-    @property
-    def form(self) -> Form:
-        """What is predicted, attended to and seen of tokens."""
-        return self.layout.form
-
-    @property
-    def n_dims(self) -> int:
-        """Coordinates of an input token (without the constant one of ``bias``)."""
-        return self.layout.n_dims
-
-    @property
-    def n_context_dims(self) -> int | None:
-        """Coordinates of a token of the context; None where tokens of X are attended to."""
-        return self.layout.n_context_dims
 
     @cached_property
     def coef(self) -> NDArray[np.float64]:
@@ -194,7 +186,7 @@ class LinearAttention(AttentionLayer):
         return hash((super().__hash__(), self.layout, self.head_scales.tobytes()))
 
     def __repr__(self) -> str:
-        if self._is_plain:
+        if self.layout.is_plain:
             return super().__repr__()
         context = "" if self.n_context_dims is None else f", context of {self.n_context_dims}"
         sizes = f"{counted(self.n_heads, 'head')}, {self.n_dims} -> {self.n_outputs}"
@@ -202,7 +194,7 @@ class LinearAttention(AttentionLayer):
 
     def describe(self) -> Description:
         described = super().describe()
-        if self._is_plain:
+        if self.layout.is_plain:
             return described
         about = f"{described.about}, {form_in_words(self.layout)}"
         sizes = described.sizes | form_sizes(self.layout)
@@ -215,7 +207,7 @@ class LinearAttention(AttentionLayer):
 
     def to_record(self) -> Record:
         record = super().to_record()
-        if self._is_plain:
+        if self.layout.is_plain:
             return record
         more = {"n_dims": self.n_dims, "head_scales": self.head_scales.tolist()}
         more |= form_fields(self.layout)
@@ -231,10 +223,6 @@ class LinearAttention(AttentionLayer):
         content["n_context_dims"] = layout.n_context_dims
         return cls(**content, head_scales=record.metadata.get("head_scales"))
 
-    @property
-    def _is_plain(self) -> bool:
-        return self.form.is_plain and self.n_context_dims is None
-
     @cached_property
     def _folded(self) -> NDArray[np.float64]:
         """Coefficients (e, n_products, r) of the heads of order one."""
@@ -248,18 +236,29 @@ class LinearAttention(AttentionLayer):
             folded[:, rows] = fold_heads(attn[own], value[own], layout.pairs)
         return folded
 
+    @cached_property
+    def _fast_heads(self) -> list[ScaleHeads] | None:
+        """The heads of order one by scale; None where their coefficients are faster."""
+        attn, value, _, _ = self._scaled_heads
+        heads = heads_by_scale(self.form, attn, value, self.head_scales)
+        return heads if heads_are_faster(self.layout, heads) else None
+
+    @cached_property
+    def _far_apart(self) -> bool:
+        """Whether numbers that multiply tokens differ so much in size that tokens may not."""
+        attn, value, _, _ = self._scaled_heads
+        matrices = (self._folded,) if self._fast_heads is None else (attn, value)
+        return far_apart(matrices if self.skip is None else (*matrices, self.skip), 3)
+
     @single_threaded_blas()
     def _rows(
         self, batch: SequenceBatch, context: SequenceBatch | None = None
     ) -> NDArray[np.float64]:
-        attn, value, of_attn, of_value = self._scaled_heads
-        layout, heads = self.layout, Heads(attn, value, self.head_scales)
-        linear = () if self.skip is None else (self.skip,)
-        if heads_are_faster(layout, heads):
-            seen = ordinary_sequences(layout, batch, context, attn, value, *linear)
-            outputs, power = by_heads(seen, heads), degree_three(seen)
+        _, _, of_attn, of_value = self._scaled_heads
+        seen = ordinary_sequences(self.layout, batch, context, self._far_apart)
+        if self._fast_heads is not None:
+            outputs, power = by_heads(seen, self._fast_heads), degree_three(seen)
         else:
-            seen = ordinary_sequences(layout, batch, context, self._folded, *linear)
             outputs, power = by_coef(seen, self._folded)
         others = linear_parts(seen, self.skip, self.intercept)
         return added([(outputs, power + of_attn + of_value), *others])
@@ -301,17 +300,17 @@ def _checked_scales(given: ArrayLike | None, n_heads: int, n_scales: int) -> NDA
             f"{n_scales - 1} that say which of form.scales each head has."
         )
     scales = np.zeros(n_heads, dtype=np.int64) if given is None else np.array(given)
-    if scales.shape != (n_heads,) or scales.dtype.kind not in "iu":
+    if given is not None and (scales.shape != (n_heads,) or scales.dtype.kind not in "iu"):
         raise InvalidInput(
             f"head_scales must be {counted(n_heads, 'integer')}, one for each head; got "
             f"{shown(given)}."
         )
-    if scales.min() < 0 or scales.max() >= n_scales:
+    if given is not None and (scales.min() < 0 or scales.max() >= n_scales):
         raise InvalidInput(
             f"head_scales must lie between 0 and {n_scales - 1}, the scales of the form; got "
             f"{shown(scales.tolist())}."
         )
-    scales = scales.astype(np.int64)
+    scales = scales.astype(np.int64, copy=False)
     scales.setflags(write=False)
     return scales
 

@@ -61,9 +61,9 @@ def real_array(values: object, name: str, keep_integers: bool = False) -> NDArra
 
 def require_float64(array: NDArray, name: str) -> None:
     """Refuse integers that float64 cannot hold; integers of up to 53 bits always pass."""
-    numbers = np.atleast_1d(array)
-    if float64_holds(numbers):
+    if float64_holds(array):
         return
+    numbers = np.atleast_1d(array)
     some = next(piece[_rounded(piece)] for piece in pieces(numbers) if _rounded(piece).any())
     raise InvalidInput(
         f"{name} must hold numbers that float64 can hold; got the integer {some[0]}, which it "
@@ -77,7 +77,7 @@ def float64_holds(array: NDArray) -> bool:
     """Whether every number of the array is a float64."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
         return True
-    return not any(np.any(_rounded(piece)) for piece in pieces(array))
+    return not any(np.any(_rounded(piece)) for piece in pieces(np.atleast_1d(array)))
 
 
 def require_unrounded(values: object, array: NDArray, name: str) -> None:
@@ -108,10 +108,12 @@ def require_finite(
     # One block at a time: the array may be larger than memory.
     for piece in pieces(array) if array.dtype.kind == "f" else ():
         finite = np.isfinite(piece)
-        if not bad and not finite.all():
-            row, *others = (int(i) for i in np.argwhere(~finite)[0])
-            first = (start + row, *others)
-        bad, start = bad + int(np.count_nonzero(~finite)), start + len(piece)
+        if not finite.all():
+            if not bad:
+                row, *others = (int(i) for i in np.argwhere(~finite)[0])
+                first = (start + row, *others)
+            bad += int(np.count_nonzero(~finite))
+        start += len(piece)
     if bad:
         places = "1 place" if array.size == 1 else f"{array.size} places"
         raise InvalidInput(
@@ -152,6 +154,16 @@ def ranges_of_rows(borders: NDArray[np.int64], n_rows: int) -> Iterator[tuple[in
         stop = max(stop, first + 1)
         yield first, stop
         first = stop
+
+
+def places_by_length(borders: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Where rows stand, (sequences, length), of all sequences that have as many, for each length.
+
+    Sequence i owns the rows borders[i]..borders[i + 1].
+    """
+    lengths = np.diff(borders)
+    for length in np.unique(lengths):
+        yield borders[:-1][lengths == length][:, None] + np.arange(length)
 
 
 def _rounded(integers: NDArray) -> NDArray[np.bool_]:

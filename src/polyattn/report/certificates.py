@@ -15,7 +15,7 @@ from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains import CustomDomain
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.outcomes import NOT_IDENTIFIABLE
-from polyattn.certify.verified.gram import second_moment
+from polyattn.certify.verified.spectrum import second_moment
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.form.in_words import form_in_words
 from polyattn.numerics.parallel import single_threaded_blas

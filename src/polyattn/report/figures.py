@@ -10,8 +10,9 @@ import io
 import re
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from polyattn.errors import missing_extra
@@ -64,6 +65,9 @@ STYLE: Any = {
     "savefig.dpi": 160,
 }
 
+# Where logarithmic axes end.
+TINY, LARGEST = np.finfo(np.float64).tiny, np.finfo(np.float64).max / 4
+
 _numbers = count(1)
 
 
@@ -114,7 +118,8 @@ def finish_ranked(axes: Axes) -> None:
     """Ticks and legend of sizes over their numbers: whole numbers below, powers of ten beside."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    # Of a single one, no fractions around it.
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     log_ticks(axes.yaxis)
     axes.legend(loc="best")
 
@@ -126,7 +131,14 @@ def log_ticks(axis: Axis) -> None:
     """
     from matplotlib.ticker import LogLocator, NullLocator
 
-    low, high = axis.get_view_interval()
+    low, high = map(float, axis.get_data_interval())
+    if 0 < low <= high < 1.01 * low:
+        # A single number, or several that differ by rounding: an axis needs a range.
+        axes: Axes = axis.axes
+        name: Literal["x", "y"] = "x" if axis is axes.xaxis else "y"
+        axes.autoscale(enable=False, axis=name)
+        axes.set(**{f"{name}lim": (max(low / 2, TINY), min(2 * high, LARGEST))})
+    low, high = map(float, axis.get_view_interval())
     between = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
     axis.set_major_locator(LogLocator(subs=between, numticks=7))
     axis.set_minor_locator(NullLocator())

@@ -13,15 +13,24 @@ from polyattn.heads.data_scale import SampleScale
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
+from polyattn.report.classes import classes_sections
 from polyattn.report.figures import OTHER, OURS, PlotAxes, log_ticks
 from polyattn.report.heads import MOST_UNFOLDED, heads_section, unfolded_side
 from polyattn.report.page import Section, described, plot, statement
 from polyattn.report.page_data import PageData, norms
 from polyattn.report.predictions import bounds_section, predictions_section
+from polyattn.solve.decay import DecayPath
 from polyattn.solve.ridge import RidgePath
 
 # What a certificate, and so a bound, can be about.
 TRAINING, GIVEN = "the training data", "the data given to this page"
+
+# What a certificate does not say of a fit by log-loss.
+OF_LOG_LOSS = (
+    "It speaks of the features and of squared error, and this layer was fitted by log-loss. "
+    "Without a ridge that has no minimiser where the data are separable, be it in part, and at "
+    "most one where the features have full rank, but for what is added to all outputs alike."
+)
 
 # Up to this many coefficients a search for few heads takes a second, whatever it finds.
 QUICK_COEFFICIENTS = 1 << 13
@@ -37,28 +46,38 @@ def fit_page(
     about, of = "", TRAINING
     if certificate is None:
         certificate, about, of = certificate_of(result, data)
+    squared = result.loss == "squared"
+    if certificate is not None and not squared:
+        about = f"{about} {OF_LOG_LOSS}".strip()
     sections = [described("What was found", result, ("n_heads", "heads"))]
+    if result.decay_path is not None:
+        sections.append(_decay(result.decay_path))
     if result.ridge_path is not None:
         sections.append(_ridge(result.ridge, result.ridge_path))
     if certificate is not None:
         sections += certificate_sections(certificate, about)
     sections.append(_heads(result, data))
-    squared = result.loss == "squared"
-    if squared and data is not None and data.targets is not None:
+    if data is not None and data.targets is not None and not squared:
+        sections += classes_sections(result, data)
+    elif data is not None and data.targets is not None:
         sections.append(predictions_section(result.predict, data))
     if squared and certificate is not None and data is not None:
         sections.append(_bounds(result, certificate, data, of))
-    missing = [about] if certificate is None else []
-    if not squared:
-        missing.append("Predictions and bounds: they compare numbers, and these are log-odds.")
+    return sections + _not_shown(squared, data, [about] if certificate is None else [])
+
+
+def _not_shown(squared: bool, data: PageData | None, missing: list[str]) -> list[Section]:
+    """What the page lacks, and what would show it; ``missing`` is what lacks already."""
     if squared and data is None:
         missing.append("Bounds for each input: the page needs sequences X.")
-    if squared and (data is None or data.targets is None):
+    if data is None or data.targets is None:
         missing.append("Predictions beside true outputs: the page needs X and their targets Y.")
-    if missing:
-        how = "result.report(path, X, Y), or polyattn report MODEL DATA, shows all of it."
-        sections.append(statement("What is not shown", lines=missing, notes=[how]))
-    return sections
+    how = "result.report(path, X, Y), or polyattn report MODEL DATA, shows all of it."
+    if not squared:
+        how = "There are no bounds for each input: they are about squared error, not log-loss."
+    if not missing and squared:
+        return []
+    return [statement("What is not shown", lines=missing, notes=[how])]
 
 
 def certificate_of(result: FitResult, data: PageData | None) -> tuple[Certificate | None, str, str]:
@@ -126,6 +145,24 @@ def _heads(result: FitResult, data: PageData | None) -> Section:
     if scale is None and data is not None:
         scale = SampleScale.of(data.rows())
     return heads_section(layer, sentence, scale=scale)
+
+
+def _decay(path: DecayPath) -> Section:
+    def draw(axes: PlotAxes) -> None:
+        axes.plot(path.decays, path.errors, ".-", color=OURS)
+        axes.axvline(path.best, color=OTHER, linestyle="--", label=f"{path.best:.4g}")
+        axes.legend(loc="best")
+        axes.set(xlabel="decay", ylabel="estimated error")
+        if np.any(path.errors > 0):
+            axes.set_yscale("log")
+            log_ticks(axes.yaxis)
+
+    bar = "" if path.error_bar is None else f" ± {path.error_bar:.2g}"
+    caption = "The error of predicting sequences that are left out, for every decay tried."
+    claim = f"The decay {path.best:.4g}{bar} was chosen by the data."
+    return statement(
+        "The decay", claim, pictures=[plot(draw, "Error for each decay", caption, 2.8)]
+    )
 
 
 def _ridge(ridge: float, path: RidgePath) -> Section:

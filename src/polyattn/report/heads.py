@@ -173,13 +173,14 @@ def _singular_values(
 ) -> list[Markup]:
     """What the heads weigh, beside the singular values of the tensor that data determine."""
     layout = layer.layout
-    if unfolded_side(layout, layer.n_outputs) > MOST_UNFOLDED or not np.any(layer.coef):
-        return []
     count, n_queries = len(layout.pairs), len(layout.query)
     coefs = [
         layer.coef[:, first : first + count, :n_queries]
         for first in range(0, layout.n_products, count)
     ]
+    # Skip and intercept are no parts of the tensor, and may be all that a layer has.
+    if unfolded_side(layout, layer.n_outputs) > MOST_UNFOLDED or not np.any(coefs):
+        return []
     sigma = _unfolded_values([unfold_coef(coef, layout.pairs) for coef in coefs])
     rank, beside = None, ""
     if scale is not None:

@@ -40,9 +40,10 @@ EXPLAINED = {
     "optimal_risk": "optimal risk, with any number of heads",
     "rank": "rank: coefficients that the data determine",
     "relative_distance": "that distance beside the norm of the optimum",
-    "risk": "risk on the data, mean ||y − F(X)||² or log-loss with their weights",
+    "risk": "risk on the data, mean ||y − F(X)||² with their weights",
     "rounding": "rounding, at most",
 }
+LOG_LOSS = {"risk": "risk on the data, mean log-loss with their weights"}
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,8 @@ def described(
     """The section that says what a thing is: its sentence, and its facts but for some."""
     made = thing.describe()
     facts = {name: value for name, value in made.facts.items() if name not in left_out}
-    shown = replace(made, facts=facts).table(EXPLAINED) | dict(instead or {})
+    labels = EXPLAINED | (LOG_LOSS if facts.get("loss") == "logistic" else {})
+    shown = replace(made, facts=facts).table(labels) | dict(instead or {})
     return statement(title, made.statement, doubt=bool(made.doubts), facts=shown, **more)
 
 

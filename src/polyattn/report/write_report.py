@@ -113,19 +113,27 @@ def make_page(
     sections, sized = _PAGES[kind]
     measure = sized(thing)
     data = None
+    if isinstance(thing, LearningCurve | ProgramCertificate):
+        _refuse(thing, X=X, Y=Y, sample_weight=sample_weight, context=context)
     if measure is not None:
         sizes = measure.describe().sizes
         n_outputs = sizes.get("n_outputs")
-        for name, given in (("Y", Y), ("sample_weight", sample_weight)):
-            if given is not None and n_outputs is None:
-                raise InvalidInput(
-                    f"{name} says nothing about a {type(thing).__name__}; leave it out."
-                )
+        if isinstance(thing, FitResult) and thing.loss == "logistic":
+            n_outputs = 1  # class numbers
+        if n_outputs is None:
+            _refuse(thing, Y=Y, sample_weight=sample_weight)
         layout = getattr(measure, "layout", None)
         layout = layout or Layout.plain(*(sizes[name] for name in ("n_dims", "mode", "bias")))
         data = PageData.of(X, Y, layout, n_outputs, sample_weight, context)
     made = thing.describe()
     return Page(made.title, lead(made, data), sections(thing, data))
+
+
+def _refuse(thing: Any, **beside: object) -> None:
+    """Refuse what a page would not show."""
+    for name, given in beside.items():
+        if given is not None:
+            raise InvalidInput(f"{name} says nothing about a {type(thing).__name__}; leave it out.")
 
 
 def learned_page(found: LearnedSoftmax | QueryResult, data: PageData | None) -> list[Section]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.errors import InvalidInput
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
 from polyattn.numerics.scaling import as_risk
@@ -22,19 +23,29 @@ from polyattn.stats.rows import Rows
 # Rates -log(decay) that are tried first; 0 is no decay.
 RATES = np.append(0.0, np.geomspace(5e-4, 5.0, 22))
 
-# How exactly the rate is searched for, beside itself, and in how many steps at most.
-EXACT, MOST_STEPS = 1e-10, 60
+# Errors that differ by no more than this part of themselves are equal, and so are those below the
+# other part of the squares of the largest target: they are rounding.
+EQUAL, ROUNDING = 1e-9, 1e-20
 
-# The step by which the curvature of the risk is measured, in units of its own error bar.
-STEP = 0.3
+# How exactly the rate is searched for, beside itself, and in how many steps at most.  A rate that
+# is no larger than the last is none.
+EXACT, MOST_STEPS, NO_RATE = 1e-10, 60, 1e-9
+
+# The step by which the curvature of the risk is measured, in units of its own error bar; and the
+# least and the largest, beside the scale on which outputs change.
+STEP, LEAST_STEP, MOST_STEP = 0.3, 1e-5, 0.2
 
 
 @dataclass(frozen=True)
 class DecayPath:
     """The error of prediction (mean squared norm, sequences left out) for each decay tried.
 
+    errors : those of the layers that a fit with the same ridge finds, no smaller than rounding.
+        Of a fit without a ridge to no more rows than features, those of the best ridge
+    best : the decay of least error; 1 where all have the same
     error_bar : the standard error of ``best`` under independent noise of one variance; None where
-        the search ended at no decay, or noise cannot be estimated
+        data say nothing of it: all decays have one error, no rows are left to estimate noise from,
+        or the squared error has no minimum near it
     """
 
     decays: NDArray[np.float64]
@@ -42,36 +53,65 @@ class DecayPath:
     best: float
     error_bar: float | None
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether all decays predict equally well: data say nothing of it."""
+        return bool(np.ptp(self.errors) <= EQUAL * self.errors.max())
 
-def chosen_decay(rows: Rows, ridge: float | None) -> tuple[float, DecayPath]:
-    """The decay of least leave-one-sequence-out error; ``ridge=None``: the best of a grid of them.
+    @property
+    def is_least_tried(self) -> bool:
+        """Whether the best is the smallest that was tried, and a smaller one may be better."""
+        return not self.is_flat and self.best <= float(self.decays[0]) * (1.0 + 1e-6)
+
+
+def chosen_decay(rows: Rows, ridges: NDArray | None, penalised: bool = True) -> DecayPath:
+    """The decay of least leave-one-sequence-out error, each with the best of some ridges.
 
     rows : read with any decay
+    ridges : for scaled tokens, all positive; None: a wide grid of them
+    penalised : False: of that grid the smallest ridge, which is none, while there are more rows
+        than features; errors of fewer rows would be those of noise
     Cost: some 50 times that of ``leave_one_out``.
     """
+    weights = rows.sequence_weights
+    if (len(rows.batch) if weights is None else np.count_nonzero(weights)) < 2:
+        raise InvalidInput(
+            "decay='loo' leaves out one sequence at a time: X needs at least two of positive "
+            "weight. One long series is cut into several: see docs/guides/forms.md."
+        )
     # Of SciPy's optimisation only this is needed, and only here.
     from scipy.optimize import minimize_scalar
 
-    ridges = None if not ridge else np.array([ridge])
     tried: dict[float, float] = {}
+    is_least = not penalised and rows.n_positive > rows.n_features
+    target = rows.target_exponent or 0
+    least = ROUNDING * float(np.ldexp(rows.output_sizes.max(), -target)) ** 2
 
     def error(rate: float) -> float:
         decay = float(np.exp(-rate))
         if decay not in tried:
-            tried[decay] = float(leave_one_out(with_decay(rows, decay), ridges).errors.min())
+            errors = leave_one_out(with_decay(rows, decay), ridges).errors
+            tried[decay] = max(float(errors[0] if is_least else errors.min()), least)
             report(min(len(tried), MOST_STEPS), MOST_STEPS)
         return tried[decay]
 
-    errors = np.array([error(float(rate)) for rate in RATES])
-    at = int(np.argmin(errors))
+    def path(best: float, error_bar: float | None) -> DecayPath:
+        decays = np.array(sorted(tried))
+        errors = [as_risk(tried[decay], target, negligible=np.inf) for decay in decays]
+        return DecayPath(decays, np.array(errors), best, error_bar)
+
+    at = int(np.argmin([error(float(rate)) for rate in RATES]))
+    coarse = path(1.0, None)
+    if coarse.is_flat:
+        return coarse
     low, high = RATES[max(at - 1, 0)], RATES[min(at + 1, len(RATES) - 1)]
     options = {"xatol": EXACT * max(float(RATES[at]), 1e-3), "maxiter": MOST_STEPS}
     minimize_scalar(error, bounds=(low, high), method="bounded", options=options)
     best = min(tried, key=tried.__getitem__)
-    decays = np.array(sorted(tried))
-    target = rows.target_exponent or 0
-    found = np.array([as_risk(tried[decay], target, negligible=0.0) for decay in decays])
-    return best, DecayPath(decays, found, best, error_bar(rows, best, ridge or 0.0))
+    best = best if -np.log(best) > NO_RATE else 1.0
+    fixed = float(ridges[0]) if ridges is not None and len(ridges) == 1 else 0.0
+    bar = error_bar(rows, best, fixed, least)
+    return path(best, None if bar is None else max(bar, options["xatol"]))
 
 
 def with_decay(rows: Rows, decay: float) -> Rows:
@@ -81,27 +121,35 @@ def with_decay(rows: Rows, decay: float) -> Rows:
     return replace(rows, layout=Layout.of(form, layout.n_dims, layout.n_context_dims))
 
 
-def error_bar(rows: Rows, decay: float, ridge: float) -> float | None:
+def error_bar(rows: Rows, decay: float, ridge: float, rounding: float) -> float | None:
     """The standard error of a decay that minimises the squared errors.
 
     With the linear parameters eliminated, the sum of squares grows as ||(I - P) dF||^2 t^2 for a
     change t of the decay, dF the derivative of the outputs by it and P the projection onto the
     features.  Noise of variance s^2 then moves the minimum by s / ||(I - P) dF||.
+    rounding : what of each squared error is rounding, and moves the minimum as well
     """
-    spare = rows.n_outputs * (rows.n_positive - rows.n_features)
-    if decay == 1.0 or spare <= 0:
-        return None
 
     def power(at: float) -> float:
         return solve_primal(with_decay(rows, at), ridge).residual_power
 
-    least, step = power(decay), 1e-3 * (1.0 - decay)
-    variance = least / spare
+    best = solve_primal(with_decay(rows, decay), ridge)
+    rank = rows.n_features if best.rank is None else best.rank
+    spare = rows.n_outputs * (rows.n_positive - rank)
+    if spare <= 0:
+        return None
+    variance = max(best.residual_power / spare, rounding * rows.n_outputs * rows.n_positive)
+    # Outputs change with the decay over this scale.  Near the ends of (0, 1] the curvature is
+    # measured beside them.
+    scale = max(1.0 - decay, 1.0 / rows.max_length)
+    least, most = LEAST_STEP * scale, min(MOST_STEP * scale, 0.5 * decay)
+    step = min(1e-3 * scale, most)
     # The step is adapted once: too small a one shows rounding, too large a one higher orders.
     for _ in range(2):
-        growth = 0.5 * (power(decay - step) + power(decay + step)) - least
+        middle = min(decay, 1.0 - step)
+        growth = 0.5 * (power(middle - step) + power(middle + step)) - power(middle)
         if not growth > 0.0:
             return None
         bar = float(np.sqrt(variance / growth) * step)
-        step = float(np.clip(STEP * bar, 1e-5 * (1.0 - decay), 0.2 * (1.0 - decay)))
+        step = min(max(STEP * bar, least), most)
     return bar

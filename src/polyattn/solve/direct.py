@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, qr, solve_triangular
 
-from polyattn.features.products import features
-from polyattn.numerics.scaling import EPS
+from polyattn.features.products import apply_coef, features
 from polyattn.solve.solution import Solution
+from polyattn.solve.structure import rank_tolerance
 from polyattn.stats import TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -28,6 +28,18 @@ NORM_NOT_REACHED = (
     " Its norm was reduced only as far as the errors stay the same: the features differ so much in "
     "size that the smallest norm would cost more than rounding."
 )
+
+ROUNDED = (
+    " The features depend on each other so nearly that rounding adds {:.0e} of the power of the "
+    "targets to the least squared error: a ridge, or sequences and coordinates of similar size, "
+    "would lower it."
+)
+
+# Where rounding is seen in the error, singular values count as zero up to so many times rounding.
+BLURS = (1.0, 1e2, 1e4, 1e6)
+
+# Rounding that changes a risk by less than this part of the power of the targets is not mentioned.
+SEEN_ROUNDING = 1e-6
 
 # Features of condition numbers up to this, rows brought to equal size, need no further care.
 GRADED = 1e6
@@ -43,7 +55,7 @@ def solve_direct(source: Rows | TriangularFactor, ridge: float) -> Solution:
     if isinstance(source, TriangularFactor):
         return replace(solve_factor(source, ridge), statistics=source)
     if source.n_rows >= source.n_features:
-        return solve_factor(TriangularFactor.of(source), ridge)
+        return solve_tall(source, ridge)
     matrix, targets = feature_matrix(source)
     return solve_root(matrix, targets, ridge, source.n_rows, exact_rows=True)
 
@@ -59,21 +71,58 @@ def feature_matrix(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]
     return matrix, targets
 
 
-def solve_factor(factor: TriangularFactor, ridge: float) -> Solution:
+def solve_tall(rows: Rows, ridge: float) -> Solution:
+    """The minimiser from the triangular factor of rows, and the squared error that it really has.
+
+    The factor knows the least error; coefficients that are large beside it round away from that.
+    Then directions in which the features vary less are given up, if that lowers the error.
+    """
+    factor = TriangularFactor.of(rows)
+    whole = float(np.sum(factor.scaled_projection() ** 2)) + factor.scaled_residual_power()
+    tried: list[Solution] = []
+    least = whole  # that of zeros
+    for blur in BLURS if ridge == 0 else BLURS[:1]:
+        solution = solve_factor(factor, ridge, blur)
+        least = min(least, solution.residual_power)
+        power = _residual_power(solution.theta, rows)
+        tried.append(replace(solution, residual_power=power))
+        if power - least <= SEEN_ROUNDING * whole:
+            return tried[-1]
+    found = min(tried, key=lambda each: each.residual_power)
+    excess = (found.residual_power - least) / whole
+    return replace(found, note=found.note + ROUNDED.format(excess), is_reached=False)
+
+
+def _residual_power(theta: NDArray, rows: Rows) -> float:
+    """sum ||y - phi theta||^2."""
+    coef, power = rows.layout.as_coef(theta), 0.0
+    for block in rows.blocks():
+        residual = block.targets - apply_coef(coef, block.sums, block.queries)
+        power += float(np.sum(residual**2))
+    return power
+
+
+def solve_factor(factor: TriangularFactor, ridge: float, blur: float = 1.0) -> Solution:
     """The minimiser from a triangular factor alone."""
     root = factor.scaled_factor() / factor.layout.feature_weights
-    inside = solve_root(root, factor.scaled_projection(), ridge, factor.n_rows)
+    inside = solve_root(root, factor.scaled_projection(), ridge, factor.n_rows, blur=blur)
     return replace(inside, residual_power=inside.residual_power + factor.scaled_residual_power())
 
 
 def solve_root(
-    root: NDArray, rhs: NDArray, ridge: float, n_rows: int, exact_rows: bool = False
+    root: NDArray,
+    rhs: NDArray,
+    ridge: float,
+    n_rows: int,
+    exact_rows: bool = False,
+    blur: float = 1.0,
 ) -> Solution:
     """Least squares from a root: root^T root = sum phi phi^T and root^T rhs = sum phi y^T.
 
     ``root`` (m, p) is a triangular factor or the features themselves; ``residual_power`` of
     the result counts only what is inside the root.  ``exact_rows``: each row is known relative
-    to itself, as features are, and not only relative to the largest.
+    to itself, as features are, and not only relative to the largest.  ``blur``: singular values
+    count as zero up to so many times rounding.
     """
     m, p = root.shape
     if ridge > 0 and m < p:
@@ -88,8 +137,7 @@ def solve_root(
         return replace(solution, rank=None, residual_power=power, ridge=ridge)
     norms = np.sqrt(np.einsum("mp,mp->p", root, root))
     scale = column_scale(norms)
-    # Below this part of the largest, a singular value of equilibrated columns is rounding.
-    tolerance = 4.0 * EPS * max(float(p), float(np.sqrt(n_rows)))
+    tolerance = blur * rank_tolerance(p, n_rows)
     rank, note, rcond = p, "", _triangular_rcond(root, scale)
     if rcond > tolerance:
         theta, condition = solve_triangular(root, rhs), 1.0 / rcond
@@ -114,8 +162,8 @@ def minimum_norm(
     right (m, p), sigma (m,) are singular vectors and values, of which the first ``rank`` =
     len(projected) count.  The row space in true coordinates is spanned by scale * right^T = Q R,
     so theta = Q w with R^T w = projected / sigma.  Scales of many orders magnify its rounding in
-    small entries: the equations are refined, and what is left of their residual is removed entry
-    by entry, at the cost of that much in the norm.
+    small entries: the equations are refined, and what is left of their residual, if it is more
+    than rounding, is removed entry by entry, at the cost of that much in the norm.
 
     Singular values that count as zero are not exactly zero.  Where the minimum norm lies so far
     along their vectors that residuals would grow by more than ``allowed``, only so much of the way
@@ -125,15 +173,22 @@ def minimum_norm(
     kept, wanted = right[:rank].T, projected / sigma[:rank, None]
     theta = np.zeros((len(scale), wanted.shape[1]))
     if rank:
-        basis, triangle = economic_qr(column * kept)
+        # By size, and with columns exchanged, QR errs in each row relative to that row.
+        # Rows of zeros have no size: they come last, whatever the units of the others.
+        order = np.argsort(-np.where(kept.any(axis=1), scale, 0.0), kind="stable")
+        basis, triangle, columns = economic_qr((column * kept)[order], pivoting=True)
+        basis = basis[np.argsort(order)]
         missing = wanted
         for _ in range(MAX_REFINEMENTS):
-            step = basis @ solve_triangular(triangle, missing, trans="T", check_finite=False)
+            solved = solve_triangular(triangle, missing[columns], trans="T", check_finite=False)
+            step = basis @ solved
             left = wanted - kept.T @ (column * (theta + step))
             if not np.linalg.norm(left) < 0.5 * np.linalg.norm(missing):
                 break
             theta, missing = theta + step, left
-        theta = theta + kept @ missing / column
+        # What is left is removed entry by entry, unless outputs round by as much.
+        if np.linalg.norm(sigma[:rank, None] * missing) > allowed * sigma[rank - 1] / sigma[0]:
+            theta = theta + kept @ missing / column
     plain = kept @ wanted / column
     cost = float(np.linalg.norm(sigma[rank:, None] * (right[rank:] @ (column * (theta - plain)))))
     if cost <= allowed:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.products import add_correlation, apply_coef
+from polyattn.features.products import add_correlation, apply_coef, features
 from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.stats.moments import make_sums
 from polyattn.stats.rows import RowBlock, Rows
 
 Array = NDArray[np.float64]
+
+
+# Features of about so many numbers are formed together, where they have to be.
+BLOCK_NUMBERS = 1 << 18
+
+
+@dataclass(frozen=True)
+class WeightedGram:
+    """sum w phi phi^T: its diagonal (p,), and a function that gives it with factors (p,) put in."""
+
+    diagonal: Array
+    matrix: Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -82,8 +94,8 @@ class FeaturePasses:
         self._each(fill)
         return result
 
-    def weighted_gram(self, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """sum w phi phi^T: its diagonal (p,), and the matrix (p, p) of features times factors."""
+    def weighted_gram(self, weights: Array) -> WeightedGram:
+        """sum w phi phi^T for weights (rows,)."""
         rows, layout = self.rows, self.rows.layout
         sums, roots = make_sums(layout, 0), np.sqrt(weights)
         kept = np.arange(layout.n_sums * layout.n_queries) if layout.kept is None else layout.kept
@@ -101,7 +113,33 @@ class FeaturePasses:
             found = sums.matrix(every)
             return found if layout.kept is None else found[np.ix_(kept, kept)]
 
-        return sums.diagonal()[kept] / layout.feature_weights**2, matrix
+        return WeightedGram(sums.diagonal()[kept] / layout.feature_weights**2, matrix)
+
+    def projected_gram(self, weights: Array, basis: Array) -> tuple[Array, Array]:
+        """sum w z z^T (k, k) of z = basis^T phi, and ||z|| (rows,); basis (p, k)."""
+        gram, norms = np.zeros((basis.shape[1],) * 2), np.empty(self.rows.n_rows)
+        for some, phi in self._explicit():
+            z = phi @ basis
+            norms[some] = np.sqrt(np.einsum("rk,rk->r", z, z))
+            z *= np.sqrt(weights[some])[:, None]
+            gram += z.T @ z
+        return gram, norms
+
+    def triangular_factor(self, weights: Array, factors: Array) -> Array:
+        """R (p, p) at most, with R^T R = sum w phi phi^T, of features times factors (p,)."""
+        factor = np.zeros((0, self.n_features))
+        for some, phi in self._explicit():
+            more = phi * factors * np.sqrt(weights[some])[:, None]
+            factor = np.asarray(np.linalg.qr(np.concatenate([factor, more]), mode="r"))
+        return factor
+
+    def _explicit(self) -> Iterator[tuple[slice, Array]]:
+        """Rows, and their features (rows, p), block by block."""
+        layout = self.rows.layout
+        n_rows = max(BLOCK_NUMBERS // self.n_features, 2 * self.n_features)
+        for block in self.rows.blocks(n_rows):
+            psi = features(layout, block.sums, block.queries)
+            yield slice(block.first, block.stop), psi.T / layout.feature_weights
 
     def _each(self, fill: Callable[[RowBlock], None]) -> None:
         for blocks in self.rows.groups():

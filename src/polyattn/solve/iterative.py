@@ -21,21 +21,23 @@ from dataclasses import replace
 import numpy as np
 
 from polyattn.numerics.parallel import physical_memory
-from polyattn.solve.normal_equations import Approach, FeatureEquations, largest_ratio, squares
+from polyattn.quoting import counted
+from polyattn.solve.normal_equations import (
+    MAX_PASSES,
+    Approach,
+    FeatureEquations,
+    largest_ratio,
+    squares,
+)
 from polyattn.solve.solution import Solution
+from polyattn.solve.whitening import LARGE_RIDGE
 from polyattn.stats.rows import Rows
-
-# A descent ends after so many passes.
-MAX_PASSES = 2000
 
 # Summaries are kept in up to this part of the memory; 1 GiB where that cannot be asked.
 KEPT_PART = 0.25
 
-# A ridge from this part of the largest eigenvalue on decides alone, whitened, in few passes.
-LARGE_RIDGE = 1e-4
-
-# Coefficients that are certain up to this part need no random test.
-CERTAIN = 1e-7
+# Coefficients that are certain up to this part need no random test; from the other on it is said.
+CERTAIN, UNCERTAIN = 1e-7, 1e-6
 
 OTHER_NORM = (
     " The data do not determine all coefficients, and {reason}: of all optima, it is the one whose "
@@ -47,6 +49,11 @@ SMALL_RIDGE = (
     "is so small that they may be off by {error:.0e} of the norm of all: {reason}."
 )
 LEAST_NORM = " Of all optima it is the one of smallest norm."
+ROUNDED = " Rounding leaves its coefficients uncertain{by}; solver='direct' is more exact."
+WEAK = (
+    " That leaves out {count} in which the data vary by less than 1e-11 of the largest: "
+    "solver='direct' may gain more there."
+)
 GRADED = "their features differ too much in size for the smallest norm"
 
 
@@ -54,26 +61,28 @@ def solve_iterative(rows: Rows, ridge: float, most_passes: int | None = None) ->
     """The minimiser, all outputs side by side; the note says how closely it was reached."""
     rows = replace(rows, kept_numbers=kept_numbers())
     system = FeatureEquations.of(rows, ridge, MAX_PASSES if most_passes is None else most_passes)
-    whitening, found, reason = system.whitening, None, GRADED
+    whitening, found, least, reason = system.whitening, None, None, GRADED
     is_few = rows.n_positive < whitening.n_seen
     if not is_few or ridge >= LARGE_RIDGE * whitening.largest:
         found = system.solved(in_norm=False)
-        if not found.reached or _uncertainty(system, found) <= CERTAIN:
+        if not found.reached or _error_bound(system, found) <= CERTAIN:
             return _solution(system, found)
         is_unseen = is_few
         if not is_few:
             is_unseen, smallest, passes = system.probed()
-            found = replace(found, passes=found.passes + passes)
-            found = replace(found, smallest=min(found.smallest, smallest + ridge))
+            smallest = min(found.smallest, smallest + ridge * whitening.least_penalty)
+            found = replace(found, passes=found.passes + passes, smallest=smallest)
         if not is_unseen:
             return _determined(system, found)
     if not whitening.is_graded:
         least = system.solved(in_norm=True)
         if least.reached:
-            return _solution(system, least, "" if ridge else LEAST_NORM)
+            return _solution(system, least, "" if ridge or whitening.n_weak else LEAST_NORM)
         reason = f"the smallest norm was out of reach in {_passes(least.passes)}"
     found = found or system.solved(in_norm=False)
-    error = _uncertainty(system, found)
+    if least is not None and system.objective(least) < system.objective(found):
+        return _solution(system, least)
+    error = _error_bound(system, found)
     if error <= CERTAIN:
         return _solution(system, found)
     words = SMALL_RIDGE if ridge else OTHER_NORM
@@ -92,6 +101,8 @@ def _determined(system: FeatureEquations, found: Approach) -> Solution:
         return _solution(system, found)
     if not whitening.is_full and whitening.is_graded:
         return _other(system, found, OTHER_NORM.format(reason=GRADED))
+    if whitening.n_weak:
+        return _solution(system, found)
     if whitening.n_seen == n_features:
         return _solution(system, found, " A random test found no other optimum.")
     found = replace(found, theta=whitening.in_row_space(found.theta))
@@ -112,6 +123,13 @@ def _solution(system: FeatureEquations, found: Approach, note: str = "") -> Solu
     condition = max(found.largest / found.smallest, 1.0) if found.smallest > 0 else np.inf
     if not found.in_norm:
         condition *= system.whitening.condition
+    error = min(system.error_estimate(found), _error_bound(system, found))
+    is_rounded = found.reached and error > UNCERTAIN
+    if is_rounded:
+        note += ROUNDED.format(by=f" by about {error:.0e} of their norm" if error < 1 else "")
+    n_weak = system.whitening.n_weak
+    if n_weak:
+        note += WEAK.format(count=counted(n_weak, "direction"))
     return Solution(
         np.ldexp(found.theta, -system.unit),
         None,
@@ -119,11 +137,11 @@ def _solution(system: FeatureEquations, found: Approach, note: str = "") -> Solu
         float(np.sqrt(condition)),
         system.ridge,
         _closeness(system, found) + note,
-        is_reached=found.reached,
+        is_reached=found.reached and not is_rounded and not n_weak,
     )
 
 
-def _uncertainty(system: FeatureEquations, found: Approach) -> float:
+def _error_bound(system: FeatureEquations, found: Approach) -> float:
     """A bound of the error of the coefficients beside their norm: ||g|| / ridge."""
     if system.ridge == 0:
         return np.inf if found.passes else 0.0
@@ -150,11 +168,13 @@ def _closeness(system: FeatureEquations, found: Approach) -> str:
     if not found.passes:
         return words
     gain = np.einsum("pe,pe->e", found.theta, system.cross + found.gradient)
-    seen = squares(system.whitened(found.gradient, found.in_norm))
-    estimate = largest_ratio(seen / (found.smallest or np.inf), gain)
+    seen = squares(system.whitened(found))
+    estimate = largest_ratio(seen, found.smallest * gain) if found.smallest > 0 else np.inf
     bound = largest_ratio(squares(found.gradient), system.ridge * gain) if system.ridge else np.inf
     how = f"at most {bound:.0e}" if bound < 1e-6 else f"an estimated {estimate:.0e}"
     what = "objective" if system.ridge else "squared error"
+    if not min(bound, estimate) < 1:
+        return f"{words} How much of the {what} is left to gain is not known."
     return f"{words} It brings all but {how} of the possible reduction of the {what}."
 
 

@@ -137,6 +137,8 @@ def _beside_the_others(
     return errors + sum(left.outside for left in group), doubts
 
 
+# A ridge of almost nothing moves them beyond float64: infinity is not known.
+@np.errstate(over="ignore", invalid="ignore")
 def _in_sample_space(found: Decomposition, blocks: list[slice]) -> tuple[NDArray, NDArray]:
     """Squared errors of blocks of rows, and what rounding may have done to them.
 
@@ -181,6 +183,7 @@ def _judged(
     """The ridges whose errors are known, and these."""
     power = found.outside + float(np.sum(found.components**2))
     known = doubts <= MOST_DOUBT * np.maximum(errors, NO_ERROR * power)
+    known &= np.isfinite(errors)
     return decomposition.visible(found.grid, known, default), errors[known]
 
 

@@ -16,6 +16,7 @@ without a ridge that data are not separable.  Rounding of the gradient is includ
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +27,15 @@ from polyattn.numerics.scaling import EPS
 from polyattn.solve.curvature_model import (
     GRAM_FEATURES,
     SearchSpace,
-    WeightedGram,
     search_space,
     whitened_inverse,
 )
-from polyattn.solve.feature_passes import FeaturePasses
+from polyattn.solve.feature_passes import FeaturePasses, WeightedGram
 from polyattn.solve.iterative import kept_numbers
 from polyattn.solve.log_loss import LogLoss
-from polyattn.solve.newton import NewtonIterate, minimise
+from polyattn.solve.newton import NewtonIterate, iterate_at, minimise
+from polyattn.solve.row_kernel import RowKernel
+from polyattn.solve.separation import Separation, separated_in_part
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
 
@@ -42,10 +44,8 @@ Array = NDArray[np.float64]
 # A bound of this part of the objective is good enough; above it, a sharper one is looked for.
 SMALL_BOUND = 1e-10
 
-JUDGED = (
-    " The rank was judged from second moments, which cannot see singular values below 1e-7 of the "
-    "largest."
-)
+# Rows whose loss is below this part of all may be left out of what is bounded from below.
+MET = 1e-9
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,14 @@ class LogisticSolution:
     loss : sum_i w_i loss_i
     least_loss : its infimum, where that is known; else ``loss``
     objective : with the penalty
-    bound : the objective is at most so much above its minimum; None: not proved
+    bound : the objective is at most so much above its infimum; None: not proved
+    has_minimum : whether it is proved that the infimum is attained
     rank : of the features, where there is no ridge and it is known
     condition : of the equilibrated features, estimated
+    n_without : rows of positive weight without any feature
+    part : rows that a direction separates from the others, if one was found
     moments : the sums of the features, where they were made
+    judged : the part of the largest singular value below which others counted as zero; 0: none did
     note : a sentence for the outcome, beginning with a space
     """
 
@@ -68,12 +72,15 @@ class LogisticSolution:
     least_loss: float
     objective: float
     bound: float | None
+    has_minimum: bool
     rank: int | None
     condition: float
     n_steps: int
-    n_products: int
     separates: bool
+    n_without: int
     moments: Moments | None
+    part: Separation | None = None
+    judged: float = 0.0
     note: str = ""
 
 
@@ -81,7 +88,8 @@ def solve_logistic(rows: Rows, loss: LogLoss, ridge: float) -> LogisticSolution:
     """The minimiser for rows without targets; ``loss`` has their weights, up to a constant.
 
     Cost: one Gram matrix of the features and its factor (up to ``GRAM_FEATURES``), and some tens of
-    passes; without a ridge a second Gram matrix for the bound.
+    passes; without a ridge a second Gram matrix for the bound.  With a ridge and few rows their
+    kernel is factored in its place.
     """
     rows = replace(rows, kept_numbers=kept_numbers())
     passes = FeaturePasses(replace(rows, sequence_weights=None))
@@ -90,42 +98,64 @@ def solve_logistic(rows: Rows, loss: LogLoss, ridge: float) -> LogisticSolution:
     unit = float(loss.weights.sum()) / rows.total_weight
     if rows.n_features <= GRAM_FEATURES:
         moments = Moments.of(rows)
-        space = search_space(_gram_of(moments, unit), 2.0 * ridge)
-        inverse = space.inverse(space.gram, loss.first_curvature, 2.0 * ridge)
+        gram = _gram_of(moments, unit)
+        space = search_space(passes, loss.weights, gram, 2.0 * ridge, rows)
+    first = loss.first_curvature * loss.weights
+    kernel = RowKernel.of(passes, first, 2.0 * ridge)
+    if kernel is not None:
+        inverse = kernel.inverse(first)
+    elif space is not None:
+        curvature = space.penalised(loss.first_curvature * space.gram, 2.0 * ridge)
+        inverse = space.inverse(curvature)
     else:
         inverse = whitened_inverse(rows, unit * loss.first_curvature, 2.0 * ridge)
-    found = minimise(passes, loss, ridge, inverse, space)
-    value = found.point.value
+    found = minimise(passes, loss, ridge, inverse, space, kernel)
+    is_empty = ~passes.has_features() & (loss.weights > 0.0)
     solution = LogisticSolution(
         theta=found.theta,
-        loss=value,
-        least_loss=value,
+        loss=found.point.value,
+        least_loss=found.point.value,
         objective=found.objective,
         bound=None,
+        has_minimum=False,
         rank=None if space is None else space.rank,
         condition=float("nan") if space is None else space.condition,
         n_steps=found.n_steps,
-        n_products=found.n_products,
         separates=found.separates,
+        n_without=int(np.count_nonzero(is_empty)),
         moments=moments,
+        judged=0.0 if space is None else space.tolerance,
     )
     if found.separates:
         # All rows that have features come as near to zero as one likes.
-        without = float(loss.weights @ ~passes.has_features())
+        without = float(loss.weights @ is_empty)
         return replace(solution, least_loss=without * float(np.log(loss.n_classes)))
+    if space is not None and space.singular is not None:
+        theta, note = space.smallest(found.theta)
+        found = iterate_at(passes, loss, ridge, theta)
+        solution = replace(
+            solution, theta=theta, loss=found.point.value, least_loss=found.point.value,
+            objective=found.objective, note=note,
+        )  # fmt: skip
+    bound = proved_bound(passes, found, ridge, space)
+    if np.isfinite(bound):
+        return replace(solution, bound=bound, has_minimum=True)
+    return solution if space is None else replace(solution, **_in_part(passes, found, space))
+
+
+def proved_bound(
+    passes: FeaturePasses, found: NewtonIterate, ridge: float, space: SearchSpace | None
+) -> float:
+    """The smaller of both bounds (see above); infinity where nothing is proved."""
     bound = np.inf
     if ridge > 0.0:
-        sizes = np.ones(rows.n_features) if space is None else space.scale
+        sizes = np.ones(passes.n_features) if space is None else space.scale
         norm = float(np.linalg.norm(found.gradient))
         norm += gradient_rounding(passes, found, ridge, sizes)
         bound = norm**2 / (4.0 * ridge)
-    if space is not None:
-        if bound > SMALL_BOUND * found.objective:
-            bound = min(bound, decrement_bound(passes, found, ridge, space))
-        theta, note = space.smallest(found.theta)
-        note = f"{JUDGED}{note}" if space.vectors is not None else ""
-        solution = replace(solution, theta=theta, note=note)
-    return replace(solution, bound=bound if np.isfinite(bound) else None)
+    if space is not None and bound > SMALL_BOUND * found.objective:
+        bound = min(bound, decrement_bound(passes, found, ridge, space))
+    return bound
 
 
 def decrement_bound(
@@ -139,23 +169,67 @@ def decrement_bound(
     if space.rank == 0:
         return 0.0
     point = found.point
-    least = WeightedGram(*passes.weighted_gram(point.least_curvature))
-    factor = np.asfortranarray(space.matrix(least, 1.0, 2.0 * ridge))
-    norm = lapack.dlange("1", factor)
+    weights, counted = point.least_curvature, point.loss.weights > 0.0
+    sizes = passes.norms(space.scale)
+    stretch = 1.0
+    if space.basis is None:
+        factor, norms, error = space.curvature(passes, weights, 2.0 * ridge), sizes, 0.0
+    else:
+        # Projections are rounded beside the features that they are made of.
+        factor, norms = passes.projected_gram(weights, space.basis)
+        stretch = float(np.linalg.norm(space.scale[:, None] * space.basis))
+        rounding = EPS * passes.n_features * stretch * sizes
+        error = float(weights @ ((2.0 * norms + rounding) * rounding))
+        norms = norms + rounding
+    factor = np.asfortranarray(factor)
+    error += EPS * 10.0 * len(factor) * lapack.dlange("1", factor)
     if not factor_lower(factor):
         return np.inf
     inverse, _ = lapack.dpotri(factor, lower=1)
     inverse = np.tril(inverse) + np.tril(inverse, -1).T
     largest = float(np.abs(inverse).sum(axis=0).max())  # at least the largest eigenvalue
-    if not EPS * 10.0 * len(inverse) * norm * largest < 1.0:
+    doubt = error * largest
+    if not doubt < 0.5:
         return np.inf
     gradient = space.restricted(found.gradient)
     decrement = float(np.sqrt(max(0.0, np.sum(gradient * (inverse @ gradient)))))
-    rounding = gradient_rounding(passes, found, ridge, space.scale, space.scale)
-    decrement += rounding * float(np.sqrt(largest))
-    size = float(passes.norms(space.scale)[point.loss.weights > 0.0].max())
+    rounding_of_gradient = gradient_rounding(passes, found, ridge, space.scale, space.scale)
+    decrement += stretch * rounding_of_gradient * float(np.sqrt(largest))
+    # The inverse of B itself is no larger than that of what was computed over 1 - doubt.
+    decrement /= float(np.sqrt(1.0 - doubt))
+    largest /= 1.0 - doubt
+    size = float(norms[counted].max())
     c = point.loss.third_derivative_factor * size * float(np.sqrt(largest)) * decrement
     return 0.5 * decrement**2 * (1.0 + c) if c < 1.0 else np.inf
+
+
+def _in_part(passes: FeaturePasses, found: NewtonIterate, space: SearchSpace) -> dict[str, Any]:
+    """What is proved by the rows that are not met already: a bound, and perhaps a minimum.
+
+    Losses are positive, so that inf J >= inf of the loss of any part of the rows.  Where the
+    features of that part span as much as all, and its loss has bounded level sets, so has J.
+    """
+    point, loss = found.point, found.point.loss
+    is_met = loss.weights * point.losses <= MET * point.value
+    weights = np.where(is_met, 0.0, loss.weights)
+    if not np.any(weights) or not np.any(is_met & (loss.weights > 0.0)):
+        return {}
+    others = replace(loss, weights=weights)
+    spanned = search_space(passes, weights, passes.weighted_gram(weights), 0.0)
+    if spanned.rank is None:
+        return {}
+    least = iterate_at(passes, others, 0.0, found.theta, found.outputs)
+    bound = decrement_bound(passes, least, 0.0, spanned)
+    if not np.isfinite(bound):
+        return {}
+    has_minimum = spanned.rank == space.rank
+    return {
+        "bound": bound + max(0.0, point.value - least.point.value),
+        "least_loss": point.value if has_minimum else least.point.value,
+        "has_minimum": has_minimum,
+        "part": None if has_minimum else separated_in_part(passes, loss, found.theta, spanned),
+        "judged": max(space.tolerance, spanned.tolerance),
+    }
 
 
 def gradient_rounding(

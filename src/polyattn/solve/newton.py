@@ -18,15 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.scaling import EPS
-from polyattn.solve.curvature_model import Inverse, SearchSpace, WeightedGram
+from polyattn.solve.curvature_model import Inverse, SearchSpace
 from polyattn.solve.feature_passes import FeaturePasses
 from polyattn.solve.log_loss import LogLoss, LossPoint
+from polyattn.solve.row_kernel import RowKernel
 
 Array = NDArray[np.float64]
 
 # Steps end when the next one would gain less than this part of J.  Near the minimum the gain is
 # the square of the error of theta, relatively.
 SMALL_GAIN = 1e-20
+# A rise by this part of J may be rounding.
+ROUNDED = 1e-12
 # A gain below this part of J that no longer falls is rounding.
 STALLED_GAIN = 1e-10
 
@@ -36,6 +39,8 @@ MAX_PRODUCTS, TIGHT, LOOSE = 500, 1e-6, 0.1
 
 # Along a step the derivative falls to this part of its start, after at most so many trials.
 LEVEL, MAX_TRIALS = 0.1, 60
+# The first of them changes no output by more than this: almost singular steps are far too long.
+FIRST_CHANGE = 1e3
 
 # Margins above so many roundings of each term behind them are positive.
 ROUNDINGS = 8.0
@@ -61,7 +66,6 @@ class NewtonIterate:
     objective: float
     gradient: Array
     n_steps: int = 0
-    n_products: int = 0
     settled: bool = False
     separates: bool = False
 
@@ -72,34 +76,38 @@ def minimise(
     ridge: float,
     inverse: Inverse,
     space: SearchSpace | None = None,
+    kernel: RowKernel | None = None,
 ) -> NewtonIterate:
     """Newton's method from zero.
 
     inverse : about the inverse of the second derivative of J at zero
-    space : for few features, where better inverses are found if they are needed
+    space, kernel : for few features or few rows, where better inverses are found if needed
 
     Cost: 4 e p flops per row for each conjugate gradient, some tens to hundreds of them.
     """
-    newton = _Newton(passes, loss, ridge, inverse, space)
+    newton = _Newton(passes, loss, ridge, inverse, space, kernel)
     here = newton.at(np.zeros((passes.n_features, loss.n_outputs)))
     for n_steps in range(1, MAX_STEPS + 1):
-        here = replace(newton.moved(here), n_steps=n_steps, n_products=newton.n_products)
+        here = replace(newton.moved(here), n_steps=n_steps)
         if newton.separates(here):
             divided = newton.at(here.theta / newton.least_margin(here))
             if newton.separates(divided):
-                return _ended(divided, here, separates=True)
+                return replace(divided, n_steps=n_steps, separates=True)
         if here.settled:
             break
     # Outputs were added up step by step.
-    return _ended(newton.at(here.theta), here)
+    return replace(newton.at(here.theta), n_steps=here.n_steps)
 
 
-def _ended(there: NewtonIterate, here: NewtonIterate, separates: bool = False) -> NewtonIterate:
-    """What is known at the end, with the counts on the way."""
-    return replace(
-        there, n_steps=here.n_steps, n_products=here.n_products, settled=here.settled,
-        separates=separates,
-    )  # fmt: skip
+def iterate_at(
+    passes: FeaturePasses, loss: LogLoss, ridge: float, theta: Array, outputs: Array | None = None
+) -> NewtonIterate:
+    """J and its gradient at theta (p, e), whose outputs may be known."""
+    outputs = passes.outputs(theta) if outputs is None else outputs
+    point = loss.at(outputs)
+    gradient = _centred(passes.correlated(point.slopes) + 2.0 * ridge * theta)
+    objective = point.value + ridge * float(np.sum(theta**2))
+    return NewtonIterate(theta, outputs, point, objective, gradient)
 
 
 class _Newton:
@@ -112,22 +120,19 @@ class _Newton:
         ridge: float,
         inverse: Inverse,
         space: SearchSpace | None,
+        kernel: RowKernel | None = None,
     ) -> None:
         self.passes, self.loss, self.ridge = passes, loss, ridge
-        self.inverse, self.space = inverse, space
+        self.inverse, self.space, self.kernel = inverse, space, kernel
         self.scale = np.ones(passes.n_features) if space is None else space.scale
         self.norms = passes.norms(self.scale) if ridge == 0.0 else np.empty(0)
         # Rows without features have margin 0 whatever theta is, and rows of weight 0 do not count.
         self.counted = passes.has_features() & (loss.weights > 0.0)
-        self.first_power, self.last_gain, self.n_products = 0.0, np.inf, 0
+        self.first_power, self.last_gain = 0.0, np.inf
 
     def at(self, theta: Array, outputs: Array | None = None) -> NewtonIterate:
         """Value and gradient at theta, whose outputs may be known."""
-        outputs = self.passes.outputs(theta) if outputs is None else outputs
-        point = self.loss.at(outputs)
-        objective = point.value + self.ridge * float(np.sum(theta**2))
-        gradient = self.passes.correlated(point.slopes) + 2.0 * self.ridge * theta
-        return NewtonIterate(theta, outputs, point, objective, self._centred(gradient))
+        return iterate_at(self.passes, self.loss, self.ridge, theta, outputs)
 
     def moved(self, here: NewtonIterate) -> NewtonIterate:
         """One step further; ``settled`` if it was too small to matter."""
@@ -140,7 +145,7 @@ class _Newton:
             lambda direction: self._curved(here.point, direction),
             self.inverse, here.gradient, accuracy,
         )  # fmt: skip
-        self.n_products += count
+        step = _centred(step)
         gain = -0.5 * float(np.sum(here.gradient * step))
         stalled = gain > 0.25 * self.last_gain and gain <= STALLED_GAIN * here.objective
         settled = stalled or gain <= SMALL_GAIN * here.objective
@@ -148,6 +153,9 @@ class _Newton:
         along = self.passes.outputs(step)
         length = _step_length(self.loss, here, step, along, self.ridge)
         there = self.at(here.theta + length * step, here.outputs + length * along)
+        if not there.objective <= (1.0 + ROUNDED) * here.objective:
+            # Rounding: this step leads nowhere, and neither would another.
+            return replace(here, settled=True)
         self._refresh(there.point, count)
         return replace(there, settled=settled)
 
@@ -165,24 +173,29 @@ class _Newton:
 
     def _curved(self, point: LossPoint, direction: Array) -> Array:
         """The second derivative of J times a direction (p, e)."""
-        curved = self._centred(self.passes.curvature_product(direction, point.curved))
+        curved = _centred(self.passes.curvature_product(direction, point.curved))
         return curved + 2.0 * self.ridge * direction
-
-    def _centred(self, derivatives: Array) -> Array:
-        """Without rounding in the direction in which the outputs of all classes move together.
-
-        Softmax does not change along it, and nothing but a ridge would stop what rounding starts.
-        """
-        if self.loss.n_outputs == 1:
-            return derivatives
-        return np.asarray(derivatives - derivatives.mean(axis=1, keepdims=True))
 
     def _refresh(self, point: LossPoint, count: int) -> None:
         """A preconditioner of the present curvature, where the last step took many products."""
+        weights = point.typical_curvature
         worth = self.passes.n_features / (16.0 * self.loss.n_outputs)
-        if self.space is not None and count > max(LEAST_PRODUCTS, worth):
-            gram = WeightedGram(*self.passes.weighted_gram(point.typical_curvature))
-            self.inverse = self.space.inverse(gram, 1.0, 2.0 * self.ridge)
+        if self.kernel is not None:
+            if count > LEAST_PRODUCTS:
+                self.inverse = self.kernel.inverse(weights)
+        elif self.space is not None and count > max(LEAST_PRODUCTS, worth):
+            curvature = self.space.curvature(self.passes, weights, 2.0 * self.ridge)
+            self.inverse = self.space.inverse(curvature)
+
+
+def _centred(columns: Array) -> Array:
+    """Columns (p, e) without the part in which the outputs of all classes move together.
+
+    Softmax does not change along it: what is there is rounding, beside a ridge as well.
+    """
+    if columns.shape[1] == 1:
+        return columns
+    return np.asarray(columns - columns.mean(axis=1, keepdims=True))
 
 
 def _newton_step(
@@ -218,16 +231,19 @@ def _step_length(
     """
     inner, square = 2.0 * ridge * float(np.sum(here.theta * step)), float(np.sum(step**2))
 
-    def derivatives(length: float) -> tuple[float, float]:
+    def derivatives(length: float) -> tuple[float, float, float]:
         point = loss.at(here.outputs + length * along)
+        change = point.value - here.point.value + length * (inner + ridge * length * square)
         slope = float(np.sum(point.slopes * along)) + inner + 2.0 * ridge * length * square
-        return slope, float(np.sum(along * point.curved(along))) + 2.0 * ridge * square
+        return change, slope, float(np.sum(along * point.curved(along))) + 2.0 * ridge * square
 
-    start = -derivatives(0.0)[0]
-    low, high, length = 0.0, np.inf, 1.0
+    start = -derivatives(0.0)[1]
+    low, high = 0.0, np.inf
+    length = min(1.0, FIRST_CHANGE / max(float(np.abs(along).max()), 1.0))
     for _ in range(MAX_TRIALS):
-        slope, curvature = derivatives(length)
-        if abs(slope) <= LEVEL * start:
+        change, slope, curvature = derivatives(length)
+        # Far behind the minimum J may rise slowly, and be higher than here.
+        if abs(slope) <= LEVEL * start and change <= ROUNDED * here.objective:
             break
         low, high = (length, high) if slope < 0.0 else (low, length)
         most = min(high, 4.0 * low) if low > 0.0 else high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,17 +11,32 @@ from numpy.typing import NDArray
 from polyattn.numerics.scaling import exponent_for
 from polyattn.solve.conjugate_gradients import Map, descend
 from polyattn.solve.primal import residual_pass
+from polyattn.solve.whitened_rows import WhitenedRows
 from polyattn.solve.whitening import Whitening
 from polyattn.stats.rows import Rows
 
 # Descents stop when the gradient has fallen by this factor, whitened.
 GRADIENT_REDUCTION = 1e-12
 
+# A descent ends after so many passes.
+MAX_PASSES = 2000
+
 # Rounding of the recursion is mended by further descents from the true gradient, up to so many.
 MAX_DESCENTS = 3
 
+# What rises by more than this part of the squared targets went astray: so many shorter descents
+# are tried instead.
+HIGHER, MAX_TRIES = 1e-10, 4
+
+# Descents in single precision end after this fall, or so many passes.  Others follow as long as
+# the true gradient falls so far, and no Ritz value is so small beside the largest.
+SINGLE_REDUCTION, SINGLE_PASSES, SINGLE_FALL, SINGLE_RANGE = 1e-6, 200, 1e-2, 1e-5
+
 # The random step that looks for directions without data, and how far its gradient has to fall.
 PROBE_SEED, PROBE_REDUCTION = 0, 1e-9
+
+# In single precision it falls so far at a time, and goes on while its length follows.
+SINGLE_PROBE, PROBE_FALL = 1e-3, 0.5
 
 # It has length sqrt(k) along k directions without data; less than this is none.
 UNSEEN_LENGTH = 1e-3
@@ -57,33 +73,46 @@ class FeatureEquations:
     ridge: float
     most_passes: int
     whitening: Whitening
+    whitened_rows: WhitenedRows | None  # in single precision, where that pays
     cross: NDArray[np.float64]  # (p, e), the right-hand side
     unit: NDArray[np.intp]  # (e,)
+    target_power: float  # sum of the squared targets
 
     @classmethod
     def of(cls, rows: Rows, ridge: float, most_passes: int) -> FeatureEquations:
         """Those of the rows, after two passes."""
         whitening = Whitening.of(rows, ridge)
-        cross, _ = residual_pass(np.zeros((rows.n_features, rows.n_outputs)), rows)
+        cross, power = residual_pass(np.zeros((rows.n_features, rows.n_outputs)), rows)
         sizes = np.abs(whitening.gradient(cross)).max(axis=0)
         unit = np.array([-(exponent_for(float(size)) or 0) for size in sizes], dtype=np.intp)
-        return cls(rows, ridge, most_passes, whitening, np.ldexp(cross, unit), unit)
+        single = WhitenedRows.of(rows, whitening)
+        return cls(rows, ridge, most_passes, whitening, single, np.ldexp(cross, unit), unit, power)
 
     def solved(self, in_norm: bool) -> Approach:
         """The minimiser by descents, the later ones from the true gradient of the one before."""
         goals = GRADIENT_REDUCTION**2 * self.whitening.power(self.cross)
-        now = Approach(np.zeros_like(self.cross), self.cross, 0.0, in_norm)
-        left = np.inf
+        now, left = self._start(in_norm), np.inf
+        if not in_norm and self.whitened_rows is not None:
+            now = self._approached(self.whitened_rows, goals)
+            if now.reached and np.all(self.whitening.power(now.gradient) <= goals):
+                return now
         for _ in range(MAX_DESCENTS):
-            after = self._descended(now, goals)
+            after = self._lowered(now, goals)
+            if not after.reached:
+                return after
             before, left = left, largest_ratio(self.whitening.power(after.gradient), goals)
             # What does not fall any more is rounding.
             if left > 0.25 * before:
                 return replace(now, passes=after.passes)
             now = after
-            if left <= 1.0 or not now.reached or now.passes >= self.most_passes:
+            if left <= 1.0 or now.passes >= self.most_passes:
                 break
         return now
+
+    def objective(self, found: Approach) -> float:
+        """The squared error and the penalty, for scaled tokens and targets."""
+        theta = np.ldexp(found.theta, -self.unit)
+        return found.residual_power + self.ridge * float(np.sum(theta**2))
 
     def probed(self) -> tuple[bool, float, int]:
         """Whether some direction has no data, the smallest Ritz value without ridge, and passes.
@@ -92,24 +121,96 @@ class FeatureEquations:
         data determine all coefficients: its length is at most that of its gradient over the
         smallest eigenvalue.
         """
-        step, product = self.whitening.random_step(PROBE_SEED), self._product(False, 0.0)
+        step, n_passes = self.whitening.random_step(PROBE_SEED), 0
+        if self.whitened_rows is not None:
+            is_back, smallest, n_passes = self._stepped_back(self.whitened_rows, step)
+            if is_back:
+                return False, smallest, n_passes
+        product = self._product(False, 0.0)
         back = -product(step)
         goals = PROBE_REDUCTION**2 * squares(back)
         found = descend(product, back, squares, goals, self.most_passes)
-        explained = np.sqrt(goals[0]) / found.smallest if found.passes else 0.0
-        length = float(np.linalg.norm(step + found.steps))
+        length, explained = float(np.linalg.norm(step + found.steps)), 0.0
+        if found.passes and found.smallest > 0:
+            explained = float(np.sqrt(goals[0])) / found.smallest
         is_unseen = length > max(UNSEEN_LENGTH, 10.0 * explained)
-        return is_unseen, found.smallest, found.passes + 1
+        return is_unseen, found.smallest, n_passes + found.passes + 1
 
-    def whitened(self, gradient: NDArray, in_norm: bool) -> NDArray[np.float64]:
-        """A gradient (p, e) in the coordinates of the descents."""
-        return self._coordinates(in_norm)[1](gradient)
+    def whitened(self, found: Approach) -> NDArray[np.float64]:
+        """The gradient (p, e) that is left, in the coordinates of the descents."""
+        return self._coordinates(found.in_norm)[1](found.gradient)
 
-    def _descended(self, now: Approach, goals: NDArray) -> Approach:
-        """One descent further."""
+    def error_estimate(self, found: Approach) -> float:
+        """About how far the coefficients are off, beside their norm, by the gradient that is left.
+
+        They are off by H^-1 g, and H^-1 is estimated by L L^T over the smallest Ritz value.
+        """
+        if not found.smallest > 0:
+            return np.inf
+        to_theta, to_gradient, _ = self._coordinates(found.in_norm)
+        moved = to_theta(to_gradient(found.gradient)) / found.smallest
+        return float(np.sqrt(largest_ratio(squares(moved), squares(found.theta))))
+
+    def _start(self, in_norm: bool) -> Approach:
+        return Approach(np.zeros_like(self.cross), self.cross, self.target_power, in_norm)
+
+    def _stepped_back(self, rows: WhitenedRows, step: NDArray) -> tuple[bool, float, int]:
+        """Whether a step ends at zero by descents in single precision, as ``probed`` returns it."""
+        product, smallest, n_passes = partial(rows.product, ridge=0.0), np.inf, 0
+        length = before = np.inf
+        while length > UNSEEN_LENGTH and not length > PROBE_FALL * before:
+            back = -product(step)
+            goals = SINGLE_PROBE**2 * squares(back)
+            found = descend(product, back, squares, goals, SINGLE_PASSES)
+            step = step + found.steps
+            before, length = length, float(np.linalg.norm(step))
+            smallest, n_passes = min(smallest, found.smallest), n_passes + found.passes + 1
+        return length <= UNSEEN_LENGTH, smallest, n_passes
+
+    def _approached(self, rows: WhitenedRows, goals: NDArray) -> Approach:
+        """From zero by descents in single precision, as long as the true gradient follows."""
+        now, product = self._start(in_norm=False), partial(rows.product, ridge=self.ridge)
+        powers = self.whitening.power(now.gradient)
+        while np.any(powers > goals) and now.passes < self.most_passes:
+            near = np.maximum(0.25 * goals, SINGLE_REDUCTION**2 * powers)
+            after = self._descended(now, near, product, SINGLE_PASSES)
+            before, powers = powers, self.whitening.power(after.gradient)
+            is_slow = np.any(powers > np.maximum(goals, SINGLE_FALL**2 * before))
+            if (
+                is_slow
+                or self._is_higher(after, now)
+                or after.smallest < SINGLE_RANGE * after.largest
+            ):
+                return replace(now, passes=after.passes)
+            now = after
+        return now
+
+    def _lowered(self, now: Approach, goals: NDArray) -> Approach:
+        """One descent further, of fewer passes if rounding took the objective up; or none."""
+        limit = MAX_PASSES
+        for _ in range(MAX_TRIES):
+            after = self._descended(now, goals, most_passes=limit)
+            if not self._is_higher(after, now):
+                return replace(after, reached=after.reached and limit == MAX_PASSES)
+            limit = max(1, (after.passes - now.passes) // 4)
+            now = replace(now, passes=after.passes)
+        return replace(now, reached=False)
+
+    def _is_higher(self, after: Approach, now: Approach) -> bool:
+        rounding = HIGHER * self.target_power
+        return not self.objective(after) <= self.objective(now) + rounding
+
+    def _descended(
+        self,
+        now: Approach,
+        goals: NDArray,
+        product: Map | None = None,
+        most_passes: int = MAX_PASSES,
+    ) -> Approach:
+        """One descent further, with products in float64 by default."""
         to_theta, to_gradient, power = self._coordinates(now.in_norm)
-        product = self._product(now.in_norm, self.ridge)
-        left = self.most_passes - now.passes
+        product = product or self._product(now.in_norm, self.ridge)
+        left = min(most_passes, self.most_passes - now.passes)
         found = descend(product, to_gradient(now.gradient), power, goals, left)
         theta = now.theta + to_theta(found.steps)
         gradient, residual_power = residual_pass(np.ldexp(theta, -self.unit), self.rows)

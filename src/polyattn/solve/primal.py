@@ -23,10 +23,10 @@ from polyattn.features.products import add_correlation, apply_coef
 from polyattn.numerics.blas import factor_lower
 from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.numerics.scaling import EPS
-from polyattn.solve.direct import column_scale, minimum_norm, solve_factor
+from polyattn.solve.direct import column_scale, minimum_norm, solve_tall
 from polyattn.solve.solution import Solution
 from polyattn.solve.structure import FeatureGroups, find_structure
-from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats import Moments
 from polyattn.stats.rows import RowBlock, Rows
 
 # A Gram matrix better conditioned than this is solved by Cholesky and refined.
@@ -47,7 +47,7 @@ def solve_primal(source: Rows | Moments, ridge: float) -> Solution:
     if structure is not None and len(structure.kept):
         solution = solve_definite(moments, rows, ridge, structure)
     if solution is None and rows is not None:
-        solution = solve_factor(TriangularFactor.of(rows), ridge)
+        solution = solve_tall(rows, ridge)
     if solution is None:
         s = moments.layout.feature_weights
         gram, cross = moments.scaled_gram(1.0 / s), moments.scaled_cross() / s[:, None]
@@ -76,8 +76,7 @@ def solve_definite(
     matrix[np.diag_indices_from(matrix)] += ridge / scale**2
     # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
     factor = matrix.T
-    norm = lapack.dlange("1", factor)
-    rcond = float(lapack.dpocon(factor, norm, uplo="L")[0]) if factor_lower(factor) else 0.0
+    rcond = factor_definite(factor)
     if not rcond > SAFE_RCOND:
         return None
 
@@ -102,6 +101,15 @@ def solve_definite(
                 break
     rank = len(scale) if ridge == 0 else None
     return Solution(theta, rank, max(0.0, power), float(np.sqrt(1.0 / rcond)), ridge)
+
+
+def factor_definite(matrix: NDArray) -> float:
+    """The reciprocal condition number of a symmetric matrix, which becomes its lower factor.
+
+    0 where it is not definite.  The matrix is in the order that LAPACK wants.
+    """
+    norm = lapack.dlange("1", matrix)
+    return float(lapack.dpocon(matrix, norm, uplo="L")[0]) if factor_lower(matrix) else 0.0
 
 
 def solve_gram(

@@ -68,12 +68,7 @@ def chosen_ridge(
     token = source.token_exponent or 0
     if not isinstance(ridge, str):
         return _scaled_ridge(np.array(ridge), token).item(), None
-    ridges = None if grid is None else _scaled_ridge(_checked_grid(grid), token)
-    if ridges is not None and not np.all(ridges > 0):
-        raise OutOfRange(
-            f"a ridge of ridge_grid vanishes beside tokens of size about 2**{token}; choose "
-            "larger ones, or rescale X so that it is of order one."
-        )
+    ridges = scaled_grid(grid, source)
     if ridge == "gcv":
         if isinstance(source, TriangularFactor):
             raise InvalidInput("ridge='gcv' needs data or Moments, not a TriangularFactor.")
@@ -92,17 +87,32 @@ def chosen_ridge(
     return path.best, RidgePath(true_ridges, np.array(errors), path.kind)
 
 
+def scaled_grid(
+    grid: ArrayLike | None, source: Rows | Moments | TriangularFactor
+) -> NDArray[np.float64] | None:
+    """The ridges to choose from for scaled tokens; None: the default grid."""
+    token = source.token_exponent or 0
+    ridges = None if grid is None else _scaled_ridge(_checked_grid(grid), token)
+    if ridges is not None and not np.all(ridges > 0):
+        raise OutOfRange(
+            f"a ridge of ridge_grid vanishes beside tokens of size about 2**{token}; choose "
+            "larger ones, or rescale X so that it is of order one."
+        )
+    return ridges
+
+
 def leave_one_out(rows: Rows, ridges: NDArray | None = None) -> RidgePath:
     """The exact leave-one-sequence-out error for each ridge.
 
-    Equals ``RidgeCV`` in mode ``last`` (on the features, without intercept).
+    Equals ``RidgeCV`` in mode ``last`` (without intercept, on the features, those with j < k
+    times sqrt 2).
     Cost: one decomposition of size min(rows, p) and, per ridge, one pass of products.
     """
     weights = rows.sequence_weights
     if (len(rows.batch) if weights is None else np.count_nonzero(weights)) < 2:
         raise InvalidInput(
             "ridge='loo' leaves out one sequence at a time: X needs at least two of positive "
-            "weight."
+            "weight. One long series is cut into several: see docs/guides/forms.md."
         )
     many = rows.n_rows >= rows.n_features
     grid, errors = (errors_of_many if many else errors_of_few)(rows, ridges)

@@ -24,5 +24,6 @@ class Solution:
     # The sums behind it, where the solver made some or started from them.
     statistics: Moments | TriangularFactor | None = None
     structure: FeatureGroups | None = None  # features that are zero or stand for others
-    # False: an iteration had to stop before, or found another minimiser than that of least norm.
+    # False: an iteration had to stop before, or found another minimiser than that of least norm, or
+    # rounding keeps it from the least error.
     is_reached: bool = True

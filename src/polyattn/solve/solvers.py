@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from polyattn.errors import InvalidInput, require_choice
+from polyattn.errors import InvalidInput, require_choice, require_integer
 from polyattn.form.form import Form, require_form
 from polyattn.form.layout import Layout
 from polyattn.numerics.parallel import physical_memory
@@ -123,6 +123,8 @@ def plan(
     A named ``solver`` is kept.  ``form`` describes other layers than the papers'.
     """
     require_choice("solver", solver, ("auto", *SOLVERS))
+    n_rows, n_dims = require_integer("n_rows", n_rows), require_integer("n_dims", n_dims)
+    n_outputs = require_integer("n_outputs", n_outputs)
     layout = Layout.of(require_form(form, bias=bias), n_dims, n_context_dims)
     made = _plan(n_rows, layout, n_outputs, solver)
     return _quicker(made, n_rows, layout, n_outputs) if solver == "auto" else made
@@ -209,9 +211,12 @@ def _quicker(made: Plan, n_rows: int, layout: Layout, n_outputs: int) -> Plan:
 
 
 def _kept_summaries(n_rows: int, layout: Layout, n_outputs: int) -> int:
-    """Bytes of the summaries that the iteration keeps: all, or none where they do not fit."""
+    """Bytes of the summaries that the iteration keeps: all, or none where they do not fit.
+
+    A copy in single precision takes half as many again.
+    """
     size = 8 * n_rows * (layout.n_sums + layout.n_queries + n_outputs)
-    return size if size <= 8 * kept_numbers() else 0
+    return 3 * size // 2 if size <= 8 * kept_numbers() else 0
 
 
 def solver_of(statistics: Moments | TriangularFactor) -> str:

@@ -88,6 +88,11 @@ def find_structure(gram: NDArray, rows: Rows | None) -> FeatureGroups | None:
     return FeatureGroups(owner, factors, kept, 1.0 / factors[kept])
 
 
+def rank_tolerance(n_features: int, n_rows: int) -> float:
+    """Below this part of the largest, a singular value of equilibrated columns is rounding."""
+    return 4.0 * EPS * max(float(n_features), float(np.sqrt(n_rows)))
+
+
 # A feature, and others that may be multiples of it.
 Group = tuple[int, NDArray[np.intp]]
 
@@ -144,8 +149,7 @@ def _examined(groups: list[Group], gram: NDArray, rows: Rows) -> list[Group]:
     for blocks in rows.groups():
         for part in map_pieces(missed, deal(blocks)):
             power += part
-    tolerance = 4.0 * EPS * max(float(len(gram)), float(np.sqrt(rows.n_rows)))
-    same = np.sqrt(power[0]) <= tolerance * np.sqrt(power[1])
+    same = np.sqrt(power[0]) <= rank_tolerance(len(gram), rows.n_rows) * np.sqrt(power[1])
     found = ((one, other[same & (first == one)]) for one, _ in groups)
     return [(one, others) for one, others in found if len(others)]
 

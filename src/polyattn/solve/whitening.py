@@ -28,8 +28,17 @@ from polyattn.stats.rows import RowBlock, Rows
 # Features whose sizes differ by more than this are brought to similar size first.
 COMPARABLE_SIZES = 1e6
 
+# Second moments whose eigenvalues differ by more than this are not judged by squares.
+NEARLY_DEPENDENT = 1e-10
+
+# Directions in which data vary by less than this part of the largest drown in rounding.
+WEAK_DIRECTION = 1e-11
+
 # A ridge above this part of the largest eigenvalue hides what rounding does to the small ones.
 VISIBLE_RIDGE = 1e-12
+
+# Above this part, rounding along directions without data does no harm.
+LARGE_RIDGE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,8 @@ class Whitening:
     condition : the largest eigenvalue of K over the smallest
     largest : the largest entry of K without the ridge, in the coordinates of the norm
     is_graded : whether features differ in size by more than ``COMPARABLE_SIZES``
+    has_diagonal_ridge : whether L^T L, what a ridge adds to L^T H L, is diagonal (or is not needed)
+    n_weak : directions that have data, but less than rounding hides; they are left out
     """
 
     sums: Factor
@@ -53,31 +64,40 @@ class Whitening:
     condition: float
     largest: float
     is_graded: bool
+    has_diagonal_ridge: bool
+    n_weak: int
 
     @classmethod
     def of(cls, rows: Rows, ridge: float) -> Whitening:
         """That of the rows, in one pass.  Cost: N (m^2 + r^2) flops, and some 10 (m^3 + r^3)."""
-        squares = second_moments(rows)
-        sizes = [np.sqrt(square.diagonal()) for square in squares]
+        moments = second_moments(rows)
+        sizes = [each.sizes for each in moments]
         is_graded = _spread(sizes[0]) * _spread(sizes[1]) > COMPARABLE_SIZES
         largest = float(sizes[0].max() * sizes[1].max()) ** 2
         # Beside features of very different size, a small ridge is hidden by rounding.
         in_norm = ridge > 0 and (not is_graded or ridge >= VISIBLE_RIDGE * largest)
         units = [np.ones_like(size) if in_norm else column_scale(size) for size in sizes]
         sums, queries, alone = (
-            Factor.of(square, unit, rows.n_rows)
-            for square, unit in zip(squares, units, strict=True)
+            Factor.of(each, unit) for each, unit in zip(moments, units, strict=True)
         )
         products = np.multiply.outer(sums.values, queries.values)
         values = np.append(products, alone.values)
         scale = np.append(np.multiply.outer(units[0], units[1]), units[2])
         if in_norm:
-            # Where there are no data the minimiser is zero, and gradients are rounding.
-            values = np.where(values > 0, values + ridge, 0.0)
+            # Where there are no data the minimiser is zero, and gradients are rounding; or there
+            # are few, which second moments do not show.  A large ridge need not know.
+            is_kept = values > 0
+            if ridge >= LARGE_RIDGE * largest:
+                is_kept = np.append(
+                    np.multiply.outer(sums.is_present, queries.is_present), alone.is_present
+                )
+            values = np.where(is_kept, values + ridge, 0.0)
         elif ridge > 0:
             # The ridge has no vectors in common with the rest: each feature gets its own part.
             values = np.maximum(values, EPS * len(values) * (values.max() or 1.0))
             scale = scale * column_scale(np.hypot(1.0, np.sqrt(ridge) / scale))
+        is_weak = (values > 0) & (np.sqrt(values) < WEAK_DIRECTION * np.sqrt(values.max()))
+        values = np.where(is_weak, 0.0, values)
         positive = values[values > 0]
         roots = np.where(values > 0, 1.0 / np.sqrt(np.where(values > 0, values, 1.0)), 0.0)
         return cls(
@@ -89,12 +109,21 @@ class Whitening:
             float(positive.max() / positive.min()) if len(positive) else 1.0,
             largest,
             bool(is_graded),
+            bool(in_norm or ridge == 0),
+            int(np.count_nonzero(is_weak)),
         )
 
     @property
     def n_seen(self) -> int:
         """In how many directions there are data, as far as the two factors tell."""
         return int(np.count_nonzero(self.roots) + np.count_nonzero(self.beside))
+
+    @property
+    def least_penalty(self) -> float:
+        """What a ridge of one adds at least to eigenvalues of L^T H L; 0 where not known."""
+        roots = np.append(self.roots, self.beside)
+        least = float(np.min(roots[roots > 0], initial=np.inf)) ** 2
+        return least if self.has_diagonal_ridge and np.isfinite(least) else 0.0
 
     @property
     def is_full(self) -> bool:
@@ -144,24 +173,22 @@ class Factor:
     unit: NDArray[np.float64]  # (m,), powers of two
     values: NDArray[np.float64]  # (m,)
     vectors: NDArray[np.float64]  # (m, m)
-    has_dependent: bool  # entries that are not zero, but combinations of each other
+    is_present: NDArray[np.bool_]  # (m,), False for entries that are zero in all rows
 
     @classmethod
-    def of(cls, square: NDArray, unit: NDArray, n_rows: int) -> Factor:
-        """From second moments (m, m) of so many rows."""
-        if not len(square):
-            return cls(unit, np.empty(0), square, has_dependent=False)
-        values, vectors = np.linalg.eigh(square / unit / unit[:, None])
-        rounding = 10.0 * EPS * max(float(len(values)), n_rows**0.5)
-        is_zero, is_rounding = square.diagonal() == 0, values <= rounding * values[-1]
-        own_unit = column_scale(np.sqrt(square.diagonal()))
-        if np.any(is_rounding) and np.any(unit != own_unit):
-            # Small is not zero: only entries of equal size tell.
-            return cls.of(square, own_unit, n_rows)._in_units_of_norm(square)
-        # As in ``direct``: no rounding in the place of what is zero.
-        vectors[np.ix_(is_zero, ~is_rounding)] = 0.0
-        n_unseen, n_zero = np.count_nonzero(is_rounding), np.count_nonzero(is_zero)
-        return cls(unit, np.where(is_rounding, 0.0, values), vectors, bool(n_unseen > n_zero))
+    def of(cls, moments: SecondMoments, unit: NDArray) -> Factor:
+        """Those of second moments, in such units."""
+        is_present = moments.sizes > 0
+        values, vectors = np.zeros(len(unit)), np.eye(len(unit))
+        if np.any(is_present):
+            found = _directions(moments.part(is_present), unit[is_present])
+            values[is_present], vectors[np.ix_(is_present, is_present)] = found
+        return cls(unit, values, vectors, is_present)
+
+    @property
+    def has_dependent(self) -> bool:
+        """Whether some entries are not zero, but combinations of each other."""
+        return bool(np.any(self.values[self.is_present] == 0))
 
     def least(self, arrays: NDArray) -> NDArray[np.float64]:
         """Arrays (e, m, k) in true units with the same effect on all rows, of least norm.
@@ -179,38 +206,89 @@ class Factor:
             least += basis @ solve_triangular(triangle, missing, trans="T", check_finite=False)
         return least.reshape(len(kept), len(arrays), -1).swapaxes(0, 1)
 
-    def _in_units_of_norm(self, square: NDArray) -> Factor:
-        """The same directions unseen, and vectors of the others that are orthonormal."""
-        unseen = self.vectors[:, self.values == 0] / self.unit[:, None]
-        basis = np.linalg.qr(unseen, mode="complete")[0]
-        n_unseen = unseen.shape[1]
-        others = basis[:, n_unseen:]
-        values, turned = np.linalg.eigh(others.T @ square @ others)
-        basis[:, n_unseen:] = others @ turned
-        basis[square.diagonal() == 0, n_unseen:] = 0.0
-        values = np.maximum(values, np.finfo(np.float64).tiny)
-        values = np.append(np.zeros(n_unseen), values)
-        return Factor(np.ones(len(square)), values, basis, self.has_dependent)
 
+@dataclass(frozen=True)
+class SecondMoments:
+    """E[S S^T] or E[u u^T], and what of its eigenvalues is rounding.
 
-def second_moments(rows: Rows) -> tuple[NDArray[np.float64], ...]:
-    """E[S S^T] (m, m) and sum u u^T (r, r) of weighted rows, and the same of those beside (k, k).
-
-    S is divided by the weights of the norm; of an intercept k = 1, else 0.
+    root : (k, m), the square root that a QR factorisation gives; None where all is seen without
+    rounding : the part of the largest size (the root of an eigenvalue) that is rounding
     """
-    layout, weights = rows.layout, rows.row_weights
-    (n_sums, n_queries), n_beside = layout.block, int(layout.form.intercept)
-    s = layout.norm_weights[:n_sums, None]
+
+    square: NDArray[np.float64]  # (m, m)
+    root: NDArray[np.float64] | None
+    rounding: float
+
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        """The root mean square of each entry, (m,)."""
+        return np.sqrt(self.square.diagonal())
+
+    def part(self, chosen: NDArray[np.bool_]) -> SecondMoments:
+        """Those of some of the entries."""
+        root = None if self.root is None else self.root[:, chosen]
+        return SecondMoments(self.square[np.ix_(chosen, chosen)], root, self.rounding)
+
+    def turned(self, turn: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Eigenvalues (k,) of turn^T square turn, rounding put to 0, and their vectors."""
+        if self.root is None:
+            values, vectors = np.linalg.eigh(turn.T @ self.square @ turn)
+            return np.where(values > self.rounding * values[-1], values, 0.0), vectors
+        _, sizes, vectors = np.linalg.svd(self.root @ turn)
+        seen = np.where(sizes > self.rounding * sizes[0], sizes, 0.0)
+        values = np.zeros(turn.shape[1])
+        values[: len(seen)] = seen**2
+        return values, vectors.T
+
+
+def second_moments(rows: Rows) -> tuple[SecondMoments, SecondMoments, SecondMoments]:
+    """Those of the sums (m), the queries (r), and the features beside their products (k).
+
+    S is divided by the weights of the norm; of an intercept k = 1, else 0.  Of S it is the mean,
+    of u and the others the sum.  Squares lose what is below 1e-8 of the largest: where that may
+    matter, the rows are factored too.
+    """
+    squares = _summed_squares(rows)
+    rounding = [10.0 * EPS * max(float(len(each)), rows.n_rows**0.5) for each in squares]
+    roots: list[NDArray[np.float64] | None] = [None] * len(squares)
+    if any(map(_is_nearly_dependent, squares)):
+        roots = [*_triangles(rows), None]
+    sums, queries, beside = map(SecondMoments, squares, roots, rounding)
+    return sums, queries, beside
+
+
+def _directions(
+    moments: SecondMoments, unit: NDArray
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Eigenvalues of moments over units, 0 for those that are rounding, and their vectors."""
+    values, vectors = moments.turned(np.diag(1.0 / unit))
+    equal = column_scale(moments.sizes)
+    if np.all(values > 0) or np.all(unit == equal):
+        return values, vectors
+    # Small is not zero: only entries of equal size tell.  The directions that these call unseen,
+    # in units of the norm, and vectors of the others that are orthonormal.
+    values, vectors = _directions(moments, equal)
+    unseen = vectors[:, values == 0] / equal[:, None]
+    n_unseen, basis = unseen.shape[1], np.linalg.qr(unseen, mode="complete")[0]
+    others = basis[:, n_unseen:]
+    values, turn = moments.turned(others)
+    basis[:, n_unseen:] = others @ turn
+    values = np.maximum(values, EPS**2 * values.max(initial=0.0))
+    return np.append(np.zeros(n_unseen), values), basis
+
+
+def _summed_squares(rows: Rows) -> list[NDArray[np.float64]]:
+    """E[S S^T] (m, m), sum u u^T (r, r) and that of those beside (k, k), of weighted rows."""
+    layout = rows.layout
+    sizes = (*layout.block, int(layout.form.intercept))
 
     def part(blocks: list[RowBlock]) -> list[NDArray[np.float64]]:
-        squares = [np.zeros((size, size)) for size in (n_sums, n_queries, n_beside)]
+        squares = [np.zeros((size, size)) for size in sizes]
         for block in blocks:
-            scaled = block.sums[:n_sums] / s
-            if weights is not None:
-                scaled *= np.sqrt(weights[block.first : block.stop])
-            add_square(squares[0], scaled)
-            add_square(squares[1], np.ascontiguousarray(block.queries[:n_queries]))
-            if n_beside:
+            sums, queries = _weighted(rows, block)
+            add_square(squares[0], sums)
+            add_square(squares[1], queries)
+            if sizes[2]:
                 squares[2] += np.sum((block.sums[-1] * block.queries[-1]) ** 2)
         return squares
 
@@ -219,8 +297,43 @@ def second_moments(rows: Rows) -> tuple[NDArray[np.float64], ...]:
         for squares in map_pieces(part, deal(blocks)):
             for sum_, some in zip(total, squares, strict=True):
                 sum_ += some
-    sums, queries, beside = (np.tril(lower) + np.tril(lower, -1).T for lower in total)
-    return sums / rows.total_weight, queries, beside
+    total = [np.tril(lower) + np.tril(lower, -1).T for lower in total]
+    total[0] /= rows.total_weight
+    return total
+
+
+def _triangles(rows: Rows) -> list[NDArray[np.float64]]:
+    """Triangles R (k, m) and (k, r) with R^T R = E[S S^T] and sum u u^T, not by squares."""
+    triangles = [np.zeros((0, size)) for size in rows.layout.block]
+    for block in rows.blocks():
+        for i, some in enumerate(_weighted(rows, block)):
+            stacked = np.concatenate([triangles[i], some.T])
+            triangles[i] = np.asarray(np.linalg.qr(stacked, mode="r"))
+    triangles[0] /= np.sqrt(rows.total_weight)
+    return triangles
+
+
+def _weighted(rows: Rows, block: RowBlock) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums (m, rows) over the weights of the norm, and queries (r, rows); roots of weights in both.
+
+    ``block`` has those of the queries already.
+    """
+    (n_sums, n_queries), weights = rows.layout.block, rows.row_weights
+    sums = block.sums[:n_sums] / rows.layout.norm_weights[:n_sums, None]
+    if weights is not None:
+        sums *= np.sqrt(weights[block.first : block.stop])
+    return sums, np.ascontiguousarray(block.queries[:n_queries])
+
+
+def _is_nearly_dependent(square: NDArray) -> bool:
+    """Whether squares may hide how much there is in some direction."""
+    sizes = np.sqrt(square.diagonal())
+    present = sizes > 0
+    if not np.any(present):
+        return False
+    unit = column_scale(sizes[present])
+    values = np.linalg.eigvalsh(square[np.ix_(present, present)] / unit / unit[:, None])
+    return bool(values[0] < NEARLY_DEPENDENT * values[-1])
 
 
 def _spread(sizes: NDArray) -> float:

@@ -8,8 +8,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.products import add_correlation, all_products
-from polyattn.features.summaries import pair_products
+from polyattn.features.products import add_correlation, all_products, pair_products
 from polyattn.form.layout import Layout
 from polyattn.form.pairs import distance_position, n_pairs, pair_index, pair_position
 from polyattn.numerics.arrays import CACHE_LINE, aligned_empty, even_ranges

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
-from polyattn.features.summaries import default_block_rows
 from polyattn.files.fields import Check, array, require
 from polyattn.form.layout import Layout
 from polyattn.form.pairs import n_pairs
@@ -75,7 +74,7 @@ class Moments(Statistics):
         return matrix if kept is None else matrix[np.ix_(kept, kept)]
 
     def scaled_feature_powers(self) -> NDArray[np.float64]:
-        """sum psi^2 (p,) of the scaled tokens: the diagonal of ``scaled_gram``."""
+        """The diagonal of ``scaled_gram``."""
         return self.layout.select(self._sums.diagonal())
 
     def scaled_cross(self) -> NDArray[np.float64]:
@@ -88,16 +87,14 @@ class Moments(Statistics):
         return float(np.trace(self._sums.targets))
 
     def _accumulate(self, rows: Rows) -> None:
-        sums, weights = self._sums, rows.sequence_weights
+        sums = self._sums
         if not (isinstance(sums, PairedSums) and self.form.shares_sums):
             for blocks in rows.groups():
                 sums.add(blocks)
             return
         # All tokens of a sequence share S: with the sum of u u^T it is one row.
-        for first in range(0, len(rows.batch), step := default_block_rows(self.layout)):
-            stop = min(first + step, len(rows.batch))
-            shared, queries = rows.seen.sequence_moments(first, stop)
-            sums.add_shared(shared, queries if weights is None else queries * weights[first:stop])
+        for shared, query_pairs in rows.shared_moments():
+            sums.add_shared(shared, query_pairs)
         if self.n_outputs:
             for blocks in rows.groups():
                 sums.add_targets(blocks)
@@ -105,9 +102,8 @@ class Moments(Statistics):
     def _absorb(self, other: Moments) -> None:
         self._sums.absorb(other._sums)
 
-    def _mean_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        weight = self.total_weight or 1.0
-        return self.scaled_feature_powers() / weight, self._sums.targets.diagonal() / weight
+    def _target_powers(self) -> NDArray[np.float64]:
+        return self._sums.targets.diagonal()
 
     def _rescale(self, tokens: int, targets: int) -> None:
         self._sums.rescale(tokens, targets)
@@ -141,7 +137,7 @@ class Moments(Statistics):
             arrays = arrays | {"gram": self._sums.as_stored(matrix)}
         self._sums.restore(arrays)
         for name, squares in (
-            ("gram", self.scaled_feature_powers()), ("targets", self._sums.targets.diagonal()),
+            ("gram", self.scaled_feature_powers()), ("targets", self._target_powers()),
         ):  # fmt: skip
             least = float(squares.min(initial=0.0))
             require(least >= 0.0, f"arrays.{name}", "sums of squares that are >= 0", least)

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.features.summaries import SeenSequences, SummaryBlock
+from polyattn.features.summaries import SeenSequences, SummaryBlock, default_block_rows
 from polyattn.form.context import as_context
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
@@ -115,6 +115,11 @@ class Rows(OfLayout):
         return int(self.batch.lengths.max())
 
     @property
+    def max_context_length(self) -> int:
+        """The number of tokens of the longest context; 0 without contexts."""
+        return 0 if self.context is None else int(self.context.lengths.max())
+
+    @property
     def n_outputs(self) -> int:
         """e, the target coordinates."""
         return self.targets.shape[1]
@@ -142,6 +147,11 @@ class Rows(OfLayout):
         """The sum of the weights of all predicted positions."""
         weights = self.row_weights
         return float(self.n_rows) if weights is None else float(weights.sum())
+
+    @property
+    def keeps_summaries(self) -> bool:
+        """Whether all summaries are kept in memory after the first pass."""
+        return self.n_rows * self._numbers_per_row <= max(self.kept_numbers or 0, KEPT_NUMBERS)
 
     @property
     def _numbers_per_row(self) -> int:
@@ -186,7 +196,7 @@ class Rows(OfLayout):
 
     def groups(self) -> Iterator[list[RowBlock]]:
         """All rows in order, as lists of blocks; the workers read the blocks of a list together."""
-        if self.n_rows * self._numbers_per_row <= max(self.kept_numbers or 0, KEPT_NUMBERS):
+        if self.keeps_summaries:
             if not self._kept:
                 # Two threads may read at once, and must not add their blocks to each other's.
                 self._kept[:] = self._read_together()
@@ -201,6 +211,17 @@ class Rows(OfLayout):
             for block in portion._read_blocks(None):
                 yield [block]
                 report(block.stop - self.base, self.n_rows)
+
+    def shared_moments(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """S (m, sequences) that all tokens of a sequence share, and the sums of their vech(u u^T).
+
+        Only where the form ``shares_sums``; some sequences at a time, weights in the latter.
+        """
+        weights = self.sequence_weights
+        for first in range(0, len(self.batch), step := default_block_rows(self.layout)):
+            stop = min(first + step, len(self.batch))
+            sums, query_pairs = self.seen.sequence_moments(first, stop)
+            yield sums, query_pairs if weights is None else query_pairs * weights[first:stop]
 
     def portions(self, numbers: int) -> Iterator[Rows]:
         """All rows in order: parts whose summaries hold up to ``numbers`` numbers (or one row)."""

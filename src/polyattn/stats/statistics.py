@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import deepcopy
+from dataclasses import replace
 from os import PathLike
 from typing import Self
 
@@ -18,35 +19,15 @@ from polyattn.form.form import Form, require_form
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.form.layout import Layout
 from polyattn.form.of_layout import OfLayout
-from polyattn.form.stored import FORM_FIELDS, form_fields, stored_layout
+from polyattn.form.stored import FORM_FIELDS, form_fields
 from polyattn.numerics import scaling
 from polyattn.numerics.parallel import physical_memory, single_threaded_blas
 from polyattn.quoting import counted, readable_bytes
-from polyattn.sequences import MODES, Sequences
+from polyattn.sequences import Sequences
+from polyattn.stats.magnitudes import Magnitudes
 from polyattn.stats.rows import Rows
+from polyattn.stats.stored import ADDED, LARGEST, SHAPE, SIZES, UNITS, checked_layout, stored_sizes
 from polyattn.targets import Targets
-
-# No float64 is further from one than by this power of two.
-LARGEST_EXPONENT = 1100
-
-# Scaled tokens and targets are below 2**41, and sums of sixth degree in tokens (see scaling.py).
-LARGEST_POWER = 250
-
-# Attributes, as files hold them: those that merging leaves alone, adds up, and does otherwise.
-COUNT = fields.integer(0)
-EXPONENT = fields.nullable(fields.integer(-LARGEST_EXPONENT, LARGEST_EXPONENT))
-SHAPE = {
-    "n_dims": fields.integer(1), "n_outputs": COUNT, "mode": fields.one_of(MODES),
-    "bias": fields.flag,
-}  # fmt: skip
-
-ADDED = {
-    "n_rows": COUNT, "n_positive": COUNT, "n_sequences": COUNT, "total_weight": fields.number(0),
-}  # fmt: skip
-OTHERS = {"max_length": COUNT, "token_exponent": EXPONENT, "target_exponent": EXPONENT}
-# Largest magnitudes; files of older releases lack them.
-SIZES = dict.fromkeys(("coordinate_sizes", "output_sizes"), fields.listed(fields.number(0)))
-FIELDS = fields.entries(SHAPE | ADDED | OTHERS, SIZES | FORM_FIELDS)
 
 
 class Statistics(OfLayout, Described, ABC):
@@ -98,12 +79,14 @@ class Statistics(OfLayout, Described, ABC):
         self.n_sequences = 0
         self.total_weight = 0.0
         self.max_length = 0
+        self.max_context_length = 0
         # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
         self.token_exponent: int | None = None
         self.target_exponent: int | None = None
         # Largest magnitudes so far of all columns, 1 for the constant, and of outputs (e,).
         self.coordinate_sizes = np.zeros(self.layout.n_columns)
         self.output_sizes = np.zeros(self.n_outputs)
+        self._magnitudes = Magnitudes(self.layout)
         self._begin()
 
     def update(
@@ -116,7 +99,8 @@ class Statistics(OfLayout, Described, ABC):
         """Add sequences and their targets; returns itself.
 
         context : the sequences that the tokens of X attend to, where they are others
-        Cost: one pass over X, memory independent of the number of sequences.
+        Cost: one pass over X, a second one for the magnitudes of forms whose keys and values are
+        different columns, memory independent of the number of sequences.
         """
         if (Y is None) != (self.n_outputs == 0):
             raise InvalidInput(
@@ -143,7 +127,9 @@ class Statistics(OfLayout, Described, ABC):
     def add_rows(self, rows: Rows) -> Self:
         """Add rows that are validated already."""
         self._join_units(rows)
-        self._accumulate(rows.with_exponents(self.token_exponent, self.target_exponent))
+        scaled = rows.with_exponents(self.token_exponent, self.target_exponent)
+        self._accumulate(scaled)
+        self._magnitudes.add(scaled, self.scaled_feature_powers())
         self._count(rows)
         return self
 
@@ -165,6 +151,7 @@ class Statistics(OfLayout, Described, ABC):
         merged._join_units(other)
         addend._join_units(self)
         merged._absorb(addend)
+        merged._magnitudes.absorb(addend._magnitudes)
         merged._count(other)
         return merged
 
@@ -176,9 +163,11 @@ class Statistics(OfLayout, Described, ABC):
         """Equal sums, bit for bit, over as many rows of as much weight."""
         if type(other) is not type(self):
             return NotImplemented
-        mine, theirs = self.to_record(), other.to_record()
-        return mine.metadata == theirs.metadata and all(
-            np.array_equal(array, theirs.arrays[name]) for name, array in mine.arrays.items()
+        mine, theirs = self.content(), other.content()
+        return (
+            (self.layout, mine.metadata) == (other.layout, theirs.metadata)
+            and mine.arrays.keys() == theirs.arrays.keys()
+            and all(np.array_equal(mine.arrays[name], theirs.arrays[name]) for name in mine.arrays)
         )
 
     # They change, so they are no keys of dictionaries.
@@ -205,9 +194,18 @@ class Statistics(OfLayout, Described, ABC):
             | form_sizes(self.layout),
         )  # fmt: skip
 
+    @property
+    def absent(self) -> NDArray[np.bool_]:
+        """Which features (p,) are known to have had no term other than zero in any row."""
+        return self._magnitudes.absent
+
+    def scaled_magnitudes(self) -> NDArray[np.float64] | None:
+        """Sums of squares of features without cancellation (p,), see ``Magnitudes``."""
+        return self._magnitudes.squares
+
     def copy(self) -> Self:
-        """An independent copy."""
-        return deepcopy(self)
+        """An independent copy, of the same form: a function in it may be equal to itself alone."""
+        return deepcopy(self, {id(self.layout): self.layout})
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file (safetensors with JSON metadata), atomically."""
@@ -219,44 +217,46 @@ class Statistics(OfLayout, Described, ABC):
         return rebuild(cls, read_record(path, cls.kind), path)
 
     def to_record(self) -> Record:
-        """The content as named arrays and plain metadata."""
-        metadata = {key: getattr(self, key) for key in SHAPE | ADDED | OTHERS}
+        """The content and the form as named arrays and plain metadata."""
+        record = self.content()
+        return replace(record, metadata=record.metadata | form_fields(self.layout))
+
+    def content(self) -> Record:
+        """The same without the form, which may hold functions that no file can."""
+        metadata = {key: getattr(self, key) for key in SHAPE | ADDED | LARGEST | UNITS}
+        if self.n_context_dims is None:
+            del metadata["max_context_length"]
         metadata |= {key: getattr(self, key).tolist() for key in SIZES}
-        return Record(self.kind, self._arrays(), metadata | form_fields(self.layout))
+        return Record(self.kind, self._arrays() | self._magnitudes.arrays(), metadata)
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """The inverse of ``to_record``; the arrays are copied."""
-        held = record.metadata
-        FIELDS(held, "metadata")
-        for name in ("n_positive", "n_sequences"):
-            fits = held[name] <= held["n_rows"]
-            fields.require(fits, f"metadata.{name}", "at most n_rows", held[name])
+        held, arrays = record.metadata, record.arrays
+        layout, largest = checked_layout(held)
         # Sizes are held against the arrays before anything of these sizes is made.
-        layout = stored_layout(held)
-        form = layout.form
-        largest = held["total_weight"] * float(held["max_length"]) ** 2 * 2.0**LARGEST_POWER
-        fields.entries(cls._stored(layout, held["n_outputs"], largest))(record.arrays, "arrays")
+        required, optional = Magnitudes.stored(layout)
+        required |= cls._stored(layout, held["n_outputs"], largest)
+        fields.entries(required, optional)(arrays, "arrays")
         made = cls(
-            layout.n_dims, held["n_outputs"], form=form, n_context_dims=layout.n_context_dims
-        )
-        for key in ADDED | OTHERS:
-            setattr(made, key, held[key])
-        made._restore(record.arrays)
+            layout.n_dims, held["n_outputs"],
+            form=layout.form, n_context_dims=layout.n_context_dims,
+        )  # fmt: skip
+        for key in ADDED | LARGEST | UNITS:
+            setattr(made, key, held.get(key, 0))
+        made._restore(arrays)
+        made._magnitudes.restore(arrays, made.scaled_feature_powers())
         known = (made.coordinate_sizes, made.output_sizes)
         estimates = made._estimated_sizes() if layout.is_plain else known
         for name, estimate in zip(SIZES, estimates, strict=True):
-            sizes = np.array(held.get(name, estimate), dtype=np.float64)
-            wanted = f"a list of {len(estimate)} numbers"
-            where, fits = f"metadata.{name}", sizes.shape == estimate.shape
-            fields.require(fits, where, wanted, held.get(name))
-            setattr(made, name, sizes)
+            setattr(made, name, stored_sizes(held, name, estimate))
         return made
 
     def _count(self, other: Rows | Self) -> None:
         for key in ADDED:
             setattr(self, key, getattr(self, key) + getattr(other, key))
-        self.max_length = max(self.max_length, other.max_length)
+        for key in LARGEST:
+            setattr(self, key, max(getattr(self, key), getattr(other, key)))
 
     def _join_units(self, other: Rows | Self) -> None:
         """Go over to the powers of two for the data of both, if their sums fit together."""
@@ -271,17 +271,20 @@ class Statistics(OfLayout, Described, ABC):
             scaling.require_weighable(heaviest, compared, outputs)
         token = scaling.token_exponent(coordinates)
         target = scaling.exponent_for(float(outputs.max(initial=0.0)))
-        tokens = 0 if self.token_exponent is None else self.token_exponent - (token or 0)
-        targets = 0 if self.target_exponent is None else self.target_exponent - (target or 0)
+        # Sums of zero tokens may hold the constants of skip and intercept.
+        tokens = (self.token_exponent or 0) - (token or 0)
+        targets = (self.target_exponent or 0) - (target or 0)
         if tokens or targets:
             # Exact, but for what underflows.
             self._rescale(tokens, targets)
+            self._magnitudes.rescale(tokens)
         self.token_exponent, self.target_exponent = token, target
         self.coordinate_sizes, self.output_sizes = coordinates, outputs
 
     def _estimated_sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Root mean squares of coordinates and outputs, for files that lack their sizes."""
-        features, targets = self._mean_squares()
+        weight = self.total_weight or 1.0
+        features, targets = self.scaled_feature_powers() / weight, self._target_powers() / weight
         # (G_jj x_l)^2 has the fourth power of a token coordinate in it and the square of a query's.
         largest = float(features.max(initial=0.0)) ** (1 / 6) or 1.0
         squares = self.layout.pairs.position.diagonal()
@@ -301,8 +304,12 @@ class Statistics(OfLayout, Described, ABC):
         """Add statistics at the same powers of two."""
 
     @abstractmethod
-    def _mean_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Means of the squares of the scaled features (p,) and of the scaled targets (e,)."""
+    def scaled_feature_powers(self) -> NDArray[np.float64]:
+        """sum psi^2 (p,) of the scaled tokens."""
+
+    @abstractmethod
+    def _target_powers(self) -> NDArray[np.float64]:
+        """sum y^2 (e,) of the scaled targets."""
 
     @abstractmethod
     def _rescale(self, tokens: int, targets: int) -> None:

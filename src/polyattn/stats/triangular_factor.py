@@ -64,9 +64,11 @@ class TriangularFactor(Statistics):
         )
         self._factor = np.triu(factored[: min(stacked.shape)])
 
-    def _mean_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        squares = np.sum(self._factor**2, axis=0) / (self.total_weight or 1.0)
-        return squares[: self.n_features], squares[self.n_features :]
+    def scaled_feature_powers(self) -> NDArray[np.float64]:
+        return np.sum(self._factor[:, : self.n_features] ** 2, axis=0)
+
+    def _target_powers(self) -> NDArray[np.float64]:
+        return np.sum(self._factor[:, self.n_features :] ** 2, axis=0)
 
     def _rescale(self, tokens: int, targets: int) -> None:
         p = self.n_features

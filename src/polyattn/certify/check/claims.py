@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.certify.check.domains import TRIED, CheckedDomain
-from polyattn.certify.check.features import random_prime, rank_modulo, reduce, rounded_coordinates
+from polyattn.certify.check.domains import CheckedDomain
+from polyattn.certify.check.features import random_prime, rank_modulo, reduce
 from polyattn.certify.check.form_table import FormTable
 from polyattn.certify.check.forms import FormFeatures
-from polyattn.certify.check.measure import UNIT, MeasuredTable
-from polyattn.numerics.arrays import pieces
+from polyattn.certify.check.measure import UNIT, MeasuredTable, rounded_coordinates
+from polyattn.certify.check.structure import about_relations
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
     from polyattn.certify.structure import Structure
+
+# A number of so many bits is divided by half of the primes at most, of which one is drawn.
+MOST_BITS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,14 @@ class Claims:
         """Whether the claim is about coefficients: of functions of tokens nothing is known."""
         form = self.certificate.form
         return any(map(callable, (form.query, form.key, form.value)))
+
+    @property
+    def must_show(self) -> bool:
+        """Whether a direction has to show on sequences of the domain: not one of coefficients.
+
+        Of a custom domain all sequences are there.
+        """
+        return not self.coefficients or self.domain.batch is not None
 
     @property
     def rested(self) -> bool:
@@ -133,24 +144,22 @@ class Claims:
             )
 
     def _structure(self, structure: Structure) -> Iterator[str]:
-        """What is said to be always zero is, and the rank leaves room for what is left out."""
+        """What is said to be always zero or a multiple is, and the rank is that of the rest."""
         rank, left = self.rank, self.dimension - structure.n_zero - structure.n_multiples
-        if rank > left or (structure.rest == "identifiable" and rank != left):
+        full, possible = rank == left, rank <= left
+        if structure.rest == "identifiable":
+            possible = full
+        elif structure.rest == "not_identifiable" and full:
+            # Exact numbers may be of full rank where rounding hides it.
+            possible = bool(self._moving().any()) and self.table.rank_range()[0] < left
+        if not possible:
             yield (
                 f"the rank is {rank}, and {left} features would be neither zero nor multiples of "
                 f"others, of which the verdict is said to be {structure.rest!r}."
             )
-        prime = random_prime(self.rng)
-        zero = np.ones(1, dtype=bool)
-        unasked = np.ones(1, dtype=bool)
-        for sums, queries in self.table.summaries(prime):
-            together = (sums != 0).T.astype(np.float64) @ (queries != 0).astype(np.float64)
-            zero = zero & (self.table.vector_of(together) == 0)
-            unasked = unasked & ~queries.any(axis=0)
-        if int(np.count_nonzero(zero)) < structure.n_zero:
-            yield f"{int(np.count_nonzero(zero))} features are always zero, not {structure.n_zero}."
-        if not all(unasked[list(structure.queries)]):
-            yield f"some of the entries {list(structure.queries)} of the query are not always zero."
+        if self.rested and self.certificate.method == "structure":
+            yield from self._rounding_overcome()
+        yield from about_relations(structure, self.table, random_prime(self.rng), self.rng)
 
     def _direction(self) -> Iterator[str]:
         certificate, direction = self.certificate, self.certificate.direction
@@ -172,23 +181,17 @@ class Claims:
 
     def _integer_direction(self, direction: tuple[int, ...]) -> Iterator[str]:
         chosen = [direction[column] for column in self.table.columns]
-        # Bits of the largest feature in units of the smallest power of two in the data.
-        highest, lowest = 1, 0
-        for piece in pieces(self.batch.values):
-            numbers = piece.astype(np.float64)
-            fractions = numbers[numbers != np.rint(numbers)]
-            highest = max(highest, int(np.frexp(np.abs(numbers).max())[1]))
-            if len(fractions):
-                lowest = min(lowest, int(np.frexp(np.abs(fractions).min())[1]) - 53)
-        bits = 3 * (highest + 1 - lowest) + int(self.batch.lengths.max()).bit_length()
-        bits += sum(map(abs, chosen)).bit_length()
+        bits = self.table.bits + sum(map(abs, chosen)).bit_length()
+        if bits > MOST_BITS:
+            yield f"the entries of the direction are too long to be checked: {bits} bits."
+            return
         # Products are zero for certain once they vanish modulo primes of so many bits as they
         # have; of longer ones 48 random primes say so.
         for _ in range(min(bits // 22 + 1, 48)):
             if self._shows(self.table, chosen):
                 yield "the direction has an effect on the data."
                 return
-        if not self.coefficients and not self._shows(self._elsewhere(), chosen):
+        if self.must_show and not self._shows(self._elsewhere(), chosen):
             yield "the direction has no effect anywhere in the domain."
 
     def _float_direction(self, direction: NDArray[np.float64]) -> Iterator[str]:
@@ -210,7 +213,7 @@ class Claims:
                 f"{rounding:.1e} is none, or none that rounding explains."
             )
         # A direction shows if so much of it is left after cancellation.
-        if not self.coefficients and not self._elsewhere().share(chosen) > 1e-8:
+        if self.must_show and not self._elsewhere().share(chosen) > 1e-8:
             yield "the direction has no effect anywhere in the domain."
 
     def _rounding_explains(self, direction: NDArray[np.float64]) -> Iterator[str]:
@@ -279,7 +282,7 @@ class Claims:
 
     def _elsewhere(self) -> MeasuredTable:
         if self.seen is not None:
-            return self._table_of(*self.domain.sequences_for(self.seen, TRIED, self.rng))
+            return self._table_of(*self.domain.sequences_for(self.seen, self.rng))
         return self._table_of(self.domain.some_sequences(self.batch.n_dims, self.rng))
 
     def _rank_modulo(self, prime: int, together: bool = False) -> int:

@@ -21,6 +21,9 @@ from polyattn.sequences import SequenceBatch
 # Random sequences: a direction that is not zero vanishes on all with probability below 1e-14.
 TRIED = 256
 
+# Rows that are tried for a form beside those for each feature.
+MORE_ROWS = 200
+
 # Sequences that show features of a form are not much longer, whatever windows it has.
 MOST_REACH = 256
 
@@ -43,6 +46,11 @@ class CheckedDomain(ABC):
     @abstractmethod
     def dimension(self, n_dims: int, bias: bool) -> int | None:
         """The dimension of what the features of the domain span; None for custom domains."""
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether these are all real sequences."""
+        return False
 
     @abstractmethod
     def are_tokens(self, tokens: NDArray) -> bool:
@@ -70,9 +78,13 @@ class CheckedDomain(ABC):
         """Random tokens (n_tokens, d) of the domain, integers."""
 
     def sequences_for(
-        self, seen: FormFeatures, n_sequences: int, rng: np.random.Generator
+        self, seen: FormFeatures, rng: np.random.Generator
     ) -> tuple[SequenceBatch, SequenceBatch | None]:
-        """Random sequences of all lengths that a form tells apart, and contexts for them."""
+        """Random sequences of all lengths that a form tells apart, and contexts for them.
+
+        So many that the features which are independent on the domain are, and each shows.
+        """
+        n_sequences = int(self.rows_per_feature * seen.n_features) + MORE_ROWS
         least = max(self.least, 1)
         most = max(least, min(seen.reach, MOST_REACH)) + len(seen.scales) + 4
         most = most if self.most is None else min(self.most, most)
@@ -102,6 +114,10 @@ class CheckedReal(CheckedDomain):
     """Tokens with any coordinates."""
 
     rows_per_feature: ClassVar[float] = 3.0
+
+    @property
+    def is_everything(self) -> bool:
+        return self.batch is None and (self.least, self.most) == (1, None)
 
     def dimension(self, n_dims: int, bias: bool) -> int:
         width = n_dims + bias
@@ -176,7 +192,7 @@ class CheckedSequences(CheckedReal):
         return self.batch
 
     def sequences_for(
-        self, seen: FormFeatures, n_sequences: int, rng: np.random.Generator
+        self, seen: FormFeatures, rng: np.random.Generator
     ) -> tuple[SequenceBatch, SequenceBatch | None]:
         return self.batch, self.context
 

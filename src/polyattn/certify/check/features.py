@@ -19,12 +19,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.numerics.arrays import pieces, ranges_of_rows
+from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.scaling import exponent_for, largest_magnitude
 from polyattn.progress import report
 from polyattn.sequences import SequenceBatch
 
-LARGEST_PRIME = (1 << 23) - 15
+# Primes of certificates lie between these: counts of tokens are smaller than all of them.
+LEAST_PRIME, LARGEST_PRIME = 1 << 21, (1 << 23) - 15
 
 # How many products of residues are added before they are reduced.
 INNER = 256
@@ -37,6 +38,10 @@ BLOCK_NUMBERS = 1 << 20
 
 # Combinations of rows beyond the rank that is expected: fewer would not always reach it.
 EXTRA_ROWS = 16
+
+# Rows that are tried first, for each that is expected to be independent, and how many random sums
+# of all rows are compared with them.
+SHARE, CHECKED_SUMS = 1.25, 4
 
 
 def random_prime(rng: np.random.Generator, other_than: int | None = None) -> int:
@@ -75,10 +80,19 @@ def rank_of(matrix: NDArray[np.float64], prime: int) -> int:
 
     Cost: 2/3 of rows * columns * rank * 2 flops, nearly all in matrix products.
     """
-    rank = 0
+    return rank_and_span(matrix, 0, prime)[0]
+
+
+def rank_and_span(matrix: NDArray[np.float64], n_last: int, prime: int) -> tuple[int, bool]:
+    """The rank of all but the last so many rows, and whether those lie in the span of the others.
+
+    The matrix is overwritten.
+    """
+    rank, inside, most = 0, True, len(matrix) - n_last
     for start in range(0, matrix.shape[1], PANEL):
         stop = min(start + PANEL, matrix.shape[1])
-        found = _eliminate_panel(matrix, rank, start, stop, prime)
+        found, in_panel = _eliminate_panel(matrix, rank, start, stop, most, prime)
+        inside = inside and in_panel
         top, rest = matrix[rank : rank + found, stop:], matrix[rank + found :, stop:]
         factors = matrix[rank:, start : start + found]
         for row in range(1, found):
@@ -87,25 +101,28 @@ def rank_of(matrix: NDArray[np.float64], prime: int) -> int:
         rest -= product(factors[found:], top, prime)
         reduce(rest, prime)
         rank += found
-        if rank == len(matrix):
+        if rank == most:
+            inside = inside and not matrix[most:, stop:].any()
             break
-    return rank
+    return rank, bool(inside)
 
 
 def _eliminate_panel(
-    matrix: NDArray[np.float64], rank: int, start: int, stop: int, prime: int
-) -> int:
-    """Eliminate columns start..stop below row ``rank``; how many pivots there are.
+    matrix: NDArray[np.float64], rank: int, start: int, stop: int, most: int, prime: int
+) -> tuple[int, bool]:
+    """Eliminate columns start..stop below row ``rank``: how many pivots there are above ``most``.
 
+    And whether rows from there on are zero where there is no pivot.
     Rows are exchanged as wholes; the factor by which pivot row i was taken from each row is left
     in column start + i, which is not needed any more.
     """
     panel = matrix[rank:, start:stop].copy()
     factors = np.zeros_like(panel)
-    found = 0
+    found, inside, most = 0, True, most - rank
     for column in range(stop - start):
-        candidates = np.flatnonzero(panel[found:, column])
+        candidates = np.flatnonzero(panel[found:most, column])
         if not len(candidates):
+            inside = inside and not panel[most:, column].any()
             continue
         swap, into = [found, found + int(candidates[0])], [found + int(candidates[0]), found]
         for each in (panel, factors, matrix[rank:, stop:]):
@@ -117,10 +134,8 @@ def _eliminate_panel(
         panel[found + 1 :] -= np.outer(below, panel[found])
         reduce(panel[found + 1 :], prime)
         found += 1
-        if found == len(panel):
-            break
     matrix[rank:, start:stop] = factors
-    return found
+    return found, inside
 
 
 def residues(tokens: NDArray, prime: int) -> NDArray[np.float64]:
@@ -209,6 +224,19 @@ class Table:
         for grams, queries in self.summaries(prime):
             yield reduce(self.features_of(grams, queries), prime)
 
+    def occurring(self, prime: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which features (c,), and which entries of the query, are not always zero."""
+        features = asked = np.zeros(1, dtype=bool)
+        for sums, queries in self.summaries(prime):
+            together = (sums != 0).T.astype(np.float64) @ (queries != 0).astype(np.float64)
+            features = features | (self.vector_of(together) != 0)
+            asked = asked | queries.any(axis=0)
+        return features, asked
+
+    def column_occurs(self, number: int) -> bool:
+        """Whether a column of the tokens attended to is not always zero; the constant is last."""
+        return number >= self.batch.n_dims or bool(np.any(self.batch.values[:, number]))
+
     def features_of(self, sums: NDArray, queries: NDArray) -> NDArray[np.float64]:
         """The features (rows, c) of summaries, their products."""
         return (sums[:, :, None] * queries[:, None, :]).reshape(len(queries), -1)
@@ -224,6 +252,30 @@ class Table:
     def chosen(self, numbers: NDArray[np.int64]) -> Self:
         """The table of some sequences."""
         return replace(self, batch=self.batch.chosen(numbers))
+
+    def some_features(self, n_rows: float, prime: int) -> Iterator[NDArray[np.float64]]:
+        """The features of about so many rows, or of all, of evenly spread sequences."""
+        last = len(self.batch) - 1
+        count = int(np.ceil((last + 1) * n_rows / self.batch.n_rows(self.mode)))
+        numbers = np.unique(np.linspace(0, last, min(count, last + 1)).astype(np.int64))
+        read = 0
+        for block in self.chosen(numbers).features(prime):
+            yield block
+            read += len(block)
+            # A single sequence may be longer than all that was asked for.
+            if read > 2 * n_rows:
+                break
+
+    def random_sums(self, count: int, prime: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Random combinations (count, c) of all rows."""
+        half, total = prime // 2, np.zeros((count, len(self.columns)))
+        for sums, queries in self.summaries(prime):
+            for each in total:
+                weights = rng.integers(-half, half + 1, (len(sums), 1)).astype(np.float64)
+                grid = product(sums.T, reduce(queries * weights, prime), prime)
+                each += self.vector_of(grid)
+                reduce(each, prime)
+        return total
 
     def products(self, vector: NDArray, prime: int) -> Iterator[NDArray[np.float64]]:
         """<vector, psi> of all rows modulo a prime, for residues (c,)."""
@@ -245,18 +297,19 @@ def rank_modulo(
 ) -> int:
     """The rank of the features of all tables together modulo a prime, at most the true one.
 
-    Random combinations of the rows have their rank, or less with a probability below 1e-100.
-    ``expected``: no rank is larger.  Cost: 2 rows * c * (expected + 16) flops; where a share of
-    the sequences reaches the expected rank, only those are read.
+    ``expected``: no rank is larger.
+    A share of the rows is enough where random combinations of all rows lie in its span: others
+    would not, with a probability of 1e-26.  Otherwise the rank is that of as many combinations.
+    Cost: an elimination of 1.25 expected rows, and a pass; or 2 rows * c * expected flops.
     """
+    wanted = SHARE * (expected + EXTRA_ROWS)
+    rows = [block for table in tables for block in table.some_features(wanted, prime)]
+    sums = [table.random_sums(CHECKED_SUMS, prime, rng) for table in tables]
+    n_sums = CHECKED_SUMS * len(tables)
+    rank, inside = rank_and_span(np.concatenate([*rows, *sums]), n_sums, prime)
+    if inside or rank == expected:
+        return rank
     n_combinations = expected + EXTRA_ROWS
-    batch = tables[0].batch
-    step = batch.n_rows(tables[0].mode) // (4 * n_combinations)
-    if len(tables) == 1 and step > 1 and len(batch) > 1:
-        # Evenly spread sequences with about four rows for each combination.
-        some = tables[0].chosen(np.arange(0, len(batch), step))
-        if rank_modulo([some], prime, expected, rng) == expected:
-            return expected
     combined = np.zeros((n_combinations, len(tables[0].columns)))
     half = prime // 2
     for table in tables:
@@ -265,25 +318,3 @@ def rank_modulo(
             combined += product(weights.astype(np.float64), block, prime)
             reduce(combined, prime)
     return rank_of(combined, prime)
-
-
-def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
-    """Which coordinates (d,) hold floats that rounding may have made what they are.
-
-    Not integers; not floats of one grid, multiples of 2^(e - b - 1) below 2^e for the b bits of
-    the dtype; nor floats that leave their last bit unused.
-    """
-    values = batch.values
-    if values.dtype.kind != "f":
-        return np.zeros(batch.n_dims, dtype=bool)
-    bits = np.finfo(values.dtype).nmant + 1
-    sizes = np.max([np.abs(piece).max(axis=0) for piece in pieces(values)], axis=0)
-    tops = np.frexp(sizes.astype(np.float64))[1]
-    odd, off_grid = np.zeros((2, batch.n_dims), dtype=bool)
-    for piece in pieces(values):
-        numbers = piece.astype(np.float64)
-        odd |= np.any(np.ldexp(np.frexp(numbers)[0], bits) % 2 == 1, axis=0)
-        # What underflows in here is no integer either.
-        steps = np.ldexp(numbers, np.minimum(bits + 1 - tops, 1000))
-        off_grid |= np.any(steps != np.rint(steps), axis=0)
-    return odd & off_grid

@@ -10,13 +10,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.certify.check.features import LARGEST_PRIME
 from polyattn.certify.check.forms import FormFeatures
-from polyattn.certify.check.measure import INPUT_ROUNDING, UNIT, MeasuredTable, Pair
+from polyattn.certify.check.measure import INPUT_ROUNDING, UNIT, MeasuredTable, Pair, bits_of
+from polyattn.numerics.arrays import pieces
 from polyattn.numerics.scaling import exponent_for
 from polyattn.sequences import SequenceBatch
 
 # Inputs are moved by this share, with random signs, so many times.
-MOVED, MOVES = 2.0**-21, 3
+MOVED, MOVES = 2.0**-21, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,35 @@ class FormTable(MeasuredTable):
         # A decay multiplies as often as terms are added; a matrix adds up coordinates.
         return 4 * int(attended.lengths.max()) + 3 * self.seen.n_dims + 64
 
+    @property
+    def bits(self) -> int:
+        form, attended = self.seen.form, self.batch if self.context is None else self.context
+        longest = int(attended.lengths.max())
+        numbers = [bits_of(self.batch.values), bits_of(attended.values)]
+        matrices = [0]
+        for name, batch in (("query", self.batch), ("key", attended), ("value", attended)):
+            given = getattr(form, name)
+            if isinstance(given, np.ndarray):
+                matrices.append(bits_of(given) + len(given).bit_length())
+            elif callable(given):
+                mapped = (self.seen.seen(name, piece, None, 0) for piece in pieces(batch.values))
+                numbers.extend(map(bits_of, mapped))
+        # A decay m / 2^f to the power o < n is an integer over 2^(f (n - 1)).
+        decays = max(decay.as_integer_ratio()[1].bit_length() - 1 for *_, decay in self.seen.scales)
+        bits = 3 * (max(numbers) + max(matrices)) + decays * (longest - 1)
+        # Means are multiplied by counts, which constants have then.
+        return bits + 2 * longest.bit_length()
+
+    def column_occurs(self, number: int) -> bool:
+        if number >= len(self.seen.columns):
+            return True
+        name, at = self.seen.columns[number]
+        attended = self.batch if self.context is None else self.context
+        return any(
+            np.any(self.seen.seen(name, piece, LARGEST_PRIME, 0)[:, at])
+            for piece in pieces(attended.values)
+        )
+
     def summaries(self, prime: int | None = None) -> Iterator[tuple[NDArray, NDArray]]:
         exponent = self.exponent if prime is None else 0
         return self.seen.summaries(self.batch, self.context, prime, exponent)
@@ -70,7 +101,7 @@ class FormTable(MeasuredTable):
         """
         grid, rng = self.grid_of(direction), np.random.default_rng()
         outputs, sizes = self._outputs(grid), self._outputs(np.abs(grid), sizes=True)
-        square = np.zeros(len(outputs))
+        most = np.zeros(len(outputs))
         for _ in range(MOVES):
             batch = _moved(self.batch, moving[: self.batch.n_dims], rng)
             context = self.context
@@ -79,8 +110,8 @@ class FormTable(MeasuredTable):
             others = replace(self, batch=batch, context=context)
             # In the units of this table.
             vars(others)["exponent"] = self.exponent
-            square += ((others._outputs(grid) - outputs) / MOVED) ** 2
-        allowed = INPUT_ROUNDING * np.sqrt(square)
+            most = np.maximum(most, np.abs(others._outputs(grid) - outputs) / MOVED)
+        allowed = INPUT_ROUNDING * most
         return float(np.mean(np.maximum(np.abs(outputs), UNIT * sizes) <= allowed))
 
     def _outputs(self, grid: NDArray, sizes: bool = False) -> NDArray[np.float64]:

@@ -23,6 +23,9 @@ from polyattn.sequences import SequenceBatch
 if TYPE_CHECKING:
     from polyattn.form.form import Form
 
+# Positions whose sums are made together.
+POSITIONS = 512
+
 
 @dataclass(frozen=True, eq=False)
 class FormFeatures:
@@ -85,6 +88,24 @@ class FormFeatures:
     def n_features(self) -> int:
         return len(self.kept)
 
+    @cached_property
+    def columns(self) -> list[tuple[str, int]]:
+        """The columns of the tokens attended to, each by a name and its place there.
+
+        Coordinates in order, then what maps make of them, then the constant.
+        """
+        names, n_dims = ["query", "key", "value"], self.n_dims
+        if self.n_context_dims is not None:
+            names, n_dims = names[1:], self.n_context_dims
+        found: dict[Hashable, tuple[str, int]] = {}
+        for name in names:
+            for at, label in enumerate(self._labels(name, n_dims)):
+                found.setdefault(label, (name, at))
+        coordinates = sorted(label for label in found if isinstance(label, int))
+        constant = [label for label in found if label == "constant"]
+        maps = [label for label in found if label not in {*coordinates, *constant}]
+        return [found[label] for label in [*coordinates, *maps, *constant]]
+
     @property
     def reach(self) -> int:
         """The largest distance that is named."""
@@ -142,9 +163,7 @@ class FormFeatures:
             values = self.seen("value", attended, prime, exponent, sizes)
             products = reduce(values[:, value] * keys[:, key], prime)
             products = products.reshape(stop - first, seen, -1)
-            sums = [
-                _times(weights, products, prime) for weights in self._weights(length, seen, prime)
-            ]
+            sums = [self._sums(products, scale, length, prime) for scale in self.scales]
             rows = sums[0].shape[1]
             if self.form.skip or self.form.intercept:
                 unit = 1.0 if prime is not None else 2.0 ** (-2 * exponent)
@@ -160,41 +179,51 @@ class FormFeatures:
                 np.ascontiguousarray(queries).reshape(-1, self.n_queries),
             )
 
-    def _weights(self, length: int, seen: int, prime: int | None) -> Iterator[NDArray[np.float64]]:
-        """W (positions, tokens attended to) of each scale."""
-        mode = self.form.mode
-        positions = np.arange(length)[-1:] if mode == "last" else np.arange(length)
-        # Of a context that is not aligned all tokens are attended to.
-        aligned = self.n_context_dims is None or mode == "causal"
-        for start, stop, decay in self.scales:
-            if mode == "full" or not aligned:
-                weights = np.ones((len(positions), seen))
-                if not self.form.include_query:
-                    weights[positions, positions] = 0.0
-            else:
-                distances = positions[:, None] - np.arange(seen)
-                far = seen if stop is None else min(stop, seen)
-                counts = (distances >= start) & (distances < far)
-                powers = _powers(decay, seen, prime)
-                weights = np.where(counts, powers[np.maximum(distances, 0)], 0.0)
-            if self.form.mean:
-                weights = self._divided(weights, positions, seen, aligned, prime)
-            yield weights
+    def _sums(
+        self,
+        products: NDArray,
+        scale: tuple[int, int | None, float],
+        length: int,
+        prime: int | None,
+    ) -> NDArray[np.float64]:
+        """The sums (sequences, positions, pairs) of one scale, from products of all tokens."""
+        form, seen = self.form, products.shape[1]
+        aligned = self.n_context_dims is None or form.mode == "causal"
+        if form.mode == "causal":
+            sums = _running(products, scale, prime)
+        elif form.mode == "last" and aligned:
+            distances = np.arange(seen)[::-1]
+            sums = _times(
+                _weights(distances, scale, _powers(scale[2], seen, prime))[None], products, prime
+            )
+        elif form.include_query:
+            # Of a context that is not aligned all tokens are attended to.
+            sums = _times(np.ones((1, seen)), products, prime)
+            sums = np.repeat(sums, 1 if form.mode == "last" else length, axis=1)
+        else:
+            spans = [
+                range(first, min(first + POSITIONS, seen)) for first in range(0, seen, POSITIONS)
+            ]
+            others = (np.arange(seen) != np.array(span)[:, None] for span in spans)
+            parts = [_times(each.astype(np.float64), products, prime) for each in others]
+            sums = np.concatenate(parts, axis=1)
+        return self._divided(sums, seen, aligned, prime) if form.mean else sums
 
     def _divided(
-        self, weights: NDArray, positions: NDArray, seen: int, aligned: bool, prime: int | None
+        self, sums: NDArray, seen: int, aligned: bool, prime: int | None
     ) -> NDArray[np.float64]:
-        """Weights divided by how many tokens each position attends to, in all scales together."""
-        counts = np.full(len(positions), seen)
-        if self.form.mode != "full" and aligned:
-            counts = positions + 1
-            if self.form.window is not None:
-                counts = np.minimum(counts, min(self.form.window, seen))
+        """Sums divided by how many tokens each position attends to, in all scales together."""
+        positions = (
+            np.arange(seen) if self.form.mode == "causal" else np.full(sums.shape[1], seen - 1)
+        )
+        counts = positions + 1
+        if self.form.window is not None and self.form.mode != "full" and aligned:
+            counts = np.minimum(counts, min(self.form.window, seen))
         counts = np.maximum(counts - (not self.form.include_query), 1)
         if prime is None:
-            return weights / counts[:, None]
+            return sums / counts[:, None]
         inverses = np.array([float(pow(int(count), -1, prime)) for count in counts])
-        return reduce(weights * reduce(inverses, prime)[:, None], prime)
+        return reduce(sums * reduce(inverses, prime)[:, None], prime)
 
     def _runs(self, batch: SequenceBatch, others: SequenceBatch) -> Iterator[tuple[int, int]]:
         """Neighbouring sequences of one length, and of one length attended to."""
@@ -228,6 +257,42 @@ def _powers(decay: float, count: int, prime: int | None) -> NDArray[np.float64]:
     top, below = decay.as_integer_ratio()
     base = top * pow(below, -1, prime) % prime
     return reduce(np.array([float(pow(base, o, prime)) for o in range(count)]), prime)
+
+
+def _weights(
+    distances: NDArray, scale: tuple[int, int | None, float], powers: NDArray
+) -> NDArray[np.float64]:
+    """The weights of tokens at these distances; ``powers`` are those of the decay."""
+    start, stop, _ = scale
+    far = len(powers) if stop is None else min(stop, len(powers))
+    counts = (distances >= start) & (distances < far)
+    return np.where(counts, powers[np.maximum(distances, 0)], 0.0)
+
+
+def _running(
+    products: NDArray, scale: tuple[int, int | None, float], prime: int | None
+) -> NDArray[np.float64]:
+    """The sums of one scale that each token sees up to its place, some positions at a time.
+
+    Cost: POSITIONS and the window, if there is one, for each token.
+    """
+    seen, (start, stop, decay) = products.shape[1], scale
+    stop = None if stop is None or stop >= seen else stop
+    powers = _powers(decay, seen + 1, prime)
+    parts, done, carry = [], 0, np.zeros((len(products), 1, products.shape[2]))
+    for first in range(0, seen, POSITIONS):
+        last = min(first + POSITIONS, seen)
+        # Tokens from here on count one by one; of a long past only a sum, carried along.
+        near = max(0, first - start) if stop is None else max(0, first + 1 - stop)
+        distances = np.arange(first, last)[:, None] - np.arange(near, last)
+        sums = _times(_weights(distances, scale, powers), products[:, near:last], prime)
+        if stop is None and near:
+            fresh = powers[near - 1 - np.arange(done, near)][None]
+            carry = carry * powers[near - done] + _times(fresh, products[:, done:near], prime)
+            carry, done = reduce(carry, prime), near
+            sums = sums + powers[np.arange(first, last) + 1 - near][:, None] * carry
+        parts.append(reduce(sums, prime))
+    return np.concatenate(parts, axis=1)
 
 
 def _times(weights: NDArray, products: NDArray, prime: int | None) -> NDArray[np.float64]:

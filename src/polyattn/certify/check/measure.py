@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.check.features import BLOCK_NUMBERS, Table
+from polyattn.numerics.arrays import pieces
+from polyattn.sequences import SequenceBatch
 
 UNIT = 2.0**-53
 
@@ -49,6 +51,11 @@ class MeasuredTable(Table):
     def terms(self) -> int:
         """Roundings in a sum over a sequence."""
         return int(self.batch.lengths.max())
+
+    @property
+    def bits(self) -> int:
+        """Bits of a feature at most, in units of the smallest power of two in the data."""
+        return 3 * bits_of(self.batch.values) + int(self.batch.lengths.max()).bit_length()
 
     @cached_property
     def gram(self) -> NDArray[np.float64]:
@@ -169,3 +176,37 @@ class MeasuredTable(Table):
 def _of_size_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     largest = np.abs(rows).max(axis=1, keepdims=True)
     return np.ldexp(rows, -np.frexp(np.where(largest > 0, largest, 1.0))[1])
+
+
+def bits_of(values: NDArray) -> int:
+    """Bits of the largest of these numbers, in units of a power of two that divides them all."""
+    highest, lowest = 1, 0
+    for piece in pieces(values):
+        numbers = piece.astype(np.float64)
+        fractions = numbers[numbers != np.rint(numbers)]
+        highest = max(highest, int(np.frexp(np.abs(numbers).max())[1]))
+        if len(fractions):
+            lowest = min(lowest, int(np.frexp(np.abs(fractions).min())[1]) - 53)
+    return highest + 1 - lowest
+
+
+def rounded_coordinates(batch: SequenceBatch) -> NDArray[np.bool_]:
+    """Which coordinates (d,) hold floats that rounding may have made what they are.
+
+    Not integers; not floats of one grid, multiples of 2^(e - b - 1) below 2^e for the b bits of
+    the dtype; nor floats that leave their last bit unused.
+    """
+    values = batch.values
+    if values.dtype.kind != "f":
+        return np.zeros(batch.n_dims, dtype=bool)
+    bits = np.finfo(values.dtype).nmant + 1
+    sizes = np.max([np.abs(piece).max(axis=0) for piece in pieces(values)], axis=0)
+    tops = np.frexp(sizes.astype(np.float64))[1]
+    odd, off_grid = np.zeros((2, batch.n_dims), dtype=bool)
+    for piece in pieces(values):
+        numbers = piece.astype(np.float64)
+        odd |= np.any(np.ldexp(np.frexp(numbers)[0], bits) % 2 == 1, axis=0)
+        # What underflows in here is no integer either.
+        steps = np.ldexp(numbers, np.minimum(bits + 1 - tops, 1000))
+        off_grid |= np.any(steps != np.rint(steps), axis=0)
+    return odd & off_grid

@@ -19,7 +19,13 @@ from polyattn.certify.check.domains import (
     CheckedReal,
     CheckedSequences,
 )
-from polyattn.certify.check.features import LARGEST_PRIME, is_prime, random_prime, rank_modulo
+from polyattn.certify.check.features import (
+    LARGEST_PRIME,
+    LEAST_PRIME,
+    is_prime,
+    random_prime,
+    rank_modulo,
+)
 from polyattn.certify.check.form_table import FormTable
 from polyattn.certify.check.forms import FormFeatures
 from polyattn.certify.digest import digest_sequences
@@ -83,7 +89,11 @@ def objections(
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]
     batch = as_batch(X, keep_integers=True)
     attended = None if context is None else as_batch(context, "context", None, True)
-    found = [*_about_form(certificate), *_about_context(certificate, batch, attended)]
+    found = [
+        *_about_form(certificate),
+        *_about_method(certificate),
+        *_about_context(certificate, batch, attended),
+    ]
     if found:
         return found
     seen = _form_features(certificate)
@@ -108,12 +118,6 @@ def _about_form(certificate: Certificate) -> Iterator[str]:
         yield f"no certificate for sequences says {verdict!r} by method {method!r}."
     if certificate.mode not in MODES:
         yield f"there is no mode {certificate.mode!r}."
-    if (certificate.prime is not None) != (method == "exact"):
-        yield f"a certificate by method {method!r} does not have the prime {certificate.prime}."
-    elif certificate.prime is not None and not is_prime(certificate.prime):
-        yield f"{certificate.prime} is not a prime between 3 and {LARGEST_PRIME}."
-    if method in ("exact", "count") and certificate.rounding != 0:
-        yield f"method {method!r} leaves no rounding; the certificate says {certificate.rounding}."
     if verdict != "not_identifiable" and certificate.direction is not None:
         yield f"a direction that data do not see contradicts the verdict {verdict!r}."
     if certificate.structure is not None and method not in ("structure", "exact"):
@@ -123,6 +127,19 @@ def _about_form(certificate: Certificate) -> Iterator[str]:
     form = certificate.form
     if (form.mode, form.bias) != (certificate.mode, certificate.bias):
         yield "mode and bias are not those of the form."
+
+
+def _about_method(certificate: Certificate) -> Iterator[str]:
+    """A prime and a rounding bound that do not fit the method."""
+    method, prime, rounding = certificate.method, certificate.prime, certificate.rounding
+    if (prime is not None) != (method == "exact"):
+        yield f"a certificate by method {method!r} does not have the prime {prime}."
+    elif prime is not None and not (prime >= LEAST_PRIME and is_prime(prime)):
+        yield f"{prime} is not a prime between {LEAST_PRIME} and {LARGEST_PRIME}."
+    if method in ("exact", "count") and rounding != 0:
+        yield f"method {method!r} leaves no rounding; the certificate says {rounding}."
+    if not rounding >= 0:
+        yield f"a rounding bound is not negative; the certificate says {rounding}."
 
 
 def _about_context(
@@ -199,7 +216,7 @@ def _about_domain(
         return
     if certificate.method == "span":
         yield "method 'span' is for custom domains."
-    whole = dimension == certificate.n_features
+    whole = dimension == certificate.n_features or where.is_everything
     if seen is not None and not whole:
         whole = dimension == _dimension(CheckedReal(), seen)
     follows = certificate.verdict if whole else "not_identifiable"
@@ -215,8 +232,7 @@ def _dimension(where: CheckedDomain, seen: FormFeatures) -> int:
     form, rng = seen.form, np.random.default_rng()
     if any(map(callable, (form.query, form.key, form.value))):
         return seen.n_features
-    n_rows = where.rows_per_feature * seen.n_features + 200
-    batch, context = where.sequences_for(seen, int(n_rows), rng)
+    batch, context = where.sequences_for(seen, rng)
     table = FormTable(batch, form.mode, form.bias, seen=seen, context=context)
     return rank_modulo([table], random_prime(rng), seen.n_features, rng)
 

@@ -23,12 +23,12 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import lstsq
 from scipy.sparse import csr_array
 
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.exact.feature_rows import FeatureRows
-from polyattn.certify.exact.rank import exact_rank
+from polyattn.certify.exact.rank import ExactRank, exact_rank
 from polyattn.errors import InvalidInput
 from polyattn.features.products import features
 from polyattn.features.summaries import SeenSequences
@@ -45,6 +45,9 @@ REAL_ROWS, DISCRETE_ROWS, MORE_ROWS = 3.0, 8.0, 200
 
 # Rows of which the last share brings nothing new are enough.
 ENOUGH = 0.8
+
+# Residues up to this size are integers: others are so small once in a hundred thousand times.
+MOST_FACTOR = 16
 
 # Sequences that are looked at are not much longer.
 MOST_NAMED = 256
@@ -118,27 +121,40 @@ def space_by_trying(
         many *= 2
     if found.rank == layout.n_features:
         return FeatureSpace.whole(layout)
-    columns = np.sort(found.pivots)
+    return FeatureSpace(
+        layout, np.sort(found.pivots), lambda: _relations(rows, found, size, 2 * layout.n_features)
+    )
 
-    def relations() -> csr_array:
-        stop = min(len(batch), 2 * layout.n_features + 50)
+
+def _relations(rows: FeatureRows, found: ExactRank, size: float, n_sequences: int) -> csr_array:
+    """E (p, m): how all features follow from those that are independent, the pivots in order.
+
+    Where the residues of a relation are small they are its integers; other relations are solved
+    for in float64, with the features of some sequences.
+    size : of the tokens, which can be divided by it
+    """
+    columns = np.sort(found.pivots)
+    place = np.searchsorted(columns, found.pivots)
+    expansion = np.zeros((rows.n_columns, len(columns)))
+    expansion[columns, np.arange(len(columns))] = 1.0
+    expansion[np.ix_(found.free, place)] = found.coefficients.T
+    open_ = found.free[np.abs(found.coefficients).max(axis=0) > MOST_FACTOR]
+    if len(open_):
         part, other = (
-            None if each is None else _divided(each.part(0, stop), size)
-            for each in (batch, context)
+            None if each is None else _divided(each.part(0, min(len(each), n_sequences)), size)
+            for each in (rows.batch, rows.context)
         )
         assert part is not None  # noqa: S101 - only a context may be missing
-        seen = SeenSequences(layout, part, other)
+        seen = SeenSequences(rows.layout, part, other)
         psi = np.concatenate(
-            [features(layout, block.sums, block.queries).T for block in seen.blocks()]
+            [features(rows.layout, block.sums, block.queries).T for block in seen.blocks()]
         )
         psi /= np.maximum(np.abs(psi).max(axis=1, keepdims=True), 1e-300)
-        orthonormal, triangle = np.linalg.qr(psi[:, columns])
-        solved = solve_triangular(triangle, orthonormal.T @ psi).T
+        used = np.flatnonzero(expansion[open_].any(axis=0))
+        solved = lstsq(psi[:, columns[used]], psi[:, open_], lapack_driver="gelsy")[0].T
         whole = np.rint(solved)
-        solved = np.where(np.abs(solved - whole) < 1e-7, whole, solved)
-        return csr_array(solved)
-
-    return FeatureSpace(layout, columns, relations)
+        expansion[np.ix_(open_, used)] = np.where(np.abs(solved - whole) < 1e-7, whole, solved)
+    return csr_array(expansion)
 
 
 def _divided(batch: SequenceBatch, size: float) -> SequenceBatch:

@@ -13,8 +13,9 @@ from polyattn.features.summaries import SeenSequences
 from polyattn.form.layout import Layout
 from polyattn.sequences import SequenceBatch
 
-# Sequences that are tried for each length, and how much less a shorter one may show.
-TRIED, SHORTER = 64, 0.2
+# Sequences that are tried for each length; many, where few show nothing: two given symbols are
+# seldom together.  And how much less a shorter one may show.
+TRIED, SHORTER = (64, 4096), 0.2
 
 Pair = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 
@@ -34,19 +35,22 @@ def separating_pair(
     Of random sequences of each length that makes a difference the one that shows the direction
     most; a shorter one, if it shows nearly as much.
     """
-    found: list[tuple[float, Pair]] = []
-    context = layout.n_context_dims
-    for length in lengths_seen(layout.form, lengths):
-        if length < lengths[0]:
-            continue
-        batch = _batch(draw, length, layout.n_dims)
-        other = None
-        if context is not None:
-            n_tokens = length if layout.form.mode == "causal" else int(rng.integers(1, 4))
-            other = _batch(draw, n_tokens, context)
-        pair = largest_output(direction, layout, batch, other, exponent)
-        found.append((largest_value(direction, layout, *pair, exponent), pair))
-    most = max(value for value, _ in found)
+    context, most = layout.n_context_dims, 0.0
+    for tried in TRIED:
+        found: list[tuple[float, Pair]] = []
+        for length in lengths_seen(layout.form, lengths):
+            if length < lengths[0]:
+                continue
+            batch = _batch(draw, tried, length, layout.n_dims)
+            other = None
+            if context is not None:
+                n_tokens = length if layout.form.mode == "causal" else int(rng.integers(1, 4))
+                other = _batch(draw, tried, n_tokens, context)
+            pair = largest_output(direction, layout, batch, other, exponent)
+            found.append((largest_value(direction, layout, *pair, exponent), pair))
+        most = max(value for value, _ in found)
+        if most > 0.0:
+            break
     return next(pair for value, pair in found if value >= SHORTER * most)
 
 
@@ -103,5 +107,7 @@ def grid_of(direction: NDArray[np.float64], layout: Layout) -> NDArray[np.float6
     return grid.reshape(layout.n_sums, layout.n_queries)
 
 
-def _batch(draw: Callable[[int, int], NDArray], length: int, n_dims: int) -> SequenceBatch:
-    return SequenceBatch.from_array(draw(TRIED * length, n_dims).reshape(TRIED, length, n_dims))
+def _batch(
+    draw: Callable[[int, int], NDArray], count: int, length: int, n_dims: int
+) -> SequenceBatch:
+    return SequenceBatch.from_array(draw(count * length, n_dims).reshape(count, length, n_dims))

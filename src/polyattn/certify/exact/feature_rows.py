@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,8 @@ class FeatureRows:
     layout: Layout
     context: SequenceBatch | None = None
 
+    read_by: ClassVar[type[ExactTokens]] = ExactTokens
+
     def __post_init__(self) -> None:
         columns, every = np.asarray(self.columns), self.layout.n_features
         whole = columns.ndim == 1 and columns.size > 0 and columns.dtype.kind in "iu"
@@ -79,14 +82,14 @@ class FeatureRows:
     @cached_property
     def tokens(self) -> ExactTokens:
         """The tokens of which queries are made."""
-        return ExactTokens(self.batch, self.layout.columns)
+        return self.read_by(self.batch, self.layout.columns)
 
     @cached_property
     def attended(self) -> ExactTokens:
         """The tokens of which keys and values are made."""
         if self.context is None:
             return self.tokens
-        return ExactTokens(self.context, self.layout.pair_columns)
+        return self.read_by(self.context, self.layout.pair_columns)
 
     @cached_property
     def factors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -31,6 +31,22 @@ VECTOR_NUMBERS = 1 << 23
 # Entries are cut into limbs of so many bits; INNER products of a limb and a residue are exact.
 LIMB, INNER = 20, 1 << 12
 
+# A check takes a pass for each prime.  Powers of decays have so many bits in long sequences that
+# there are many; then they may multiply so often: a minute or two.
+MANY_PRIMES, MULTIPLICATIONS = 64, 2e9
+
+
+def can_be_checked(rows: FeatureRows) -> bool:
+    """Whether ``annihilated`` takes no longer than a minute or two for short vectors."""
+    n_primes = rows.bits // 21 + 1
+    return n_primes <= MANY_PRIMES or n_primes * multiplications(rows) <= MULTIPLICATIONS
+
+
+def multiplications(rows: FeatureRows) -> int:
+    """How many of them a pass over the data takes, for one vector."""
+    of_tokens = rows.n_products * len(rows.attended.batch.values)
+    return of_tokens + rows.n_rows * (rows.n_products + 1) * rows.layout.n_queries
+
 
 def annihilated(rows: FeatureRows, vectors: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
     """For each integer vector v (n_columns,) whether psi . v = 0 for every row, exactly.

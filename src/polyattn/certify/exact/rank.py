@@ -78,9 +78,11 @@ def exact_rank(rows: FeatureRows, prime: int | None = None) -> ExactRank:
 def null_vector(rows: FeatureRows, found: ExactRank) -> Vector | None:
     """One integer vector v, not zero, with psi . v = 0 for every row, of few small entries.
 
-    Guarantee: checked in integers.  None if the rank is full, or nothing was confirmed within
-    EFFORT multiply-adds.
+    Guarantee: checked in integers.  None if the rank is full, nothing was confirmed within
+    EFFORT multiply-adds, or a check would take too long.
     """
+    if not integers.can_be_checked(rows):
+        return None
     # By how many pivot columns the null vector of each free column involves.
     sparsest = np.argsort(np.count_nonzero(found.coefficients, axis=0), kind="stable")
     candidates = list(_read_off(rows, found, sparsest[:CANDIDATES]).values())
@@ -97,10 +99,11 @@ def null_space(rows: FeatureRows, found: ExactRank) -> list[Vector] | None:
 
     Guarantee: each is checked in integers, and each has a column of its own, where the others
     are zero; so the rank of the features is exactly ``found.rank``.  None if there would be
-    more than MOST_VECTORS, or not all were confirmed within EFFORT multiply-adds.
+    more than MOST_VECTORS, not all were confirmed within EFFORT multiply-adds, or a check would
+    take too long.
     """
     places = np.arange(len(found.free))
-    if len(places) > MOST_VECTORS:
+    if len(places) > MOST_VECTORS or not integers.can_be_checked(rows):
         return None
     candidates = _read_off(rows, found, places)
     confirmed = integers.annihilated(rows, list(candidates.values()))
@@ -184,11 +187,7 @@ def _lift_on(
 def _affordable_digits(rows: FeatureRows, size: int, n_vectors: int) -> int:
     """How many digits to lift at most, for ``size`` pivot columns."""
     limbs = 1 + rows.bits // integers.LIMB
-    one_pass = PASS * (
-        rows.n_products * len(rows.attended.batch.values)
-        + rows.n_rows * (rows.n_products + 1) * rows.layout.n_queries
-    )
-    per_digit = size**2 * n_vectors * (1 + limbs) + one_pass
+    per_digit = size**2 * n_vectors * (1 + limbs) + PASS * integers.multiplications(rows)
     # Hadamard: minors are below 2^bits, and a digit has more than 21: more digits change nothing.
     bits = size * (rows.bits + size.bit_length())
     return min(int((EFFORT - size**3) / per_digit), 2 * bits // 21 + 2)

@@ -1,7 +1,7 @@
 """Features that never occur in the data, or are always multiples of others: found exactly.
 
 A feature occurs if in some row one of its terms is not zero.  That takes no arithmetic, and for
-ordinary data the first rows say that all of them do.
+ordinary data one sequence says that all of them do.
 
 Multiples are found by a few random sums of the rows modulo a prime, which they share up to their
 factor, and confirmed in integers: modulo so many primes that no difference of that size is left.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +19,13 @@ from polyattn.certify.exact import integers
 from polyattn.certify.exact.columns import ExactTokens
 from polyattn.certify.exact.feature_rows import FeatureRows
 from polyattn.certify.exact.modular import Residues, centre, multiply, primes, residues_of
-from polyattn.certify.exact.sums import ScaledProducts
 from polyattn.form.token_maps import applied
 from polyattn.numerics.arrays import even_ranges
 
 # Random sums that multiples share: others do once in 10^13 times.
 RANDOM_SUMS = 3
 
-# Rows that are looked at together, beginning with few: ordinary data need no more.
+# Rows that are looked at together.
 FIRST_ROWS = 256
 
 # Numbers in a block of differences.
@@ -47,8 +45,10 @@ class Multiple:
 def occurring(rows: FeatureRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which features (n_columns,) have a term that is not zero in some row, and which queries (r,).
 
-    All others are zero in every row.  Cost: a pass over the data, of ordinary data over a few rows.
+    All others are zero in every row.  Cost: a pass over the data, of ordinary data over a sequence.
     """
+    if _one_sequence_has_all(rows):
+        return np.ones(rows.n_columns, dtype=bool), np.ones(rows.layout.n_queries, dtype=bool)
     present = _Presence(rows.batch, rows.columns, rows.layout, rows.context)
     sums, queries = present.factors
     found, asked = np.zeros(rows.n_columns, dtype=bool), np.zeros(rows.layout.n_queries, dtype=bool)
@@ -64,8 +64,11 @@ def occurring(rows: FeatureRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 def multiples(rows: FeatureRows, seed: int = 0) -> list[Multiple]:
     """Features that are multiples of earlier ones in every row, each of one, confirmed.
 
+    None are, where that would take too long: powers of decays have many bits.
     Cost: a pass over the data modulo a prime; where there are such, one for each 22 bits more.
     """
+    if not integers.can_be_checked(rows):
+        return []
     prime = next(filter(rows.allows, primes()))
     shared = _random_sums(rows, prime, np.random.default_rng(seed))
     first: dict[tuple[int, ...], int] = {}
@@ -103,6 +106,19 @@ def confirmed(rows: FeatureRows, candidates: Sequence[Multiple]) -> list[Multipl
         if product.bit_length() > bits or not holds.any():
             break
     return [each for each, kept in zip(candidates, holds, strict=True) if kept]
+
+
+def _one_sequence_has_all(rows: FeatureRows) -> bool:
+    """Whether the longest sequence has no zeros, and tokens at the distances of every scale."""
+    own, others = rows.tokens, rows.attended
+    number = int(np.argmax(others.batch.lengths))
+    far = max(scale.start for scale in rows.layout.form.scales)
+    if far >= rows.longest or not (own.only_coordinates and others.only_coordinates):
+        return False
+    return all(
+        bool(batch.values[slice(*batch.offsets[number : number + 2])].all())
+        for batch in (own.batch, others.batch)
+    )
 
 
 def _hold_modulo(
@@ -159,28 +175,6 @@ def _candidate(
     return Multiple(column, other, below << max(0, -shift), above << max(0, shift))
 
 
-class _Presence(FeatureRows):
-    """Rows that count terms which are not zero; weights of tokens are 1."""
-
-    @cached_property
-    def tokens(self) -> ExactTokens:
-        return _PresentTokens(self.batch, self.layout.columns)
-
-    @cached_property
-    def attended(self) -> ExactTokens:
-        if self.context is None:
-            return self.tokens
-        return _PresentTokens(self.context, self.layout.pair_columns)
-
-    @cached_property
-    def products(self) -> list[ScaledProducts]:
-        parts = FeatureRows.products.func(self)  # type: ignore[attr-defined]
-        return [
-            ScaledProducts(each.scale._replace(decay=1.0), each.value, each.key, each.places)
-            for each in parts
-        ]
-
-
 class _PresentTokens(ExactTokens):
     """1 where a column may be other than zero, and 0 elsewhere."""
 
@@ -200,3 +194,9 @@ class _PresentTokens(ExactTokens):
             seen[at : at + width] = (terms != 0).T
             at += width
         return seen
+
+
+class _Presence(FeatureRows):
+    """Rows that count terms which are not zero: without a prime, decays weigh nothing."""
+
+    read_by = _PresentTokens

@@ -8,24 +8,27 @@ be within ``error`` of the true matrix,
 
 Nothing about the Cholesky routine is trusted, only that products are sums of products [after
 S. M. Rump, Verification of positive definiteness, BIT 46 (2006)].
-
-The ends of the spectrum of Lambda_D on a space are estimates to report, not to rest a proof on.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve_triangular
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.linalg import lapack
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma, longest
-from polyattn.certify.verified.sizes import by_diagonal, diagonal_places, row_pieces
+from polyattn.certify.verified.rounding import (
+    LEAST_POWER,
+    SLACK,
+    factor_error,
+    feature_depth,
+    gamma,
+    longest,
+)
+from polyattn.certify.verified.sizes import diagonal_places, row_pieces
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import even_ranges
 from polyattn.numerics.blas import add_product, add_square
@@ -38,19 +41,15 @@ Source = Rows | Moments | TriangularFactor
 # A matrix of this many columns takes 3.2 GB.
 MOST_COLUMNS = 20_000
 
-# Up to this size all eigenvalues are as cheap as two.
-DENSE_SIZE = 600
-
-# Vectors that Lanczos iterations keep for the largest eigenvalue, which usually stands alone.
-KRYLOV = 8
-
 
 @dataclass(frozen=True, eq=False)
 class Gram:
     """S = sum phi phi^T over rows, for tokens divided by 2**token_exponent.
 
     ``magnitudes`` (m,): sums of the squares of features without cancellation, G_jj G_kk x_l^2 in
-    the papers' layer, by which their errors are measured (see ``sizes``); infinite where unknown.
+    the papers' layer, by which their errors are measured (see ``stats.magnitudes``).
+    ``factored``: it was made of a triangular factor R, as R^T R.
+    ``largest``: the largest coordinate of the scaled tokens.
     """
 
     matrix: NDArray[np.float64]
@@ -58,6 +57,8 @@ class Gram:
     n_rows: int
     feature_depth: int  # roundings in one feature
     total_weight: float
+    factored: bool = False
+    largest: float = 1.0
 
     @property
     def depth(self) -> int:
@@ -68,6 +69,12 @@ class Gram:
     def powers(self) -> NDArray[np.float64]:
         """The diagonal of S: sums of squared features."""
         return self.matrix.diagonal()
+
+    @property
+    def keeps_digits(self) -> bool:
+        """Whether underflow, 2^-1074 for a product of sums times u^2 in a row, disappears."""
+        least = max(LEAST_POWER, 2.0**-1000 * self.n_rows * (1.0 + self.largest**2))
+        return bool(np.all(self.powers >= least))
 
     @cached_property
     def scale(self) -> NDArray[np.float64]:
@@ -80,14 +87,21 @@ class Gram:
         """A bound of ||S_computed - S||_2 after scaling both sides by D = diag(scale).
 
         The error of accumulation is at most gamma sqrt(S_aa S_bb) in entry (a, b), so its norm is
-        at most gamma trace S.  A feature errs by at most gamma sqrt(G_jj G_kk) |x_l|, so with
+        at most gamma trace S; that of a factor R + E, ||E|| <= g ||R||, at most 2 g + g^2 of it in
+        addition.  A feature errs by at most gamma sqrt(G_jj G_kk) |x_l|, so with
         Delta the matrix of these errors
         ||(Phi + Delta)^T (Phi + Delta) - Phi^T Phi|| <= 2 ||Phi + Delta|| ||Delta|| + ||Delta||^2.
         """
         squares = scale**2
         trace = float(np.sum(self.powers * squares))
         summed = gamma(self.depth) * trace
+        if self.factored:
+            moved = factor_error(len(self.matrix), self.n_rows)
+            summed += (2.0 * moved + moved**2) * trace
         size = float(np.sqrt(np.sum(self.magnitudes * squares)))
+        if np.isinf(size):
+            # Nothing is known of features whose terms leave float64, also where they are zero.
+            return np.inf
         delta = gamma(self.feature_depth) * size
         return SLACK * (summed + 2.0 * delta * np.sqrt(trace) + delta**2)
 
@@ -120,43 +134,47 @@ def gram_of(source: Source, space: FeatureSpace) -> Gram:
     """
     require_memory(space)
     depth = feature_depth(space.layout, longest(source))
-    # Sums do not know how long a context was.
-    sized = by_diagonal(space.layout)
-    sized &= isinstance(source, Rows) or space.layout.n_context_dims is None
-    if isinstance(source, Rows) and space.is_whole and sized:
+    if isinstance(source, Rows) and space.is_whole:
         source = Moments.of(source)
     if isinstance(source, Rows):
         lower, magnitudes = _lower_of_rows(source, space)
         matrix = np.tril(lower) + np.tril(lower, -1).T
     else:
-        whole = whole_matrix(source)
+        whole, known = whole_matrix(source), source.scaled_magnitudes()
         matrix = whole if space.is_whole else whole[np.ix_(space.columns, space.columns)]
-        unknown = np.full(space.dimension, np.inf)
-        magnitudes = _magnitudes_of(whole, space) if sized else unknown
-    return Gram(matrix, magnitudes, source.n_rows, depth, source.total_weight)
+        magnitudes = _by_diagonal(whole, space, source) if known is None else known[space.columns]
+    factored = isinstance(source, TriangularFactor)
+    largest = float(np.ldexp(source.coordinate_sizes.max(), -(source.token_exponent or 0)))
+    return Gram(matrix, magnitudes, source.n_rows, depth, source.total_weight, factored, largest)
 
 
 def _lower_of_rows(rows: Rows, space: FeatureSpace) -> tuple[NDArray, NDArray]:
     """The lower triangle of S, and the magnitudes, by a pass over the data."""
     lower, magnitudes = np.zeros((space.dimension, space.dimension)), np.zeros(space.dimension)
-    if space.is_whole:
-        lower = Moments.of(rows).scaled_gram()
     for piece in row_pieces(rows, space):
-        if not space.is_whole:
-            add_square(lower, piece.features(space))
-        magnitudes += np.sum(piece.magnitudes(space) ** 2, axis=1)
+        add_square(lower, piece.features(space))
+        magnitudes += piece.squares(space)
     return lower, magnitudes
 
 
-def _magnitudes_of(whole: NDArray, space: FeatureSpace) -> NDArray[np.float64]:
-    """From all sums: S_jj S_kk u_l^2 is a product of two features, an entry of the matrix."""
+def _by_diagonal(
+    whole: NDArray, space: FeatureSpace, source: Moments | TriangularFactor
+) -> NDArray[np.float64]:
+    """Magnitudes from all sums: S_jj S_kk u_l^2 is a product of two features, an entry of them.
+
+    Nothing cancels in it, unless it was made of a triangular factor: then its error is added.
+    """
     layout = space.layout
     first, second = diagonal_places(layout)
     sums, queries = space.factors
     one, other = (each[sums] * layout.n_queries + queries for each in (first, second))
     if layout.kept is not None:
         one, other = (np.searchsorted(layout.kept, each) for each in (one, other))
-    return np.asarray(whole[one, other])
+    if isinstance(source, Moments):
+        return np.asarray(whole[one, other])
+    lengths = np.sqrt(whole.diagonal())
+    moved = factor_error(len(whole), source.n_rows) + gamma(len(whole) + 2)
+    return np.abs(whole[one, other]) + 3.0 * moved * lengths[one] * lengths[other]
 
 
 def whole_matrix(statistics: Moments | TriangularFactor) -> NDArray[np.float64]:
@@ -186,8 +204,7 @@ def prove_definite(
     ``shift``: the margin to prove, after scaling; 0 for any positive one.
     Cost: one Cholesky factorisation and one product of triangles, 2/3 m^3 flops.
     """
-    # Features of less power may have lost bits to underflow, and some sums do not know theirs.
-    if not (np.all(gram.powers >= LEAST_POWER) and np.all(np.isfinite(gram.magnitudes))):
+    if not gram.keeps_digits:
         return None
     scale = gram.scale if scale is None else scale
     matrix, error = gram.scaled(scale), gram.error(scale)
@@ -223,67 +240,3 @@ def _residual_bound(shifted: NDArray, factor: NDArray, shift: float) -> float:
         squares -= float(np.sum(residual[:, : stop - first] ** 2))
     trace = float(np.trace(shifted)) + size * shift
     return SLACK * (float(np.sqrt(squares)) + gamma(size + 4) * (trace + power))
-
-
-def extremes(matrix: NDArray[np.float64], proof: Definite | None = None) -> tuple[float, float]:
-    """The smallest and the largest eigenvalue of a symmetric matrix.
-
-    Large ones by Lanczos iterations: with a Cholesky factor for the smallest eigenvalue, or the
-    one that a proof made of (nearly) D ``matrix`` D.
-    """
-    if len(matrix) <= DENSE_SIZE:
-        return _dense_extremes(matrix)
-    if proof is None:
-        factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
-        scale = np.ones(len(matrix))
-    else:
-        factor, scale, failed = proof.factor, proof.scale, 0
-
-    def solve(vector: NDArray) -> NDArray:
-        """By D (R^T R)^-1 D, nearly the inverse; the quotient corrects what is not."""
-        half = solve_triangular(factor, scale * vector, trans=1, check_finite=False)
-        return scale * solve_triangular(factor, half, check_finite=False)
-
-    if not failed:
-        inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
-        with suppress(ArpackNoConvergence):
-            return _lanczos(inverse, matrix), _lanczos(matrix, matrix, KRYLOV)
-    return _dense_extremes(matrix)
-
-
-def largest(matrix: NDArray[np.float64]) -> float:
-    """The largest eigenvalue of a symmetric matrix alone."""
-    if len(matrix) > DENSE_SIZE:
-        with suppress(ArpackNoConvergence):
-            return _lanczos(matrix, matrix, KRYLOV)
-    return _dense_extremes(matrix)[1]
-
-
-def second_moment(gram: Gram, space: FeatureSpace) -> NDArray[np.float64]:
-    """L^T Lambda_phi L with L L^T = E^T E: its eigenvalues are those of Lambda_D = E Lambda E^T.
-
-    In the units of scaled tokens.
-    """
-    matrix = gram.matrix / gram.total_weight
-    if space.is_whole:
-        return matrix
-    shares = (space.expansion.T @ space.expansion).toarray()
-    if np.count_nonzero(shares) == len(shares):
-        roots = np.sqrt(shares.diagonal())
-        return matrix * roots * roots[:, None]
-    lower = np.linalg.cholesky(shares)
-    return lower.T @ matrix @ lower
-
-
-def _dense_extremes(matrix: NDArray) -> tuple[float, float]:
-    values = np.linalg.eigvalsh(matrix)
-    return float(values[0]), float(values[-1])
-
-
-def _lanczos(operator: NDArray | LinearOperator, matrix: NDArray, ncv: int | None = None) -> float:
-    """The eigenvalue of ``matrix`` whose vector has the largest eigenvalue of ``operator``."""
-    # Errors of eigenvalues are the squares of errors of their vectors.
-    start = np.ones(len(matrix))
-    _, vectors = eigsh(operator, k=1, which="LA", v0=start, ncv=ncv, tol=1e-4)
-    vector = vectors[:, 0]
-    return float(vector @ matrix @ vector / (vector @ vector))

@@ -19,6 +19,9 @@ UNIT = 2.0**-53
 # The bounds are computed in float64 themselves; this covers their own rounding many times over.
 SLACK = 1.0 + 1e-6
 
+# The "small integer constant" of Householder's error analysis, taken generously.
+HOUSEHOLDER_CONSTANT = 32.0
+
 # Features of less power than this could have lost bits to underflow.
 LEAST_POWER = 2.0**-960
 
@@ -27,6 +30,16 @@ def gamma(n_operations: float) -> float:
     """The relative error of that many operations in any order; infinite when it means nothing."""
     total = n_operations * UNIT
     return total / (1.0 - total) if total < 0.5 else np.inf
+
+
+def factor_error(n_columns: int, n_rows: int) -> float:
+    """How far the columns of a triangular factor are moved, relative to their lengths.
+
+    Householder QR of r rows moves each column by at most gamma(c r m) of its length [Higham,
+    theorem 19.4], and at worst every row was stacked on a factor of m rows and factored anew, once
+    alone and once in a merger.
+    """
+    return gamma(HOUSEHOLDER_CONSTANT * n_columns * (n_columns + 1.0) * 2.0 * (n_rows + 1.0))
 
 
 def feature_depth(layout: Layout, max_length: int) -> int:
@@ -49,7 +62,5 @@ def feature_depth(layout: Layout, max_length: int) -> int:
 
 
 def longest(source: Rows | Moments | TriangularFactor) -> int:
-    """The most tokens in a sum over a sequence."""
-    if isinstance(source, Rows) and source.context is not None:
-        return max(source.max_length, int(source.context.lengths.max()))
-    return source.max_length
+    """The most tokens in a sum over a sequence or its context."""
+    return max(source.max_length, source.max_context_length)

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.certify.domains.spaces import FeatureSpace
-from polyattn.form.columns import Columns
+from polyattn.features.unsigned import absolute_layout
 from polyattn.form.layout import Layout
-from polyattn.form.token_maps import applied
 from polyattn.numerics.arrays import even_ranges
+from polyattn.stats.magnitudes import by_diagonal
 from polyattn.stats.rows import RowBlock, Rows
 
 # Numbers of one block of features.
@@ -50,6 +49,12 @@ class SizedRows:
         """The same without cancellation: phi errs by gamma times this."""
         return space.features(self.sum_sizes, self.query_sizes)
 
+    def squares(self, space: FeatureSpace) -> NDArray[np.float64]:
+        """Sums of squared magnitudes (dimension,); infinite where they leave float64."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.sum(self.magnitudes(space) ** 2, axis=1)
+        return np.where(np.isnan(found), np.inf, found)
+
 
 def row_pieces(rows: Rows, space: FeatureSpace, normalised: bool = False) -> Iterator[SizedRows]:
     """All rows with their sizes, so many together that their features fit a cache.
@@ -60,7 +65,7 @@ def row_pieces(rows: Rows, space: FeatureSpace, normalised: bool = False) -> Ite
     layout = rows.layout
     others: Iterator[RowBlock | None] = repeat(None)
     if not by_diagonal(layout):
-        others = replace(rows, layout=absolute_layout(layout)).blocks()
+        others = _unsigned_blocks(rows)
     for block, sized in zip(rows.blocks(), others, strict=False):
         for first, stop in even_ranges(block.stop - block.first, step):
             some = slice(first, stop)
@@ -78,16 +83,21 @@ def row_pieces(rows: Rows, space: FeatureSpace, normalised: bool = False) -> Ite
             yield SizedRows(sums, queries, *map(np.ldexp, sizes, np.negative(exponents)))
 
 
+def _unsigned_blocks(rows: Rows) -> Iterator[RowBlock]:
+    """The blocks of rows without signs; infinite where what a matrix cancels leaves float64."""
+    blocks = iter(replace(rows, layout=absolute_layout(rows.layout)).blocks())
+    while True:
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
+
+
 def exponents_of(columns: NDArray) -> NDArray[np.intp]:
     """The power of two that the largest entry of each column is near to; 1 where all are zero."""
     largest = np.abs(columns).max(axis=0)
     return np.frexp(np.where(largest > 0, largest, 1.0))[1]
-
-
-def by_diagonal(layout: Layout) -> bool:
-    """Whether every sum is bounded by diagonal entries among the sums."""
-    exact = not any(columns.maps for columns in (layout.columns, layout.pair_columns))
-    return exact and layout.pairs.value == layout.pairs.key
 
 
 def diagonal_places(layout: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -108,35 +118,3 @@ def sizes_of_sums(layout: Layout, sums: NDArray) -> NDArray[np.float64]:
     roots = np.sqrt(sums[used])
     one, other = inverse[: len(first)], inverse[len(first) :]
     return np.take(roots, one, axis=0) * np.take(roots, other, axis=0)
-
-
-def absolute_layout(layout: Layout) -> Layout:
-    """The same layout of tokens whose columns are taken without their signs."""
-    return AbsoluteLayout(layout.form, layout.n_dims, layout.n_context_dims)
-
-
-class AbsoluteColumns(Columns):
-    """Columns without their signs; of a matrix |x|^T |W|."""
-
-    @property
-    def are_tokens(self) -> bool:
-        return False
-
-    def read(self, tokens: NDArray) -> NDArray[np.float64]:
-        columns = np.abs(super().read(tokens))
-        at = self.n_columns - self.constant - sum(width for _, _, width in self.maps)
-        for _, given, width in self.maps:
-            if isinstance(given, np.ndarray):
-                sizes = applied(np.abs(given), np.abs(tokens), "a matrix")
-                columns[at : at + width] = sizes.T
-            at += width
-        return columns
-
-
-@dataclass(frozen=True)
-class AbsoluteLayout(Layout):
-    """A layout that reads ``AbsoluteColumns``."""
-
-    @cached_property
-    def _columns(self) -> tuple[Columns, ...]:
-        return tuple(AbsoluteColumns(**vars(each)) for each in super()._columns)

@@ -24,12 +24,16 @@ from scipy.linalg import blas, lapack
 
 from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.verified.gram import Source, require_memory
-from polyattn.certify.verified.rounding import SLACK, feature_depth, gamma, longest
+from polyattn.certify.verified.rounding import (
+    LEAST_POWER,
+    SLACK,
+    factor_error,
+    feature_depth,
+    gamma,
+    longest,
+)
 from polyattn.certify.verified.sizes import row_pieces
 from polyattn.stats.rows import Rows
-
-# The "small integer constant" of Householder's error analysis, taken generously.
-HOUSEHOLDER_CONSTANT = 32.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,7 @@ def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
     size = space.dimension
     factor, magnitudes, waiting, height = np.zeros((0, size)), np.zeros(size), [], 0
     for piece in row_pieces(rows, space, normalised=True):
-        magnitudes += np.sum(piece.magnitudes(space) ** 2, axis=1)
+        magnitudes += piece.squares(space)
         waiting.append(piece.features(space).T)
         height += len(waiting[-1])
         if height >= 2 * size:
@@ -79,6 +83,8 @@ class Orthogonal:
     rounding: float
 
 
+# Sizes that leave float64 prove nothing: infinity and NaN fail at the end.
+@np.errstate(over="ignore", invalid="ignore")
 def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -> Orthogonal | None:
     """The proof that the features have full column rank, or None where doubt is left.
 
@@ -111,14 +117,15 @@ def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -
 def _by_factor(triangle: Triangle, n_rows: int, depth: int) -> Orthogonal | None:
     """A lower bound of the singular values of Phi D from a triangular factor alone, if positive.
 
-    Without the data the factorisation itself has to be trusted: Householder QR of r rows moves
-    each column by at most gamma(c r m) of its length [Higham, theorem 19.4], and at worst every
-    row was stacked on a factor of m rows and factored anew.
+    Without the data the factorisation itself has to be trusted, see ``factor_error``.
     """
     size = triangle.factor.shape[1]
+    # What lengths and magnitudes are made of may have been lost to underflow below this.
+    if np.any(np.sum((triangle.factor / triangle.scale) ** 2, axis=0) < LEAST_POWER):
+        return None
     least = float(triangle.singular[0][-1])
     length = float(np.sqrt(np.sum(triangle.factor**2)))
-    moved = gamma(HOUSEHOLDER_CONSTANT * size * (size + 1.0) * (n_rows + 1.0)) * length
+    moved = factor_error(size, n_rows) * length
     features = gamma(depth) * triangle.feature_size
     rounding = SLACK * (moved + features)
     return Orthogonal(least - rounding, rounding) if least > rounding else None

@@ -224,7 +224,7 @@ def _machine_text(named: NamedMachine, content: dict[str, Any]) -> list[Renderab
 @click.command(name="compile")
 @click.argument("name", type=click.Choice(tuple(PROGRAMS)))
 @size_options
-@console.output_option("Where to save the layer (.safetensors).")
+@console.saved_option("Where to save the layer")
 @program_option
 @console.json_option
 def compile_program(

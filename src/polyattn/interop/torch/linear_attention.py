@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from polyattn.errors import InvalidInput
 from polyattn.form.form import Form, Scale
-from polyattn.interop.torch.modules import TorchAttention
+from polyattn.interop.torch.modules import TorchAttention, zeros_of
 from polyattn.interop.torch.token_maps import SeenTokens
 from polyattn.model import LinearAttention
 
@@ -51,29 +51,25 @@ class TorchLinearAttention(TorchAttention):
         skip: Tensor | None = None,
         intercept: Tensor | None = None,
     ) -> None:
-        if form is None and n_context_dims is None:
-            super().__init__(attn, value, mode, bias)
-        else:
-            nn.Module.__init__(self)
-            self.attn, self.value = nn.Parameter(attn), nn.Parameter(value)
-        # Whatever a layer refuses is refused here.
         layer = LinearAttention(
-            _zeros(attn), _zeros(value), mode, bias,
+            zeros_of(attn, "attn"), zeros_of(value, "value"), mode, bias,
             form=form, n_dims=n_dims, n_context_dims=n_context_dims, head_scales=head_scales,
-            skip=None if skip is None else _zeros(skip),
-            intercept=None if intercept is None else _zeros(intercept),
+            skip=None if skip is None else np.zeros(tuple(skip.shape)),
+            intercept=None if intercept is None else np.zeros(tuple(intercept.shape)),
         )  # fmt: skip
-        self.layout, self.mode, self.bias = layer.layout, layer.mode, layer.bias
-        self.head_scales = layer.head_scales
+        super().__init__(attn, value, layer.mode, layer.bias)
+        self.layout, self.head_scales = layer.layout, layer.head_scales
         for name, given in (("skip", skip), ("intercept", intercept)):
             wanted = getattr(layer, name)
             if wanted is not None:
                 given = attn.new_zeros(wanted.shape) if given is None else given
             self.register_parameter(name, None if given is None else nn.Parameter(given))
-        own, roles = self.layout.n_dims, ("query", "key", "value")
-        others = self.layout.n_context_dims
-        self.seen = SeenTokens(self.layout, roles if others is None else roles[:1], own)
+        others, roles = self.layout.n_context_dims, ("query", "key", "value")
+        self.seen = SeenTokens(self.layout, roles if others is None else roles[:1], self.n_dims)
         self.seen_context = None if others is None else SeenTokens(self.layout, roles[1:], others)
+        for seen in filter(None, (self.seen, self.seen_context)):
+            # The numbers of maps are float64 when they are made.
+            seen.to(attn.device, attn.dtype)
 
     @property
     def form(self) -> Form:
@@ -115,7 +111,7 @@ class TorchLinearAttention(TorchAttention):
 
     def extra_repr(self) -> str:
         """What ``print`` shows between the parentheses."""
-        if self.form.is_plain and self.seen_context is None:
+        if self.layout.is_plain:
             return super().extra_repr()
         sizes = f"n_heads={len(self.attn)}, n_dims={self.n_dims}, n_outputs={self.value.shape[2]}"
         context = (
@@ -202,25 +198,23 @@ def _in_chunks(
     if n_whole > 0:
         places = torch.arange(chunk, dtype=Q.dtype, device=Q.device)[:, None]
         sums = (K * decay ** (chunk - 1 - places)).transpose(-1, -2) @ V
-        earlier = _earlier(sums, None if width is None else n_whole, decay**chunk)
+        earlier = _earlier(sums, n_whole, decay**chunk)
         mixed = mixed + (queries @ earlier) * decay ** (places + 1)
     outputs = (mixed @ value[:, None]).sum(1)
     return outputs.reshape(n_sequences, -1, value.shape[2])[:, :n_tokens]
 
 
-def _earlier(sums: Tensor, n_whole: int | None, decay: float) -> Tensor:
-    """Sums over the chunks before each one, or over ``n_whole`` of them."""
-    if n_whole is not None:
-        total = _later(sums, 1)
-        for back in range(2, n_whole + 1):
-            total = total + decay ** (back - 1) * _later(sums, back)
-        return total
-    if decay == 1.0:
-        return _later(sums.cumsum(2), 1)
-    found = [torch.zeros_like(sums[:, :, 0])]
-    for number in range(sums.shape[2] - 1):
-        found.append(decay * found[-1] + sums[:, :, number])
-    return torch.stack(found, dim=2)
+def _earlier(sums: Tensor, n_whole: int, decay: float) -> Tensor:
+    """Sums over the ``n_whole`` chunks before each one, by doubling: nothing is subtracted."""
+    total, length = torch.zeros_like(sums), 0
+    span, size = sums, 1  # sums over ``size`` chunks that end with each one
+    while length < n_whole:
+        if n_whole & size:
+            total = total + decay**length * _later(span, length + 1)
+            length += size
+        if length < n_whole:
+            span, size = span + decay**size * _later(span, size), 2 * size
+    return total
 
 
 def _weights(chunk: int, back: int, width: int | None, decay: float, like: Tensor) -> Tensor:
@@ -244,8 +238,3 @@ def _later(chunks: Tensor, back: int) -> Tensor:
     if back == 0:
         return chunks
     return nn.functional.pad(chunks[:, :, :-back], (0, 0, 0, 0, back, 0))
-
-
-def _zeros(tensor: Tensor) -> np.ndarray:
-    """Zeros of the shape of a tensor, by which shapes are checked."""
-    return np.zeros(tuple(tensor.shape))

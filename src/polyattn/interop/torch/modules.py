@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyattn.errors import InvalidInput, InvalidType, require_choice
-from polyattn.sequences import MODES
+from polyattn.errors import InvalidInput, InvalidType
+from polyattn.model import SoftmaxAttention
 
 
 class TorchAttention(nn.Module):
     """What both modules share: heads as parameters, and the forms of inputs and outputs.
 
-    Parameters
-    ----------
-    attn, value : tensors (H, d, d) and (H, d, e), which become the parameters of these names
-    mode : "last" | "causal" | "full"
-    bias : bool
-        Append a constant 1 to each token; inputs then have d - 1 coordinates.
+    attn, value : tensors (H, ...) of one layer, which become the parameters of these names
+    mode, bias : those of the layer, checked
     """
 
-    def __init__(self, attn: Tensor, value: Tensor, mode: str, bias: bool = False) -> None:
+    def __init__(self, attn: Tensor, value: Tensor, mode: str, bias: bool) -> None:
         super().__init__()
-        if attn.ndim != 3 or attn.shape[1] != attn.shape[2] or attn.shape[:2] != value.shape[:2]:
-            raise InvalidInput(
-                "attn must have shape (H, d, d) and value (H, d, e); "
-                f"got {tuple(attn.shape)} and {tuple(value.shape)}."
-            )
         self.attn = nn.Parameter(attn)
         self.value = nn.Parameter(value)
-        self.mode = require_choice("mode", mode, MODES)
-        self.bias = bool(bias)
+        self.mode, self.bias = mode, bias
 
     @property
     def n_dims(self) -> int:
@@ -59,6 +51,11 @@ class TorchAttention(nn.Module):
         )
 
     def _require(self, X: Tensor, n_dims: int, name: str) -> None:
+        if not isinstance(X, Tensor):
+            raise InvalidType(
+                f"{name} must be a torch.Tensor; got {type(X).__name__}. torch.as_tensor({name}, "
+                f"dtype={self.attn.dtype}) makes one of an array."
+            )
         if X.ndim not in (2, 3) or X.shape[-1] != n_dims or X.shape[-2] == 0:
             raise InvalidInput(
                 f"{name} must have shape (B, n, {n_dims}) or (n, {n_dims}) with n >= 1; "
@@ -80,10 +77,18 @@ class TorchSoftmaxAttention(TorchAttention):
 
     The weights are those of ``scaled_dot_product_attention`` without a scale, with x A_h as
     queries and the tokens as keys and values: the largest logit is subtracted first.
+
+    Parameters
+    ----------
+    attn, value : tensors (H, d, d) and (H, d, e)
+    mode : "last" | "causal" | "full"
+    bias : bool
+        Append a constant 1 to each token; inputs then have d - 1 coordinates.
     """
 
     def __init__(self, attn: Tensor, value: Tensor, mode: str = "full", bias: bool = False) -> None:
-        super().__init__(attn, value, mode, bias)
+        layer = SoftmaxAttention(zeros_of(attn, "attn"), zeros_of(value, "value"), mode, bias)
+        super().__init__(attn, value, layer.mode, layer.bias)
 
     def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
         keys = X[:, None].expand(-1, len(self.attn), -1, -1)  # (B, H, n, d)
@@ -91,3 +96,12 @@ class TorchSoftmaxAttention(TorchAttention):
             queries[:, None] @ self.attn, keys, keys, is_causal=self.mode == "causal", scale=1.0
         )
         return (means @ self.value).sum(1)
+
+
+def zeros_of(tensor: Tensor, name: str) -> NDArray[np.float64]:
+    """Zeros of the shape of heads (H, ...): what a layer of them refuses, is refused."""
+    if tensor.ndim != 3:
+        raise InvalidInput(
+            f"{name} must have three axes, the first for heads; got {tuple(tensor.shape)}."
+        )
+    return np.zeros(tuple(tensor.shape))

@@ -109,7 +109,11 @@ def _polynomial(given: ready_maps.Polynomial, n_dims: int) -> nn.Module:
 
 
 def _elu1(_: ready_maps.Elu1, __: int) -> nn.Module:
-    return _Numbers(lambda tokens: nn.functional.elu(tokens) + 1.0)
+    def function(tokens: Tensor) -> Tensor:
+        # torch's elu(x) + 1 has lost the digits of exp(x) where that is small.
+        return torch.where(tokens > 0.0, tokens + 1.0, torch.exp(tokens.clamp(max=0.0)))
+
+    return _Numbers(function)
 
 
 def _random_fourier(given: ready_maps.RandomFourier, n_dims: int) -> nn.Module:

@@ -102,7 +102,8 @@ def _feature_rows(
     prefixes = []
     for number, row in places:
         tokens = traces[number].tokens[: len(traces[number].prompt) + row]
-        small = tokens.dtype.kind in "iu" and np.abs(tokens).max(initial=0) < 128
+        low, high = tokens.min(initial=0), tokens.max(initial=0)
+        small = tokens.dtype.kind in "iu" and low > -128 and high < 128
         prefixes.append(tokens.astype(np.int8) if small else tokens)
     batch = as_batch(prefixes, keep_integers=True)
     return FeatureRows(batch, columns, Layout.plain(batch.n_dims))

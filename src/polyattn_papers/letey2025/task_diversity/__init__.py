@@ -13,8 +13,8 @@ EXPERIMENT = Experiment.of(
     claim="""
         Linear attention is fitted to n = τd² prompts of l = αd examples, of k = κd different
         tasks. For d → ∞ its error on new tasks has a limit in closed form, for any covariances of
-        the tasks in training and in testing: it falls with κ, peaks at τ = 1, and is the lower the
-        better the test tasks are aligned with those of training.
+        the tasks in training and in testing: it peaks at τ = 1, is the lower the better the test
+        tasks are aligned with those of training, and on tasks like those it falls with κ.
     """,
     reference="""
         Letey, Zavatone-Veth, Lu and Pehlevan, Pretrain-Test Task Alignment Governs Generalization

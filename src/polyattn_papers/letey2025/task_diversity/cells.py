@@ -25,7 +25,7 @@ def cells(profile: str) -> Sequence[Settings]:
     """All points of both curves, at growing d; a cell holds all seeds of a point."""
     full = profile == "full"
     points = [(TAU, kappa) for kappa in (KAPPAS if full else (0.5, 2.0))]
-    points += [(tau, KAPPA) for tau in (TAUS if full else (0.5, 2.0))]
+    points += [(tau, KAPPA) for tau in TAUS]
     sizes = ((20, 16), (40, 12), (80, 6)) if full else ((10, 8), (20, 5))
     return [
         {"n_dims": d, "tau": tau, "alpha": ALPHA, "kappa": kappa, "n_seeds": n_seeds,

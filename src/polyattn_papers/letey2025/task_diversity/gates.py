@@ -7,7 +7,12 @@ from itertools import pairwise
 from scipy.stats import t as student
 
 from polyattn_papers.letey2025.task_diversity.cells import KAPPA, TAU
-from polyattn_papers.letey2025.task_diversity.findings import excess, extrapolated, points
+from polyattn_papers.letey2025.task_diversity.findings import (
+    curves,
+    excess,
+    extrapolated,
+    points,
+)
 from polyattn_papers.reproduction.experiment import Gate, Row
 from polyattn_papers.reproduction.rows import mean, where
 
@@ -28,8 +33,7 @@ def gates(rows: list[Row]) -> list[Gate]:
         if (group := where(rows, n_dims=d, test="aligned"))
     ]
     infinite = []
-    for tau, kappa, test in dict.fromkeys((r["tau"], r["kappa"], r["test"]) for r in rows):
-        group = where(rows, tau=tau, kappa=kappa, test=test)
+    for group in curves(rows):
         found = extrapolated(group)
         if found is not None:
             fewest = min(len(where(group, n_dims=d)) for d in {row["n_dims"] for row in group})
@@ -72,8 +76,8 @@ def _peak(rows: list[Row]) -> Gate:
     # The peak itself is at tau = 1, where no limit exists; both sides fall away from it.
     below = [error for tau, error in zip(taus, found, strict=True) if tau < 1]
     above = [error for tau, error in zip(taus, found, strict=True) if tau > 1]
-    rises = bool(below) and below == sorted(below)
-    falls = bool(above) and above == sorted(above, reverse=True)
+    rises = len(below) > 1 and below == sorted(below)
+    falls = len(above) > 1 and above == sorted(above, reverse=True)
     return Gate("errors rise towards τ = 1 and fall beyond it", rises and falls, _listed(found))
 
 

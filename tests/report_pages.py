@@ -1,0 +1,52 @@
+"""What the tests of pages share: titles of sections, parts of pages, small data to show."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+import polyattn as pa
+from polyattn.report import write_report
+
+OUTCOME, CERTIFICATE, HEADS = "What was found", "Do the data determine the layer?", "Heads"
+PREDICTIONS, BOUNDS = "Predicted against true", "How far apart can good layers be?"
+WITNESS, MISSING = "Two layers that the data cannot tell apart", "What is not shown"
+
+
+def noisy_task():
+    return pa.data.planted(150, 8, 3, n_heads=1, mode="last", noise=0.05, random_state=0)
+
+
+def fitted(task):
+    return without_search(pa.fit(task.X, task.Y, mode="last"))
+
+
+def tokens_in_a_plane():
+    """They determine no layer."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((60, 5, 2)) @ rng.standard_normal((2, 3))
+
+
+def without_search(result):
+    """Heads by a decomposition: a search for few is not what these tests are about."""
+    return replace(result, known_heads=pa.heads.factor(result.coef))
+
+
+def titles(page):
+    return [section.title for section in page.sections]
+
+
+def body(page, title):
+    (found,) = (section.body for section in page.sections if section.title == title)
+    return found
+
+
+def written(thing, path, *data):
+    write_report(thing, path, *data)
+    return path.read_text(encoding="utf-8")
+
+
+def requests(page):
+    """Whatever would make a browser ask somebody: addresses, but for the names of SVG."""
+    text = re.sub(r'xmlns(:xlink)?="http://www\.w3\.org/[\w/]+"', "", page)
+    return re.findall(r"https?://|@import|\b(?:src|href)=\"(?!data:|#)", text)
