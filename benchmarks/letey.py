@@ -1,8 +1,8 @@
 """In-context learning at the sizes of Letey et al.: pa.fit against their fit, and d = 200.
 
-Theirs, transcribed in plain numpy: the features x ⊗ [d mean(y_i x_i), mean(y_i^2)] of all prompts
-in one array, their Gram matrix, and one solution with the penalty (n/d) ridge.  Ours is the same
-layer as a Form, and the preconditioned iteration.
+Theirs, transcribed in plain numpy: the features x ⊗ [mean(y_i x_i), mean(y_i^2)] of all prompts
+in one array, their Gram matrix, and one solution with a penalty.  Ours is the same layer as a Form,
+and the preconditioned iteration.  Both are given the same prompts, in the units of the paper.
 """
 
 from __future__ import annotations
@@ -17,38 +17,40 @@ from common import best_times, peak_memory, require, verdict
 from threadpoolctl import threadpool_limits
 
 import polyattn as pa
-from polyattn_papers.letey2025.layer import fit_paper, gamma_of
+from polyattn_papers.letey2025.layer import fit_paper, gamma_of, paper_form, paper_units
 from polyattn_papers.letey2025.theory import PromptMoments
 
 RIDGE, RHO = 1e-6, 0.01
 
 
-def transcribed(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """Gamma (d, d + 1) by explicit features, a Gram matrix and a solution."""
+def transcribed(X: np.ndarray, Y: np.ndarray, penalty: float) -> np.ndarray:
+    """Coefficients (d, d + 1) by explicit features, a Gram matrix and a solution."""
     n, d = len(X), X.shape[2] - 1
     inputs, labels, question = X[:, :-1, :d], X[:, :-1, d], X[:, -1, :d]
     length = labels.shape[1]
-    sums = (d / length) * np.einsum("nij,ni->nj", inputs, labels)
+    sums = np.einsum("nij,ni->nj", inputs, labels) / length
     squares = np.sum(labels**2, axis=1) / length
     features = np.empty((n, d, d + 1))
     features[:, :, :d] = question[:, :, None] * sums[:, None, :]
     features[:, :, d] = question * squares[:, None]
     flat = features.reshape(n, -1)
     gram = flat.T @ flat
-    gram[np.diag_indices_from(gram)] += n / d * RIDGE
+    gram[np.diag_indices_from(gram)] += penalty
     return np.linalg.solve(gram, flat.T @ Y[:, 0]).reshape(d, d + 1)
 
 
 def against_numpy(d: int, tau: float, repeats: int) -> None:
     print(f"whole prompts, d={d}, tau={tau:g}, alpha=1, kappa=1: {d * (d + 1)} coefficients")
     task = pa.data.proportional_regression(d, tau, 1.0, 1.0, RHO, summarised=False)
-    theirs, ours = transcribed(task.X, task.Y), gamma_of(fit_paper(task, RIDGE))
+    X, Y, penalty = paper_units(task.X), task.Y, len(task.X) / d**2 * RIDGE
+    form = paper_form(d)
+    sides = {
+        "numpy": lambda: transcribed(X, Y, penalty),
+        "ours": lambda: pa.fit(X, Y, form=form, ridge=penalty, solver="iterative").coef[0].T,
+    }
+    theirs, ours = (side() for side in sides.values())
     away = float(np.max(np.abs(ours - theirs)) / np.max(np.abs(theirs)))
     require(f"coefficients differ by {away:.1e} of the largest", away < 1e-8)
-    sides = {
-        "numpy": lambda: transcribed(task.X, task.Y),
-        "ours": lambda: fit_paper(task, RIDGE),
-    }
     seconds = best_times(sides, repeats)
     for name, side in sides.items():
         before = time.process_time()

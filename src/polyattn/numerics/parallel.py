@@ -54,9 +54,9 @@ def map_pieces(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> 
             wait(futures)
 
 
-def deal(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces in at most ``MOST_GROUPS`` groups, in turn: always the same ones together."""
-    groups = [list(pieces[i::MOST_GROUPS]) for i in range(MOST_GROUPS)]
+def deal(pieces: Sequence[Piece], most: int = MOST_GROUPS) -> list[list[Piece]]:
+    """The pieces in at most so many groups, in turn: always the same ones together."""
+    groups = [list(pieces[i::most]) for i in range(most)]
     return [group for group in groups if group]
 
 

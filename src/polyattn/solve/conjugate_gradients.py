@@ -39,13 +39,19 @@ class Descent:
 
 
 def descend(
-    product: Map, gradient: NDArray, power: Map, goals: NDArray, most_passes: int
+    product: Map,
+    gradient: NDArray,
+    power: Map,
+    goals: NDArray,
+    most_passes: int,
+    is_enough: Callable[[NDArray], bool] = lambda _: False,
 ) -> Descent:
     """The solutions x (p, e) of H x = gradient, for a symmetric semidefinite H.
 
     product : H x
     power : the size by which gradients are judged, (e,)
     goals : (e,); columns of no more power than theirs take no part in further products
+    is_enough : whether such steps (p, e) may be the last
     """
     steps, active = np.zeros_like(gradient), np.flatnonzero(power(gradient) > goals)
     reached = np.ones(steps.shape[1], dtype=bool)
@@ -54,7 +60,7 @@ def descend(
     direction, squares = gradient, _inner(gradient, gradient)
     recursion: list[list[tuple[float, float]]] = [[] for _ in reached]
     least, since, passes = np.inf, 0, 0
-    while len(active) and passes < most_passes and since < STALLED_PASSES:
+    while len(active) and passes < most_passes and since < STALLED_PASSES and not is_enough(steps):
         curved = product(direction)
         passes += 1
         curvature = _inner(direction, curved)

@@ -36,7 +36,7 @@ SINGLE_REDUCTION, SINGLE_PASSES, SINGLE_FALL, SINGLE_RANGE = 1e-6, 200, 1e-2, 1e
 PROBE_SEED, PROBE_REDUCTION = 0, 1e-9
 
 # In single precision it falls so far at a time, and goes on while its length follows.
-SINGLE_PROBE, PROBE_FALL = 1e-3, 0.5
+SINGLE_PROBE, PROBE_FALL = 1e-6, 0.5
 
 # It has length sqrt(k) along k directions without data; less than this is none.
 UNSEEN_LENGTH = 1e-3
@@ -156,12 +156,16 @@ class FeatureEquations:
 
     def _stepped_back(self, rows: WhitenedRows, step: NDArray) -> tuple[bool, float, int]:
         """Whether a step ends at zero by descents in single precision, as ``probed`` returns it."""
+
+        def is_back(start: NDArray, steps: NDArray) -> bool:
+            return float(np.linalg.norm(start + steps)) <= UNSEEN_LENGTH
+
         product, smallest, n_passes = partial(rows.product, ridge=0.0), np.inf, 0
         length = before = np.inf
         while length > UNSEEN_LENGTH and not length > PROBE_FALL * before:
             back = -product(step)
             goals = SINGLE_PROBE**2 * squares(back)
-            found = descend(product, back, squares, goals, SINGLE_PASSES)
+            found = descend(product, back, squares, goals, SINGLE_PASSES, partial(is_back, step))
             step = step + found.steps
             before, length = length, float(np.linalg.norm(step))
             smallest, n_passes = min(smallest, found.smallest), n_passes + found.passes + 1

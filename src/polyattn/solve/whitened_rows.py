@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.products import BLOCK_NUMBERS, MIN_ROWS
-from polyattn.numerics.parallel import deal, map_pieces
+from polyattn.numerics.parallel import MOST_GROUPS, deal, map_pieces
 from polyattn.solve.whitening import Whitening
 from polyattn.stats.rows import RowBlock, Rows
 
@@ -23,6 +23,9 @@ Single: TypeAlias = NDArray[np.float32]
 
 # Fewer numbers (rows times features) are not worth a copy.
 LEAST_NUMBERS = 1 << 20
+
+# Rows times features that a worker takes at a time: less would be lost in waiting for each other.
+GROUP_NUMBERS = 1 << 23
 
 # Whitening the rows takes (m/r + r/m) / 2 passes; it has to save more than that.
 MOST_UNEVEN = 20.0
@@ -100,7 +103,9 @@ class WhitenedRows:
                 total_beside += some.beside @ outputs.T
             return total, total_beside
 
-        parts = map_pieces(part, deal(self.blocks))
+        n_numbers = size * sum(some.sums.shape[1] for some in self.blocks)
+        n_groups = min(MOST_GROUPS, -(-n_numbers // GROUP_NUMBERS))
+        parts = map_pieces(part, deal(self.blocks, n_groups))
         total, total_beside = (np.sum(each, axis=0) for each in zip(*parts, strict=True))
         turned = self.shrinkage * total.reshape(m, n_columns, r).transpose(1, 0, 2)
         found = np.concatenate([turned.reshape(n_columns, size).T, total_beside])
