@@ -209,7 +209,7 @@ def _directions(
     """Eigenvalues of moments over units, 0 for those that are rounding, and their vectors."""
     values, vectors = moments.turned(np.diag(1.0 / unit))
     equal = column_scale(moments.sizes)
-    if np.all(values > 0) or np.all(unit == equal):
+    if np.all(values > 0) or len(set(equal / unit)) == 1:
         return values, vectors
     # Small is not zero: only entries of equal size tell.  The directions that these call unseen,
     # in units of the norm, and vectors of the others that are orthonormal.
