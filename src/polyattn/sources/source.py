@@ -1,0 +1,88 @@
+"""What a source is: a list of chunks, each of which can be read by itself and is known by name.
+
+The list is made without reading the data, and is the same whoever makes it: the order of chunks
+decides how sums over them are rounded, and their identities that none is counted twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from numpy.typing import NDArray
+
+from polyattn.sequences import SequenceBatch
+
+
+class ChunkIdentity(NamedTuple):
+    """Which part of what a chunk is: entries first..stop of the source, as they are now.
+
+    source : what it is a part of, such as the full path of a file
+    fingerprint : changes when the content does: size and time of a file, a digest of an array
+    first, stop : where the part begins and ends, in units of the source: sequences, rows, bytes
+    """
+
+    source: str
+    fingerprint: str
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkData:
+    """The content of a chunk, with what belongs to each of its sequences.
+
+    targets : as ``as_targets`` takes them in the mode that was asked for; None without any
+    weights : one per sequence, or None
+    context : the sequences that those of ``batch`` attend to, or None
+    names : what the source calls each sequence (n_sequences,), or None
+    """
+
+    batch: SequenceBatch
+    targets: NDArray | SequenceBatch | None = None
+    weights: NDArray | None = None
+    context: SequenceBatch | None = None
+    names: NDArray | None = None
+
+
+class Chunk(ABC):
+    """Some sequences of a source, read when they are needed.
+
+    Chunks are sent to other processes: they hold references to files, and arrays only where there
+    is nothing else.
+    """
+
+    identity: ChunkIdentity
+    n_bytes: int  # to be read, about; for progress and plans
+
+    @abstractmethod
+    def read(self, mode: str) -> ChunkData:
+        """The content; targets as ``mode`` wants them: one per sequence ("last") or per token.
+
+        Raises an error that names the file, where it is not what ``identity`` says any more.
+        """
+
+
+class Source(ABC):
+    """Sequences, and what belongs to them, in chunks.
+
+    n_dims : coordinates per token
+    n_outputs : target coordinates; 0 without targets
+    n_context_dims : coordinates per token of the context; None without one
+    """
+
+    n_dims: int
+    n_outputs: int
+    n_context_dims: int | None
+
+    @property
+    @abstractmethod
+    def chunks(self) -> Sequence[Chunk]:
+        """All chunks in their order, which never changes."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes to be read in one pass, about."""
+        return sum(chunk.n_bytes for chunk in self.chunks)
