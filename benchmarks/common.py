@@ -7,12 +7,23 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
 THREADS = 2
 PAUSE = 0.25
+
+# A child is measured until it has run so often, or so many seconds in at least two runs.
+MOST_RUNS, ENOUGH_SECONDS = 5, 2.0
+
+
+class Measured(NamedTuple):
+    """Seconds of the processor in the fastest and the slowest run; memory added by the first."""
+
+    seconds: float
+    slowest: float
+    megabytes: float
 
 
 def best_times(sides: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
@@ -37,14 +48,23 @@ def peak_memory(function: Callable[[], Any]) -> float:
 
     ``function()`` must prepare everything and return the callable that is to be measured.
     """
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(function, sender))
-    process.start()
-    sender.close()
-    megabytes = receiver.recv()
-    process.join()
-    return megabytes
+    return _in_child(multiprocessing.get_context("spawn"), _measure, function)
+
+
+def measured_alone(function: Callable[[], Any]) -> Measured:
+    """What ``function`` takes on one thread of a fresh process, its data excluded (Linux).
+
+    ``function()`` must prepare everything and return the callable that is to be measured.  Seconds
+    are those of the processor: what other programs take meanwhile is not counted.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "polyattn"])
+    return _in_child(context, _measure_runs, function)
+
+
+def peak_resident() -> int:
+    """The largest resident size of this process so far, in bytes (Linux)."""
+    return 1024 * _kilobytes("VmHWM")
 
 
 def verdict(claim: str, holds: bool) -> None:
@@ -59,14 +79,45 @@ def require(agreement: str, holds: bool) -> None:
         sys.exit(1)
 
 
+def _in_child(context: Any, target: Callable[..., None], function: Callable[[], Any]) -> Any:
+    """What ``target`` sends from a new process that runs it with ``function``."""
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(function, sender))
+    process.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        process.join()
+        sys.exit(f"the process that was measured ended with exit code {process.exitcode}")
+    process.join()
+    return found
+
+
 def _measure(function: Callable[[], Any], sender: Any) -> None:
     work = function()
     with threadpool_limits(limits=THREADS):
-        # Linux: "5" resets the peak, so that making the data is not counted.
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _kilobytes("VmRSS")
-        work()
-        sender.send((_kilobytes("VmHWM") - before) / 1024)
+        sender.send(_added_megabytes(work))
+
+
+def _measure_runs(function: Callable[[], Any], sender: Any) -> None:
+    work = function()
+    with threadpool_limits(limits=1):
+        megabytes = _added_megabytes(work)
+        runs: list[float] = []
+        while len(runs) < 2 or (len(runs) < MOST_RUNS and sum(runs) < ENOUGH_SECONDS):
+            start = time.process_time()
+            work()
+            runs.append(time.process_time() - start)
+    sender.send(Measured(min(runs), max(runs), megabytes))
+
+
+def _added_megabytes(work: Callable[[], Any]) -> float:
+    # Linux: "5" resets the peak, so that making the data is not counted.
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _kilobytes("VmRSS")
+    work()
+    return (_kilobytes("VmHWM") - before) / 1024
 
 
 def _kilobytes(name: str) -> int:

@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",
     "benchmark_scripts",
+    "capacity_tables",
     "command_line",
     "outcomes",
     "paper_map",

@@ -20,4 +20,4 @@ def refused(result, *words, code=1):
     if code == 1:
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
     for word in words:
-        assert word in " ".join(result.stderr.split())
+        assert word in " ".join(result.stderr.split()), result.stderr

@@ -35,6 +35,7 @@ from polyattn_papers.reproduction.environment import merge_environments
 from polyattn_papers.reproduction.experiment import Experiment
 from polyattn_papers.reproduction.finished_cells import FinishedCell, FinishedCells
 from polyattn_papers.reproduction.result import TABLE, read_table
+from source_cases import memory_source
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
@@ -72,6 +73,7 @@ def targets() -> dict[str, Target]:
         machines = [_machine(each, place / "machine.json") for each in _machines()]
         array = _arrays(place)
         cell = _cell(place)
+        checkpoint = _checkpoint(place / "state")
     plain = [content_of(each) for each in _machines()]
     yaml = [write_yaml(each).encode() for each in plain]
     seal, digest = mutations.with_digest("seal"), mutations.with_digest("digest")
@@ -84,6 +86,7 @@ def targets() -> dict[str, Target]:
         Target("npy", ".npy", array["npy"], [mutations.npy], use_data),
         Target("npz", ".npz", array["npz"], [mutations.npz], use_data),
         Target("cell", ".json", [cell], [mutations.document(digest)], use_cell),
+        Target("checkpoint", ".safetensors", [checkpoint], [mutations.record], use_checkpoint),
         Target("table", ".json", [table], [mutations.document(digest)], use_table),
     ]
     return {each.name: each for each in found}
@@ -135,7 +138,8 @@ def _use_curve(curve):
 
 
 def _use_sums(sums):
-    (sums + sums).to_record()
+    (sums + sums.empty()).to_record()
+    repr((sums.contents, sums.cancellation))
     if isinstance(sums, pa.Moments):
         repr(sums.gram)
     pa.fit(statistics=sums)
@@ -212,6 +216,11 @@ def use_data(path):
             pa.fit(sequences, targets, mode=mode, sample_weight=data.weights)
 
 
+def use_checkpoint(path):
+    """Go on from a checkpoint."""
+    _use_sums(pa.Moments(2, 1).update(memory_source(70), checkpoint=path))
+
+
 def use_cell(path):
     """Read the cell of an experiment, and put its rows into a table."""
     cells = _cells(path.parent)
@@ -240,6 +249,17 @@ FORM = pa.Form(
 )
 
 
+def _difference():
+    """Moments from which something was taken out, and something without a name was added."""
+    some = pa.Moments(2, 2).update(X[:10], Y[:10], chunk="b")
+    return ((pa.Moments(2, 2).update(X[10:], Y[10:], chunk="a") + some) - some).update(X, Y)
+
+
+def _checkpoint(path):
+    pa.Moments(2, 1).update(memory_source(70), checkpoint=path)
+    return path.read_bytes()
+
+
 def _things():
     P = pa.programs
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
@@ -250,6 +270,8 @@ def _things():
         pa.Moments(2, 2).update(X, Y),
         pa.Moments(2, 2, "full", bias=True).update(X, Y_CAUSAL),
         pa.TriangularFactor(2, 2).update(X, Y),
+        _difference(),
+        pa.TriangularFactor(2, 2).update(X, Y, chunk="a").update(X, Y, chunk="b", forget=0.5),
         pa.fit(X, Y),
         pa.fit(X, Y, ridge="loo"),
         pa.fit(X, Y, n_heads=1, solver="dual"),

@@ -10,6 +10,7 @@ X = RNG.standard_normal((40, 4, 2))
 FORM = pa.Form(mode="causal", decay=[0.5, 0.9], value=[1], skip=True, intercept=True)
 Y = pa.data.random_layer(2, 2, mode="last")(X) + 0.1 * RNG.standard_normal((40, 2))
 Y_CAUSAL = RNG.standard_normal((40, 4, 2))
+IDS = pa.SequenceBatch.from_ids(np.arange(160).reshape(40, 4) % 7 % 3, 3)
 
 
 def random_layer(n_heads, d, e, mode="last", bias=False):
@@ -26,6 +27,10 @@ def random_softmax(X):
 def learned_softmax() -> pa.LearnedSoftmax:
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
     return pa.learn_softmax(task.X, task.Y)
+
+
+def sums_of_two():
+    return pa.Moments(2, 2).update(X, Y, chunk="a").update(X, Y, chunk="b")
 
 
 MEMORY = pa.programs.associative_memory(2, 2)
@@ -51,6 +56,9 @@ OBJECTS = {
     "empty moments": lambda: pa.Moments(3, 1),
     "factor": lambda: pa.TriangularFactor(2, 2, "causal").update(X, Y_CAUSAL),
     "short factor": lambda: pa.TriangularFactor(2, 2).update(X[:3], Y[:3]),
+    "moments with names": lambda: pa.Moments(2, 2).update(X, Y, chunk="a").update(X, Y),
+    "moments less a chunk": lambda: sums_of_two() - pa.Moments(2, 2).update(X, Y, chunk="b"),
+    "factor of a stream": lambda: pa.TriangularFactor(2).update(X).update(X, forget=0.9),
     "empty factor": lambda: pa.TriangularFactor(3, 1),
     "program": lambda: pa.programs.compile(pa.programs.universal_dfa(2, 3, 4)),
     "Turing machine": lambda: pa.programs.compile(pa.programs.universal_turing_machine(2, 2, 4)),
@@ -70,6 +78,7 @@ OBJECTS = {
     "result of a form": lambda: pa.fit(X, Y_CAUSAL, form=FORM),
     "result by log-loss": lambda: pa.fit(X, Y[:, 0] > 0, loss="logistic", ridge=0.5),
     "result": lambda: pa.fit(X, Y),
+    "result of token ids": lambda: pa.fit(IDS, Y, solver="one_hot"),
     "result by dual": lambda: pa.fit(X, Y, solver="dual"),
     "result by iteration": lambda: pa.fit(X, Y, solver="iterative"),
     "result of few rows": lambda: pa.fit(X[:3], Y[:3]),

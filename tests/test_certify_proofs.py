@@ -100,7 +100,7 @@ def test_the_margin_of_a_proof_is_what_is_left_of_the_shift(generic):
 def test_sums_that_underflow_may_have_thinned_out_prove_nothing():
     """Below 2^-960 the products that a sum is made of come near the smallest numbers there are."""
     powers = np.array([1.0, 2.0**-950])
-    gram = Gram(np.diag(powers), powers, n_rows=4, feature_depth=6, total_weight=4.0)
+    gram = Gram(np.diag(powers), powers, n_roundings=4, feature_depth=6, total_weight=4.0)
     assert gram_proofs.prove_definite(gram) is not None
     small = np.array([1.0, 2.0**-970])
     assert (
@@ -143,11 +143,11 @@ def test_what_rounding_may_have_added_is_taken_off():
     assert triangular._judge(square, 0.9, power, n_rows) is None
 
 
-@pytest.mark.parametrize("more", [{"n_rows": 101}, {"feature_depth": 15}])
+@pytest.mark.parametrize("more", [{"n_roundings": 101}, {"feature_depth": 15}])
 @pytest.mark.parametrize("part", ["powers", "magnitudes"])
 def test_every_further_operation_may_round(more, part):
     powers, magnitudes = (np.full(3, float(part == name)) for name in ("powers", "magnitudes"))
-    gram = Gram(np.diag(powers), magnitudes, n_rows=100, feature_depth=14, total_weight=100.0)
+    gram = Gram(np.diag(powers), magnitudes, n_roundings=100, feature_depth=14, total_weight=100.0)
     grows = part == "powers" or "feature_depth" in more
     before, after = gram.error(np.ones(3)), replace(gram, **more).error(np.ones(3))
     assert after > before if grows else after == before
@@ -155,7 +155,7 @@ def test_every_further_operation_may_round(more, part):
 
 def test_a_gram_made_of_a_factor_errs_by_twice_what_moved_its_columns():
     powers = np.array([1.0, 2.0, 0.5])
-    gram = Gram(np.diag(powers), powers, n_rows=100, feature_depth=14, total_weight=100.0)
+    gram = Gram(np.diag(powers), powers, n_roundings=100, feature_depth=14, total_weight=100.0)
     more = replace(gram, factored=True).error(np.ones(3)) - gram.error(np.ones(3))
     moved = gamma(32 * 3 * 4 * 2 * 101)
     assert more == pytest.approx(2.0 * moved * 3.5, rel=1e-5)
@@ -164,10 +164,10 @@ def test_a_gram_made_of_a_factor_errs_by_twice_what_moved_its_columns():
 def test_features_that_underflow_beside_large_queries_are_not_trusted():
     """Products of two sums are made before those with queries: they may be below 2^-1022."""
     powers = np.full(3, 2.0**-950)
-    gram = Gram(np.diag(powers), powers, n_rows=100, feature_depth=14, total_weight=100.0)
+    gram = Gram(np.diag(powers), powers, n_roundings=100, feature_depth=14, total_weight=100.0)
     assert gram.keeps_digits
     assert not replace(gram, largest=2.0**40).keeps_digits
-    assert not replace(gram, n_rows=2**60).keeps_digits
+    assert not replace(gram, n_roundings=2**60).keeps_digits
 
 
 @pytest.mark.parametrize("definite_enough", [True, False])

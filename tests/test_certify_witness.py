@@ -141,10 +141,10 @@ def test_training_data_are_run_by_the_reference_too(monkeypatch):
     X = np.random.default_rng(0).standard_normal((5, 4, 3))
     certificate = pa.certify(X)
     assert certificate.witness().training_disagreement < 1e-8
-    true = witness._reference_output
+    true = witness.output_of
     monkeypatch.setattr(
         witness,
-        "_reference_output",
+        "output_of",
         lambda layer, sequence, context: true(layer, sequence + 1.0, context),
     )
     with pytest.raises(PolyattnError, match="on the training data"):

@@ -151,6 +151,7 @@ def test_explain_only_says_what_would_be_done(run, task):
     assert explained["solver"] == "dual"
     assert explained["n_rows"] == 200
     assert explained["bytes"] > 0
+    assert explained["seconds"] == explained["others"]["dual"]["seconds"] > 0
 
 
 # predict

@@ -62,16 +62,17 @@ def _bad_files(task):
     np.savez("weights.npz", X=X, Y=Y, weights=np.full(200, -1.0))
     np.savez("none.npz", X=X[:0], Y=Y[:0])
     np.savez("small.npz", x=X, y=Y)
-    for name in ("table.txt", "data.parquet"):
+    for name in ("table.txt", "data.parquet", "data.xlsx"):
         Path(name).write_text("1 2 3")
     return {
         "missing.npz": ["no file", "missing.npz"],
         "truncated.npz": ["truncated.npz", "truncated"],
         "foreign.npz": ["foreign.npz", "another format"],
         "empty.npy": ["empty.npy"],
-        "data.csv": [".npz and .npy", "np.loadtxt('data.csv', delimiter=',', skiprows=1)"],
-        "table.txt": ["np.loadtxt('table.txt')", "np.savez("],
-        "data.parquet": ["got 'data.parquet'."],
+        "data.csv": ["'data.csv' is a table", "--tokens"],
+        "table.txt": [".npz and .npy", "np.loadtxt('table.txt')", "np.savez("],
+        "data.parquet": ["'data.parquet' is a table", "--tokens"],
+        "data.xlsx": [".npz and .npy", ".csv, .tsv; got 'data.xlsx'."],
         "no_X.npz": ["'Z'", "nothing here reads; the known names are X, Y"],
         "small.npz": ["'x', 'y'", "did you mean 'X', 'Y'? The known"],
         "no_X_at_all.npz": ["no array 'X'"],
@@ -146,7 +147,7 @@ def test_bad_models_are_one_clear_line(run, model, task):
     predict = ("-o", "out.npy")
     refused(run("predict", model, "wide.npz", *predict), "3 coordinates; got 4")
     refused(run("predict", "moments.safetensors", "data.npz", *predict), "polyattn fit")
-    refused(run("predict", model, "data.npz", "-o", "out.csv"), ".npy or .npz")
+    refused(run("predict", model, "data.npz", "-o", "out.xlsx"), ".npy, .npz")
     refused(run("predict", model, "data.npz", "-o", "gone/out.npy"), "gone")
     refused(run("fit", model), "fitted already")
     for verb in (["show"], ["fit"]):
@@ -185,7 +186,7 @@ def test_nothing_is_left_behind_by_a_failed_write(run, model, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device", "out.npy")
 
-    monkeypatch.setattr("numpy.save", fail)
+    monkeypatch.setattr("shutil.copyfileobj", fail)
     before = set(os.listdir())
     refused(run("predict", model, "data.npz", "-o", "out.npy"), "No space left on device")
     assert set(os.listdir()) == before

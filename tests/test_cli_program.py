@@ -257,7 +257,7 @@ def test_tokens_are_printed_with_the_names(run):
     tokens = parsed(run("run", "even.json", "b", "--tokens", "--json"))["tokens"]
     assert tokens[-1].endswith("state(odd)")
     assert "T(even, odd)" in " ".join(tokens)
-    text = printed(run("run", "bb4", "--tokens", "--steps", 2), "tokens:", "key(A, 0)")
+    text = printed(run("run", "bb4", "--show-tokens", "--steps", 2), "tokens:", "key(A, 0)")
     assert "210 more (--steps)" in text
     halting = parsed(run("run", "bb2", "--tokens", "--json"))["tokens"]
     assert "mq(+1, HALT)" in halting[-1]

@@ -24,8 +24,13 @@ LEFT_OUT = {
     "make docs": "it builds the site and runs this test",
     "make bench": "it takes an hour",
     "make mutants": "it takes an hour",
+    "polyattn fit 'shard-*.npz' --workers 2": "tests/test_cli_gathering.py starts workers",
+    "polyattn certify 'shard-*.npz' --dask tcp://scheduler:8786 --checkpoint run.safetensors": (
+        "there is no such scheduler; tests/test_cli_gathering.py has one"
+    ),
     "pip install -e .": "it would change the environment of the tests",
     "python benchmarks/fit_vs_ridge.py": "it takes minutes",
+    "python benchmarks/capacity.py --rounds 2 --out docs/capacity": "it takes a quarter of an hour",
     "polyattn bench": "tests/test_cli.py runs it",
     "polyattn reproduce yau2024-fig1": "tests/test_reproduce_smoke.py runs it",
     "polyattn reproduce all --profile full --jobs 2": "it takes hours",

@@ -23,7 +23,8 @@ from polyattn.cli.main import cli
 
 HERE = Path(__file__).parent
 NAMES = (
-    "saved", "certificate", "machine.json", "machine.yaml", "npy", "npz", "cell", "table",
+    "saved", "certificate", "machine.json", "machine.yaml", "npy", "npz", "cell",
+    "checkpoint", "table",
 )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Every solver to the optimum where sizes differ by many orders, or features nearly depend."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from polyattn.features import products
 from polyattn.form.pairs import n_features
 from polyattn.reference import erm
 from polyattn.sequences import MODES
-from polyattn.solve import direct, dual, iterative, primal
+from polyattn.solve import direct, dual, planning, primal, solving
 from solver_tasks import ACCURATE, exact_task, fit_by
 
 
@@ -132,6 +134,28 @@ def test_a_singular_kernel_too_wide_for_its_features(monkeypatch, ridge):
     assert "singular to working precision" in str(found.outcome)
 
 
+@pytest.mark.parametrize("ridge", [0.0, 1e-12])
+@pytest.mark.parametrize("apart", [0.0, 1e-6, 1e-8])
+def test_what_a_singular_kernel_hides_is_said(monkeypatch, apart, ridge):
+    """Nearly equal sequences of unlike targets: squares of their differences are rounding."""
+    monkeypatch.setattr(dual, "FEATURE_NUMBERS", 0)
+    rng = np.random.default_rng(0)
+    X, Y = np.repeat(rng.standard_normal((8, 3, 6)), 2, axis=0), rng.standard_normal((16, 2))
+    X += apart * rng.standard_normal(X.shape)
+    found = pa.fit(X, Y, ridge=ridge, solver="dual")
+    least = ExactProblem.of(list(X), Y, "last", ridge)
+    excess = (found.risk - nearest(least.risk)) / np.mean(np.sum(Y**2, axis=1))
+    words = str(found.outcome)
+    said = re.search(r"squared error by (\S+) of the power", words)
+    assert excess < (2 * float(said[1]) if said else 1e-9)
+    assert ("approached" in words) == (said is not None)
+    if apart == 1e-8:
+        assert excess > 0.01
+        assert not found.outcome.ok
+    if apart == 0.0:
+        assert said is None
+
+
 @pytest.mark.parametrize("bits", [4, 6, 8, 10])
 def test_moments_alone_are_right_or_say_what_they_cannot_see(bits):
     task = exact_task(f"nearly flat {bits}", "last", 0.0, "one output")
@@ -170,7 +194,8 @@ def test_sequences_of_different_scale(solver):
 
 def test_the_iterative_solver_says_how_far_it_came(monkeypatch):
     task = planted.problem("tall", noise=1.0)
-    monkeypatch.setattr(iterative, "MAX_PASSES", 3)
+    monkeypatch.setattr(solving, "MAX_PASSES", 3)
+    monkeypatch.setattr(planning, "memory_limit", lambda: 6000)
     result = pa.fit(task.X, task.Y, solver="iterative")
     assert "stopped after 3 passes" in str(result.outcome)
     assert "approximation" in str(result.outcome)

@@ -11,7 +11,7 @@ import polyattn as pa
 from polyattn import storage
 from polyattn.files.records import Record, read_record
 from polyattn.sequences import MODES
-from storage_cases import OBJECTS, X, Y, random_layer
+from storage_cases import IDS, OBJECTS, X, Y, random_layer
 
 # Round trips --------------------------------------------------------------------------------
 
@@ -60,7 +60,8 @@ def test_a_loaded_result_is_the_result(name, tmp_path):
     assert (loaded.gap, loaded.rank, loaded.condition) == (
         result.gap, result.rank, result.condition,
     )  # fmt: skip
-    np.testing.assert_array_equal(loaded.predict(X), result.predict(X))
+    inputs = IDS if isinstance(result, pa.OneHotFit) else X
+    np.testing.assert_array_equal(loaded.predict(inputs), result.predict(inputs))
     if result.ridge_path is not None:
         assert loaded.ridge_path.best == result.ridge_path.best
         assert loaded.ridge_path.kind == result.ridge_path.kind
@@ -116,6 +117,7 @@ def test_every_kind_is_covered_here():
             "moments",
             "factor",
             "result",
+            "result of token ids",
             "program",
             "learned rules",
             "learned coefficients",

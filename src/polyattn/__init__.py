@@ -19,6 +19,7 @@ from polyattn.certify.sample_size import sample_size
 from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.fit import fit
 from polyattn.fitting.learning_curve import learning_curve
+from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form import Form, maps
 from polyattn.model import (
@@ -33,6 +34,8 @@ from polyattn.model import (
 from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch
 from polyattn.softmax import LearnedSoftmax, QueryResult, learn_from_queries, learn_softmax
+from polyattn.sources import Source
+from polyattn.sources.scan import scan
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load, save
 
@@ -64,11 +67,13 @@ __all__ = [
     "LinearAttentionClassifier",
     "LinearAttentionRegressor",
     "Moments",
+    "OneHotFit",
     "Outcome",
     "QueryResult",
     "SequenceBatch",
     "SoftmaxAttention",
     "SoftmaxAttentionRegressor",
+    "Source",
     "TriangularFactor",
     "__version__",
     "audit",
@@ -90,6 +95,7 @@ __all__ = [
     "same_function",
     "sample_size",
     "save",
+    "scan",
     "softmax",
     "solve",
     "verify",

@@ -40,6 +40,10 @@ class FileFormatError(PolyattnError, OSError):
     """A file that is truncated, foreign, tampered with, or of a newer format."""
 
 
+class ClusterFailed(PolyattnError, RuntimeError):
+    """Workers or a scheduler that went away for good; no result is wrong, there is none."""
+
+
 class MissingExtra(PolyattnError, ImportError):
     """An optional dependency is needed and not installed."""
 

@@ -42,7 +42,11 @@ def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 head, 2,176 features."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{_plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    return "es" if noun.endswith("s") else "s"
 
 
 def readable_bytes(count: int) -> str:
@@ -52,6 +56,17 @@ def readable_bytes(count: int) -> str:
             return f"{count} {unit}"
         count //= 1000
     return f"{count:,} TB"
+
+
+def readable_seconds(seconds: float) -> str:
+    """A time in the unit in which it is a small number, with one or two digits."""
+    if seconds < 1e-3:
+        return "less than 1 ms"
+    for unit, size, most in (("ms", 1e-3, 1e3), ("s", 1.0, 120.0), ("minutes", 60.0, 120.0)):
+        if seconds < most * size:
+            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
+    hours = float(f"{seconds / 3600:.2g}")
+    return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:g} hours"
 
 
 class _Short(reprlib.Repr):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, TypeAlias, overload
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.numerics.arrays import real_array, require_finite, require_float64
+from polyattn.numerics.arrays import real_array, require_finite, require_float64, rows_between
+from polyattn.numerics.one_hot_tokens import OneHotTokens, as_ids
 from polyattn.quoting import counted
 
 MODES = ("last", "causal", "full")
@@ -25,7 +26,8 @@ class SequenceBatch:
     values : array (n_tokens_total, n_dims)
         Any real dtype, any memory order, memory maps included; kept as it is, never written to.
         Blocks are converted to float64 as they are used; integers that float64 cannot hold are
-        kept for ``certify`` and ``verify``, and refused by everything else.
+        kept for ``certify`` and ``verify``, and refused by everything else.  ``OneHotTokens`` are
+        never made dense as a whole.
     offsets : integer array (n_sequences + 1,)
         Starts at 0, increases strictly (no empty sequences), ends at ``len(values)``.
     name : str
@@ -39,7 +41,10 @@ class SequenceBatch:
     offsets: NDArray[np.int64]
 
     def __init__(self, values: ArrayLike, offsets: ArrayLike, name: str = "X") -> None:
-        array = real_array(values, "values", keep_integers=True)
+        if isinstance(values, OneHotTokens):
+            array: Any = values
+        else:
+            array = real_array(values, "values", keep_integers=True)
         if array.ndim != 2:
             raise InvalidInput(
                 f"values must have shape (n_tokens_total, n_dims); got shape {array.shape}."
@@ -144,6 +149,19 @@ class SequenceBatch:
         inside = np.arange(data.shape[1])[None, :] < sizes[:, None]
         return cls(data[inside], np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]), name)
 
+    @classmethod
+    def from_ids(cls, ids: Any, n_symbols: int, name: str = "ids") -> SequenceBatch:
+        """One-hot tokens from the numbers 0 .. n_symbols - 1 of their symbols.
+
+        ids : integer array (n_sequences, n_tokens), list of integer arrays (n_i,), or a pair (flat
+            ids, offsets) where sequence i is ``flat[offsets[i]:offsets[i + 1]]``
+
+        Token t has ``n_symbols`` coordinates, of which number ``ids[t]`` is 1 and all others are 0.
+        Only the numbers are kept; whatever takes sequences takes these.
+        """
+        flat, offsets = _flat_ids(ids, name)
+        return cls(OneHotTokens.checked(flat, n_symbols, name), offsets, name)
+
     def place(self, index: tuple[int, ...]) -> str:
         """Where an entry of ``values`` (or of targets beside them) stands, in words, from 0."""
         token, *coordinate = index
@@ -177,14 +195,17 @@ class SequenceBatch:
     def part(self, first: int, stop: int) -> SequenceBatch:
         """Sequences first..stop as a batch of their own, a view."""
         start, end = int(self.offsets[first]), int(self.offsets[stop])
-        return _checked_before(self.values[start:end], self.offsets[first : stop + 1] - start)
+        values = rows_between(self.values, start, end)
+        return checked_before(values, self.offsets[first : stop + 1] - start)
 
     def chosen(self, which: NDArray[np.intp]) -> SequenceBatch:
         """The sequences with these numbers as a batch of their own, a copy."""
         lengths = self.lengths[which]
         ends = np.cumsum(lengths)
         tokens = np.arange(ends[-1]) + np.repeat(self.offsets[which] - (ends - lengths), lengths)
-        return _checked_before(self.values[tokens], np.concatenate([[0], ends]))
+        values = self.values
+        some = values.chosen(tokens) if isinstance(values, OneHotTokens) else values[tokens]
+        return checked_before(some, np.concatenate([[0], ends]))
 
     def __iter__(self) -> Iterator[NDArray]:
         return (self[i] for i in range(len(self)))
@@ -248,8 +269,43 @@ def as_batch(
     return batch
 
 
-def _checked_before(values: NDArray, offsets: NDArray[np.int64]) -> SequenceBatch:
-    """A batch of sequences that come from another one and need no second look."""
+def _flat_ids(ids: Any, name: str) -> tuple[ArrayLike, ArrayLike]:
+    """Numbers of symbols one after the other, and where sequences begin and end."""
+    if isinstance(ids, tuple):
+        if len(ids) != 2:
+            raise InvalidInput(
+                f"a tuple of {name} is (flat ids, offsets); got {len(ids)} entries. Give several "
+                "sequences as a list."
+            )
+        return ids
+    if isinstance(ids, list):
+        arrays = [as_ids(each, f"{name}[{i}]") for i, each in enumerate(ids)]
+        for i, array in enumerate(arrays):
+            if array.ndim != 1:
+                raise InvalidInput(
+                    f"{name}[{i}] must have shape (n_tokens,); got shape {array.shape}."
+                )
+        lengths = [len(array) for array in arrays]
+        # As one type: numpy would make floats of signed and unsigned ones.
+        flat = np.concatenate([np.empty(0, np.int64), *(each.astype(np.int64) for each in arrays)])
+    else:
+        array = as_ids(ids, name)
+        if array.ndim != 2:
+            raise InvalidInput(
+                f"{name} must have shape (n_sequences, n_tokens) or be a list of arrays "
+                f"(n_tokens,); got shape {array.shape}."
+            )
+        lengths, flat = [array.shape[1]] * len(array), array.reshape(-1)
+    if not lengths:
+        raise InvalidInput(f"{name} is empty: at least one sequence is needed.")
+    return flat, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def checked_before(values: Any, offsets: NDArray[np.int64]) -> SequenceBatch:
+    """A batch of sequences that were looked at before.
+
+    values : an array, or what is read like one when it is sliced (``sources.read_array``)
+    """
     batch = object.__new__(SequenceBatch)
     vars(batch).update(values=values, offsets=offsets)
     return batch

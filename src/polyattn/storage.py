@@ -11,16 +11,18 @@ from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files.atomic import file_to_read, file_to_write
 from polyattn.files.records import read_record, rebuild, write_record
 from polyattn.fitting.curve_result import LearningCurve
+from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled, LearnedCoefficients, LearnedRules, ProgramCertificate
 from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.checkpoint import KIND as CHECKPOINT
 
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
 _LAYERS_AND_SUMS = (LinearAttention, SoftmaxAttention, Moments, TriangularFactor)
-_RESULTS = (FitResult, LearningCurve, Audit, LearnedSoftmax, QueryResult)
+_RESULTS = (FitResult, OneHotFit, LearningCurve, Audit, LearnedSoftmax, QueryResult)
 _PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
 KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESULTS, *_PROGRAMS)}
 
@@ -51,6 +53,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     if start.lstrip().startswith(b"{") and b"\0" not in start:
         return Certificate.load(source)
     record = read_record(source)
+    if record.kind == CHECKPOINT:
+        raise FileFormatError(
+            f"{str(source)!r} is the checkpoint of a sum over a source; the call that wrote it, "
+            "update(source, checkpoint=...), goes on from there."
+        )
     if record.kind not in KINDS:
         raise FileFormatError(
             f"{str(source)!r} holds a {record.kind!r}, which this release does not know."

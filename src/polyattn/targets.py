@@ -26,10 +26,7 @@ def as_targets(
     list of arrays (n_i, n_outputs) or (n_i,), or a SequenceBatch of the same lengths.
     """
     rows = _last_targets(Y, batch) if mode == "last" else _token_targets(Y, batch)
-    if rows.shape[1] == 0:
-        raise InvalidInput("Y has zero outputs; at least one target coordinate is needed.")
-    if n_outputs is not None and rows.shape[1] != n_outputs:
-        raise InvalidInput(f"Y must have {counted(n_outputs, 'output')}; got {rows.shape[1]}.")
+    require_outputs(rows, n_outputs)
 
     def place(index: tuple[int, ...]) -> str:
         row, output = index
@@ -38,6 +35,14 @@ def as_targets(
 
     require_finite(rows, "Y", place)
     return rows
+
+
+def require_outputs(rows: NDArray, n_outputs: int | None = None) -> None:
+    """Refuse targets (n_rows, e) without outputs, or with others than are wanted."""
+    if rows.shape[1] == 0:
+        raise InvalidInput("Y has zero outputs; at least one target coordinate is needed.")
+    if n_outputs is not None and rows.shape[1] != n_outputs:
+        raise InvalidInput(f"Y must have {counted(n_outputs, 'output')}; got {rows.shape[1]}.")
 
 
 def as_weights(sample_weight: ArrayLike | None, batch: SequenceBatch) -> NDArray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from polyattn.certify.outcomes import IDENTIFIABLE
 from polyattn.certify.structure import seen_part
 from polyattn.certify.verified.rounding import longest
 from polyattn.errors import InvalidInput
+from polyattn.features.symbol_counts import require_dense_ids
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.scaling import as_doubt, as_risk
-from polyattn.sequences import Sequences
+from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sources.source import Source
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
@@ -33,8 +36,8 @@ CHUNK_TOKENS = 1 << 16
 
 def audit(
     layer: Any,
-    X: Sequences,
-    Y: Targets,
+    X: Sequences | Source,
+    Y: Targets | None = None,
     *,
     domain: str | Domain = "real",
     mode: str | None = None,
@@ -54,7 +57,7 @@ def audit(
         A function is given arrays (B, n, d), or lists of arrays (n_i, d) if lengths differ, and
         returns outputs in the form of Y; a second argument is the context, where there is one.
         A fit by log-loss is refused, since all is measured by squared error.
-    X, Y : sequences and targets, as for ``fit``
+    X, Y : sequences and targets, as for ``fit``; a source holds both
     domain : as for ``certify``
     mode, bias : what a black box is compared with ("last" and False unless given)
         Layers know theirs.
@@ -76,7 +79,11 @@ def audit(
     Cost: a pass with 2 p^2 flops per predicted position, ``certify``, and one forward pass.
     Memory a few p^2 numbers, whatever the number of sequences.
     """
+    if Y is None and not (isinstance(X, Source) and X.n_outputs):
+        raise InvalidInput("audit needs sequences X and their targets Y, or a source with both.")
     where = as_domain(domain)
+    if isinstance(X, SequenceBatch):
+        require_dense_ids(X, "an audit")
     audited = as_audited(layer, mode, bias, form)
     layout = None
     if audited.n_dims is not None:
@@ -129,16 +136,26 @@ def certify_rows(rows: Rows, domain: str | Domain = "real") -> Certificate:
     if weights is None:
         return certify(rows.batch, form=form, domain=domain, context=rows.context)
     numbers = np.flatnonzero(weights > 0)
-    positive = rows.batch.chosen(numbers)
-    context = None if rows.context is None else rows.context.chosen(numbers)
     if rows.n_positive < rows.n_features:
         # Too few whatever they weigh.
-        return certify(positive, form=form, domain=domain, context=context)
+        context = None if rows.context is None else rows.context.chosen(numbers)
+        return certify(rows.batch.chosen(numbers), form=form, domain=domain, context=context)
     if isinstance(domain, TokenDomain):
-        domain.require_inside(positive)
-        if context is not None:
-            domain.require_inside(context, "context")
+        for batch, name in ((rows.batch, "X"), (rows.context, "context")):
+            for some in [] if batch is None else _some_at_a_time(batch, numbers):
+                domain.require_inside(some, name)
     return certify(statistics=Moments.of(rows), domain=domain)
+
+
+def _some_at_a_time(batch: SequenceBatch, numbers: NDArray[np.intp]) -> Iterator[SequenceBatch]:
+    """The sequences with these numbers, or all at once where they are all."""
+    if len(numbers) == len(batch):
+        yield batch
+        return
+    for first, stop in ranges_of_rows(batch.offsets, CHUNK_TOKENS):
+        chosen = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, stop)]
+        if len(chosen):
+            yield batch.chosen(chosen)
 
 
 def _compare(

@@ -14,6 +14,7 @@ from polyattn.errors import InvalidInput, InvalidType, require_choice, require_f
 from polyattn.features.products import apply_coef
 from polyattn.features.summaries import SeenSequences
 from polyattn.features.unsigned import absolute_layout
+from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form.form import Form, require_form
 from polyattn.model import LinearAttention, SoftmaxAttention
@@ -69,6 +70,8 @@ def as_audited(
             )
         layer = layer.result_
     _refuse_log_loss(layer)
+    if isinstance(layer, OneHotFit):
+        layer = layer.layer  # the same function on the tokens that it is about
     if not isinstance(layer, LinearAttention | SoftmaxAttention | FitResult):
         return _black_box(layer, module, mode, bias, form)
     _require_own(layer, "mode", mode)
@@ -117,7 +120,7 @@ def _unsigned(layer: LinearAttention | FitResult) -> Outputs:
     if layer.layout.is_plain:
         # As floats: the magnitude of the smallest integer does not fit its own type.
         return lambda batch, _: evaluate(
-            SequenceBatch(np.abs(batch.values, dtype=np.float64), batch.offsets)
+            SequenceBatch(np.abs(batch.values[:], dtype=np.float64), batch.offsets)
         )
     layout = absolute_layout(layer.layout)
 
@@ -177,4 +180,4 @@ def _black_box(
 def _as_given(batch: SequenceBatch) -> Any:
     """An array (B, n, d), or a list of arrays (n_i, d) if lengths differ."""
     n, length = len(batch), batch.common_length
-    return list(batch) if length is None else batch.values.reshape(n, length, -1)
+    return list(batch) if length is None else batch.values[:].reshape(n, length, -1)

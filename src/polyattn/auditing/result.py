@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from polyattn.certify import Certificate
-from polyattn.certify.document import from_document, to_document
+from polyattn.certify.document import from_document
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn.display import Description, Reported, Result, data_in_words, plain
 from polyattn.errors import FileFormatError
@@ -148,12 +148,12 @@ class Audit(Reported, Result):
 
     def to_full_dict(self) -> dict[str, Any]:
         """All figures, and the certificate as the document that can be checked."""
-        return self.to_dict() | {"certificate": to_document(self.certificate)}
+        return self.to_dict() | {"certificate": self.certificate.to_full_dict()}
 
     def to_record(self) -> Record:
         """The content as plain metadata, the certificate as its document."""
         metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        metadata["certificate"] = to_document(self.certificate)
+        metadata["certificate"] = self.certificate.to_full_dict()
         metadata["implied"] = None
         if self.implied is not None:
             bounds = {"distance": self.implied.distance, "excess": self.implied.excess}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
 import numpy as np
 
 from polyattn.certify.certificate import Certificate
@@ -9,23 +13,27 @@ from polyattn.certify.decide import Finding, by_span, decide
 from polyattn.certify.digest import digest_source
 from polyattn.certify.domains import CustomDomain, Domain, as_domain
 from polyattn.certify.evidence import RANKED_COLUMNS, Evidence, require_inside
+from polyattn.certify.one_hot.certify_symbols import certificate_of_ids
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
-from polyattn.certify.verified.gram import Source
+from polyattn.certify.verified.gram import Source as Basis
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.certify.verified.spectrum import extremes, largest, second_moment
 from polyattn.errors import InvalidInput, InvalidType, require_choice
 from polyattn.form.form import Form, require_form
+from polyattn.numerics.arrays import float64_holds
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import Sequences
+from polyattn.sources.source import Source, require_alone, require_no_checkpoint
+from polyattn.sources.views import Inputs
 from polyattn.stats import Moments, TriangularFactor
-from polyattn.stats.rows import Rows
+from polyattn.stats.rows import Origin, Rows
 
 METHODS = ("auto", "exact", "float")
 
 
 @single_threaded_blas()
 def certify(
-    X: Sequences | None = None,
+    X: Sequences | Source | None = None,
     mode: str = "last",
     domain: str | Domain = "real",
     *,
@@ -34,12 +42,14 @@ def certify(
     context: Sequences | None = None,
     method: str = "auto",
     statistics: Moments | TriangularFactor | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    client: Any = None,
 ) -> Certificate:
     """Whether the data determine the layer: a verdict that can be relied on.
 
     Parameters
     ----------
-    X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
+    X : array (N, n, d), list of arrays (n_i, d), SequenceBatch, or a source (``polyattn.scan``)
     mode : "last" | "causal" | "full"
         Which positions are predicted, and what they attend to.
     domain : "real" | "boolean" | "one_hot" | Domain
@@ -58,6 +68,11 @@ def certify(
     statistics : Moments or TriangularFactor
         Instead of X: certify from accumulated sums (their form is used).  They prove that data
         determine the layer, and the opposite only where rows are too few or features never occur.
+    checkpoint : path, optional
+        Of a source: a file in which its sums are kept; the same call goes on where one was
+        interrupted.
+    client : distributed.Client, optional
+        Of a source: its sums are made by the workers of a Dask cluster, to the same bits.
 
     Returns
     -------
@@ -79,12 +94,28 @@ def certify(
     is about the coefficients, given the numbers that they return [yau2024: Lemma E.1].
 
     Cost: by floating point one pass of ``Moments`` and 2/3 p^3 flops, two passes more where that
-    leaves doubt; exact about 2 p^3 flops.  Memory p^2 numbers, whatever the number of sequences.
+    leaves doubt; exact about 2 p^3 flops.  Memory 3 p^2 numbers, whatever the number of sequences.
     """
     require_choice("method", method, METHODS)
-    where = as_domain(domain)
-    source = _source(X, require_form(form, mode, bias), context, statistics, method)
+    where, chosen = as_domain(domain), require_form(form, mode, bias)
+    source: Basis
+    if isinstance(X, Source):
+        if statistics is not None:
+            raise InvalidInput("give either X or statistics, not both.")
+        require_alone(context=context)
+        source = _rows_of_source(X, chosen, checkpoint, client)
+    else:
+        require_no_checkpoint(checkpoint, client)
+        of_ids = certificate_of_ids(X, chosen, where, method, context, statistics)
+        if of_ids is not None:
+            return of_ids
+        source = _basis(X, chosen, context, statistics, method)
     evidence = Evidence(source, where.space(source.layout))
+    if checkpoint is not None and not evidence.space.is_whole:
+        raise InvalidInput(
+            "a checkpoint keeps the sums of all features, and here those of the domain are made; "
+            "leave it out, or choose the domain 'real'."
+        )
     premise = require_inside(evidence, where)
     found = decide(evidence, method)
     whole = where.spans_real_inputs(evidence.space)
@@ -135,9 +166,27 @@ def _spectrum(evidence: Evidence, found: Finding) -> list[float | None]:
     return ends
 
 
-def _source(
+def _rows_of_source(
+    source: Source, form: Form, checkpoint: str | PathLike[str] | None, client: Any
+) -> Rows:
+    """The rows of a source, of which every sequence counts once."""
+    rows = Rows.build(Inputs(source, weighted=True), None, form, keep_integers=True)
+    weights = rows.sequence_weights
+    if weights is not None and not (weights[0] > 0 and np.all(weights == weights[0])):
+        raise InvalidInput(
+            f"the source holds weights from {weights.min():g} to {weights.max():g}, which certify "
+            "does not use: every sequence counts once. Leave out the sequences of weight zero, "
+            "and the weights of the others; or certify Moments of the source."
+        )
+    rows = replace(rows, sequence_weights=None)
+    # Sums that float64 rounds first are made of the tokens themselves.
+    held = all(float64_holds(each.values) for each in (rows.batch, rows.context) if each)
+    return rows.come_from(Origin(source, checkpoint, client)) if held else rows
+
+
+def _basis(
     X: Sequences | None, form: Form, context: Sequences | None, statistics: object, method: str
-) -> Source:
+) -> Basis:
     if statistics is None:
         if X is None:
             raise InvalidInput("certify needs sequences X, or statistics=...")

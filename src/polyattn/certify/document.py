@@ -33,6 +33,7 @@ from polyattn.quoting import shown
 from polyattn.sequences import MODES
 
 FORMAT = "polyattn certificate"
+OF_IDS = "polyattn one-hot certificate"
 VERSION = 1
 SCHEMA = "urn:polyattn:certificate:1"
 
@@ -102,6 +103,10 @@ def from_document(document: object) -> Certificate:
     Refuses what does not fit the schema, does not match its seal, or has a sentence that its
     figures do not say.
     """
+    if isinstance(document, dict) and document.get("format") == OF_IDS:
+        from polyattn.certify.one_hot import document as of_ids
+
+        return of_ids.from_document(document)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileFormatError(f"this is not a {FORMAT}: there is no such format entry in it.")
     version = document.get("version")

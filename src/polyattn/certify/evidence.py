@@ -225,7 +225,10 @@ def require_inside(evidence: Evidence, domain: Domain) -> str:
     expanded = np.asarray(E.multiply(E @ with_kept[space.columns]).sum(axis=1)).ravel()
     violations = whole.diagonal() - 2.0 * mixed + expanded
     # Within 16 roundings of all features they are not seen.
-    if np.max(violations) > 16.0 * gamma(depth) * np.trace(whole):
+    added = np.trace(whole)
+    if statistics.subtracted is not None:
+        added += statistics.subtracted[: len(whole)].sum()
+    if np.max(violations) > 16.0 * gamma(depth) * added:
         raise InvalidInput(
             f"the sums are not those of sequences of the domain {domain.name!r}: features that are "
             "equal on it differ; choose a domain that holds your data, such as 'real'."

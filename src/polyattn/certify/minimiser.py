@@ -116,11 +116,12 @@ def _root(sums: Moments | TriangularFactor) -> tuple[NDArray, NDArray, float]:
     matrix, cross = sums.scaled_gram(1.0 / scale), sums.scaled_cross() / scale[:, None]
     # The matrix is symmetric: its C order is the Fortran order of LAPACK.
     root, failed = lapack.dpotrf(matrix.T, lower=0, clean=1)
-    if not failed and _rcond(root) ** 2 > SAFE_RCOND:
+    if not failed and _rcond(root) ** 2 > SAFE_RCOND * sums.cancellation:
         rhs = solve_triangular(root, cross, trans="T", check_finite=False)
     else:
         values, vectors = np.linalg.eigh(matrix)
-        kept = values > 20.0 * UNIT * len(scale) * max(float(values[-1]), 1.0)
+        unit = UNIT * sums.cancellation
+        kept = values > 20.0 * unit * len(scale) * max(float(values[-1]), 1.0)
         sigma, basis = np.sqrt(values[kept]), vectors[:, kept]
         root, rhs = sigma[:, None] * basis.T, basis.T @ cross / sigma[:, None]
     outside = max(sums.scaled_target_power() - float(np.sum(rhs**2)), 0.0)
@@ -209,6 +210,8 @@ def _in_true_units(
     coef = restored(coef, target - 3 * token, "the coefficients", features)
     coef.setflags(write=False)
     doubt = rounding_unit(source.n_features, source.n_rows) * size
+    if not isinstance(source, Rows):
+        doubt *= source.cancellation
     squared = isinstance(source, Moments)
     rounding = doubt * size if squared else (2.0 * float(np.sqrt(power)) + doubt) * doubt
     risk, level = power / source.total_weight, (rounding + doubtful) / source.total_weight

@@ -77,6 +77,7 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
         advice = "witness() shows two such layers"
         # Sequences are looked for in built-in domains, and none for a context.
         collects = isinstance(domain, TokenDomain) and certificate.n_context_dims is None
+        collects = collects and certificate.kind == "certificate"
         advice += ", next_data() says what to collect." if collects else "."
     else:
         text = f"Undecided: it is open whether the data determine the layer on {every}. {figures}"

@@ -165,7 +165,13 @@ class RemainingEvidence(Evidence):
     def gram(self) -> Gram:
         all_of_them = self.whole.gram
         matrix = all_of_them.matrix[np.ix_(self.places, self.places)]
-        return replace(all_of_them, matrix=matrix, magnitudes=all_of_them.magnitudes[self.places])
+        taken_out = all_of_them.subtracted
+        return replace(
+            all_of_them,
+            matrix=matrix,
+            magnitudes=all_of_them.magnitudes[self.places],
+            subtracted=None if taken_out is None else taken_out[self.places],
+        )
 
 
 def zero_features(evidence: Evidence) -> tuple[NDArray[np.intp], tuple[int, ...]]:

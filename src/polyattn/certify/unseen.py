@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from polyattn.certify.verified.rounding import SLACK, UNIT, feature_depth, gamma
 from polyattn.certify.verified.sizes import LEAST_EXPONENT, row_pieces
 from polyattn.features.products import apply_coef
 from polyattn.form.pairs import pair_position, unfold_coef
-from polyattn.sequences import SequenceBatch
+from polyattn.numerics.one_hot_tokens import OneHotTokens
+from polyattn.sequences import SequenceBatch, checked_before
 
 # A direction is unseen if the proved bound of its effect stays within so many tolerances ...
 PROVED_FACTOR = 8.0
@@ -157,8 +159,14 @@ def _moved(
     batch: SequenceBatch, which: NDArray[np.bool_], rng: np.random.Generator
 ) -> SequenceBatch:
     """The same tokens with some coordinates moved by a small share of themselves."""
-    signs = rng.choice([-MOVED, MOVED], batch.values.shape) * which
-    return SequenceBatch(batch.values * (1.0 + signs), batch.offsets)
+    tokens: Any = batch.values
+    if isinstance(tokens, OneHotTokens):
+        tokens = tokens[:]
+    if not isinstance(tokens, np.ndarray):
+        seed = int(rng.integers(1 << 62))
+        return checked_before(tokens.moved(MOVED * which, seed), batch.offsets)
+    signs = rng.choice([-MOVED, MOVED], tokens.shape) * which
+    return SequenceBatch(tokens * (1.0 + signs), batch.offsets)
 
 
 def _underflows(evidence: Evidence) -> bool:

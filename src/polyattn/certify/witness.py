@@ -85,8 +85,8 @@ def find_witness(
     if value == 0.0:
         raise PolyattnError("no input of the domain was found on which the direction shows.")
     difference = layer_of_coef(grid_of(vector, layout) / value, layout, -3 * exponent)
-    layer_a, layer_b = _two_layers(difference, layer)
-    output_a, output_b = (_reference_output(one, sequence, context) for one in (layer_a, layer_b))
+    layer_a, layer_b = two_layers(difference, layer)
+    output_a, output_b = (output_of(one, sequence, context) for one in (layer_a, layer_b))
     apart, agreed = float(np.max(np.abs(output_a - output_b))), None
     if rows is not None:
         agreed = _largest_difference(layer_a, layer_b, rows)
@@ -149,7 +149,7 @@ def _with_value(layer: LinearAttention, factor: float) -> LinearAttention:
     )  # fmt: skip
 
 
-def _two_layers(
+def two_layers(
     difference: LinearAttention, layer: LinearAttention | None
 ) -> tuple[LinearAttention, LinearAttention]:
     """Minus and plus half the difference; or the given layer, and it plus the difference."""
@@ -183,7 +183,7 @@ def _two_layers(
     return layer, more
 
 
-def _reference_output(
+def output_of(
     layer: LinearAttention, sequence: NDArray, context: NDArray | None
 ) -> NDArray[np.float64]:
     """The output by the slow reference forward pass."""
@@ -203,7 +203,7 @@ def _largest_difference(layer_a: LinearAttention, layer_b: LinearAttention, rows
         pairs += len(sequence) ** 2
         if pairs > 4096:
             break
-        outputs = (_reference_output(each, sequence, context) for each in (layer_a, layer_b))
+        outputs = (output_of(each, sequence, context) for each in (layer_a, layer_b))
         largest = max(largest, float(np.max(np.abs(np.subtract(*outputs)))))
     for first, stop in ranges_of_rows(rows.batch.offsets, 1 << 16):
         part = rows.part(first, stop)

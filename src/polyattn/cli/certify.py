@@ -15,8 +15,11 @@ from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.outcomes import IDENTIFIABLE, UNDECIDED
 from polyattn.cli import console
-from polyattn.cli.form import FormCommand, form_options, refuse_form, take_form
-from polyattn.cli.io import NEEDED, load_as, read_data
+from polyattn.cli.data import GivenData, data_argument, data_options, input_options, take_data
+from polyattn.cli.form import form_options, refuse_form, take_form
+from polyattn.cli.gathering import GatheringOptions, gathering_options, take_gathering
+from polyattn.cli.io import NEEDED, load_as
+from polyattn.cli.sections import SectionedCommand
 from polyattn.display import plain
 from polyattn.errors import InvalidInput
 
@@ -33,8 +36,9 @@ def _lengths(text: str) -> int | tuple[int, int | None]:
 LENGTHS = console.Parsed("N|A:B", _lengths, "neither a number N nor a range A:B or A:")
 
 
-@click.command(cls=FormCommand)
-@click.argument("data", type=console.FILE)
+@click.command(cls=SectionedCommand)
+@data_argument()
+@input_options
 @form_options
 @click.option(
     "--domain", type=click.Choice(tuple(pa.domains.BUILT_IN)),
@@ -49,39 +53,37 @@ LENGTHS = console.Parsed("N|A:B", _lengths, "neither a number N nor a range A:B 
 )  # fmt: skip
 @click.option("--witness", is_flag=True, help="Show two layers that the data cannot tell apart.")
 @click.option("--next", "next_data", is_flag=True, help="Say which sequences to collect.")
+@gathering_options
 @console.json_option
 def certify(
-    data: Path, output: Path | None, stored: Path | None, witness: bool, next_data: bool,
-    as_json: bool, **options: Any,
+    data: tuple[Path, ...], output: Path | None, stored: Path | None, witness: bool,
+    next_data: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Say whether DATA determine the layer, and prove it.
 
     DATA is a .npz or .npy as for polyattn fit, of which X and its context are read; or saved
-    statistics (.safetensors).
+    statistics (.safetensors).  Several files, patterns and tables are taken as by polyattn fit.
 
     Exit codes: 0 identifiable, 3 not identifiable, 4 undecided; with --certificate 0 if it
     is true of DATA, and 1 with every objection otherwise.
     """
+    given, gathering = take_data(data, options), take_gathering(options, output)
     if stored is not None:
+        gathering.refuse("with --certificate the data are read as they are needed")
         asked = _given(options | {"output": output, "witness": witness, "next": next_data})
         if asked:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
             raise InvalidInput(
                 f"with --certificate everything is taken from its file; leave {names} out."
             )
-        _check(data, stored, as_json)
+        _check(given, stored, as_json)
         return
     form, chosen = take_form(options), _given(options)
     domain = pa.domains.BUILT_IN[chosen.pop("domain", "real")](chosen.pop("lengths", None))
     with console.working("reading the data"):
-        if data.suffix == ".safetensors":
-            chosen["statistics"] = load_as(data, (pa.Moments, pa.TriangularFactor), NEEDED)
-            refuse_form(form, "statistics")
-        else:
-            read = read_data(data)
-            chosen |= {"X": read.sequences(), "context": read.context(), "form": form}
-    with console.passes("certifying"):
-        certificate = pa.certify(domain=domain, **chosen)
+        chosen |= _evidence(given, form, gathering)
+    with gathering.arguments() as more, console.passes("certifying", chosen.get("X")):
+        certificate = pa.certify(domain=domain, **chosen, **more)
     content = certificate.to_full_dict()
     text = console.shown(certificate, console.saved(certificate, output, content))
     if witness and certificate.verdict == "not_identifiable":
@@ -91,10 +93,10 @@ def certify(
     console.emit(content, text, as_json, EXIT_CODES[certificate.verdict])
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("model", type=console.FILE)
-@click.argument("data", type=console.FILE)
-@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
+@data_argument()
+@data_options
 @click.option(
     "--domain", type=click.Choice(tuple(pa.domains.BUILT_IN)), default="real", show_default=True,
     help="Where layers have to agree.",
@@ -102,13 +104,14 @@ def certify(
 @console.saved_option("Where to save the audit")
 @console.json_option
 def audit(
-    model: Path, data: Path, targets: Path | None, domain: str, output: Path | None, as_json: bool
-) -> None:
+    model: Path, data: tuple[Path, ...], domain: str, output: Path | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Say how far MODEL is from the best layer for DATA.
 
     And whether DATA determine that one.  MODEL is a layer or a fit result (.safetensors), DATA a
-    .npz with X and Y as for polyattn fit.  The best layer is that of linear attention; a MODEL of
-    softmax attention may be better.
+    .npz with X and Y, or several files or tables, as for polyattn fit.  The best layer is that of
+    linear attention; a MODEL of softmax attention may be better.
 
     Exit codes: 0 the data determine the layer, 3 they do not, 4 that is undecided, or they do
     and rounding hides whether MODEL is the best.
@@ -116,11 +119,9 @@ def audit(
     with console.working("reading"):
         kinds = (pa.LinearAttention, pa.SoftmaxAttention, pa.FitResult)
         layer = load_as(model, kinds, "; MODEL must be a layer or a fit result.")
-        read = read_data(data, targets)
-        X, Y = read.sequences(), read.targets(layer.mode)
-    with console.passes("looking for the best layer"):
-        weights, context = read.weights, read.context()
-        found = pa.audit(layer, X, Y, domain=domain, sample_weight=weights, context=context)
+        given = take_data(data, options).arguments(layer.mode)
+    with console.passes("looking for the best layer", given["X"]):
+        found = pa.audit(layer, **given, domain=domain)
     content = found.to_full_dict()
     text = [
         *console.shown(found, console.saved(found, output, content, "audit")),
@@ -139,13 +140,24 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check(data: Path, path: Path, as_json: bool) -> None:
+def _evidence(
+    given: GivenData, form: pa.Form | None, gathering: GatheringOptions
+) -> dict[str, Any]:
+    """Data or statistics, as ``certify`` takes them."""
+    if given.are_statistics:
+        statistics = given.statistics(NEEDED)
+        refuse_form(form, "statistics")
+        gathering.refuse("statistics are sums already, and nothing is gathered")
+        return {"statistics": statistics}
+    return given.inputs(gathering.asked) | {"form": form}
+
+
+def _check(given: GivenData, path: Path, as_json: bool) -> None:
     """Print whether the certificate holds."""
     with console.working("reading the data"):
-        certificate, read = Certificate.load(path), read_data(data)
-        X, context = read.sequences(), read.context()
-    with console.passes("checking"):
-        found = objections(certificate, X, context=context)
+        certificate, data = Certificate.load(path), given.inputs()
+    with console.passes("checking", data["X"]):
+        found = objections(certificate, **data)
     content = {
         "verified": not found, "objections": found, "certificate": str(path),
         "verdict": certificate.verdict,

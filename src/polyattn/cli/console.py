@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +19,8 @@ from rich.text import Text
 from polyattn.display import Described, figure
 from polyattn.files.atomic import refuse_other_format, require_writable
 from polyattn.progress import listening
-from polyattn.quoting import printable
+from polyattn.quoting import printable, readable_bytes
+from polyattn.sources import Source
 from polyattn.storage import save
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -189,19 +192,52 @@ def working(message: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def progress(message: str, total: float) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, moved by calling what is yielded with the amount done so far."""
+def progress(message: str, total: float) -> Iterator[Callable[..., None]]:
+    """A bar on stderr, moved by calling what is yielded with the amount done so far.
+
+    A second argument is what stands beside the message.
+    """
     console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        console=console, transient=True, disable=not console.is_terminal,
+        TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(),
+        TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
     ) as bar:  # fmt: skip
         task = bar.add_task(message, total=total)
-        yield lambda done: bar.update(task, completed=min(done, total))
+
+        def move(done: float, beside: str = "") -> None:
+            text = f"{message}: {printable(beside)}" if beside else message
+            bar.update(task, completed=min(done, total), description=text)
+
+        yield move
 
 
 @contextmanager
-def passes(message: str) -> Iterator[None]:
-    """A bar on stderr that follows each pass over the data from its start to its end."""
-    with progress(message, 1.0) as move, listening(lambda done, total: move(done / total)):
-        yield
+def passes(message: str, data: object = None) -> Iterator[None]:
+    """A bar on stderr that follows each pass over the data from its start to its end.
+
+    Where ``data`` are a source, a pass over its bytes names the file and counts them.
+    """
+    place = _Place(data) if isinstance(data, Source) else None
+    with progress(message, 1.0) as move:
+
+        def follow(done: int, total: int) -> None:
+            move(done / total, "" if place is None else place.at(done, total))
+
+        with listening(follow):
+            yield
+
+
+class _Place:
+    """Where in the files of a source a pass over its bytes is."""
+
+    def __init__(self, source: Source) -> None:
+        chunks = source.chunks
+        self.ends = list(accumulate(chunk.n_bytes for chunk in chunks))
+        self.names = [Path(chunk.identity.source).name for chunk in chunks]
+
+    def at(self, done: int, total: int) -> str:
+        """The file, and how many bytes are done; nothing in passes over something else."""
+        if total != self.ends[-1]:
+            return ""
+        name = self.names[min(bisect_right(self.ends, done), len(self.names) - 1)]
+        return f"{name}, {readable_bytes(done)} of {readable_bytes(total)}"

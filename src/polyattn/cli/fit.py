@@ -14,16 +14,20 @@ from rich.console import RenderableType
 
 import polyattn as pa
 from polyattn.cli import console
-from polyattn.cli.form import FormCommand, form_options, refuse_form, take_form
-from polyattn.cli.io import NEEDED, load_as, read_data
+from polyattn.cli.data import GivenData, data_argument, data_options, take_data
+from polyattn.cli.form import form_options, refuse_form, take_form
+from polyattn.cli.gathering import GatheringOptions, gathering_options, take_gathering
+from polyattn.cli.io import NEEDED
+from polyattn.cli.sections import SectionedCommand
 from polyattn.errors import InvalidInput
-from polyattn.quoting import counted
+from polyattn.quoting import counted, readable_bytes, readable_seconds
 from polyattn.sequences import MODES
 from polyattn.softmax.arguments import METHODS
 from polyattn.softmax.outcomes import percent
 from polyattn.solve.log_loss import LOSSES
+from polyattn.solve.planning import plan_of
 from polyattn.solve.ridge import RULES
-from polyattn.solve.solvers import SOLVERS, plan
+from polyattn.solve.solvers import SOLVERS
 from polyattn.stats.rows import Rows
 
 NUMBERS = console.Parsed(
@@ -33,9 +37,9 @@ NUMBERS = console.Parsed(
 )
 
 
-@click.command(cls=FormCommand)
-@click.argument("data", type=console.FILE)
-@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
+@click.command(cls=SectionedCommand)
+@data_argument()
+@data_options
 @form_options
 @click.option(
     "--ridge", type=console.number_or(float, RULES), default=0.0, show_default=True,
@@ -57,15 +61,11 @@ NUMBERS = console.Parsed(
     help="Of the search for heads.",
 )  # fmt: skip
 @click.option("--explain", is_flag=True, help="Only say which solver would be taken, and why.")
+@gathering_options
 @console.saved_option("Where to save the result")
 @console.json_option
 def fit(
-    data: Path,
-    targets: Path | None,
-    explain: bool,
-    output: Path | None,
-    as_json: bool,
-    **options: Any,
+    data: tuple[Path, ...], explain: bool, output: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Fit the best linear attention layer to DATA.
 
@@ -75,20 +75,16 @@ def fit(
     lengths (X padded) or offsets (X without padding), and context_lengths or context_offsets; or
     X as a .npy with --targets; or statistics that were saved (.safetensors).  Without options of
     the layer it is that of the papers.
+
+    Several files, and patterns such as 'shards/*.npz', are one data set, which may be larger than
+    memory.  So are tables (.parquet, .arrow, .feather, .csv) with one token per row, whose columns
+    --sequence, --order, --tokens, --targets and --weight name.  Statistics are added up.
     """
-    source: dict[str, Any]
-    form = take_form(options)
+    form, given = take_form(options), take_data(data, options)
+    given.refuse_output(output)
+    gathering = take_gathering(options, output)
     with console.working("reading the data"):
-        if data.suffix == ".safetensors":
-            fitted = f", which is fitted already{NEEDED}"
-            source = {"statistics": load_as(data, (pa.Moments, pa.TriangularFactor), fitted)}
-            refuse_form(form, "statistics")
-            if targets is not None:
-                raise InvalidInput("statistics already contain targets; leave --targets out.")
-        else:
-            read, form = read_data(data, targets), form or pa.Form()
-            source = {"X": read.sequences(), "Y": read.targets(form.mode), "form": form}
-            source |= {"sample_weight": read.weights, "context": read.context()}
+        source = _source(given, form, gathering)
     if explain and options["loss"] == "logistic":
         reason = "log-loss is minimised by Newton's method"
         console.emit({"solver": "newton", "reason": reason}, [f"newton: {reason}"], as_json)
@@ -97,8 +93,8 @@ def fit(
         _explain(source, options["solver"], as_json)
         return
     start = time.perf_counter()
-    with console.passes("solving for the optimum"):
-        result = pa.fit(**source, **options)
+    with gathering.arguments() as more, console.passes("solving for the optimum", source.get("X")):
+        result = pa.fit(**source, **options, **more)
     solved = time.perf_counter()
     with console.working("looking for as few heads as compute it"):
         n_found = result.heads.n_heads
@@ -114,9 +110,9 @@ def fit(
     console.emit(content, console.shown(result, rows, numbers=False), as_json)
 
 
-@click.command("learn-softmax")
-@click.argument("data", type=console.FILE)
-@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
+@click.command("learn-softmax", cls=SectionedCommand)
+@data_argument()
+@data_options
 @click.option("--mode", type=click.Choice(MODES), default="full", show_default=True)
 @click.option("--bias", is_flag=True, help="The layer sees a constant 1 beside every token.")
 @click.option(
@@ -131,21 +127,21 @@ def fit(
 @console.saved_option("Where to save the result")
 @console.json_option
 def learn_softmax(
-    data: Path, targets: Path | None, output: Path | None, as_json: bool, **options: Any
+    data: tuple[Path, ...], output: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Recover the heads of a softmax attention layer from DATA.
 
     DATA is a .npz with arrays X (sequences, tokens, coordinates) and Y, as for fit, but
-    without weights: every sequence counts once.  Ctrl-C keeps the best layer so far.  Exit code
-    0: recovered, the held-out check passed and the data determine every head; 4: a layer was
-    found, but it is not the one, or that is open.
+    without weights: every sequence counts once.  Several files, and tables, are taken as by fit,
+    and held in memory.  Ctrl-C keeps the best layer so far.  Exit code 0: recovered, the held-out
+    check passed and the data determine every head; 4: a layer was found, but it is not the one, or
+    that is open.
     """
-    with console.working("reading the data"):
-        read = read_data(data, targets)
-        X, Y = read.sequences(), read.targets(options["mode"])
-        read.require_equal_weights(X, "learn-softmax")
-        if read.context() is not None:
-            raise InvalidInput("softmax heads attend to X itself; leave 'context' out of DATA.")
+    given = take_data(data, options)
+    held = given.held("learn-softmax", options["mode"])
+    held.require_equal_weights("learn-softmax")
+    if held.context is not None:
+        raise InvalidInput("softmax heads attend to X itself; leave 'context' out of DATA.")
     start = time.perf_counter()
     with console.working("looking for heads") as say:
 
@@ -154,7 +150,7 @@ def learn_softmax(
                 f"{phase}: {counted(n_heads, 'head')}, relative error {error:.1e} (Ctrl-C keeps it)"
             )
 
-        learned = pa.learn_softmax(X, Y, **options, callback=follow)
+        learned = pa.learn_softmax(held.X, held.Y, **options, callback=follow)
     content = learned.to_full_dict() | {"seconds": time.perf_counter() - start}
     rows = console.saved(learned, output, content, "model")
     text = [*learned_text(learned), *(f"saved to {path}" for path in rows.values())]
@@ -182,6 +178,17 @@ def learned_text(learned: pa.LearnedSoftmax) -> list[RenderableType]:
     ]
 
 
+def _source(given: GivenData, form: pa.Form | None, gathering: GatheringOptions) -> dict[str, Any]:
+    """Data or statistics, as ``fit`` takes them."""
+    if given.are_statistics:
+        statistics = given.statistics(f", which is fitted already{NEEDED}")
+        refuse_form(form, "statistics")
+        gathering.refuse("statistics are sums already, and nothing is gathered")
+        return {"statistics": statistics}
+    form = form or pa.Form()
+    return given.arguments(form.mode, gathering.asked) | {"form": form}
+
+
 def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
     sums = source.get("statistics")
     if sums is not None:
@@ -191,17 +198,28 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         return
     if source["form"].decay == "loo":
         source["form"] = replace(source["form"], decay=1.0)
-    rows = Rows.build(**source)
-    layout = rows.layout
-    made = plan(
-        rows.n_rows, layout.n_dims, rows.n_outputs, solver,
-        form=layout.form, n_context_dims=layout.n_context_dims,
-    )  # fmt: skip
+    with console.passes("looking at the data", source["X"]):
+        rows = Rows.build(**({"Y": None} | source))
+    made = plan_of(rows, solver)
     content = {
         "solver": made.solver, "reason": made.reason, "bytes": made.bytes,
-        "n_rows": rows.n_rows, "n_features": rows.n_features, "n_outputs": rows.n_outputs,
+        "seconds": made.seconds, "n_rows": rows.n_rows, "n_features": rows.n_features,
+        "n_outputs": rows.n_outputs,
+        "others": {
+            each.solver: {"seconds": each.seconds, "bytes": each.bytes, "is_fit": each.is_fit}
+            for each in made.others
+        },
     }  # fmt: skip
-    console.emit(content, [str(made)], as_json)
+    estimates = [
+        (
+            each.solver,
+            readable_seconds(each.seconds),
+            readable_bytes(each.bytes) + ("" if each.is_fit else ", too much"),
+        )
+        for each in made.others
+    ]
+    table = console.table("estimates for one core", ("solver", "time", "memory"), estimates)
+    console.emit(content, [str(made), table], as_json)
 
 
 def _of_matrix(matrix: NDArray, error: float) -> tuple[str, int, str]:

@@ -60,22 +60,6 @@ NAMES = (
 )  # fmt: skip
 
 
-class FormCommand(click.Command):
-    """A verb whose help shows the options of a form apart from all others."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Two lists: the options of the verb, and those of the layer."""
-        of_verb: list[tuple[str, str]] = []
-        of_layer: list[tuple[str, str]] = []
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None and isinstance(parameter, click.Option):
-                (of_layer if parameter.name in NAMES else of_verb).append(record)
-        for title, records in (("Options", of_verb), ("Options of the layer", of_layer)):
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
 def form_options(command: Command) -> Command:
     """Add the options of a form to a verb."""
     for option in reversed(OPTIONS):

@@ -9,8 +9,9 @@ import click
 
 import polyattn as pa
 from polyattn.cli import console
-from polyattn.cli.form import FormCommand, form_options, take_form
-from polyattn.cli.io import read_data
+from polyattn.cli.data import GivenData, data_argument, data_options, take_data
+from polyattn.cli.form import form_options, take_form
+from polyattn.cli.sections import SectionedCommand
 from polyattn.solve.ridge import RULES
 
 SIZES = console.Parsed(
@@ -20,11 +21,14 @@ SIZES = console.Parsed(
 )
 
 
-@click.command("learning-curve", cls=FormCommand)
-@click.argument("data", type=console.FILE)
-@click.option("--targets", type=console.FILE, help="Y as a .npy file.")
+@click.command("learning-curve", cls=SectionedCommand)
+@data_argument()
+@data_options
 @click.option("--train-sizes", type=SIZES, help="Numbers of sequences [default: eight].")
-@click.option("--test-data", type=console.FILE, help="What to test on, a .npz like DATA.")
+@click.option(
+    "--test-data", type=console.FILE, multiple=True,
+    help="What to test on, files like DATA; may be repeated.",
+)  # fmt: skip
 @form_options
 @click.option(
     "--ridge", type=console.number_or(float, RULES), default=0.0, show_default=True,
@@ -38,9 +42,8 @@ SIZES = console.Parsed(
 @console.saved_option("Where to save the curve")
 @console.json_option
 def learning_curve(
-    data: Path,
-    targets: Path | None,
-    test_data: Path | None,
+    data: tuple[Path, ...],
+    test_data: tuple[Path, ...],
     output: Path | None,
     as_json: bool,
     **options: Any,
@@ -49,25 +52,24 @@ def learning_curve(
 
     Every fit is a global optimum: the curve shows the data and the layer, and nothing of an
     optimiser.  DATA is a .npz with arrays X and Y as for polyattn fit, but without weights: every
-    sequence counts once.  A quarter of it is held out to test on, unless --test-data is given.
+    sequence counts once.  Several files, and tables, are taken as by fit, and held in memory.  A
+    quarter of the sequences is held out to test on, unless --test-data is given.
     Error bars are over repeats, and of test risks over the sequences held out, too.
     polyattn report draws a curve that was saved.
     """
-    form = take_form(options) or pa.Form()
-    given = _arrays(data, targets, form.mode)
-    if test_data is not None:
-        tested = _arrays(test_data, None, form.mode)
-        given |= {f"{name}_test": each for name, each in tested.items()}
+    form, given = take_form(options) or pa.Form(), take_data(data, options)
+    arrays = _arrays(given, form.mode)
+    if test_data:
+        tested = _arrays(given.others(test_data), form.mode)
+        arrays |= {f"{name}_test": each for name, each in tested.items()}
     with console.passes("fitting"):
-        curve = pa.learning_curve(**given, form=form, **options)
+        curve = pa.learning_curve(**arrays, form=form, **options)
     content = curve.to_dict()
     rows = console.saved(curve, output, content, "saved")
     console.emit(content, console.shown(curve, rows, numbers=False), as_json)
 
 
-def _arrays(path: Path, targets: Path | None, mode: str) -> dict[str, Any]:
-    with console.working("reading the data"):
-        read = read_data(path, targets)
-        X = read.sequences()
-        read.require_equal_weights(X, "learning-curve")
-        return {"X": X, "Y": read.targets(mode), "context": read.context()}
+def _arrays(given: GivenData, mode: str) -> dict[str, Any]:
+    held = given.held("learning-curve", mode)
+    held.require_equal_weights("learning-curve")
+    return {"X": held.X, "Y": held.Y, "context": held.context}

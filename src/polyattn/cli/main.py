@@ -13,8 +13,9 @@ from polyattn._version import __version__
 from polyattn.cli.certify import audit, certify
 from polyattn.cli.fit import fit, learn_softmax
 from polyattn.cli.learning_curve import learning_curve
+from polyattn.cli.predict import predict
 from polyattn.cli.program import program
-from polyattn.cli.saved import predict, report, show
+from polyattn.cli.saved import report, show
 from polyattn.errors import PolyattnError
 from polyattn.quoting import printable, shortened
 from polyattn_papers.commands import bench, demo, reproduce

@@ -14,6 +14,7 @@ from polyattn.certify import Certificate
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_head_count
 from polyattn.estimators.fitted_state import FittedState, evidence_of
 from polyattn.fitting.fit import fit
+from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form.form import PARTS, Form, require_form
 from polyattn.form.layout import Layout
@@ -23,6 +24,7 @@ from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.solve.ridge import require_ridge
 from polyattn.solve.solvers import SOLVERS
+from polyattn.sources.source import Source, require_alone
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
@@ -57,15 +59,21 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.result_ if isinstance(self.result_, FitResult) else self.result_.layer
 
-    def _outputs(self, X: Sequences, context: Sequences | None = None) -> Any:
+    def _outputs(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Outputs with their last axis of length e, in the form of X."""
         fitted = self._fitted()
         refuse_table(X)
         return fitted.predict(X, context) if isinstance(fitted, FitResult) else fitted(X)
 
-    def _note_shape(self, y: Any, mode: str) -> None:
-        """Remember whether y has one number per predicted position rather than a vector."""
+    def _note_shape(self, y: Any, mode: str, source: Any = None) -> None:
+        """Remember whether y has one number per predicted position rather than a vector.
+
+        Of a source that is not known: one output is taken for a number.
+        """
         of_tokens = mode != "last"
+        if isinstance(source, Source):
+            self._plain = source.n_outputs_in(mode) == 1
+            return
         if of_tokens and isinstance(y, list | tuple):
             self._plain = np.asarray(y[0]).ndim == 1
         else:
@@ -77,13 +85,14 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _scored(
         self,
-        X: Sequences,
-        targets: Targets,
+        X: Sequences | Source,
+        targets: Targets | None,
         sample_weight: ArrayLike | None,
         n_outputs: int,
         context: Sequences | None = None,
     ) -> tuple[Rows, NDArray[np.float64]]:
         """Targets and weights, one row per predicted position, and the outputs (n_rows, e)."""
+        require_targets(X, targets)
         fitted = self._fitted()
         refuse_table(X)
         layout = (
@@ -154,12 +163,13 @@ class LinearEstimator(SequenceEstimator):
 
     def _learn(
         self,
-        X: Sequences,
-        targets: Targets,
+        X: Sequences | Source,
+        targets: Targets | None,
         sample_weight: ArrayLike | None,
         context: Sequences | None,
     ) -> Self:
         """From scratch."""
+        require_targets(X, targets)
         refuse_table(X)
         result = fit(
             X, targets, form=self._form(), sample_weight=sample_weight, context=context,
@@ -172,24 +182,28 @@ class LinearEstimator(SequenceEstimator):
         state.result = result
         if isinstance(sums, Moments) and state.statistics is None:
             state.evidence = sums
-        elif sums is None:
+        elif sums is None and not isinstance(result, OneHotFit):
             rows = Rows.build(X, targets, result.form, sample_weight, context)
             state.evidence = evidence_of(rows)
-        self._state, self.n_features_in_, self.n_outputs_ = state, result.n_dims, len(result.coef)
-        self._note_shape(targets, result.mode)
+        self._state, self.n_features_in_, self.n_outputs_ = state, result.n_dims, result.n_outputs
+        self._note_shape(targets, result.mode, X)
         return self
 
     def _learn_more(
         self,
-        X: Sequences,
-        targets: Targets,
+        X: Sequences | Source,
+        targets: Targets | None,
         sample_weight: ArrayLike | None,
         context: Sequences | None,
     ) -> Self:
         """Add to the sums of all calls so far."""
+        require_targets(X, targets)
         refuse_table(X)
         kind = self._streaming_kind()
         sums = self._continued_sums(kind) if self.__sklearn_is_fitted__() else None
+        if isinstance(X, Source):
+            require_alone(y=targets, sample_weight=sample_weight, context=context)
+            return self._add_source(X, sums or self._empty_sums(kind, X))
         rows = Rows.build(
             X, targets, self._form(), sample_weight, context,
             layout=None if sums is None else sums.layout,
@@ -206,7 +220,26 @@ class LinearEstimator(SequenceEstimator):
         self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
         return self
 
-    def _predicted(self, X: Sequences, return_bound: bool, context: Sequences | None = None) -> Any:
+    def _empty_sums(
+        self, kind: type[Moments] | type[TriangularFactor], source: Source
+    ) -> Moments | TriangularFactor:
+        """Sums over nothing, for sequences like those of a source."""
+        form = self._form()
+        if not source.n_outputs:
+            raise InvalidInput("the source holds no targets y, which partial_fit needs.")
+        self._note_shape(None, form.mode, source)
+        n_outputs, of_context = source.n_outputs_in(form.mode), source.n_context_dims
+        return kind(source.n_dims, n_outputs, form=form, n_context_dims=of_context)
+
+    def _add_source(self, source: Source, sums: Moments | TriangularFactor) -> Self:
+        sums.update(source)
+        self._state = FittedState(sums, self._options())
+        self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
+        return self
+
+    def _predicted(
+        self, X: Sequences | Source, return_bound: bool, context: Sequences | None = None
+    ) -> Any:
         """Outputs for X; with ``return_bound`` also how far layers of no more risk can be apart."""
         bounded = require_flag("return_bound", return_bound)
         outputs = self._outputs(X, context)
@@ -265,6 +298,20 @@ class LinearEstimator(SequenceEstimator):
             )
         # A result and a certificate refer to the sums they were made of.
         return sums.copy() if vars(self._state).keys() & {"result", "certificate"} else sums
+
+
+def require_targets(X: Any, y: Any) -> None:
+    """Refuse sequences without targets, unless they are a source that has them."""
+    if isinstance(X, Source) and not X.n_outputs:
+        raise InvalidInput("the source holds no targets, which are needed here.")
+    if y is None and not isinstance(X, Source):
+        raise InvalidInput("y is missing: give the targets of X, or a source that holds both.")
+
+
+def refuse_source(X: Any) -> None:
+    """Refuse a source, for a search that goes over the data hundreds of times."""
+    if isinstance(X, Source):
+        raise InvalidInput("softmax heads are learned from arrays in memory; give X and y.")
 
 
 def refuse_table(X: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -11,13 +13,15 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice
-from polyattn.estimators.base import LinearEstimator, on_each
+from polyattn.estimators.base import LinearEstimator, on_each, require_targets
+from polyattn.estimators.source_labels import source_labels, with_codes
 from polyattn.form.form import PARTS, Form, require_form
 from polyattn.form.unknown import answers_unknown
 from polyattn.numerics.arrays import require_finite, require_unrounded
 from polyattn.numerics.random_state import RandomState
 from polyattn.sequences import MODES, Sequences
 from polyattn.solve.log_loss import LOSSES, probabilities
+from polyattn.sources.source import Source, require_alone
 
 # Labels are one array, or for tokens of ragged sequences a list of arrays (n_i,).
 Labels: TypeAlias = NDArray | list[NDArray]
@@ -94,24 +98,30 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
 
     def fit(
         self,
-        X: Sequences,
-        y: Any,
+        X: Sequences | Source,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         context: Sequences | None = None,
     ) -> Self:
         """Fit to sequences X and labels y; ``sample_weight`` has one weight per sequence."""
-        labels = as_labels(y, self._form().mode)
-        classes = find_classes(labels)
+        mode = self._form().mode
         logistic = require_choice("loss", self.loss, LOSSES) == "logistic"
-        targets = encode(labels, classes) if logistic else indicators(labels, classes)
-        self._learn(X, targets, sample_weight, context)
+        code = encode if logistic else indicators
+        if isinstance(X, Source):
+            require_alone(y=y)
+            classes = find_classes(source_labels(X, mode))
+            self._learn(_coded(X, mode, classes, code), None, sample_weight, context)
+        else:
+            labels = as_labels(y, mode)
+            classes = find_classes(labels)
+            self._learn(X, code(labels, classes), sample_weight, context)
         self.classes_, self._plain = classes, len(classes) == 2
         return self
 
     def partial_fit(
         self,
-        X: Sequences,
-        y: Any,
+        X: Sequences | Source,
+        y: Any = None,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         context: Sequences | None = None,
@@ -135,13 +145,18 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
                 f"classes must be those of the first call, {known.tolist()!r}; "
                 f"got {np.asarray(classes).tolist()!r}."
             )
-        labels = as_labels(y, self._form().mode)
-        self._learn_more(X, indicators(labels, known), sample_weight, context)
+        mode = self._form().mode
+        if isinstance(X, Source):
+            require_alone(y=y)
+            self._learn_more(_coded(X, mode, known, indicators), None, sample_weight, context)
+        else:
+            targets = indicators(as_labels(y, mode), known)
+            self._learn_more(X, targets, sample_weight, context)
         self.classes_ = known
         return self
 
     def decision_function(
-        self, X: Sequences, return_bound: bool = False, context: Sequences | None = None
+        self, X: Sequences | Source, return_bound: bool = False, context: Sequences | None = None
     ) -> Any:
         """Scores (..., K) per predicted position; for two classes (...), positive: the second.
 
@@ -159,7 +174,7 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         return self._predicted(X, return_bound, context)
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Sequences, context: Sequences | None = None) -> Any:
+    def predict_proba(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Probabilities (..., K) of ``classes_``; only with ``loss="logistic"``."""
         outputs = self._outputs(X, context)
         if self._fitted().loss != "logistic":
@@ -169,20 +184,26 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
             )
         return probabilities(outputs)
 
-    def predict(self, X: Sequences, context: Sequences | None = None) -> Any:
+    def predict(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """The label of each sequence, or of each token in modes ``causal`` and ``full``."""
         outputs = self._outputs(X, context)
         return on_each(lambda each: self.classes_[_winners(each)], outputs)
 
     def score(
         self,
-        X: Sequences,
-        y: Any,
+        X: Sequences | Source,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         context: Sequences | None = None,
     ) -> float:
         """The share of predicted positions whose label is right."""
-        codes = encode(as_labels(y, self.result_.mode), self.classes_)
+        mode, codes = self.result_.mode, None
+        if isinstance(X, Source):
+            require_alone(y=y)
+            require_targets(X, y)
+            X = _coded(X, mode, self.classes_, encode)
+        else:
+            codes = encode(as_labels(y, mode), self.classes_)
         rows, outputs = self._scored(X, codes, sample_weight, 1, context)
         truth, guess = rows.targets[:, 0], _winners(outputs)
         return float(accuracy_score(truth, guess, sample_weight=rows.row_weights))
@@ -196,6 +217,12 @@ class LinearAttentionClassifier(ClassifierMixin, LinearEstimator):  # type: igno
         if self.ridge is None:
             options["ridge"] = DEFAULT_RIDGE if self.loss == "logistic" else "loo"
         return options
+
+
+def _coded(source: Source, mode: str, classes: NDArray, code: Callable[..., Any]) -> Source:
+    """The source with codes of its labels as targets."""
+    n_outputs = 1 if code is encode or len(classes) == 2 else len(classes)
+    return with_codes(source, mode, partial(code, classes=classes), n_outputs)
 
 
 def as_labels(y: object, mode: str) -> Labels:

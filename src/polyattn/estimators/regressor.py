@@ -10,11 +10,12 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.estimators.base import LinearEstimator, SequenceEstimator, refuse_table
+from polyattn.estimators.base import LinearEstimator, SequenceEstimator, refuse_source, refuse_table
 from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import column_magnitudes
 from polyattn.sequences import Sequences
 from polyattn.softmax import LearnedSoftmax, learn_softmax
+from polyattn.sources.source import Source
 from polyattn.targets import Targets
 
 
@@ -28,15 +29,15 @@ class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc
 
     def score(
         self,
-        X: Sequences,
-        y: Targets,
+        X: Sequences | Source,
+        y: Targets | None = None,
         sample_weight: ArrayLike | None = None,
         context: Sequences | None = None,
     ) -> float:
         """R^2 over all predicted positions, averaged over outputs as by scikit-learn."""
         check_is_fitted(self)
         rows, outputs = self._scored(X, y, sample_weight, self.n_outputs_, context)
-        both = (rows.targets, outputs)
+        both = (rows.targets[:], outputs)
         # Powers of two, one for each output, so that no square leaves float64.
         exponents = np.frexp(column_magnitudes(both, self.n_outputs_))[1]
         truth, guess = (np.ldexp(each.astype(np.float64), -exponents) for each in both)
@@ -81,10 +82,11 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     certificate_ : Certificate, whether the training data determine the layer on all real inputs
     n_features_in_, n_outputs_ : int, coordinates of a token and of an output
 
-    X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims) or a
-    SequenceBatch.  Predictions have the form of the y that was fitted: without an axis of
-    outputs if y had none, and one entry per token in modes ``causal`` and ``full`` (a list of
-    arrays if X is a list).
+    X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims), a SequenceBatch,
+    or a source (``polyattn.scan``), which holds y and weights.  Predictions have the form of the y
+    that was fitted: without an axis of outputs if y had none (or a source has one output), and
+    one entry per token in modes ``causal`` and ``full`` (a list of arrays if X is a list or a
+    source).
 
     ``partial_fit`` adds sequences to sums that do not grow with their number and solves on the
     first use of a fitted attribute or a prediction.  With ``solver="direct"`` the sums are a
@@ -93,8 +95,8 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
 
     def fit(
         self,
-        X: Sequences,
-        y: Targets,
+        X: Sequences | Source,
+        y: Targets | None = None,
         sample_weight: ArrayLike | None = None,
         context: Sequences | None = None,
     ) -> Self:
@@ -103,8 +105,8 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
 
     def partial_fit(
         self,
-        X: Sequences,
-        y: Targets,
+        X: Sequences | Source,
+        y: Targets | None = None,
         sample_weight: ArrayLike | None = None,
         context: Sequences | None = None,
     ) -> Self:
@@ -112,7 +114,7 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
         return self._learn_more(X, y, sample_weight, context)
 
     def predict(
-        self, X: Sequences, return_bound: bool = False, context: Sequences | None = None
+        self, X: Sequences | Source, return_bound: bool = False, context: Sequences | None = None
     ) -> Any:
         """Predictions in the form of the y that was fitted; with ``return_bound`` also bounds.
 
@@ -187,6 +189,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
 
     def fit(self, X: Sequences, y: Targets) -> Self:
         """Learn heads from sequences X and targets y; a tenth of them is held out as a check."""
+        refuse_source(X)
         refuse_table(X)
         self.result_ = learn_softmax(
             X, y, self.n_heads, self.method, self.random_state, mode=self.mode, bias=self.bias,
@@ -197,6 +200,6 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         self._note_shape(y, self.mode)
         return self
 
-    def predict(self, X: Sequences) -> Any:
+    def predict(self, X: Sequences | Source) -> Any:
         """Predictions in the form of the y that was fitted."""
         return self._shaped(self._outputs(X))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from inspect import signature
+from os import PathLike
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +19,10 @@ from polyattn.errors import (
     require_head_count,
     require_integer,
 )
+from polyattn.fitting.from_source import basis_of_source, solve_sums, with_fixed_decay
 from polyattn.fitting.logistic import fit_logistic, refuse_least_squares
+from polyattn.fitting.one_hot.fit_symbols import fit_symbols
+from polyattn.fitting.one_hot.route import stays_sparse
 from polyattn.fitting.outcomes import decay_in_words, describe, describe_limited
 from polyattn.fitting.result import FitResult
 from polyattn.form.form import PARTS, Form, require_form
@@ -33,7 +38,10 @@ from polyattn.solve.feature_passes import FeaturePasses
 from polyattn.solve.log_loss import LOSSES
 from polyattn.solve.ridge import RidgePath, chosen_ridge, require_ridge, scaled_grid
 from polyattn.solve.solution import Solution
-from polyattn.solve.solvers import SOLVERS, Source, solve, solver_of
+from polyattn.solve.solvers import SOLVERS, solver_of
+from polyattn.solve.solvers import Source as Basis
+from polyattn.solve.solving import solve
+from polyattn.sources.source import Source, require_alone, require_no_checkpoint
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
@@ -42,7 +50,7 @@ from polyattn.targets import Targets
 # Idle BLAS threads spin for a while, and would take the cores from ours.
 @single_threaded_blas()
 def fit(
-    X: Sequences | None = None,
+    X: Sequences | Source | None = None,
     Y: Targets | None = None,
     mode: str = "last",
     ridge: float | str = 0.0,
@@ -59,6 +67,8 @@ def fit(
     ridge_grid: ArrayLike | None = None,
     random_state: RandomState = 0,
     try_exact: bool = True,
+    checkpoint: str | PathLike[str] | None = None,
+    client: Any = None,
     **unknown: object,
 ) -> FitResult:
     """The best multi-head linear attention layer for the data: global, no step size, no seed.
@@ -68,7 +78,8 @@ def fit(
 
     Parameters
     ----------
-    X : array (N, n, d), list of arrays (n_i, d), or SequenceBatch
+    X : array (N, n, d), list of arrays (n_i, d), SequenceBatch, or a source (``polyattn.scan``)
+        A source holds its own targets, weights and context, and is read in parts.
     Y : targets; mode ``last``: (N, e) or (N,); ``causal``, ``full``: one per token
     mode : "last" | "causal" | "full"
         Which positions are predicted, and what they attend to.
@@ -80,8 +91,10 @@ def fit(
         found with so many heads, and its gap to the optimum; beyond d min(e, d) heads, which
         compute every layer, the others are zero.  ``"auto"``: the fewest heads whose gap is no
         more than the noise explains.
-    solver : "auto" | "primal" | "dual" | "direct" | "iterative"
+    solver : "auto" | "primal" | "dual" | "direct" | "iterative" | "one_hot"
         All minimise the same objective; ``polyattn.solve.plan`` says what ``auto`` would take.
+        ``"one_hot"``: token ids by counts of symbols, which ``auto`` takes where these are many;
+        the result is a ``OneHotFit``.
     bias : bool
         Append a coordinate that is always 1 to every token.
     sample_weight : array (N,), one weight per sequence
@@ -105,6 +118,11 @@ def fit(
     try_exact : bool
         Before sums are made, look whether some layer computes all targets to rounding (only with
         ``solver="auto"``, ``ridge=0`` and ``n_heads=None``).  Such a result has no statistics.
+    checkpoint : path, optional
+        Of a source: a file in which its sums are kept; the same call goes on where one was
+        interrupted, and ends in the same bits.
+    client : distributed.Client, optional
+        Of a source: its sums are made by the workers of a Dask cluster, to the same bits.
 
     Guarantee: the empirical risk of ``result.coef`` is minimal over all layers with any number
     of heads, up to rounding [yau2024: Algorithm 1, Theorem 2.2]; with at most d^2 heads
@@ -115,7 +133,7 @@ def fit(
     """
     refuse_unknown("fit", unknown, signature(fit).parameters, PARTS)
     chosen = require_form(form, mode, bias)
-    require_choice("solver", solver, ("auto", *SOLVERS))
+    require_choice("solver", solver, ("auto", "one_hot", *SOLVERS))
     heads = require_head_count(n_heads)
     rank = None if head_rank is None else require_integer("head_rank", head_rank)
     seed = require_seed(random_state)
@@ -123,19 +141,23 @@ def fit(
     if require_choice("loss", loss, LOSSES) == "logistic":
         refuse_least_squares(ridge, heads, solver, statistics, chosen.decay)
     penalty = require_ridge(ridge, ridge_grid)
-    source: Source
-    if statistics is not None:
-        given = (X, Y, sample_weight, form, context)
-        if any(each is not None for each in given):
-            raise InvalidInput("give either X and Y, or statistics, not both.")
-        source = _checked_statistics(statistics, solver)
-        # The short way of a form may be repeated, not contradicted.
-        require_form(source.form, mode, bias)
-    elif X is None or Y is None:
-        raise InvalidInput("fit needs both X and Y (or statistics=...).")
+    source: Basis
+    if statistics is None and stays_sparse(
+        X, chosen, solver, n_heads=heads, head_rank=rank, context=context,
+        loss="logistic" if loss == "logistic" else None,
+        ridge=penalty if isinstance(penalty, str) else None,
+    ):  # fmt: skip
+        require_no_checkpoint(checkpoint, client)
+        return fit_symbols(X, _targets_of_ids(Y), chosen, float(penalty), sample_weight)
+    if isinstance(X, Source) and statistics is None:
+        require_alone(Y=Y, sample_weight=sample_weight, context=context)
+        source = basis_of_source(X, chosen, solver, penalty, loss, checkpoint, client)
     else:
-        fixed = replace(chosen, decay=1.0) if chosen.decay == "loo" else chosen
-        source = Rows.build(X, Y, fixed, sample_weight, context)
+        require_no_checkpoint(checkpoint, client)
+        given = (X, Y, sample_weight, form, context)
+        source = _basis(chosen, *given, statistics, solver)
+        # The short way of a form may be repeated, not contradicted.
+        require_form(chosen if statistics is None else source.form, mode, bias)
     if source.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
     if loss == "logistic" and isinstance(source, Rows):
@@ -145,8 +167,8 @@ def fit(
         decays = chosen_decay(source, *_ridges(penalty, ridge_grid, source))
         source = with_decay(source, decays.best)
     value, path = chosen_ridge(penalty, ridge_grid, source)
-    solution, name = solve(
-        source, value, solver, try_exact and heads is None, keep_sums=heads is not None
+    solution, name, source = _solved(
+        X, source, value, solver, try_exact and heads is None, keep_sums=heads is not None
     )
     if solution.rank == 0 and _has_features(source):
         raise OutOfRange(
@@ -168,6 +190,45 @@ def fit(
     return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)
 
 
+def _targets_of_ids(Y: Targets | None) -> Targets:
+    if Y is None:
+        raise InvalidInput("fit needs both X and Y (or statistics=...).")
+    return Y
+
+
+def _basis(
+    chosen: Form,
+    X: Any,
+    Y: Targets | None,
+    sample_weight: ArrayLike | None,
+    form: Form | None,
+    context: Sequences | None,
+    statistics: object,
+    solver: str,
+) -> Basis:
+    """What is solved: statistics as they are given, or the rows of the data."""
+    if statistics is not None:
+        if any(each is not None for each in (X, Y, sample_weight, form, context)):
+            raise InvalidInput("give either X and Y, or statistics, not both.")
+        return _checked_statistics(statistics, solver)
+    if X is None or Y is None:
+        raise InvalidInput("fit needs both X and Y (or statistics=...).")
+    return Rows.build(X, Y, with_fixed_decay(chosen), sample_weight, context)
+
+
+def _solved(
+    X: object, source: Basis, ridge: float, solver: str, try_exact: bool, keep_sums: bool
+) -> tuple[Solution, str, Basis]:
+    """The solution, the solver, and what it was found from: sums of a source may not be enough."""
+    if isinstance(X, Source) and isinstance(source, Moments):
+        found = solve_sums(X, source, ridge)
+        if found is not None:
+            return found[0], "primal", found[1]
+        source = Rows.build(X, None, source.form)
+    solution, name = solve(source, ridge, solver, try_exact, keep_sums)
+    return solution, name, source
+
+
 def _ridges(
     penalty: float | str, grid: ArrayLike | None, rows: Rows
 ) -> tuple[NDArray | None, bool]:
@@ -178,14 +239,19 @@ def _ridges(
     return (np.array([fixed]) if fixed > 0.0 else None), fixed > 0.0
 
 
-def _has_features(source: Source) -> bool:
+def _has_features(source: Basis) -> bool:
     """Whether any feature is not zero, even if its square is."""
     if isinstance(source, Rows):
         return bool(np.any(FeaturePasses(source).has_features()))
     return not bool(np.all(source.absent))
 
 
-def _checked_statistics(statistics: object, solver: str) -> Moments | TriangularFactor:
+def _checked_statistics(
+    statistics: object, solver: str, *others: object
+) -> Moments | TriangularFactor:
+    """The statistics, if they can be solved so and nothing else (``others``) was given."""
+    if any(each is not None for each in others):
+        raise InvalidInput("give either X and Y, or statistics, not both.")
     if not isinstance(statistics, Moments | TriangularFactor):
         raise InvalidType(
             f"statistics must be Moments or a TriangularFactor; got {type(statistics).__name__}."
@@ -204,7 +270,7 @@ def _checked_statistics(statistics: object, solver: str) -> Moments | Triangular
 
 
 def _assemble(
-    solution: Solution, solver: str, source: Source, path: RidgePath | None, random_state: int
+    solution: Solution, solver: str, source: Basis, path: RidgePath | None, random_state: int
 ) -> FitResult:
     """Back to true units, with the outcome in words."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
@@ -214,6 +280,9 @@ def _assemble(
     coef = restored(coef, target - 3 * token, "the coefficients", features)
     coef.setflags(write=False)
     risk = as_risk(solution.residual_power / source.total_weight, target)
+    bound = solution.objective_bound
+    with np.errstate(over="ignore", under="ignore"):
+        bound = None if bound is None else float(np.nextafter(np.ldexp(bound, 2 * target), np.inf))
     condition = solution.condition if np.isfinite(solution.condition) else None
     return FitResult(
         coef=coef,
@@ -231,4 +300,5 @@ def _assemble(
         statistics=solution.statistics,
         ridge_path=path,
         sample=SampleScale.of(source) if isinstance(source, Rows) else None,
+        objective_bound=bound if bound is not None and np.isfinite(bound) else None,
     )

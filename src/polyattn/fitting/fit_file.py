@@ -53,7 +53,7 @@ FIELDS = entries(
         }),
         "decay_path": entries({"best": number(0, 1), "error_bar": nullable(number(0))}),
         **FORM_FIELDS,
-        # Files of older releases lack them, and so do fits by squared error.
+        # Files of older releases lack them, and so do most fits by squared error.
         "loss": one_of(LOSSES), "objective_bound": nullable(number(0)),
         "head_rank": fields.integer(1),
     },
@@ -72,7 +72,9 @@ def fit_record(result: FitResult) -> Record:
     if result.head_rank is not None:
         metadata["head_rank"] = result.head_rank
     if result.loss != "squared":
-        metadata |= {"loss": result.loss, "objective_bound": result.objective_bound}
+        metadata["loss"] = result.loss
+    if result.loss != "squared" or result.objective_bound is not None:
+        metadata["objective_bound"] = result.objective_bound
     if heads is not None:
         metadata["heads"] = {
             "lost": heads.lost, "risk_gap": heads.risk_gap, "sentence": heads.sentence,

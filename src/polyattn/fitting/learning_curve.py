@@ -19,8 +19,9 @@ from polyattn.form.layout import Layout
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.quoting import shown
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.solve.planning import plan
 from polyattn.solve.ridge import require_ridge
-from polyattn.solve.solvers import plan
+from polyattn.sources.source import Source
 from polyattn.stats import Moments
 from polyattn.targets import Targets, as_targets
 
@@ -75,6 +76,11 @@ def learning_curve(
     Cost: that of the fits; where sums of size p x p determine all coefficients, each sequence is
     added to them once in a repeat, whatever the number of sizes.
     """
+    if isinstance(X, Source) or isinstance(X_test, Source):
+        raise InvalidInput(
+            "learning_curve draws sequences at random, again and again, and holds them in memory: "
+            "give arrays, such as a sample of the source."
+        )
     chosen = require_form(form, mode, bias)
     ridge = require_ridge(ridge, None)
     n_repeats = require_integer("n_repeats", n_repeats, 2)

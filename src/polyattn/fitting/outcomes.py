@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.form.layout import Layout
+from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.quoting import counted
+from polyattn.sequences import SequenceBatch
 from polyattn.solve.decay import DecayPath
 from polyattn.solve.ridge import RidgePath
 from polyattn.solve.solution import Solution
@@ -56,6 +59,9 @@ UNLIKE_COORDINATES, UNLIKE_SEQUENCES = 30.0, 1e4
 
 # Weights are squares of such factors.
 UNLIKE_WEIGHTS = 1e20
+
+# Tokens that are looked at together.
+READ_TOKENS = 1 << 16
 
 # Of coordinates that are always zero, so many are named.
 MOST_NAMED = 8
@@ -223,17 +229,19 @@ def _not_unique(solution: Solution, source: Source) -> Outcome[FitName]:
         "discrete coordinates, short sequences)"
     )
     hidden = _hidden(source) if isinstance(source, Rows) else ""
+    verb = "found" if solution.is_reached else "approached"
     if hidden and n_rows >= n_features:
         return FIT_OUTCOMES(
             "minimum_norm",
-            f"A global optimum was found, and in float64 it is not unique: rank {solution.rank} of "
-            f"{n_features} – {hidden}. The minimiser of smallest norm was chosen." + solution.note,
+            f"A global optimum was {verb}, and in float64 it is not unique: rank {solution.rank} "
+            f"of {n_features} – {hidden}. The minimiser of smallest norm was chosen."
+            + solution.note,
             "Bring sequences and weights to a similar size, or leave out the largest; pa.certify "
             "says whether the data determine the layer.",
         )
     return FIT_OUTCOMES(
         "minimum_norm",
-        f"A global optimum was found, but it is not unique: rank {solution.rank} of {n_features} "
+        f"A global optimum was {verb}, but it is not unique: rank {solution.rank} of {n_features} "
         f"– {cause}. The minimiser of smallest norm was chosen." + solution.note,
         CHOICE,
     )
@@ -265,9 +273,7 @@ def _hidden(rows: Rows) -> str:
                 f"the largest sample_weight is about {ratio:.0e} times larger than most, and "
                 "beside it rounding may hide what the others say"
             )
-    # As floats: the magnitude of the smallest integer does not fit its own type.
-    magnitudes = np.abs(rows.batch.values, dtype=np.float64).max(axis=1)
-    sizes = np.maximum.reduceat(magnitudes, rows.batch.offsets[:-1])
+    sizes = _sequence_sizes(rows.batch)
     spread = float(sizes.max() / (np.median(sizes) or 1.0))
     if spread < UNLIKE_SEQUENCES:
         return ""
@@ -275,3 +281,14 @@ def _hidden(rows: Rows) -> str:
         f"the largest sequence is about {spread:.0e} times larger than most, and beside it "
         "rounding may hide what the others say"
     )
+
+
+def _sequence_sizes(batch: SequenceBatch) -> NDArray[np.float64]:
+    """The largest magnitude in each sequence (n_sequences,)."""
+    sizes = np.empty(len(batch))
+    for first, stop in ranges_of_rows(batch.offsets, READ_TOKENS):
+        start, end = int(batch.offsets[first]), int(batch.offsets[stop])
+        # As floats: the magnitude of the smallest integer does not fit its own type.
+        magnitudes = np.abs(batch.values[start:end], dtype=np.float64).max(axis=1)
+        sizes[first:stop] = np.maximum.reduceat(magnitudes, batch.offsets[first:stop] - start)
+    return sizes

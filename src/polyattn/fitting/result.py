@@ -28,6 +28,7 @@ from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.solve.decay import DecayPath
 from polyattn.solve.log_loss import probabilities
 from polyattn.solve.ridge import RidgePath
+from polyattn.sources.source import Source
 from polyattn.stats import Moments, TriangularFactor
 
 # Up to this many coefficients few heads are looked for even where data leave them open.
@@ -81,7 +82,10 @@ class FitResult(OfLayout, Reported, Result):
     sample : SampleScale | None
         Summaries of some of the training positions, by which heads are judged.
     objective_bound : float | None
-        Of log-loss: its sum plus the penalty is proved to be at most so much above the infimum.
+        The sum of the losses plus the penalty is proved to be at most so much above its infimum:
+        of log-loss, and of squared error where it was approached iteratively (without a ridge but
+        for one chance in a million, that a random test is wrong).  None: not examined; other
+        solvers err by rounding alone.
     """
 
     kind: ClassVar = "fit_result"
@@ -105,6 +109,11 @@ class FitResult(OfLayout, Reported, Result):
     head_rank: int | None = None
     loss: str = "squared"
     objective_bound: float | None = None
+
+    @property
+    def n_outputs(self) -> int:
+        """e, the target coordinates."""
+        return len(self.coef)
 
     @property
     def gap(self) -> float:
@@ -161,7 +170,7 @@ class FitResult(OfLayout, Reported, Result):
             intercept=heads.intercept,
         )  # fmt: skip
 
-    def predict(self, X: Sequences, context: Sequences | None = None) -> Any:
+    def predict(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Outputs for sequences X from the coefficients, in the form of X (as a layer's)."""
         exponent = exponent_for(largest_magnitude(self.coef)) or 0
         coef = scaled(self.coef, -exponent)
@@ -171,7 +180,7 @@ class FitResult(OfLayout, Reported, Result):
 
         return outputs_with_context(X, context, self.layout, compute)
 
-    def predict_proba(self, X: Sequences, context: Sequences | None = None) -> Any:
+    def predict_proba(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Probabilities of the K classes for sequences X, (..., K), of a fit by log-loss."""
         if self.loss != "logistic":
             raise InvalidInput(
@@ -186,7 +195,9 @@ class FitResult(OfLayout, Reported, Result):
         sizes |= {"mode": self.mode, "bias": self.bias}
         facts = {name: getattr(self, name) for name in FACTS}
         if self.loss == "logistic":
-            facts |= {"loss": self.loss, "objective_bound": self.objective_bound}
+            facts["loss"] = self.loss
+        if self.loss == "logistic" or self.objective_bound is not None:
+            facts["objective_bound"] = self.objective_bound
         facts["n_heads"] = None if heads is None else heads.n_heads
         facts["heads"] = "Looked for when layer is asked for." if heads is None else heads.sentence
         words = sizes_in_words(**sizes, form=form_in_words(self.layout))

@@ -95,12 +95,13 @@ class Columns:
             blocks = (self.read(piece)[:n_seen].T for piece in pieces(batch.values))
             sizes = scaling.column_magnitudes(blocks, n_seen)
         else:
-            sizes = scaling.column_magnitudes(pieces(batch.values), self.n_dims)
+            sizes = scaling.column_sizes(batch.values)
             sizes = sizes if self.coordinates is None else sizes[self.coordinates]
         return np.append(sizes, 1.0) if self.constant else sizes
 
     def read(self, tokens: NDArray) -> NDArray[np.float64]:
         """The columns (n_columns, n) of tokens (n, d), contiguous."""
+        tokens = _aligned(tokens)
         columns = np.empty((self.n_columns, len(tokens)))
         chosen = tokens if self.coordinates is None else tokens[:, self.coordinates]
         at = chosen.shape[1]
@@ -116,4 +117,14 @@ class Columns:
 
     def read_rows(self, tokens: NDArray) -> NDArray[np.float64]:
         """The same, (n, n_columns); a view where nothing has to change."""
-        return tokens.astype(np.float64, copy=False) if self.are_tokens else self.read(tokens).T
+        if not self.are_tokens:
+            return self.read(tokens).T
+        return _aligned(tokens).astype(np.float64, copy=False)
+
+
+def _aligned(tokens: NDArray) -> NDArray:
+    """The same where numbers begin at multiples of their size, else a copy.
+
+    What was received from another process may begin anywhere, and is multiplied in another order.
+    """
+    return np.require(tokens, requirements="A")

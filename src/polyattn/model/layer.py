@@ -22,6 +22,8 @@ from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.progress import report
 from polyattn.quoting import counted
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.sources.of_chunks import of_chunks
+from polyattn.sources.source import Source, require_alone
 
 # What files hold of a layer; that the arrays agree is checked where a layer is made.
 HEADS = {"attn": array((None, None, None)), "value": array((None, None, None))}
@@ -67,7 +69,7 @@ class AttentionLayer(Reported, Described):
         """e, the coordinates of an output."""
         return self.value.shape[2]
 
-    def __call__(self, X: Sequences) -> Any:
+    def __call__(self, X: Sequences | Source) -> Any:
         """Outputs for sequences X, in the form of X.
 
         (N, n, d) gives (N, e) in mode ``last`` and (N, n, e) otherwise; one sequence (n, d)
@@ -172,12 +174,14 @@ def kept(array: NDArray, name: str) -> NDArray[np.float64]:
 
 
 def shaped_outputs(
-    X: Sequences, n_dims: int, mode: str, compute: Callable[[SequenceBatch], NDArray]
+    X: Sequences | Source, n_dims: int, mode: str, compute: Callable[[SequenceBatch], NDArray]
 ) -> Any:
     """Outputs for sequences X, in the form of X: see ``AttentionLayer.__call__``.
 
     compute : from a batch to its outputs (n_rows, e)
     """
+    if isinstance(X, Source):
+        return of_chunks(X, lambda data: shaped_outputs(data.batch, n_dims, mode, compute))
     single = getattr(X, "ndim", None) == 2
     batch = as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims)
     outputs: Any = compute(batch)
@@ -192,7 +196,7 @@ def shaped_outputs(
 
 
 def outputs_with_context(
-    X: Sequences,
+    X: Sequences | Source,
     context: Sequences | None,
     layout: Layout,
     compute: Callable[[SequenceBatch, SequenceBatch | None], NDArray],
@@ -201,6 +205,11 @@ def outputs_with_context(
 
     compute : from a batch and its context to its outputs (n_rows, e)
     """
+    if isinstance(X, Source):
+        require_alone(context=context)
+        return of_chunks(
+            X, lambda data: outputs_with_context(data.batch, data.context, layout, compute)
+        )
     if getattr(X, "ndim", None) == 2 and getattr(context, "ndim", None) == 2:
         context = np.asarray(context)[None]
 

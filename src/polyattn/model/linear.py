@@ -30,6 +30,7 @@ from polyattn.form.pairs import fold_heads
 from polyattn.form.stored import FORM_FIELDS, form_fields, stored_layout
 from polyattn.model import layer as shared
 from polyattn.model.by_heads import ScaleHeads, by_heads, heads_are_faster, heads_by_scale
+from polyattn.model.by_symbols import by_symbols, sees_symbols
 from polyattn.model.forward import added, by_coef, degree_three, linear_parts, ordinary_sequences
 from polyattn.model.layer import (
     AttentionLayer,
@@ -43,6 +44,7 @@ from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import restored
 from polyattn.quoting import counted, shown
 from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sources.source import Source
 
 # What files hold; fields that are no more than heads, mode and bias are those of other forms.
 ARRAYS = entries(shared.HEADS, {"skip": array((None, None)), "intercept": array((None,))})
@@ -160,7 +162,7 @@ class LinearAttention(OfLayout, AttentionLayer):
         coef.setflags(write=False)
         return coef
 
-    def __call__(self, X: Sequences, context: Sequences | None = None) -> Any:
+    def __call__(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Outputs for sequences X, in the form of X.
 
         (N, n, d) gives (N, e) in mode ``last`` and (N, n, e) otherwise; one sequence (n, d)
@@ -254,7 +256,9 @@ class LinearAttention(OfLayout, AttentionLayer):
     def _rows(
         self, batch: SequenceBatch, context: SequenceBatch | None = None
     ) -> NDArray[np.float64]:
-        _, _, of_attn, of_value = self._scaled_heads
+        attn, value, of_attn, of_value = self._scaled_heads
+        if sees_symbols(batch, self.form, context):
+            return added([(by_symbols(batch, self.form, attn, value), of_attn + of_value)])
         seen = ordinary_sequences(self.layout, batch, context, self._far_apart)
         if self._fast_heads is not None:
             outputs, power = by_heads(seen, self._fast_heads), degree_three(seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,7 @@ def require_float64(array: NDArray, name: str) -> None:
     """Refuse integers that float64 cannot hold; integers of up to 53 bits always pass."""
     if float64_holds(array):
         return
-    numbers = np.atleast_1d(array)
+    numbers = _with_rows(array)
     some = next(piece[_rounded(piece)] for piece in pieces(numbers) if _rounded(piece).any())
     raise InvalidInput(
         f"{name} must hold numbers that float64 can hold; got the integer {some[0]}, which it "
@@ -77,7 +78,7 @@ def float64_holds(array: NDArray) -> bool:
     """Whether every number of the array is a float64."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
         return True
-    return not any(np.any(_rounded(piece)) for piece in pieces(np.atleast_1d(array)))
+    return not any(np.any(_rounded(piece)) for piece in pieces(_with_rows(array)))
 
 
 def require_unrounded(values: object, array: NDArray, name: str) -> None:
@@ -128,6 +129,11 @@ def pieces(array: NDArray) -> Iterator[NDArray]:
     return (array[i : i + step] for i in range(0, len(array), step))
 
 
+def rows_between(array: Any, start: int, end: int) -> Any:
+    """Rows start..end: a view, or of an array that is read when it is sliced, a part unread."""
+    return array[start:end] if isinstance(array, np.ndarray) else array.between(start, end)
+
+
 def aligned_empty(*shape: int) -> NDArray[np.float64]:
     """Memory for float64 that begins with a cache line: wide loads and stores never cross two."""
     count = prod(shape)
@@ -174,6 +180,11 @@ def _rounded(integers: NDArray) -> NDArray[np.bool_]:
     low = (integers & integers.dtype.type(0xFFFFFFFF)).astype(np.float64)
     high = (integers >> integers.dtype.type(32)).astype(np.float64) * 2.0**32
     return np.asarray((high + low) - high != low)
+
+
+def _with_rows(array: NDArray) -> NDArray:
+    """The array, or a single number as an array of one."""
+    return array if array.ndim else array.reshape(1)
 
 
 def _from_objects(array: NDArray, name: str) -> NDArray:

@@ -9,11 +9,13 @@ infinite, or below the normal numbers of float64 and has lost digits, is refused
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import OutOfRange
+from polyattn.numerics.arrays import pieces
 
 # Within 2**±40 the sixth power times any realistic count stays within 2**±300.
 ORDINARY_EXPONENT = 40
@@ -67,6 +69,8 @@ def token_exponent(coordinates: NDArray[np.float64]) -> int | None:
 
 def largest_magnitude(array: NDArray) -> float:
     """The largest absolute value (0.0 when there is none)."""
+    if not isinstance(array, np.ndarray):
+        return float(column_sizes(array).max(initial=0.0))
     # float() first: the magnitude of the smallest integer does not fit its own type.
     return max(abs(float(array.max())), abs(float(array.min()))) if array.size else 0.0
 
@@ -85,6 +89,16 @@ def column_magnitudes(blocks: Iterable[NDArray], n_columns: int) -> NDArray[np.f
                 magnitudes = np.abs(side.astype(np.float64)).reshape(-1, n_columns)
                 np.maximum(largest, magnitudes.max(axis=0), out=largest)
     return largest
+
+
+def column_sizes(array: Any) -> NDArray[np.float64]:
+    """The largest absolute value of each column of an array, which may be known already.
+
+    array : (n, columns), or what is read like one (``sources.read_array``)
+    """
+    if not isinstance(array, np.ndarray) and array.is_whole:
+        return np.asarray(array.magnitudes)
+    return column_magnitudes(pieces(array), array.shape[1])
 
 
 def require_comparable(coordinates: NDArray[np.float64], outputs: NDArray[np.float64]) -> None:

@@ -19,6 +19,7 @@ from polyattn.certify import Certificate, certify
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.files.atomic import require_writable
 from polyattn.fitting.curve_result import LearningCurve
+from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form.layout import Layout
 from polyattn.heads.data_scale import SampleScale
@@ -163,6 +164,15 @@ def learned_page(found: LearnedSoftmax | QueryResult, data: PageData | None) -> 
     return sections
 
 
+def one_hot_page(result: OneHotFit, data: PageData | None) -> list[Section]:
+    """What was found, and predictions; heads and certificates of many symbols are not drawn."""
+    sections = [described("What was found", result)]
+    if data is not None and data.targets is not None:
+        return [*sections, predictions_section(result.predict, data)]
+    note = "Predictions beside true outputs: give the page X and Y."
+    return [*sections, statement("What is not shown", lines=[note])]
+
+
 def layer_page(layer: AttentionLayer, data: PageData | None) -> list[Section]:
     """Heads; with sequences the certificate, with targets the audit and predictions."""
     if data is None:
@@ -216,6 +226,7 @@ def _statistics_page(sums: Moments | TriangularFactor, data: PageData | None) ->
 
 # For each kind the function that makes its sections, and what says which data fit beside it.
 _PAGES: dict[type, tuple[Callable[[Any, Any], list[Section]], Callable[[Any], Any]]] = {
+    OneHotFit: (one_hot_page, lambda fit: fit),
     FitResult: (fit_page, lambda fit: fit),
     LinearAttention: (layer_page, lambda layer: layer),
     SoftmaxAttention: (layer_page, lambda layer: layer),

@@ -7,6 +7,6 @@ the limit of ridge -> 0.  T is the symmetric tensor of the layer, so in the coor
 theta = s * P (off-diagonal s = sqrt(1/2)) the penalty is plain ||theta||^2.
 """
 
-from polyattn.solve.solvers import Plan, plan
+from polyattn.solve.planning import Estimate, Plan, plan
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Estimate", "Plan", "plan"]

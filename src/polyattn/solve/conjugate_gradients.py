@@ -19,6 +19,10 @@ Map = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 # Gradients that do not fall to half of their least within so many passes have stalled.
 STALLED_PASSES = 500
 
+# So have those that after so many passes would take so many times the passes that are allowed, if
+# they went on so.  With few coefficients passes cost little, and often fall at last: not judged.
+JUDGED_PASSES, TOO_LONG, JUDGED_SIZE = 100, 2.0, 4000
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -29,6 +33,8 @@ class Descent:
     passes : the number of products with H
     smallest, largest : extreme Ritz values over all right-hand sides.  They lie within the
         spectrum of H, near the ends of what the gradients have a part in; nan without any pass
+    ritz : all Ritz values, one array for each right-hand side.  What is left of an error along an
+        eigenvector is prod (1 - lambda / ritz) times what there was
     """
 
     steps: NDArray[np.float64]
@@ -36,6 +42,7 @@ class Descent:
     passes: int
     smallest: float
     largest: float
+    ritz: list[NDArray[np.float64]]
 
 
 def descend(
@@ -59,8 +66,8 @@ def descend(
     gradient = gradient[:, active]
     direction, squares = gradient, _inner(gradient, gradient)
     recursion: list[list[tuple[float, float]]] = [[] for _ in reached]
-    least, since, passes = np.inf, 0, 0
-    while len(active) and passes < most_passes and since < STALLED_PASSES and not is_enough(steps):
+    least, since, passes, first, is_hopeless = np.inf, 0, 0, 1.0, False
+    while len(active) and passes < most_passes and not is_hopeless and not is_enough(steps):
         curved = product(direction)
         passes += 1
         curvature = _inner(direction, curved)
@@ -80,18 +87,30 @@ def descend(
         gradient, squares, active = gradient[:, going], squares[going], active[going]
         worst = float(np.max(left, initial=0.0, where=going))
         least, since = (worst, 0) if worst < 0.25 * least else (least, since + 1)
-    extremes = np.array([_extremes(some) for some in recursion if some] or [(np.nan, np.nan)])
-    return Descent(steps, reached, passes, float(extremes[:, 0].min()), float(extremes[:, 1].max()))
+        first = max(first, worst)
+        is_judged = passes >= JUDGED_PASSES and len(steps) >= JUDGED_SIZE
+        is_slow = is_judged and _is_slow(first, least, passes / (TOO_LONG * most_passes))
+        is_hopeless = is_slow or since >= STALLED_PASSES
+    ritz = [_ritz_values(some) for some in recursion]
+    every = np.concatenate([*ritz, [] if any(map(len, ritz)) else [np.nan]])
+    return Descent(steps, reached, passes, float(every.min()), float(every.max()), ritz)
+
+
+def _is_slow(first: float, least: float, part: float) -> bool:
+    """Whether powers fell from first to least, in units of their goal, by less than a part."""
+    return bool(np.log(first / max(least, 1.0)) < part * np.log(first))
 
 
 def _inner(one: NDArray, other: NDArray) -> NDArray[np.float64]:
     return np.asarray(np.einsum("pe,pe->e", one, other))
 
 
-def _extremes(recursion: list[tuple[float, float]]) -> tuple[float, float]:
-    """The least and the largest eigenvalue of the tridiagonal matrix of one recursion."""
+def _ritz_values(recursion: list[tuple[float, float]]) -> NDArray[np.float64]:
+    """The eigenvalues of the tridiagonal matrix of one recursion, ascending."""
+    if not recursion:
+        return np.zeros(0)
     lengths, ratios = np.array(recursion).T
     diagonal = 1.0 / lengths
     diagonal[1:] += ratios[:-1] / lengths[:-1]
     values = eigvalsh_tridiagonal(diagonal, np.sqrt(ratios[:-1]) / lengths[:-1])
-    return max(float(values[0]), 0.0), float(values[-1])
+    return np.maximum(values, 0.0)

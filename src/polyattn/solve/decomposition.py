@@ -55,7 +55,8 @@ def of_moments(moments: Moments, ridges: NDArray | None) -> Decomposition:
     """From sums alone, which cannot see singular values below 1e-8 of the largest."""
     s = moments.layout.feature_weights
     values, vectors = np.linalg.eigh(moments.scaled_gram(1.0 / s))
-    seen = values > EPS * 10.0 * len(values) * values[-1]
+    unit = EPS * moments.cancellation
+    seen = values > unit * 10.0 * len(values) * values[-1]
     values = np.where(seen, values, 0.0)
     roots = np.sqrt(np.where(seen, values, np.inf))[:, None]
     components = vectors.T @ (moments.scaled_cross() / s[:, None]) / roots
@@ -63,7 +64,7 @@ def of_moments(moments: Moments, ridges: NDArray | None) -> Decomposition:
     outside = power - float(np.sum(components**2))
     # Rows that span all there is are met exactly; otherwise rounding of the power is none.
     n_seen, n_rows = int(np.count_nonzero(seen)), moments.n_positive
-    met = n_seen >= n_rows or outside < EPS * len(values) * power
+    met = n_seen >= n_rows or outside < unit * len(values) * power
     grid = _grid(ridges, values, n_rows)
     return Decomposition(values, vectors, components, 0.0 if met else outside, grid)
 

@@ -34,8 +34,23 @@ from polyattn.stats.rows import Rows
 # A kernel matrix better conditioned than this is solved by Cholesky and refined.
 SAFE_RCOND = 1e-12
 
+# Refinement stops once a correction is this small, or after so many.
+SMALL_CORRECTION, MAX_REFINEMENTS = 1e-7, 3
+
+# Equations that miss the targets by more than this part were lost in rounding.
+UNSEEN_RESIDUAL = 1e-6
+
 # Up to so many features (268 MB), a kernel that is singular to rounding is given up for them.
 FEATURE_NUMBERS = 1 << 25
+
+SINGULAR = (
+    " The kernel matrix is singular to working precision: what is below 1e-7 of its largest "
+    "features was taken as zero."
+)
+HIDDEN = (
+    " It is not zero: coefficients may be off by {:.0e} of their norm, and the squared error by "
+    "{:.0e} of the power of the targets. solver='direct' takes longer and finds them."
+)
 
 
 def solve_dual(rows: Rows, ridge: float) -> Solution:
@@ -117,10 +132,19 @@ def _by_cholesky(given: Gathered, ridge: float) -> Solution | None:
     theta = scaled.combine(alpha)
     # The residual is that of the features: its rounding is that of Phi theta, which the condition
     # number magnifies once, where that of K alpha is magnified twice [Bjorck 1987].
-    missing = scaled.residual(theta) - shift[:, None] * alpha
-    correction = lapack.dpotrs(matrix, np.asfortranarray(missing), lower=1)[0]
-    theta += scaled.combine(correction)
+    for _ in range(MAX_REFINEMENTS):
+        missing = scaled.residual(theta) - shift[:, None] * alpha
+        correction = lapack.dpotrs(matrix, np.asfortranarray(missing), lower=1)[0]
+        alpha = alpha + correction
+        step = scaled.combine(correction)
+        theta += step
+        if np.linalg.norm(step) <= SMALL_CORRECTION * np.linalg.norm(theta):
+            break
     residual = scaled.residual(theta) / units[:, None]
+    missing = residual - (shift / units)[:, None] * alpha
+    # Rows of very different size may all be met only by coefficients that round away the large.
+    if np.linalg.norm(missing) > UNSEEN_RESIDUAL * np.linalg.norm(given.targets):
+        return None
     rank = None if ridge > 0 else len(units) - int(np.count_nonzero(empty))
     return Solution(theta, rank, float(np.sum(residual**2)), float(np.sqrt(1 / rcond)), ridge)
 
@@ -132,14 +156,40 @@ def _by_eigenvalues(given: Gathered, ridge: float) -> Solution:
     # An eigenvalue of pure rounding has no features, whatever the penalty.
     kept = values > EPS * 10.0 * len(values) * values[-1]
     shifted, basis = values[kept] + ridge, vectors[:, kept]
-    theta = given.combine(basis @ ((basis.T @ given.targets) / shifted[:, None]))
+    alpha = np.zeros_like(given.targets)
+    theta = given.combine(alpha)
+    # As with Cholesky, residuals of the features bring back what small eigenvalues lost.
+    for _ in range(MAX_REFINEMENTS):
+        missing = basis.T @ (given.residual(theta) - ridge * alpha)
+        correction = basis @ (missing / shifted[:, None])
+        alpha, theta = alpha + correction, theta + given.combine(correction)
     power = float(np.sum(given.residual(theta) ** 2))
     condition = float(np.sqrt(shifted[-1] / shifted[0])) if len(shifted) else 1.0
-    note = (
-        " The kernel matrix is singular to working precision: what is below 1e-7 of its "
-        "largest features was taken as zero."
-    )
-    return Solution(theta, len(shifted) if ridge == 0 else None, power, condition, ridge, note)
+    rank = len(shifted) if ridge == 0 else None
+    step, gain = _hidden(given, vectors[:, ~kept], np.sqrt(values[-1]), ridge)
+    length, whole = float(np.linalg.norm(theta)), float(np.sum(given.targets**2))
+    if step <= UNSEEN_RESIDUAL * length:
+        return Solution(theta, rank, power, condition, ridge, SINGULAR)
+    note = SINGULAR + HIDDEN.format(step / length if length else 1.0, gain / whole)
+    return Solution(theta, rank, power, condition, ridge, note, is_reached=False)
+
+
+def _hidden(given: Gathered, vectors: NDArray, largest: float, ridge: float) -> tuple[float, float]:
+    """About what combinations (N, k) of rows would add to theta, and take from the squared error.
+
+    The kernel holds squares, and these were lost in its rounding; their features are not.
+    """
+    added, gain, limit = 0.0, 0.0, 10.0 * EPS * len(vectors) * largest
+    # As many at a time as take the memory of the summaries.
+    count = max(1, given.sums.size // given.layout.n_features)
+    for first in range(0, vectors.shape[1], count):
+        some = vectors[:, first : first + count]
+        sizes = np.linalg.norm(given.combine(some), axis=0)
+        sizes, some = sizes[sizes > limit], some[:, sizes > limit]
+        powers = np.sum((some.T @ given.targets) ** 2, axis=1)
+        added += float(np.sum((sizes / (sizes**2 + ridge)) ** 2 * powers))
+        gain += float(np.sum(sizes**2 / (sizes**2 + ridge) * powers))
+    return added**0.5, gain
 
 
 def _one_norm(lower: NDArray) -> float:

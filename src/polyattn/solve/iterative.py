@@ -29,15 +29,26 @@ from polyattn.solve.normal_equations import (
     largest_ratio,
     squares,
 )
-from polyattn.solve.solution import Solution
+from polyattn.solve.solution import Solution, Stall
 from polyattn.solve.whitening import LARGE_RIDGE
 from polyattn.stats.rows import Rows
 
 # Summaries are kept in up to this part of the memory; 1 GiB where that cannot be asked.
 KEPT_PART = 0.25
 
+# With fewer rows than features, a ridge above this part of the largest square is tried whitened
+# first where features are as uneven: it has one minimiser, and the gradient tells whether that was
+# found.  Of even features the coordinates of the norm take fewer passes.
+TRIED_RIDGE, UNEVEN = 1e-10, 30.0
+
 # Coefficients that are certain up to this part need no random test; from the other on it is said.
 CERTAIN, UNCERTAIN = 1e-7, 1e-6
+
+# What is proved of the excess is said where it is smaller than this part of what was gained.
+USEFUL = 1e-3
+
+# An estimate of the excess is so many times what the smallest Ritz value says.
+SAFETY = 10.0
 
 OTHER_NORM = (
     " The data do not determine all coefficients, and {reason}: of all optima, it is the one whose "
@@ -54,31 +65,40 @@ WEAK = (
     " That leaves out {count} in which the data vary by less than 1e-11 of the largest: "
     "solver='direct' may gain more there."
 )
+CHANCE = " (That is proved but for one chance in a million, which a random test has to be wrong.)"
 GRADED = "their features differ too much in size for the smallest norm"
 
 
 def solve_iterative(rows: Rows, ridge: float, most_passes: int | None = None) -> Solution:
     """The minimiser, all outputs side by side; the note says how closely it was reached."""
-    rows = replace(rows, kept_numbers=kept_numbers())
+    if rows.kept_numbers is None:
+        rows = replace(rows, kept_numbers=kept_numbers())
     system = FeatureEquations.of(rows, ridge, MAX_PASSES if most_passes is None else most_passes)
     whitening, found, least, reason = system.whitening, None, None, GRADED
     is_few = rows.n_positive < whitening.n_seen
-    if not is_few or ridge >= LARGE_RIDGE * whitening.largest:
+    is_last = not is_few or ridge >= LARGE_RIDGE * whitening.largest
+    is_tried = ridge >= TRIED_RIDGE * whitening.largest and whitening.unevenness > UNEVEN
+    if is_last or is_tried:
         found = system.solved(in_norm=False)
-        if not found.reached or _error_bound(system, found) <= CERTAIN:
+        if (is_last and not found.reached) or _error_bound(system, found) <= CERTAIN:
             return _solution(system, found)
         is_unseen = is_few
         if not is_few:
-            is_unseen, smallest, passes = system.probed()
-            smallest = min(found.smallest, smallest + ridge * whitening.least_penalty)
-            found = replace(found, passes=found.passes + passes, smallest=smallest)
+            probe, penalty = system.probed(), ridge * whitening.least_penalty
+            is_unseen = probe.is_unseen
+            found = replace(
+                found,
+                passes=found.passes + probe.passes,
+                smallest=min(found.smallest, probe.smallest + penalty),
+                least=probe.least + penalty if probe.least > 0 else 0.0,
+            )
         if not is_unseen:
             return _determined(system, found)
     if not whitening.is_graded:
         least = system.solved(in_norm=True)
         if least.reached:
             return _solution(system, least, "" if ridge or whitening.n_weak else LEAST_NORM)
-        reason = f"the smallest norm was out of reach in {_passes(least.passes)}"
+        reason = f"the smallest norm was out of reach in {counted(least.passes, 'pass')}"
     found = found or system.solved(in_norm=False)
     if least is not None and system.objective(least) < system.objective(found):
         return _solution(system, least)
@@ -130,14 +150,18 @@ def _solution(system: FeatureEquations, found: Approach, note: str = "") -> Solu
     n_weak = system.whitening.n_weak
     if n_weak:
         note += WEAK.format(count=counted(n_weak, "direction"))
+    words, bound = _closeness(system, found)
+    stall = None if found.reached else Stall(found.passes, _left(system, found))
     return Solution(
         np.ldexp(found.theta, -system.unit),
         None,
         found.residual_power,
         float(np.sqrt(condition)),
         system.ridge,
-        _closeness(system, found) + note,
+        words + note,
         is_reached=found.reached and not is_rounded and not n_weak,
+        objective_bound=bound,
+        stall=stall,
     )
 
 
@@ -149,34 +173,53 @@ def _error_bound(system: FeatureEquations, found: Approach) -> float:
     return float(np.sqrt(largest_ratio(squares(found.gradient), lengths)))
 
 
-def _closeness(system: FeatureEquations, found: Approach) -> str:
-    """How closely the minimum was reached, in words.
+def _closeness(system: FeatureEquations, found: Approach) -> tuple[str, float]:
+    """How closely the minimum was reached, in words, and a bound of the excess of the objective.
 
-    The objective exceeds its minimum by g^T H^-1 g <= ||g||^2 / lambda_min, and lambda_min is at
-    least the ridge.  Without one it is estimated by the smallest Ritz value.  Beside it stands the
-    fall of the objective from no layer, theta^T (b + g).
+    Beside the bound stands the fall of the objective from no layer, theta^T (b + g).  Where
+    nothing useful is proved, the excess is estimated by the smallest Ritz value.
     """
+    passes = counted(found.passes, "pass")
     if found.reached:
-        words = f" It took {_passes(found.passes)} over the data."
+        words = f" It took {passes} over the data."
     else:
-        powers = (system.whitening.power(each) for each in (found.gradient, system.cross))
         words = (
-            f" The iteration stopped after {_passes(found.passes)} with the gradient reduced to "
-            f"{np.sqrt(largest_ratio(*powers)):.1e} of its start: this is an approximation. A "
-            "larger ridge, or more data, would speed it up."
+            f" The iteration stopped after {passes} with the gradient reduced to "
+            f"{_left(system, found):.1e} of its start: this is an approximation. A larger ridge, "
+            "or more data, would speed it up."
         )
-    if not found.passes:
-        return words
     gain = np.einsum("pe,pe->e", found.theta, system.cross + found.gradient)
-    seen = squares(system.whitened(found))
-    estimate = largest_ratio(seen, found.smallest * gain) if found.smallest > 0 else np.inf
-    bound = largest_ratio(squares(found.gradient), system.ridge * gain) if system.ridge else np.inf
-    how = f"at most {bound:.0e}" if bound < 1e-6 else f"an estimated {estimate:.0e}"
+    excess, left = system.excess(found)
+    objective = system.largest_objective(found)
+    bound = min(objective, float(np.sum(np.ldexp(excess.least, -2 * system.unit))))
+    if not found.passes:
+        return words, bound
+    total = float(np.sum(np.ldexp(gain, -2 * system.unit)))
+    by_size = objective / total if total > 0 else np.inf
+    by_gradient = largest_ratio(excess.least, gain)
+    estimate = np.inf
+    if found.smallest > 0:
+        estimate = SAFETY * largest_ratio(left, found.smallest * gain)
     what = "objective" if system.ridge else "squared error"
-    if not min(bound, estimate) < 1:
-        return f"{words} How much of the {what} is left to gain is not known."
-    return f"{words} It brings all but {how} of the possible reduction of the {what}."
+    how, chance = f"an estimated {estimate:.0e}", ""
+    if (proved := min(by_size, by_gradient)) < min(max(USEFUL, estimate), 1.0):
+        how = f"at most {_rounded_up(proved)}"
+        chance = CHANCE if excess.is_random and by_gradient < by_size else ""
+    elif not estimate < 1:
+        return f"{words} How much of the {what} is left to gain is not known.", bound
+    words += f" It brings all but {how} of the possible reduction of the {what}.{chance}"
+    return words, bound
 
 
-def _passes(count: int) -> str:
-    return "1 pass" if count == 1 else f"{count} passes"
+def _left(system: FeatureEquations, found: Approach) -> float:
+    """What is left of the whitened gradient beside its start, of the worst output."""
+    powers = (system.whitening.power(each) for each in (found.gradient, system.cross))
+    return float(np.sqrt(largest_ratio(*powers)))
+
+
+def _rounded_up(number: float) -> str:
+    """A number with one digit that is not smaller."""
+    digit, exponent = f"{number:.0e}".split("e")
+    if float(f"{digit}e{exponent}") < number:
+        return f"{float(f'{int(digit) + 1}e{exponent}'):.0e}"
+    return f"{digit}e{exponent}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.scaling import exponent_for
 from polyattn.solve.conjugate_gradients import Map, descend
+from polyattn.solve.excess import Excess, excess, least_eigenvalue
 from polyattn.solve.primal import residual_pass
 from polyattn.solve.whitened_rows import WhitenedRows
 from polyattn.solve.whitening import Whitening
@@ -38,6 +40,9 @@ PROBE_SEED, PROBE_REDUCTION = 0, 1e-9
 # In single precision it falls so far at a time, and goes on while its length follows.
 SINGLE_PROBE, PROBE_FALL = 1e-6, 0.5
 
+# A step as short as this bounds the smallest eigenvalue (``excess.least_eigenvalue``).
+SHORT_STEP = 2e-7
+
 # It has length sqrt(k) along k directions without data; less than this is none.
 UNSEEN_LENGTH = 1e-3
 
@@ -50,6 +55,7 @@ class Approach:
     in_norm : whether descents went in the coordinates of the norm, not in whitened ones
     reached : whether all gradients fell as far as was wanted
     smallest, largest : Ritz values in the coordinates of the descents
+    least : a lower bound of the whitened spectrum, by a random step; 0 where there is none
     """
 
     theta: NDArray[np.float64]
@@ -60,6 +66,21 @@ class Approach:
     passes: int = 0
     smallest: float = np.inf
     largest: float = 0.0
+    least: float = 0.0
+
+
+class Probe(NamedTuple):
+    """What a random step showed of the whitened equations without ridge.
+
+    is_unseen : whether some direction has no data
+    smallest : the smallest Ritz value
+    least : a lower bound of the spectrum; 0 where there is none
+    """
+
+    is_unseen: bool
+    smallest: float
+    least: float
+    passes: int
 
 
 @dataclass(frozen=True)
@@ -114,31 +135,54 @@ class FeatureEquations:
         theta = np.ldexp(found.theta, -self.unit)
         return found.residual_power + self.ridge * float(np.sum(theta**2))
 
-    def probed(self) -> tuple[bool, float, int]:
-        """Whether some direction has no data, the smallest Ritz value without ridge, and passes.
+    def largest_objective(self, found: Approach) -> float:
+        """The same, not less than it is: rounding of outputs is added to the residuals."""
+        rounding = np.ldexp(self.whitening.sizes.of_outputs(found.theta), -self.unit)
+        return float(np.sqrt(self.objective(found)) + np.linalg.norm(rounding)) ** 2
 
-        A random step, led back along all directions that change outputs, ends at zero where the
-        data determine all coefficients: its length is at most that of its gradient over the
-        smallest eigenvalue.
+    def probed(self) -> Probe:
+        """What a random step shows.
+
+        Led back along all directions that change outputs, it ends at zero where the data determine
+        all coefficients: its length is at most that of its gradient over the smallest eigenvalue.
         """
-        step, n_passes = self.whitening.random_step(PROBE_SEED), 0
+        start, n_passes = self.whitening.random_step(PROBE_SEED), 0
         if self.whitened_rows is not None:
-            is_back, smallest, n_passes = self._stepped_back(self.whitened_rows, step)
-            if is_back:
-                return False, smallest, n_passes
+            single = self._stepped_back(self.whitened_rows, start)
+            if not single.is_unseen:
+                return single
+            n_passes = single.passes
         product = self._product(False, 0.0)
-        back = -product(step)
+        back = -product(start)
         goals = PROBE_REDUCTION**2 * squares(back)
         found = descend(product, back, squares, goals, self.most_passes)
-        length, explained = float(np.linalg.norm(step + found.steps)), 0.0
+        length, explained = float(np.linalg.norm(start + found.steps)), 0.0
         if found.passes and found.smallest > 0:
             explained = float(np.sqrt(goals[0])) / found.smallest
-        is_unseen = length > max(UNSEEN_LENGTH, 10.0 * explained)
-        return is_unseen, found.smallest, n_passes + found.passes + 1
+        return Probe(
+            length > max(UNSEEN_LENGTH, 10.0 * explained),
+            found.smallest,
+            least_eigenvalue(found.ritz[0], length),
+            n_passes + found.passes + 1,
+        )
 
     def whitened(self, found: Approach) -> NDArray[np.float64]:
         """The gradient (p, e) that is left, in the coordinates of the descents."""
         return self._coordinates(found.in_norm)[1](found.gradient)
+
+    def excess(self, found: Approach) -> tuple[Excess, NDArray[np.float64]]:
+        """Bounds of the excess of each output in its unit, and the (whitened) gradient's power."""
+        # No output is further from its targets than zero is, which descents start from.
+        targets = np.ldexp(self.rows.output_sizes, -(self.rows.target_exponent or 0))
+        farthest = 2.0 * targets * np.sqrt(self.rows.total_weight)
+        residual = np.ldexp(np.minimum(np.sqrt(found.residual_power), farthest), self.unit)
+        sizes, largest = self.whitening.sizes, max(found.largest, 1.0)
+        plain, whitened = sizes.of_gradient(found.theta, residual, largest)
+        lengths = np.sqrt(squares(found.gradient)), np.sqrt(self.whitening.power(found.gradient))
+        # What is left out has no bound.
+        least = 0.0 if found.in_norm or self.whitening.n_weak else found.least
+        left = np.sqrt(squares(self.whitened(found))) + (plain if found.in_norm else whitened)
+        return excess(lengths, (plain, whitened), self.ridge, least), left**2
 
     def error_estimate(self, found: Approach) -> float:
         """About how far the coefficients are off, beside their norm, by the gradient that is left.
@@ -154,22 +198,24 @@ class FeatureEquations:
     def _start(self, in_norm: bool) -> Approach:
         return Approach(np.zeros_like(self.cross), self.cross, self.target_power, in_norm)
 
-    def _stepped_back(self, rows: WhitenedRows, step: NDArray) -> tuple[bool, float, int]:
-        """Whether a step ends at zero by descents in single precision, as ``probed`` returns it."""
+    def _stepped_back(self, rows: WhitenedRows, step: NDArray) -> Probe:
+        """The same by descents in single precision; ``is_unseen`` if they do not end at zero."""
 
         def is_back(start: NDArray, steps: NDArray) -> bool:
-            return float(np.linalg.norm(start + steps)) <= UNSEEN_LENGTH
+            return float(np.linalg.norm(start + steps)) <= SHORT_STEP
 
-        product, smallest, n_passes = partial(rows.product, ridge=0.0), np.inf, 0
+        product, ritz, n_passes = partial(rows.product, ridge=0.0), [np.zeros(0)], 0
         length = before = np.inf
-        while length > UNSEEN_LENGTH and not length > PROBE_FALL * before:
+        while length > SHORT_STEP and not length > PROBE_FALL * before:
             back = -product(step)
             goals = SINGLE_PROBE**2 * squares(back)
             found = descend(product, back, squares, goals, SINGLE_PASSES, partial(is_back, step))
             step = step + found.steps
             before, length = length, float(np.linalg.norm(step))
-            smallest, n_passes = min(smallest, found.smallest), n_passes + found.passes + 1
-        return length <= UNSEEN_LENGTH, smallest, n_passes
+            ritz, n_passes = [*ritz, found.ritz[0]], n_passes + found.passes + 1
+        every = np.concatenate(ritz)
+        smallest, least = float(np.min(every, initial=np.inf)), least_eigenvalue(every, length)
+        return Probe(length > UNSEEN_LENGTH, smallest, least, n_passes)
 
     def _approached(self, rows: WhitenedRows, goals: NDArray) -> Approach:
         """From zero by descents in single precision, as long as the true gradient follows."""

@@ -36,10 +36,13 @@ SAFE_RCOND = 1e-11
 SMALL_CORRECTION, MAX_PASSES = 1e-7, 4
 
 
-def solve_primal(source: Rows | Moments, ridge: float) -> Solution:
-    """The minimiser from moments; of rows they are made first, and rows allow the refinement."""
+def solve_primal(source: Rows | Moments, ridge: float, known: Moments | None = None) -> Solution:
+    """The minimiser from moments; of rows they are made first, and rows allow the refinement.
+
+    known : the moments of these rows, if they were made before
+    """
     rows = None if isinstance(source, Moments) else source
-    moments = source if isinstance(source, Moments) else Moments.of(source)
+    moments = source if isinstance(source, Moments) else known or Moments.of(source)
     structure = None
     solution = solve_definite(moments, rows, ridge)
     if solution is None:
@@ -52,7 +55,8 @@ def solve_primal(source: Rows | Moments, ridge: float) -> Solution:
         s = moments.layout.feature_weights
         gram, cross = moments.scaled_gram(1.0 / s), moments.scaled_cross() / s[:, None]
         power = moments.scaled_target_power()
-        solution = solve_gram(gram, cross, power, ridge, _scale(moments, ridge))
+        unit = EPS * moments.cancellation
+        solution = solve_gram(gram, cross, power, ridge, _scale(moments, ridge), unit)
     return replace(solution, statistics=moments, structure=structure)
 
 
@@ -77,7 +81,7 @@ def solve_definite(
     # The matrix is symmetric, so its transpose is itself in the order that LAPACK wants.
     factor = matrix.T
     rcond = factor_definite(factor)
-    if not rcond > SAFE_RCOND:
+    if not rcond > SAFE_RCOND * moments.cancellation:
         return None
 
     def solved(rhs: NDArray) -> NDArray[np.float64]:
@@ -113,10 +117,16 @@ def factor_definite(matrix: NDArray) -> float:
 
 
 def solve_gram(
-    gram: NDArray, cross: NDArray, target_power: float, ridge: float, scale: NDArray
+    gram: NDArray,
+    cross: NDArray,
+    target_power: float,
+    ridge: float,
+    scale: NDArray,
+    unit: float = EPS,
 ) -> Solution:
     """The minimiser of smallest norm from a Gram matrix alone, by its eigenvalues.
 
+    unit : by how much one rounding changes an entry, relative to its row and column
     Squaring costs half the digits: what is below about 1e-7 of the largest singular value
     cannot be told from zero.
     """
@@ -126,12 +136,12 @@ def solve_gram(
     eigenvalues, vectors = (array[..., ::-1] for array in np.linalg.eigh(equilibrated))
     vectors[equilibrated.diagonal() == 0] = 0.0  # as in solve_root
     largest = max(float(eigenvalues[0]), 1.0)
-    rank = int(np.count_nonzero(eigenvalues > EPS * 10.0 * p * largest))
+    rank = int(np.count_nonzero(eigenvalues > unit * 10.0 * p * largest))
     # What counts as zero is unknown up to rounding, and may have an effect of that size.
-    sigma = np.sqrt(np.maximum(eigenvalues, EPS * largest))
+    sigma = np.sqrt(np.maximum(eigenvalues, unit * largest))
     projected = vectors[:, :rank].T @ (cross / scale[:, None]) / sigma[:rank, None]
     condition = float(sigma[0] / sigma[rank - 1]) if rank else 1.0
-    allowed = float(np.sqrt(EPS * 10.0 * p) * condition * np.sqrt(target_power))
+    allowed = float(np.sqrt(unit * 10.0 * p) * condition * np.sqrt(target_power))
     theta, note = minimum_norm(vectors.T, sigma, projected, scale, allowed)
     residual = target_power - float(np.sum(theta * (2 * cross - gram @ theta)))
     seen = (

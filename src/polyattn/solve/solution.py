@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.solve.structure import FeatureGroups
 from polyattn.stats import Moments, TriangularFactor
+
+
+class Stall(NamedTuple):
+    """Where an iteration stopped short."""
+
+    passes: int
+    gradient: float  # what is left of it, beside its start
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,9 @@ class Solution:
     # The sums behind it, where the solver made some or started from them.
     statistics: Moments | TriangularFactor | None = None
     structure: FeatureGroups | None = None  # features that are zero or stand for others
+    # The objective, scaled, is proved to be at most so much above its infimum.  None: not examined.
+    objective_bound: float | None = None
+    stall: Stall | None = None
     # False: an iteration had to stop before, or found another minimiser than that of least norm, or
     # rounding keeps it from the least error.
     is_reached: bool = True

@@ -21,6 +21,7 @@ from scipy.linalg import solve_triangular
 
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.direct import column_scale, economic_qr
+from polyattn.solve.excess import Sizes
 from polyattn.solve.second_moments import SecondMoments, second_moments
 from polyattn.stats.rows import Rows
 
@@ -50,6 +51,7 @@ class Whitening:
     is_graded : whether features differ in size by more than ``COMPARABLE_SIZES``
     has_diagonal_ridge : whether L^T L, what a ridge adds to L^T H L, is diagonal (or is not needed)
     n_weak : directions that have data, but less than rounding hides; they are left out
+    sizes : what the rounding of gradients depends on
     """
 
     sums: Factor
@@ -62,6 +64,7 @@ class Whitening:
     is_graded: bool
     has_diagonal_ridge: bool
     n_weak: int
+    sizes: Sizes
 
     @classmethod
     def of(cls, rows: Rows, ridge: float) -> Whitening:
@@ -96,6 +99,8 @@ class Whitening:
         values = np.where(is_weak, 0.0, values)
         positive = values[values > 0]
         roots = np.where(values > 0, 1.0 / np.sqrt(np.where(values > 0, values, 1.0)), 0.0)
+        norms = np.append(np.multiply.outer(sizes[0], sizes[1]), sizes[2])
+        spread = float(np.sqrt(values.max(initial=0.0) * np.sum(roots**2)))
         return cls(
             sums,
             queries,
@@ -107,6 +112,7 @@ class Whitening:
             bool(is_graded),
             bool(in_norm or ridge == 0),
             int(np.count_nonzero(is_weak)),
+            Sizes(norms, spread, rows.max_length),
         )
 
     @property
@@ -120,6 +126,16 @@ class Whitening:
         roots = np.append(self.roots, self.beside)
         least = float(np.min(roots[roots > 0], initial=np.inf)) ** 2
         return least if self.has_diagonal_ridge and np.isfinite(least) else 0.0
+
+    @property
+    def unevenness(self) -> float:
+        """The 90th percentile of the eigenvalues of K over the 10th; single ones do not matter."""
+        roots = np.append(self.roots, self.beside)
+        roots = roots[roots > 0]
+        if not len(roots):
+            return 1.0
+        low, high = np.quantile(roots, (0.1, 0.9))
+        return float((high / low) ** 2)
 
     @property
     def is_full(self) -> bool:

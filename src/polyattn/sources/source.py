@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from numpy.typing import NDArray
 
+from polyattn.errors import InvalidInput
 from polyattn.sequences import SequenceBatch
 
 
@@ -58,11 +59,18 @@ class Chunk(ABC):
     n_bytes: int  # to be read, about; for progress and plans
 
     @abstractmethod
-    def read(self, mode: str) -> ChunkData:
+    def read(self, mode: str) -> ChunkData | None:
         """The content; targets as ``mode`` wants them: one per sequence ("last") or per token.
+
+        None where no sequence begins in it: a long one from before may fill a range of a table.
 
         Raises an error that names the file, where it is not what ``identity`` says any more.
         """
+
+    def read_inputs(self) -> ChunkData | None:
+        """The content without targets, for whatever mode."""
+        content = self.read("last")
+        return None if content is None else replace(content, targets=None)
 
 
 class Source(ABC):
@@ -82,7 +90,35 @@ class Source(ABC):
     def chunks(self) -> Sequence[Chunk]:
         """All chunks in their order, which never changes."""
 
+    def n_outputs_in(self, mode: str) -> int:  # noqa: ARG002 - for those that override it
+        """Target coordinates in this mode: an array (N, n) holds n, or one for each token."""
+        return self.n_outputs
+
     @property
     def n_bytes(self) -> int:
         """Bytes to be read in one pass, about."""
         return sum(chunk.n_bytes for chunk in self.chunks)
+
+
+def require_alone(**beside: object) -> None:
+    """Refuse what a source holds already, by its name."""
+    for name, value in beside.items():
+        if value is not None:
+            raise InvalidInput(
+                f"the source holds targets, weights and context: leave out {name}, or give them "
+                "when the source is made."
+            )
+
+
+def require_no_checkpoint(checkpoint: object, client: object = None) -> None:
+    """Refuse a checkpoint or a client beside data that are not read from a source."""
+    if checkpoint is not None:
+        raise InvalidInput(
+            "a checkpoint keeps sums over the chunks of a source; make one of the data with "
+            "polyattn.scan(...), or leave checkpoint out."
+        )
+    if client is not None:
+        raise InvalidInput(
+            "the workers of a client read the chunks of a source; make one of the data with "
+            "polyattn.scan(...), or leave client out."
+        )

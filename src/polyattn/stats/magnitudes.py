@@ -61,6 +61,11 @@ class Magnitudes:
             self.squares += other.squares
         self.absent &= other.absent
 
+    def down_weigh(self, factor: float) -> None:
+        """Multiply all weights so far by a positive factor."""
+        if self.squares is not None:
+            self.squares *= factor
+
     def rescale(self, tokens: int) -> None:
         """Multiply the tokens seen so far by 2**tokens."""
         if self.squares is not None:

@@ -50,6 +50,17 @@ class ThreeSums:
         self.cross += other.cross
         self.targets += other.targets
 
+    def subtract(self, other: ThreeSums) -> None:
+        """Take out sums of the same layout."""
+        self.gram -= other.gram
+        self.cross -= other.cross
+        self.targets -= other.targets
+
+    def down_weigh(self, factor: float) -> None:
+        """Multiply all weights so far."""
+        for sums in (self.gram, self.cross, self.targets):
+            sums *= factor
+
     def rescale(self, tokens: int, targets: int) -> None:
         """Multiply the tokens seen so far by 2**tokens and the targets by 2**targets."""
         np.ldexp(self.gram, 6 * tokens, out=self.gram)

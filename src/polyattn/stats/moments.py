@@ -12,6 +12,7 @@ from polyattn.files.fields import Check, array, require
 from polyattn.form.layout import Layout
 from polyattn.form.pairs import n_pairs
 from polyattn.numerics.scaling import require_comparable_squares, restored
+from polyattn.stats.difference import difference
 from polyattn.stats.moment_sums import ExplicitSums, PairedSums
 from polyattn.stats.rows import Rows
 from polyattn.stats.statistics import Statistics
@@ -101,6 +102,20 @@ class Moments(Statistics):
 
     def _absorb(self, other: Moments) -> None:
         self._sums.absorb(other._sums)
+
+    def __sub__(self, other: Moments) -> Moments:
+        """The moments without the chunks of ``other``, all of which must be in; neither changes.
+
+        Guarantee: certificates from them are as sound as any; where taking out would cost more
+        than half of the digits of a sum of squares, it is refused.
+        """
+        return difference(self, other) if isinstance(other, Moments) else NotImplemented
+
+    def _subtract(self, other: Moments) -> None:
+        self._sums.subtract(other._sums)
+
+    def _down_weigh(self, factor: float) -> None:
+        self._sums.down_weigh(factor)
 
     def _target_powers(self) -> NDArray[np.float64]:
         return self._sums.targets.diagonal()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from os import PathLike
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,11 +17,15 @@ from polyattn.form.form import Form
 from polyattn.form.layout import Layout
 from polyattn.form.of_layout import OfLayout
 from polyattn.numerics import scaling
-from polyattn.numerics.arrays import pieces, ranges_of_rows
+from polyattn.numerics.arrays import ranges_of_rows, rows_between
 from polyattn.numerics.parallel import map_pieces
 from polyattn.progress import report
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
-from polyattn.targets import Targets, as_targets, as_weights
+from polyattn.sources.opened import opened
+from polyattn.sources.read_array import ReadArray
+from polyattn.sources.source import Source, require_alone
+from polyattn.stats.scratch import ScratchFile
+from polyattn.targets import Targets, as_targets, as_weights, require_outputs
 
 # Summaries of up to this many numbers (32 MB) are kept, so that a second pass is free.
 KEPT_NUMBERS = 1 << 22
@@ -39,6 +45,15 @@ class RowBlock(SummaryBlock):
     targets: NDArray[np.float64]  # (e, rows)
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The source of rows, of which each sequence counts once; a file and workers for its sums."""
+
+    source: Source
+    checkpoint: str | PathLike[str] | None = None
+    client: Any = None
+
+
 @dataclass(frozen=True)
 class Rows(OfLayout):
     """Validated sequences, targets and weights, with the powers of two taken out of them."""
@@ -55,13 +70,17 @@ class Rows(OfLayout):
     output_sizes: NDArray[np.float64]
     base: int = 0  # where the first row stands among all rows, in a part of them
     kept_numbers: int | None = None  # summaries of so many numbers are kept; None: KEPT_NUMBERS
+    # Where all of them come from, if that is known (not taken along by ``replace``).
+    origin: Origin | None = field(init=False, repr=False, compare=False, default=None)
     # Summaries of small data are kept for the next pass (not taken along by ``replace``).
     _kept: list[RowBlock] = field(init=False, repr=False, compare=False, default_factory=list)
+    # At most one: where summaries are kept that are too many for memory.
+    _scratch: list[ScratchFile] = field(init=False, repr=False, compare=False, default_factory=list)
 
     @classmethod
     def build(
         cls,
-        X: Sequences,
+        X: Sequences | Source,
         Y: Targets | None,
         form: Form,
         sample_weight: ArrayLike | None = None,
@@ -73,16 +92,28 @@ class Rows(OfLayout):
     ) -> Rows:
         """Validate everything once; ``layout`` and ``n_outputs`` are required sizes, if known.
 
-        ``Y=None`` gives rows of zero outputs, for statistics of the inputs alone.
+        ``Y=None`` gives rows of zero outputs, for statistics of the inputs alone.  A source as X
+        has its own targets, weights and context; its tokens are read in parts, again and again.
         ``keep_integers``: the caller does not rely on float64 where it cannot hold the tokens.
         """
+        read: ReadArray | None = None
+        if isinstance(X, Source):
+            require_alone(Y=Y, sample_weight=sample_weight, context=context)
+            found = opened(X, form.mode if X.n_outputs else None)
+            X, read, sample_weight, context = (
+                found.batch, found.targets, found.weights, found.context,
+            )  # fmt: skip
         n_dims = None if layout is None else layout.n_dims
         batch = as_batch(X, n_dims=n_dims, keep_integers=keep_integers)
         attended = as_context(context, batch, form, layout, keep_integers)
         if layout is None:
             of_context = None if attended is None else attended.n_dims
             layout = Layout.of(form, batch.n_dims, of_context)
-        if Y is None:
+        targets: Any
+        if read is not None:
+            targets = read
+            require_outputs(targets, n_outputs)
+        elif Y is None:
             targets = np.empty((batch.n_rows(form.mode), 0))
         else:
             targets = as_targets(Y, batch, form.mode, n_outputs)
@@ -90,7 +121,7 @@ class Rows(OfLayout):
         coordinates = layout.columns.sizes(batch)
         if attended is not None:
             coordinates = np.concatenate([coordinates, layout.pair_columns.sizes(attended)])
-        outputs = scaling.column_magnitudes(pieces(targets), targets.shape[1])
+        outputs = scaling.column_sizes(targets)
         compared = np.append(coordinates, 1.0) if layout.has_constant else coordinates
         scaling.require_comparable(compared, outputs)
         if weights is not None:
@@ -99,10 +130,21 @@ class Rows(OfLayout):
         target = scaling.exponent_for(float(outputs.max(initial=0.0)))
         return cls(batch, attended, targets, weights, layout, token, target, coordinates, outputs)
 
+    def come_from(self, origin: Origin) -> Rows:
+        """The same rows, which know their source: sums over all of them may be made from it."""
+        same = replace(self)
+        object.__setattr__(same, "origin", origin)
+        return same
+
     @property
     def n_rows(self) -> int:
         """The number of predicted positions."""
         return len(self.targets)
+
+    @property
+    def n_roundings(self) -> int:
+        """The additions in a sum over all rows."""
+        return self.n_rows
 
     @property
     def n_sequences(self) -> int:
@@ -162,6 +204,17 @@ class Rows(OfLayout):
         """Where the rows of each sequence begin, and the end (n_sequences + 1,)."""
         return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
 
+    @property
+    def summary_bytes(self) -> int:
+        """Bytes of all summaries and targets."""
+        return 8 * self.n_rows * self._numbers_per_row
+
+    def with_scratch(self, scratch: ScratchFile) -> Rows:
+        """The same rows, of which the first pass writes the summaries to a file for the others."""
+        made = replace(self, kept_numbers=self.kept_numbers or 0)
+        made._scratch.append(scratch)
+        return made
+
     def with_exponents(self, token: int | None, target: int | None) -> Rows:
         """The same rows read at other powers of two, so that they add to other statistics."""
         if (token, target) == (self.token_exponent, self.target_exponent):
@@ -180,7 +233,7 @@ class Rows(OfLayout):
             self,
             batch=self.batch.part(first, stop),
             context=None if self.context is None else self.context.part(first, stop),
-            targets=self.targets[start:end],
+            targets=rows_between(self.targets, int(start), int(end)),
             sequence_weights=None if weights is None else weights[first:stop],
             base=self.base + int(start),
         )
@@ -203,6 +256,33 @@ class Rows(OfLayout):
             yield self._kept
             report(self.n_rows, self.n_rows)
             return
+        yield from self._stored_groups(self._scratch[0]) if self._scratch else self._made_groups()
+
+    def _stored_groups(self, scratch: ScratchFile) -> Iterator[list[RowBlock]]:
+        """Those of a scratch file, or made and written to it on the way."""
+        if scratch.is_whole:
+            for group in scratch.groups():
+                yield [RowBlock(first, stop, *arrays) for first, stop, arrays in group]
+                report(group[-1][1] - self.base, self.n_rows)
+            return
+        is_writing = scratch.begin()
+        try:
+            for blocks in self._made_groups():
+                if is_writing:
+                    is_writing = scratch.add(
+                        (each.first, each.stop, (each.sums, each.queries, each.targets))
+                        for each in blocks
+                    )
+                yield blocks
+            if is_writing:
+                scratch.end(is_whole=True)
+                is_writing = False
+        finally:
+            if is_writing:
+                scratch.end(is_whole=False)
+
+    def _made_groups(self) -> Iterator[list[RowBlock]]:
+        """Those made from the tokens."""
         for portion in self.portions(GROUP_NUMBERS):
             if portion.n_rows * self._numbers_per_row <= GROUP_NUMBERS:
                 yield portion._read_together()

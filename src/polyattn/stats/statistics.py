@@ -1,36 +1,49 @@
-"""What both statistics share: sizes, counts, powers of two, and the rules of merging."""
+"""Statistics: sums that merge, know what is in them, and are kept in files."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.display import Described, Description, data_in_words
-from polyattn.errors import InvalidInput, require_integer
+from polyattn.errors import InvalidInput, InvalidType, require_integer, require_number
 from polyattn.files import fields
 from polyattn.files.records import Record, read_record, rebuild, write_record
 from polyattn.form.form import Form, require_form
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.form.layout import Layout
-from polyattn.form.of_layout import OfLayout
-from polyattn.form.stored import FORM_FIELDS, form_fields
-from polyattn.numerics import scaling
+from polyattn.form.stored import form_fields
 from polyattn.numerics.parallel import physical_memory, single_threaded_blas
-from polyattn.quoting import counted, readable_bytes
+from polyattn.quoting import counted, readable_bytes, shown
 from polyattn.sequences import Sequences
+from polyattn.sources.contents import Contents
+from polyattn.sources.digest import content_digest
+from polyattn.sources.names import SequenceNames
+from polyattn.sources.source import ChunkData, ChunkIdentity, Source
+from polyattn.stats.accumulated import Accumulated
+from polyattn.stats.gather import gathered, require_fitting
 from polyattn.stats.magnitudes import Magnitudes
 from polyattn.stats.rows import Rows
-from polyattn.stats.stored import ADDED, LARGEST, SHAPE, SIZES, UNITS, checked_layout, stored_sizes
+from polyattn.stats.stored import (
+    ADDED,
+    LARGEST,
+    ROUNDINGS,
+    SHAPE,
+    SIZES,
+    UNITS,
+    checked_layout,
+    estimated_sizes,
+    stored_sizes,
+)
 from polyattn.targets import Targets
 
 
-class Statistics(OfLayout, Described, ABC):
+class Statistics(Accumulated, Described):
     """Sums over predicted positions that merge: ``update``, ``+``, ``sum``, ``save``, ``load``.
 
     Parameters
@@ -47,9 +60,17 @@ class Statistics(OfLayout, Described, ABC):
         The layer, instead of ``mode`` and ``bias``.
     n_context_dims : int, optional
         Coordinates per token of the ``context``, where tokens attend to other sequences.
+
+    Attributes
+    ----------
+    contents : Contents
+        Which chunks are in the sums; none is added a second time.
     """
 
     kind: str
+
+    # The names of sequences, while the chunks of one source are added up in several processes.
+    sequence_names: SequenceNames | None = None
 
     def __init__(
         self,
@@ -74,34 +95,47 @@ class Statistics(OfLayout, Described, ABC):
                 f"{readable_bytes(available)}. Give X and Y to fit, whose solvers 'dual' and "
                 "'iterative' need less, or reduce the number of coordinates."
             )
-        self.n_rows = 0
-        self.n_positive = 0  # rows of positive weight
-        self.n_sequences = 0
-        self.total_weight = 0.0
-        self.max_length = 0
-        self.max_context_length = 0
-        # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
-        self.token_exponent: int | None = None
-        self.target_exponent: int | None = None
-        # Largest magnitudes so far of all columns, 1 for the constant, and of outputs (e,).
-        self.coordinate_sizes = np.zeros(self.layout.n_columns)
-        self.output_sizes = np.zeros(self.n_outputs)
-        self._magnitudes = Magnitudes(self.layout)
-        self._begin()
+        super().__init__(self.layout, self.n_outputs)
 
     def update(
         self,
-        X: Sequences,
+        X: Sequences | Source,
         Y: Targets | None = None,
         sample_weight: ArrayLike | None = None,
         context: Sequences | None = None,
+        *,
+        chunk: str | None = None,
+        forget: float = 1.0,
+        checkpoint: str | PathLike[str] | None = None,
+        client: Any = None,
     ) -> Self:
         """Add sequences and their targets; returns itself.
 
+        X : sequences, or a source: targets, weights and contexts then come from it
         context : the sequences that the tokens of X attend to, where they are others
+        chunk : a name for arrays, under which they are counted once and can be taken out again
+        forget : in (0, 1], by which all that was added before is multiplied first
+        checkpoint : a file from which the same call goes on if it was interrupted; for a source
+        client : a ``distributed.Client``, on whose workers a source is added up
+        Guarantee: a refused update changes nothing.  The sum over a source has the same bits
+        however often it was interrupted, and however many workers there were.
         Cost: one pass over X, a second one for the magnitudes of forms whose keys and values are
         different columns, memory independent of the number of sequences.
         """
+        factor = require_number("forget", forget, 1.0)
+        if factor == 0.0:
+            raise InvalidInput("forget must be above 0; to drop everything, make new statistics.")
+        if isinstance(X, Source):
+            if any(each is not None for each in (Y, sample_weight, context, chunk)):
+                raise InvalidInput(
+                    "targets, weights, contexts and names come from the source: leave out Y, "
+                    "sample_weight, context and chunk."
+                )
+            return self._add_source(X, factor, checkpoint, client)
+        if checkpoint is not None or client is not None:
+            raise InvalidInput(
+                "a checkpoint and a client are for a source; arrays are added at once."
+            )
         if (Y is None) != (self.n_outputs == 0):
             raise InvalidInput(
                 f"these statistics were made with n_outputs={self.n_outputs}; "
@@ -111,7 +145,12 @@ class Statistics(OfLayout, Described, ABC):
             X, Y, self.form, sample_weight, context,
             layout=self.layout, n_outputs=self.n_outputs or None,
         )  # fmt: skip
-        return self.add_rows(rows)
+        identity = None if chunk is None else _named(chunk, rows)
+        if identity is not None:
+            self.contents.require_new(identity)
+        self._require_joinable(rows, factor)
+        self._forget(factor)
+        return self.add_rows(rows) if identity is None else self.add_chunk_rows(rows, identity)
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
@@ -123,36 +162,34 @@ class Statistics(OfLayout, Described, ABC):
         )  # fmt: skip
         return empty.add_rows(rows)
 
-    @single_threaded_blas()
-    def add_rows(self, rows: Rows) -> Self:
-        """Add rows that are validated already."""
-        self._join_units(rows)
-        scaled = rows.with_exponents(self.token_exponent, self.target_exponent)
-        self._accumulate(scaled)
-        self._magnitudes.add(scaled, self.scaled_feature_powers())
-        self._count(rows)
+    def empty(self) -> Self:
+        """New statistics of the same kind and form, with nothing in them."""
+        return type(self)(
+            self.n_dims, self.n_outputs, form=self.form, n_context_dims=self.n_context_dims
+        )
+
+    def _add_source(
+        self, source: Source, forget: float, checkpoint: str | PathLike[str] | None, client: Any
+    ) -> Self:
+        self.contents.require_disjoint(require_fitting(self, source))
+        more = gathered(self.empty(), source, checkpoint, client)
+        if self.n_rows == 0:
+            contents = self.contents.union(more.contents)
+            vars(self).update(vars(more), contents=contents)
+            return self
+        self._require_joinable(more, forget)
+        self._forget(forget)
+        self.absorb(more)
         return self
 
-    @single_threaded_blas()
     def __add__(self, other: Self) -> Self:
         """The statistics of both data sets together; neither operand changes."""
         if type(other) is not type(self):
             return NotImplemented
-        different = [
-            f"{key} {getattr(self, key)} and {getattr(other, key)}"
-            for key in (*SHAPE, *FORM_FIELDS)
-            if getattr(self, key) != getattr(other, key)
-        ]
-        if different:
-            raise InvalidInput(
-                f"only statistics of the same kind merge; these have {', '.join(different)}."
-            )
-        merged, addend = self.copy(), other.copy()
-        merged._join_units(other)
-        addend._join_units(self)
-        merged._absorb(addend)
-        merged._magnitudes.absorb(addend._magnitudes)
-        merged._count(other)
+        self._require_same_kind(other)
+        self.contents.require_disjoint(other.contents)
+        merged = self.copy()
+        merged.absorb(other.copy())
         return merged
 
     def __radd__(self, other: object) -> Self:
@@ -160,12 +197,13 @@ class Statistics(OfLayout, Described, ABC):
         return self.copy() if isinstance(other, int) and other == 0 else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        """Equal sums, bit for bit, over as many rows of as much weight."""
+        """Equal sums, bit for bit, over as many rows of as much weight, of the same chunks."""
         if type(other) is not type(self):
             return NotImplemented
         mine, theirs = self.content(), other.content()
         return (
             (self.layout, mine.metadata) == (other.layout, theirs.metadata)
+            and self.contents == other.contents
             and mine.arrays.keys() == theirs.arrays.keys()
             and all(np.array_equal(mine.arrays[name], theirs.arrays[name]) for name in mine.arrays)
         )
@@ -175,21 +213,27 @@ class Statistics(OfLayout, Described, ABC):
 
     def __repr__(self) -> str:
         form = f"mode {self.mode!r}{', bias' * self.bias}" if self.form.is_plain else self.form
-        counts = (
+        counts = [
             counted(self.n_sequences, "sequence"),
             counted(self.n_rows, "predicted position"),
             counted(self.n_features, "feature"),
             counted(self.n_outputs, "output"),
-        )
+        ]
+        if self.contents.n_sources:
+            counts.append(counted(self.contents.n_sources, "named source"))
         return f"{type(self).__name__}({', '.join(counts)}, {form})"
 
     def describe(self) -> Description:
         words = form_in_words(self.layout)
         data = data_in_words(self.n_sequences, self.n_dims, self.mode, words)
-        names = ("n_sequences", "n_rows", "n_features", "n_outputs", "total_weight", "max_length")
+        names = ["n_sequences", "n_rows", "n_features", "n_outputs", "total_weight", "max_length"]
+        facts = {name: getattr(self, name) for name in names}
+        if self.contents.n_sources:
+            facts["n_sources"] = self.contents.n_sources
+        forgotten = "Older data count less: they were multiplied by factors of forget."
         return Description(
-            "Statistics of a data set", f"Sums of {data}",
-            facts={name: getattr(self, name) for name in names},
+            "Statistics of a data set", f"Sums of {data}", facts=facts,
+            sentence=forgotten * self.down_weighted,
             sizes={"n_dims": self.n_dims, "mode": self.mode, "bias": self.bias}
             | form_sizes(self.layout),
         )  # fmt: skip
@@ -217,17 +261,25 @@ class Statistics(OfLayout, Described, ABC):
         return rebuild(cls, read_record(path, cls.kind), path)
 
     def to_record(self) -> Record:
-        """The content and the form as named arrays and plain metadata."""
+        """The content, the form and what is in it as named arrays and plain metadata."""
         record = self.content()
-        return replace(record, metadata=record.metadata | form_fields(self.layout))
+        more = form_fields(self.layout)
+        if self.contents.n_sources:
+            more["contents"] = self.contents.to_metadata()
+        return replace(record, metadata=record.metadata | more)
 
     def content(self) -> Record:
-        """The same without the form, which may hold functions that no file can."""
+        """The same without the form, which may hold functions that no file can, and the names."""
         metadata = {key: getattr(self, key) for key in SHAPE | ADDED | LARGEST | UNITS}
         if self.n_context_dims is None:
             del metadata["max_context_length"]
         metadata |= {key: getattr(self, key).tolist() for key in SIZES}
-        return Record(self.kind, self._arrays() | self._magnitudes.arrays(), metadata)
+        # Those of sums that were only ever added are not written.
+        metadata |= {key: getattr(self, key) for key in ROUNDINGS if getattr(self, key)}
+        arrays = self._arrays() | self._magnitudes.arrays()
+        if self.subtracted is not None:
+            arrays["subtracted"] = self.subtracted
+        return Record(self.kind, arrays, metadata)
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
@@ -237,102 +289,42 @@ class Statistics(OfLayout, Described, ABC):
         # Sizes are held against the arrays before anything of these sizes is made.
         required, optional = Magnitudes.stored(layout)
         required |= cls._stored(layout, held["n_outputs"], largest)
+        n_powers = layout.n_features + held["n_outputs"]
+        optional |= {"subtracted": fields.array((n_powers,), least=0.0)}
         fields.entries(required, optional)(arrays, "arrays")
         made = cls(
             layout.n_dims, held["n_outputs"],
             form=layout.form, n_context_dims=layout.n_context_dims,
         )  # fmt: skip
-        for key in ADDED | LARGEST | UNITS:
-            setattr(made, key, held.get(key, 0))
+        for key in ADDED | LARGEST | UNITS | ROUNDINGS:
+            setattr(made, key, held.get(key, getattr(made, key)))
+        made.contents = Contents(unnamed=made.n_rows > 0)
+        if "contents" in held:
+            made.contents = Contents.from_metadata(held["contents"], "metadata.contents")
         made._restore(arrays)
+        if "subtracted" in arrays:
+            made.subtracted = np.array(arrays["subtracted"])
         made._magnitudes.restore(arrays, made.scaled_feature_powers())
         known = (made.coordinate_sizes, made.output_sizes)
-        estimates = made._estimated_sizes() if layout.is_plain else known
+        powers = (made.scaled_feature_powers(), made._target_powers())
+        estimates = estimated_sizes(made, *powers) if layout.is_plain else known
         for name, estimate in zip(SIZES, estimates, strict=True):
             setattr(made, name, stored_sizes(held, name, estimate))
         return made
 
-    def _count(self, other: Rows | Self) -> None:
-        for key in ADDED:
-            setattr(self, key, getattr(self, key) + getattr(other, key))
-        for key in LARGEST:
-            setattr(self, key, max(getattr(self, key), getattr(other, key)))
+    @single_threaded_blas()
+    def add_chunk_rows(self, rows: Rows, identity: ChunkIdentity) -> Self:
+        """Add the rows of a chunk that is not in yet."""
+        self.contents.require_new(identity)
+        self._add_rows(rows)
+        self.contents.add(identity)
+        return self
 
-    def _join_units(self, other: Rows | Self) -> None:
-        """Go over to the powers of two for the data of both, if their sums fit together."""
-        coordinates = np.maximum(self.coordinate_sizes, other.coordinate_sizes)
-        outputs = np.maximum(self.output_sizes, other.output_sizes)
-        if self.n_rows:
-            # Rows alone were checked; in other units than its own, a shard of small tokens and
-            # small weights may vanish.
-            compared = np.append(coordinates, 1.0) if self.layout.has_constant else coordinates
-            scaling.require_comparable(compared, outputs)
-            heaviest = max(each.total_weight / max(each.n_positive, 1) for each in (self, other))
-            scaling.require_weighable(heaviest, compared, outputs)
-        token = scaling.token_exponent(coordinates)
-        target = scaling.exponent_for(float(outputs.max(initial=0.0)))
-        # Sums of zero tokens may hold the constants of skip and intercept.
-        tokens = (self.token_exponent or 0) - (token or 0)
-        targets = (self.target_exponent or 0) - (target or 0)
-        if tokens or targets:
-            # Exact, but for what underflows.
-            self._rescale(tokens, targets)
-            self._magnitudes.rescale(tokens)
-        self.token_exponent, self.target_exponent = token, target
-        self.coordinate_sizes, self.output_sizes = coordinates, outputs
 
-    def _estimated_sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Root mean squares of coordinates and outputs, for files that lack their sizes."""
-        weight = self.total_weight or 1.0
-        features, targets = self.scaled_feature_powers() / weight, self._target_powers() / weight
-        # (G_jj x_l)^2 has the fourth power of a token coordinate in it and the square of a query's.
-        largest = float(features.max(initial=0.0)) ** (1 / 6) or 1.0
-        squares = self.layout.pairs.position.diagonal()
-        of_tokens = features.reshape(-1, self.layout.n_queries)[squares].max(axis=1)
-        tokens = (of_tokens / largest**2) ** (1 / 4)
-        return (
-            np.ldexp(tokens, self.token_exponent or 0),
-            np.ldexp(np.sqrt(targets), self.target_exponent or 0),
-        )
-
-    @abstractmethod
-    def _accumulate(self, rows: Rows) -> None:
-        """Add the rows, which are read at this object's powers of two."""
-
-    @abstractmethod
-    def _absorb(self, other: Self) -> None:
-        """Add statistics at the same powers of two."""
-
-    @abstractmethod
-    def scaled_feature_powers(self) -> NDArray[np.float64]:
-        """sum psi^2 (p,) of the scaled tokens."""
-
-    @abstractmethod
-    def _target_powers(self) -> NDArray[np.float64]:
-        """sum y^2 (e,) of the scaled targets."""
-
-    @abstractmethod
-    def _rescale(self, tokens: int, targets: int) -> None:
-        """Multiply the tokens seen so far by 2**tokens and the targets by 2**targets."""
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Sums over no rows."""
-
-    @property
-    @abstractmethod
-    def _numbers(self) -> int:
-        """How many numbers the sums take."""
-
-    @classmethod
-    @abstractmethod
-    def _stored(cls, layout: Layout, n_outputs: int, largest: float) -> dict[str, fields.Check]:
-        """The checks of the arrays in a file; no sum of squares can exceed ``largest``."""
-
-    @abstractmethod
-    def _arrays(self) -> dict[str, NDArray[np.float64]]:
-        """The sums by name."""
-
-    @abstractmethod
-    def _restore(self, arrays: dict[str, NDArray[np.float64]]) -> None:
-        """Take copies of the sums of another object."""
+def _named(chunk: str, rows: Rows) -> ChunkIdentity:
+    """The identity of arrays with a name: under it other data are noticed."""
+    if not isinstance(chunk, str) or not chunk:
+        raise InvalidType(f"chunk must be a name for these data; got {shown(chunk)}.")
+    targets = rows.targets if rows.n_outputs else None
+    data = ChunkData(rows.batch, targets, rows.sequence_weights, rows.context)
+    return ChunkIdentity(chunk, content_digest(data), 0, rows.n_sequences)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,26 @@ UNITS = {"token_exponent": EXPONENT, "target_exponent": EXPONENT}
 # Largest magnitudes; files of older releases lack them.
 SIZES = dict.fromkeys(("coordinate_sizes", "output_sizes"), fields.listed(fields.number(0)))
 
-OPTIONAL = SIZES | FORM_FIELDS | {"max_context_length": COUNT}
+# What was done to sums beside adding; files of sums that were only added lack them.
+ROUNDINGS = {
+    "down_weighted": fields.flag, "more_roundings": COUNT, "subtracted_weight": fields.number(0),
+}  # fmt: skip
+
+OPTIONAL = SIZES | ROUNDINGS | FORM_FIELDS
+OPTIONAL |= {"max_context_length": COUNT, "contents": fields.any_object}
 REQUIRED = {
     key: check for key, check in (SHAPE | ADDED | LARGEST | UNITS).items() if key not in OPTIONAL
 }
 FIELDS = fields.entries(REQUIRED, OPTIONAL)
+
+
+class OfUnits(Protocol):
+    """Sums with a layout, a total weight and powers of two."""
+
+    layout: Layout
+    total_weight: float
+    token_exponent: int | None
+    target_exponent: int | None
 
 
 def checked_layout(held: dict[str, Any]) -> tuple[Layout, float]:
@@ -69,3 +84,23 @@ def stored_sizes(
     wanted = f"a list of {len(estimate)} numbers"
     fields.require(sizes.shape == estimate.shape, f"metadata.{name}", wanted, held.get(name))
     return sizes
+
+
+def estimated_sizes(
+    sums: OfUnits, features: NDArray[np.float64], targets: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Root mean squares of coordinates and outputs, for files that lack their sizes.
+
+    features, targets : sums of squares (p,) and (e,), scaled
+    """
+    weight = sums.total_weight or 1.0
+    features, targets = features / weight, targets / weight
+    # (G_jj x_l)^2 has the fourth power of a token coordinate in it and the square of a query's.
+    largest = float(features.max(initial=0.0)) ** (1 / 6) or 1.0
+    squares = sums.layout.pairs.position.diagonal()
+    of_tokens = features.reshape(-1, sums.layout.n_queries)[squares].max(axis=1)
+    tokens = (of_tokens / largest**2) ** (1 / 4)
+    return (
+        np.ldexp(tokens, sums.token_exponent or 0),
+        np.ldexp(np.sqrt(targets), sums.target_exponent or 0),
+    )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from polyattn.errors import InvalidInput
 from polyattn.features.products import features
 from polyattn.files.fields import Check, array, require
 from polyattn.form.layout import Layout
@@ -53,6 +54,15 @@ class TriangularFactor(Statistics):
 
     def _absorb(self, other: TriangularFactor) -> None:
         self._stack(other._factor)
+
+    def __sub__(self, other: object) -> TriangularFactor:
+        raise InvalidInput(
+            "nothing can be taken out of a triangular factor: the small singular values that it "
+            "keeps would be lost. Make it again from the data that remain, or use Moments."
+        )
+
+    def _down_weigh(self, factor: float) -> None:
+        self._factor *= sqrt(factor)
 
     def _stack(self, more: NDArray) -> None:
         stacked = np.concatenate([self._factor, more])

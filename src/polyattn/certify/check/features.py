@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.numerics.arrays import ranges_of_rows
+from polyattn.numerics.arrays import pieces, ranges_of_rows
 from polyattn.numerics.scaling import exponent_for, largest_magnitude
 from polyattn.progress import report
 from polyattn.sequences import SequenceBatch
@@ -235,7 +235,9 @@ class Table:
 
     def column_occurs(self, number: int) -> bool:
         """Whether a column of the tokens attended to is not always zero; the constant is last."""
-        return number >= self.batch.n_dims or bool(np.any(self.batch.values[:, number]))
+        return number >= self.batch.n_dims or any(
+            np.any(piece[:, number]) for piece in pieces(self.batch.values)
+        )
 
     def features_of(self, sums: NDArray, queries: NDArray) -> NDArray[np.float64]:
         """The features (rows, c) of summaries, their products."""

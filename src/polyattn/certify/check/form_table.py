@@ -15,7 +15,7 @@ from polyattn.certify.check.forms import FormFeatures
 from polyattn.certify.check.measure import INPUT_ROUNDING, UNIT, MeasuredTable, Pair, bits_of
 from polyattn.numerics.arrays import pieces
 from polyattn.numerics.scaling import exponent_for
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import SequenceBatch, checked_before
 
 # Inputs are moved by this share, with random signs, so many times.
 MOVED, MOVES = 2.0**-21, 8
@@ -132,6 +132,9 @@ class FormTable(MeasuredTable):
 def _moved(
     batch: SequenceBatch, which: NDArray[np.bool_], rng: np.random.Generator
 ) -> SequenceBatch:
+    if not isinstance(batch.values, np.ndarray):
+        seed = int(rng.integers(1 << 62))
+        return checked_before(batch.values.moved(MOVED * which, seed), batch.offsets)
     signs = rng.choice([-MOVED, MOVED], batch.values.shape) * which
     return SequenceBatch(batch.values * (1.0 + signs), batch.offsets)
 

@@ -28,10 +28,14 @@ from polyattn.certify.check.features import (
 )
 from polyattn.certify.check.form_table import FormTable
 from polyattn.certify.check.forms import FormFeatures
+from polyattn.certify.check.symbols import SymbolClaims
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
+from polyattn.numerics.one_hot_tokens import OneHotTokens
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.sources.opened import opened
+from polyattn.sources.source import Source, require_alone
 
 if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
@@ -87,8 +91,14 @@ def objections(
     if hasattr(X, "to_record"):
         kind = type(X).__name__
         return [f"a certificate is checked against sequences, not {kind}: give the data itself."]
+    if isinstance(X, Source):
+        require_alone(context=context)
+        found_in = opened(X, None)
+        X, context = found_in.batch, found_in.context
     batch = as_batch(X, keep_integers=True)
     attended = None if context is None else as_batch(context, "context", None, True)
+    if certificate.kind == "one_hot_certificate":
+        return list(_about_ids(certificate, batch, attended, domain))
     found = [
         *_about_form(certificate),
         *_about_method(certificate),
@@ -109,6 +119,44 @@ def objections(
     if not found and seen is not None and where.batch is not None:
         real = _dimension(CheckedReal(), seen)
     return found or list(Claims(certificate, batch, where, attended, seen, real).objections())
+
+
+def _about_ids(
+    certificate: Certificate,
+    batch: SequenceBatch,
+    context: SequenceBatch | None,
+    domain: str | Domain | None,
+) -> Iterator[str]:
+    """The objections to a certificate of token ids."""
+    if not isinstance(batch.values, OneHotTokens) or context is not None:
+        yield "the certificate is about token ids: give SequenceBatch.from_ids(ids, n_symbols)."
+        return
+    verdict, method = certificate.verdict, certificate.method
+    if method not in {"identifiable": ("exact",), "not_identifiable": ("count", "exact")}.get(
+        verdict, ("exact",)
+    ):
+        yield f"no certificate of token ids says {verdict!r} by method {method!r}."
+    if certificate.structure is not None and method != "exact":
+        yield f"method {method!r} leaves no features out as zero or multiples."
+    if certificate.mode not in MODES or certificate.bias or certificate.given_form is not None:
+        yield "token ids are certified for the papers' layer without a bias."
+    found = [*_about_method(certificate), *_about_data(certificate, batch, None, None)]
+    yield from found
+    try:
+        where = _checked_domain(certificate, domain)
+    except InvalidInput as error:
+        yield str(error)
+        return
+    if found or certificate.mode not in MODES:
+        return
+    if not (where.is_one_hot or isinstance(where, CheckedReal)) or where.batch is not None:
+        yield f"token ids are not certified on the domain {certificate.domain}."
+        return
+    lengths = batch.lengths
+    if lengths.min() < where.least or lengths.max() > (where.most or np.inf):
+        yield f"the data do not lie in the domain {certificate.domain}."
+    yield from _about_dimension(certificate, where, where.dimension(batch.n_dims, False))
+    yield from SymbolClaims(certificate, batch, where).objections()
 
 
 def _about_form(certificate: Certificate) -> Iterator[str]:
@@ -202,11 +250,11 @@ def _about_domain(
         dimension = where.dimension(batch.n_dims, certificate.bias)
     else:
         dimension = _dimension(where, seen)
-    if certificate.dimension != dimension:
-        yield f"the dimension of the domain is {dimension}, not {certificate.dimension}."
     if not where.holds(batch, context):
         yield f"the data do not lie in the domain {certificate.domain}."
     if where.batch is not None:
+        if certificate.dimension != dimension:
+            yield f"the dimension of the domain is {dimension}, not {certificate.dimension}."
         if where.batch.n_dims != batch.n_dims:
             yield f"the domain has tokens of {where.batch.n_dims} coordinates, not {batch.n_dims}."
         sampled = not certificate.domain.to_dict()["exhaustive"]
@@ -216,6 +264,18 @@ def _about_domain(
         return
     if certificate.method == "span":
         yield "method 'span' is for custom domains."
+    yield from _about_dimension(certificate, where, dimension, seen)
+
+
+def _about_dimension(
+    certificate: Certificate,
+    where: CheckedDomain,
+    dimension: int | None,
+    seen: FormFeatures | None = None,
+) -> Iterator[str]:
+    """The dimension of a built-in domain, and what the verdict says of all real inputs."""
+    if certificate.dimension != dimension:
+        yield f"the dimension of the domain is {dimension}, not {certificate.dimension}."
     whole = dimension == certificate.n_features or where.is_everything
     if seen is not None and not whole:
         whole = dimension == _dimension(CheckedReal(), seen)

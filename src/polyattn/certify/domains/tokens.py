@@ -121,19 +121,24 @@ class TokenDomain(ABC):
         """Whether no position ever attends to a second token."""
         return self.length_range[1] == 1
 
-    def require_inside(self, batch: SequenceBatch, name: str = "X") -> None:
-        """Refuse data that are not of the domain: the certificate would be about nothing.
-
-        A context may be of any length.
-        """
+    def require_lengths(self, batch: SequenceBatch) -> None:
+        """Refuse sequences that are shorter or longer than those of the domain."""
         lengths, (least, most) = batch.lengths, self.length_range
         outside = (lengths < least) | (lengths > (most or np.inf))
-        if name == "X" and np.any(outside):
+        if np.any(outside):
             i = int(np.argmax(outside))
             raise InvalidInput(
                 f"sequence {i} of X has {lengths[i]} tokens, but the domain {self} allows "
                 f"{self._lengths_in_words()}; choose a domain that holds your data."
             )
+
+    def require_inside(self, batch: SequenceBatch, name: str = "X") -> None:
+        """Refuse data that are not of the domain: the certificate would be about nothing.
+
+        A context may be of any length.
+        """
+        if name == "X":
+            self.require_lengths(batch)
         start = 0
         for piece in pieces(batch.values):
             foreign = self.foreign(piece)

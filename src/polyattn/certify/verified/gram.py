@@ -12,7 +12,7 @@ S. M. Rump, Verification of positive definiteness, BIT 46 (2006)].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,7 @@ from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import even_ranges
 from polyattn.numerics.blas import add_product, add_square
 from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.of_source import moments_of
 from polyattn.stats.rows import Rows
 
 # What a certificate is made from.
@@ -50,20 +51,22 @@ class Gram:
     the papers' layer, by which their errors are measured (see ``stats.magnitudes``).
     ``factored``: it was made of a triangular factor R, as R^T R.
     ``largest``: the largest coordinate of the scaled tokens.
+    ``subtracted`` (m,): what was added to ``powers`` and taken out again, both counted.
     """
 
     matrix: NDArray[np.float64]
     magnitudes: NDArray[np.float64]
-    n_rows: int
+    n_roundings: int  # additions of rows on the way into an entry, and what was done to it since
     feature_depth: int  # roundings in one feature
     total_weight: float
     factored: bool = False
     largest: float = 1.0
+    subtracted: NDArray[np.float64] | None = None
 
     @property
     def depth(self) -> int:
         """Roundings in one entry of S, given the features of the rows."""
-        return self.n_rows + self.feature_depth + 4
+        return self.n_roundings + self.feature_depth + 4
 
     @property
     def powers(self) -> NDArray[np.float64]:
@@ -73,7 +76,7 @@ class Gram:
     @property
     def keeps_digits(self) -> bool:
         """Whether underflow, 2^-1074 for a product of sums times u^2 in a row, disappears."""
-        least = max(LEAST_POWER, 2.0**-1000 * self.n_rows * (1.0 + self.largest**2))
+        least = max(LEAST_POWER, 2.0**-1000 * self.n_roundings * (1.0 + self.largest**2))
         return bool(np.all(self.powers >= least))
 
     @cached_property
@@ -91,12 +94,14 @@ class Gram:
         addition.  A feature errs by at most gamma sqrt(G_jj G_kk) |x_l|, so with
         Delta the matrix of these errors
         ||(Phi + Delta)^T (Phi + Delta) - Phi^T Phi|| <= 2 ||Phi + Delta|| ||Delta|| + ||Delta||^2.
+        Of a difference both operands err by that, so their traces and magnitudes add.
         """
         squares = scale**2
-        trace = float(np.sum(self.powers * squares))
+        added = self.powers if self.subtracted is None else self.powers + self.subtracted
+        trace = float(np.sum(added * squares))
         summed = gamma(self.depth) * trace
         if self.factored:
-            moved = factor_error(len(self.matrix), self.n_rows)
+            moved = factor_error(len(self.matrix), self.n_roundings)
             summed += (2.0 * moved + moved**2) * trace
         size = float(np.sqrt(np.sum(self.magnitudes * squares)))
         if np.isinf(size):
@@ -135,7 +140,7 @@ def gram_of(source: Source, space: FeatureSpace) -> Gram:
     require_memory(space)
     depth = feature_depth(space.layout, longest(source))
     if isinstance(source, Rows) and space.is_whole:
-        source = Moments.of(source)
+        source = moments_of(source)
     if isinstance(source, Rows):
         lower, magnitudes = _lower_of_rows(source, space)
         matrix = np.tril(lower) + np.tril(lower, -1).T
@@ -143,9 +148,20 @@ def gram_of(source: Source, space: FeatureSpace) -> Gram:
         whole, known = whole_matrix(source), source.scaled_magnitudes()
         matrix = whole if space.is_whole else whole[np.ix_(space.columns, space.columns)]
         magnitudes = _by_diagonal(whole, space, source) if known is None else known[space.columns]
-    factored = isinstance(source, TriangularFactor)
     largest = float(np.ldexp(source.coordinate_sizes.max(), -(source.token_exponent or 0)))
-    return Gram(matrix, magnitudes, source.n_rows, depth, source.total_weight, factored, largest)
+    gram = Gram(
+        matrix, magnitudes, source.n_roundings, depth, source.total_weight,
+        isinstance(source, TriangularFactor), largest,
+    )  # fmt: skip
+    if isinstance(source, Rows) or source.subtracted is None:
+        return gram
+    # Bounds take the total weight for the largest that it may be.
+    added = source.total_weight + source.subtracted_weight
+    return replace(
+        gram,
+        subtracted=source.subtracted[: source.n_features][space.columns],
+        total_weight=source.total_weight + gamma(gram.depth) * added,
+    )
 
 
 def _lower_of_rows(rows: Rows, space: FeatureSpace) -> tuple[NDArray, NDArray]:
@@ -162,7 +178,8 @@ def _by_diagonal(
 ) -> NDArray[np.float64]:
     """Magnitudes from all sums: S_jj S_kk u_l^2 is a product of two features, an entry of them.
 
-    Nothing cancels in it, unless it was made of a triangular factor: then its error is added.
+    Nothing cancels in it, unless it was made of a triangular factor, whose error is then added, or
+    is a difference.
     """
     layout = space.layout
     first, second = diagonal_places(layout)
@@ -170,10 +187,14 @@ def _by_diagonal(
     one, other = (each[sums] * layout.n_queries + queries for each in (first, second))
     if layout.kept is not None:
         one, other = (np.searchsorted(layout.kept, each) for each in (one, other))
+    if source.subtracted is not None:
+        # Of both operands together no more than this, by Cauchy-Schwarz.
+        lengths = np.sqrt(whole.diagonal() + source.subtracted[: len(whole)])
+        return np.asarray(lengths[one] * lengths[other])
     if isinstance(source, Moments):
         return np.asarray(whole[one, other])
     lengths = np.sqrt(whole.diagonal())
-    moved = factor_error(len(whole), source.n_rows) + gamma(len(whole) + 2)
+    moved = factor_error(len(whole), source.n_roundings) + gamma(len(whole) + 2)
     return np.abs(whole[one, other]) + 3.0 * moved * lengths[one] * lengths[other]
 
 

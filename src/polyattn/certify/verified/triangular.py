@@ -94,7 +94,9 @@ def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -
     if len(triangle.factor) < size or np.any(triangle.factor.diagonal() == 0.0):
         return None
     if not isinstance(source, Rows):
-        return _by_factor(triangle, source.n_rows, feature_depth(space.layout, longest(source)))
+        return _by_factor(
+            triangle, source.n_roundings, feature_depth(space.layout, longest(source))
+        )
     inverse, failed = lapack.dtrtri(triangle.factor)
     # No proof can succeed with such entries.  NaN fails as well.
     if failed or not np.all(np.abs(inverse) < 1e17):
@@ -114,7 +116,7 @@ def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -
     return _judge(square, doubt, power, source.n_rows)
 
 
-def _by_factor(triangle: Triangle, n_rows: int, depth: int) -> Orthogonal | None:
+def _by_factor(triangle: Triangle, n_roundings: int, depth: int) -> Orthogonal | None:
     """A lower bound of the singular values of Phi D from a triangular factor alone, if positive.
 
     Without the data the factorisation itself has to be trusted, see ``factor_error``.
@@ -125,7 +127,7 @@ def _by_factor(triangle: Triangle, n_rows: int, depth: int) -> Orthogonal | None
         return None
     least = float(triangle.singular[0][-1])
     length = float(np.sqrt(np.sum(triangle.factor**2)))
-    moved = factor_error(size, n_rows) * length
+    moved = factor_error(size, n_roundings) * length
     features = gamma(depth) * triangle.feature_size
     rounding = SLACK * (moved + features)
     return Orthogonal(least - rounding, rounding) if least > rounding else None

@@ -55,11 +55,14 @@ CheckedRun: TypeAlias = tuple[programs.Compiled, ShownRun, dict[str, bool]]
 @click.option(
     "--steps", type=click.IntRange(0), default=50, show_default=True, help="Most steps to print."
 )
-@click.option("--tokens", is_flag=True, help="Print the tokens that the layer wrote.")
+@click.option(
+    "--show-tokens", "--tokens", "show_tokens", is_flag=True,
+    help="Print the tokens that the layer wrote.",
+)  # fmt: skip
 @click.option("--check", is_flag=True, help="Run in two other ways; exit code 1 if they differ.")
 @console.json_option
 def run(
-    machine: str, given: str | None, steps: int, tokens: bool, check: bool, as_json: bool,
+    machine: str, given: str | None, steps: int, show_tokens: bool, check: bool, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Run MACHINE on INPUT by a layer of attention, compiled to fit.
@@ -85,7 +88,7 @@ def run(
     n_tokens, layer = len(done.tokens), program_facts(compiled)
     content = done.content | {"n_tokens": n_tokens, "layer": layer}
     text: list[RenderableType] = [*done.lines]
-    if tokens:
+    if show_tokens:
         shown = done.tokens[: 2 * steps + 1]
         content["tokens"] = [token_line(compiled.schema, token, named) for token in shown]
         text += ["tokens:", *(f"  {line}" for line in content["tokens"])]

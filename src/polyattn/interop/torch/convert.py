@@ -98,7 +98,8 @@ def outputs(module: nn.Module, batch: SequenceBatch) -> NDArray | list[NDArray]:
     try:
         with torch.no_grad():
             if length is not None:
-                return _run(module, batch.values.reshape(len(batch), length, batch.n_dims), target)
+                tokens = batch.values[:].reshape(len(batch), length, batch.n_dims)
+                return _run(module, tokens, target)
             return [_run(module, sequence[None], target)[0] for sequence in batch]
     finally:
         for part, training in before:

@@ -1,0 +1,1 @@
+"""Fits of one-hot tokens that are given as numbers of symbols: sparse from end to end."""

@@ -1,0 +1,183 @@
+"""Columns of Arrow tables as numpy arrays, and tables put together: nothing is rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput, InvalidType, missing_extra
+from polyattn.numerics.arrays import float64_holds, require_float64
+
+# pyarrow's classes; it is imported only where tables are read.
+Table: TypeAlias = Any
+Column: TypeAlias = Any
+ArrowType: TypeAlias = Any
+
+
+def arrow() -> Any:
+    """The package pyarrow, or the command that installs it."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise missing_extra("pyarrow", "arrow") from None
+    return pa
+
+
+def plain_type(kind: ArrowType) -> ArrowType:
+    """The type of the values of a column, however they are encoded; texts are of one type."""
+    pa = arrow()
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    return kind
+
+
+def plain_table(table: Table) -> Table:
+    """The table with each column decoded to its ``plain_type``."""
+    pa = arrow()
+    for i, field in enumerate(table.schema):
+        kind = plain_type(field.type)
+        if kind != field.type:
+            chunks = [_decoded(chunk, kind) for chunk in table.column(i).chunks]
+            table = table.set_column(i, field.name, pa.chunked_array(chunks, type=kind))
+    return table
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Tables of the same columns one after the other.
+
+    Where a column is of integers in one and of floats in another, all become float64, and
+    integers that float64 cannot hold are refused.
+    """
+    pa = arrow()
+    if len(tables) == 1:
+        return tables[0]
+    if len({tuple(table.schema.types) for table in tables}) == 1:
+        first = tables[0].schema
+        return pa.concat_tables([table.cast(first) for table in tables])
+    columns = {}
+    for name in tables[0].column_names:
+        pieces = [table.column(name) for table in tables]
+        kind = reduce(lambda a, b: _common(a, b, name), [piece.type for piece in pieces])
+        chunks = [chunk for piece in pieces for chunk in _exactly_as(piece, kind, name).chunks]
+        columns[name] = pa.chunked_array(chunks, type=kind)
+    return pa.table(columns)
+
+
+def is_real(kind: ArrowType) -> bool:
+    """Whether values of this type are real numbers (bool included) that numpy has a type for."""
+    types = arrow().types
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def require_real(name: str, kind: ArrowType, place: str) -> None:
+    """Refuse a column of values that are no real numbers; decimals would be rounded."""
+    if is_real(kind) or arrow().types.is_null(kind):
+        return
+    raise InvalidType(
+        f"{place}: the column {name!r} must hold real numbers; it holds {kind}. Convert it "
+        "first, for example to float64."
+    )
+
+
+def number_type(kinds: Sequence[ArrowType]) -> np.dtype:
+    """The numpy type that holds the numbers of all these types (integers need a look)."""
+    return np.result_type(*(np.dtype(kind.to_pandas_dtype()) for kind in kinds))
+
+
+def matrix(table: Table, names: Sequence[str]) -> NDArray:
+    """Columns of real numbers without gaps side by side, shape (n_rows, n_columns).
+
+    Columns of one type stay of that type; of several, of the common one; integers that would be
+    rounded beside floats are refused.
+
+    Cost: one copy.  The array is stored by columns, as they come: whoever needs rows takes them
+    block by block.
+    """
+    columns = [table.column(name) for name in names]
+    dtype = number_type([column.type for column in columns])
+    if dtype.kind == "f":
+        for name, column in zip(names, columns, strict=True):
+            require_exact(column, name)
+    result = np.empty((len(names), len(table)), dtype=dtype)
+    for row, column in zip(result, columns, strict=True):
+        start = 0
+        for chunk in column.chunks:
+            row[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+            start += len(chunk)
+    return result.T
+
+
+def numbers(column: Column) -> NDArray:
+    """A column without gaps as an array (n_rows,), of what numpy calls its type."""
+    return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False))
+
+
+def require_exact(column: Column, name: str) -> None:
+    """Refuse integers of a column that float64 cannot hold."""
+    types = arrow().types
+    if types.is_int64(column.type) or types.is_uint64(column.type):
+        for chunk in column.chunks:
+            values = chunk.drop_null().to_numpy()
+            if not float64_holds(values):
+                require_float64(values, f"the column {name!r}, beside columns of floats,")
+
+
+def _decoded(chunk: Any, kind: ArrowType) -> Any:
+    pa = arrow()
+    if isinstance(chunk.type, pa.BaseExtensionType):
+        return _decoded(chunk.storage, kind)
+    if pa.types.is_dictionary(chunk.type):
+        return _decoded(chunk.dictionary_decode(), kind)
+    if pa.types.is_run_end_encoded(chunk.type):
+        from pyarrow import compute
+
+        return _decoded(compute.run_end_decode(chunk), kind)
+    return chunk if chunk.type == kind else chunk.cast(kind)
+
+
+def _common(a: ArrowType, b: ArrowType, name: str) -> ArrowType:
+    """The type of a column that is of two types in two parts of a table."""
+    pa = arrow()
+    if a == b or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    if is_real(a) and is_real(b):
+        return pa.from_numpy_dtype(number_type([a, b]))
+    raise InvalidType(
+        f"the column {name!r} holds {a} in one part of the table and {b} in another; write it in "
+        "one type."
+    )
+
+
+def _exactly_as(column: Column, kind: ArrowType, name: str) -> Column:
+    if column.type == kind:
+        return column
+    if arrow().types.is_floating(kind):
+        require_exact(column, name)
+    if arrow().types.is_boolean(column.type):  # no cast to every type of number
+        column = column.cast(arrow().uint8())
+    return column.cast(kind)
+
+
+def require_no_gap(column: Column, name: str, words: Any) -> None:
+    """Refuse a column with missing values; ``words(row)`` says where the first is."""
+    if column.null_count == 0:
+        return
+    from pyarrow import compute
+
+    row = int(compute.index(compute.is_null(column), True).as_py())
+    raise InvalidInput(
+        f"{words(row)}: the column {name!r} has no value there ({column.null_count} are missing "
+        "in all that was read with it); remove or impute them."
+    )

@@ -1,0 +1,219 @@
+"""Rows of a table in long format, one per token, as sequences with targets and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput, InvalidType
+from polyattn.quoting import shown
+from polyattn.sequences import SequenceBatch
+from polyattn.sources.arrow_tables import (
+    Column,
+    Table,
+    arrow,
+    matrix,
+    numbers,
+    require_no_gap,
+    require_real,
+)
+from polyattn.sources.source import ChunkData
+from polyattn.sources.table_columns import TableColumns, require_order
+
+
+def long_data(table: Table, columns: TableColumns, mode: str, place: str) -> ChunkData:
+    """What a table of whole sequences holds, each of them in adjacent rows.
+
+    table : decoded (``plain_table``), with at least one row
+    mode : "last" takes the target of the last token of each sequence, others one per token
+    place : what messages call the table
+
+    Guarantee: no number is rounded; a gap, NaN or infinity that is used is refused, naming
+    sequence, token and column, and so are two tokens of one sequence at one place of the order.
+    Cost: a copy of the numbers, two where rows have to be sorted.
+    """
+    identifiers = table.column(columns.identifier(place))
+    _require_identifiers(identifiers, columns.identifier(place), place)
+    rows = _SequenceRows(table, columns, place, run_borders(identifiers))
+    places = None if columns.order is None else rows.sorted_places(columns.order)
+    batch = rows.batch("tokens", columns.tokens, places)
+    return ChunkData(
+        batch,
+        targets=rows.targets(mode, places) if columns.targets else None,
+        weights=None if columns.weight is None else rows.weights(columns.weight),
+        names=rows.names(),
+    )
+
+
+def run_borders(identifiers: Column) -> NDArray[np.int64]:
+    """Where equal entries of a column begin and end: run i is borders[i]..borders[i + 1]."""
+    from pyarrow import compute
+
+    one = identifiers.combine_chunks()
+    changes = compute.not_equal(one.slice(1), one.slice(0, len(one) - 1))
+    starts = np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1
+    return np.concatenate([[0], starts, [len(one)]]).astype(np.int64)
+
+
+def leading_rows(table: Table, earlier: Table, name: str) -> int:
+    """How many rows at the beginning belong to the sequence of the last row of an earlier table.
+
+    name : the column that names sequences in both tables, which are decoded
+    """
+    from pyarrow import compute
+
+    here, there = table.column(name), earlier.column(name)
+    types = arrow().types
+    whole = types.is_integer(here.type) and types.is_integer(there.type)
+    if here.type != there.type and not whole:
+        raise InvalidType(
+            f"the column {name!r} names sequences by {there.type} in one part of the table and by "
+            f"{here.type} in another; write it in one type."
+        )
+    earlier_name = there[-1]
+    if here.type != there.type and earlier_name.is_valid:
+        try:
+            earlier_name = arrow().scalar(earlier_name.as_py(), here.type)
+        except (arrow().ArrowInvalid, OverflowError):  # no integer of this type is equal to it
+            return 0
+    count = 0
+    for chunk in here.chunks:
+        same = compute.equal(chunk, earlier_name).fill_null(False).to_numpy(zero_copy_only=False)
+        if not same.all():
+            return count + int(np.argmin(same))
+        count += len(chunk)
+    return count
+
+
+@dataclass(frozen=True, eq=False)
+class _SequenceRows:
+    """Rows of whole sequences: sequence i owns the rows borders[i]..borders[i + 1]."""
+
+    table: Table
+    columns: TableColumns
+    place: str
+    borders: NDArray[np.int64]
+
+    def names(self) -> NDArray:
+        return numbers(self._identifiers().take(self.borders[:-1]))
+
+    def sorted_places(self, order: str) -> NDArray[np.int64] | None:
+        """Where the rows of each sequence stand, in its order; None where they stand so already."""
+        keys = self._keys(order)
+        within = np.ones(len(keys) - 1, dtype=bool)  # rows of one sequence one after the other
+        within[self.borders[1:-1] - 1] = False
+        if np.all(keys[1:] > keys[:-1], where=within):
+            return None
+        runs = np.repeat(np.arange(len(self.borders) - 1), np.diff(self.borders))
+        places = np.lexsort((keys, runs))
+        equal = within & (keys[places][1:] == keys[places][:-1])
+        if np.any(equal):
+            row = int(places[np.argmax(equal)])
+            value = self.table.column(order)[row]
+            raise InvalidInput(
+                f"{self._words(row, token=False)}: the order {order!r} is {shown(str(value))} in "
+                "two rows; each token of a sequence needs a place of its own."
+            )
+        return places
+
+    def batch(
+        self, what: str, names: tuple[str, ...], places: NDArray[np.int64] | None
+    ) -> SequenceBatch:
+        """Columns of numbers as one array of all tokens, in the order of ``places``."""
+        values = self._matrix(self.table, names, self._words)
+        ordered = values if places is None else np.take(values.T, places, axis=1).T
+        try:
+            return SequenceBatch(ordered, self.borders, what)
+        except InvalidInput:
+            _require_finite(values, names, self._words)  # which says where
+            raise
+
+    def targets(self, mode: str, places: NDArray[np.int64] | None) -> NDArray | SequenceBatch:
+        names = self.columns.targets
+        if mode != "last":
+            return self.batch("targets", names, places)
+        last = self.borders[1:] - 1 if places is None else places[self.borders[1:] - 1]
+
+        def words(i: int) -> str:
+            return self._words(int(last[i]))
+
+        # Targets of other tokens are not used, and may be missing.
+        values = self._matrix(self.table.select(list(names)).take(last), names, words)
+        _require_finite(values, names, words)
+        return values
+
+    def weights(self, weight: str) -> NDArray:
+        values = self._matrix(self.table, (weight,), self._words)
+        _require_finite(values, (weight,), self._words)
+        first = values[self.borders[:-1], 0]
+        different = values[:, 0] != np.repeat(first, np.diff(self.borders))
+        if np.any(different):
+            row = int(np.argmax(different))
+            mine = first[np.searchsorted(self.borders, row, side="right") - 1]
+            raise InvalidInput(
+                f"{self._words(row, token=False)}: the weight {weight!r} must be the same in all "
+                f"rows of a sequence; it is {mine} and {values[row, 0]}."
+            )
+        return first
+
+    def _identifiers(self) -> Column:
+        return self.table.column(self.columns.identifier())
+
+    def _matrix(self, table: Table, names: tuple[str, ...], words: Callable[[int], str]) -> NDArray:
+        for name in names:
+            column = table.column(name)
+            require_real(name, column.type, self.place)
+            require_no_gap(column, name, words)
+        return matrix(table, names)
+
+    def _keys(self, order: str) -> NDArray:
+        """The order as numbers that can be compared."""
+        column = self.table.column(order)
+        require_order(order, column.type, self.place)
+        require_no_gap(column, order, self._words)
+        types = arrow().types
+        if types.is_temporal(column.type):
+            narrow = types.is_date32(column.type) or types.is_time32(column.type)
+            column = column.cast(arrow().int32() if narrow else arrow().int64())
+        keys = numbers(column)
+        _require_finite(keys[:, None], (order,), self._words)
+        return keys
+
+    def _words(self, row: int, token: bool = True) -> str:
+        """Where a row of the table stands, in words; tokens are counted from 0 as they stand."""
+        i = int(np.searchsorted(self.borders, row, side="right")) - 1
+        name = shown(str(self._identifiers()[int(self.borders[i])]))
+        position = f", row {row - int(self.borders[i])} of it" if token else ""
+        return f"{self.place}, sequence {name}{position}"
+
+
+def _require_identifiers(identifiers: Column, name: str, place: str) -> None:
+    """Refuse sequences without a name; NaN would be another one in each row."""
+    from pyarrow import compute
+
+    require_no_gap(identifiers, name, lambda row: f"{place}, row {row} of what was read")
+    nameless = False
+    if arrow().types.is_floating(identifiers.type):
+        nameless = bool(compute.any(compute.is_nan(identifiers)).as_py())
+    elif arrow().types.is_large_string(identifiers.type):
+        nameless = bool(compute.any(compute.equal(identifiers, "")).as_py())
+    if nameless:
+        raise InvalidInput(
+            f"{place}: the column {name!r} must name the sequence in every row; it holds NaN or "
+            "an empty text."
+        )
+
+
+def _require_finite(values: NDArray, names: tuple[str, ...], words: Callable[[int], str]) -> None:
+    if values.dtype.kind != "f":
+        return
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, j = (int(i) for i in np.argwhere(~finite)[0])
+        raise InvalidInput(
+            f"{words(row)}: the column {names[j]!r} holds {values[row, j]} there; remove or "
+            "impute what is not finite."
+        )

@@ -1,0 +1,135 @@
+"""Predictions written as a table, part by part: Parquet or CSV, by the suffix of the name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput
+from polyattn.files.atomic import file_to_write, require_writable, write_atomically
+from polyattn.sources.arrow_tables import Table, arrow
+
+SUFFIXES = (".parquet", ".pq", ".csv")
+
+# Rows that are written together: the row groups of a Parquet file.
+GROUP_ROWS = 1 << 16
+
+
+class PredictedPart(NamedTuple):
+    """Predictions for some sequences, one after the other.
+
+    values : (n_sequences, n_outputs), or one row per token
+    lengths : tokens of each sequence where there is one prediction per token; None otherwise
+    names : of the sequences (n_sequences,); None: they are numbered from 0 through all parts
+    """
+
+    values: NDArray
+    lengths: NDArray | None = None
+    names: NDArray | None = None
+
+
+def write_predictions(path: str | os.PathLike[str], parts: Iterable[PredictedPart]) -> int:
+    """Write a table of predictions, and return its number of rows.
+
+    Its columns are ``sequence`` (name or number), ``token`` (from 0, where there is a prediction
+    per token) and ``prediction_0``, ``prediction_1``, ...; numbers are read again as they were.
+
+    Guarantee: the file appears complete or not at all, also where a part fails to be computed.
+    Cost: memory of some GROUP_ROWS rows and of the largest part.
+    """
+    target = file_to_write(path)
+    if target.suffix.lower() not in SUFFIXES:
+        raise InvalidInput(
+            f"a table of predictions is a file with one of the suffixes {', '.join(SUFFIXES)}; "
+            f"got {str(target)!r}."
+        )
+    arrow()
+    require_writable(target)
+    n_rows = 0
+
+    def write(file: IO[bytes]) -> None:
+        nonlocal n_rows
+        tables = _grouped(_tables(parts))
+        first = next(tables, None)
+        if first is None:
+            raise InvalidInput("there are no predictions to write; give at least one part.")
+        with _writer(file, first.schema, target.suffix.lower()) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
+                n_rows += len(table)
+
+    write_atomically(target, write)
+    return n_rows
+
+
+def _tables(parts: Iterable[PredictedPart]) -> Iterator[Table]:
+    """Each part as a table; all have the columns and types of the first."""
+    n_sequences, schema = 0, None
+    for part in parts:
+        table = _table(part, n_sequences)
+        if schema is not None and table.schema != schema:
+            raise InvalidInput(
+                "all predictions of a table need the same columns and types: the first part has "
+                f"{_described(schema)}; another has {_described(table.schema)}."
+            )
+        schema = table.schema
+        n_sequences += len(part.values if part.lengths is None else part.lengths)
+        yield table
+
+
+def _table(part: PredictedPart, first: int) -> Table:
+    """A part as a table; its sequences are numbered from ``first`` on."""
+    pa = arrow()
+    values = np.asarray(part.values)
+    lengths = None if part.lengths is None else np.asarray(part.lengths)
+    count = len(values) if lengths is None else len(lengths)
+    if values.ndim != 2 or (lengths is not None and lengths.sum() != len(values)):
+        raise InvalidInput(
+            "predictions must have shape (n_sequences, n_outputs), or one row per token; got shape "
+            f"{values.shape} for {count} sequences."
+        )
+    if part.names is None:
+        names = pa.array(np.arange(first, first + count))
+    elif len(part.names) == count:
+        names = pa.array(part.names)
+    else:
+        raise InvalidInput(f"{count} sequences need as many names; got {len(part.names)}.")
+    columns = {"sequence": names}
+    if lengths is not None:
+        starts = np.cumsum(lengths) - lengths
+        columns["sequence"] = names.take(pa.array(np.repeat(np.arange(count), lengths)))
+        columns["token"] = pa.array(np.arange(len(values)) - np.repeat(starts, lengths))
+    for j, column in enumerate(values.T):
+        columns[f"prediction_{j}"] = pa.array(np.ascontiguousarray(column))
+    return pa.table(columns)
+
+
+def _grouped(tables: Iterator[Table]) -> Iterator[Table]:
+    """The same rows in tables of at least GROUP_ROWS rows, but for the last."""
+    waiting: list[Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= GROUP_ROWS:
+            yield arrow().concat_tables(waiting).combine_chunks()
+            waiting = []
+    if waiting:
+        yield arrow().concat_tables(waiting).combine_chunks()
+
+
+def _writer(file: IO[bytes], schema: Any, suffix: str) -> Any:
+    if suffix == ".csv":
+        import pyarrow.csv
+
+        return pyarrow.csv.CSVWriter(file, schema)
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetWriter(file, schema)
+
+
+def _described(schema: Any) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
