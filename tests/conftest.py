@@ -2,11 +2,25 @@
 
 import os
 
+import pytest
+from click.testing import CliRunner
 from hypothesis import settings
 
 from browser import chromium  # noqa: F401 - the fixture called browser
+from polyattn.cli.main import cli
 
 # The first call of a BLAS routine takes long; time limits per example would only flicker.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run a verb inside an empty folder; returns click's result."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+    return call

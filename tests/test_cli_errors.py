@@ -6,22 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import polyattn as pa
 from command_endings import refused
-from polyattn.cli.main import cli
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Run a verb inside an empty folder; returns click's result."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-    return call
 
 
 @pytest.fixture

@@ -7,26 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import polyattn as pa
 from command_endings import parsed, refused
 from polyattn.cli import data as cli_data
-from polyattn.cli.main import cli
 
 COLUMNS = ("--sequence", "id", "--order", "t", "--tokens", "a,b,c")
 TARGETS = ("--targets", "y0,y1,y2")
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Run a verb inside an empty folder; returns click's result."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-    return call
 
 
 @pytest.fixture

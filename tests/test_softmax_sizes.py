@@ -4,12 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import strategies as st
 
 import polyattn as pa
 from invariances import few_and_many, hold
-from polyattn.cli.main import cli
 from polyattn.errors import OutOfRange
 from polyattn.numerics.scaling import TINY, restored
 from polyattn.quoting import counted
@@ -217,12 +215,6 @@ def test_restored_names_the_entries_that_do_not_fit():
     array = np.array([[1.0, 1e-3]])
     with pytest.raises(OutOfRange, match=r"the heads would be of size about 1e-323.* do so"):
         restored(array, np.array([0, -1063]), "the heads", np.array([1e-3, 1.0]), "do so")
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(cli, [str(one) for one in arguments])
 
 
 def test_the_command_says_so_in_one_line(run):
