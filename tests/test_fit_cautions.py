@@ -125,3 +125,19 @@ def test_features_whose_squares_vanish_are_refused(solver):
     with pytest.raises(OutOfRange, match="squares of all features vanish"):
         pa.fit(X, Y, solver=solver)
     assert pa.fit(np.zeros((5, 4, 3)), Y[:5], solver=solver).rank == 0
+
+
+@pytest.mark.parametrize("solver", ["auto", "direct", "dual", "primal"])
+@pytest.mark.parametrize("ridge", [1e-6, 1e-12])
+def test_a_ridge_that_leaves_coefficients_to_rounding_is_named(solver, ridge):
+    """Repeated sequences of unlike targets: errors that remain, over a ridge near rounding."""
+    rng = np.random.default_rng(0)
+    X, Y = np.tile(rng.standard_normal((5, 4, 4)), (2, 1, 1)), rng.standard_normal((10, 1))
+    found = pa.fit(X, Y, ridge=ridge, solver=solver)
+    # The same objective but for a constant, without a repetition.
+    weights = np.full(5, 2.0)
+    truth = pa.fit(X[:5], (Y[:5] + Y[5:]) / 2, ridge=ridge, sample_weight=weights)
+    error = np.linalg.norm(found.coef - truth.coef) / np.linalg.norm(truth.coef)
+    assert truth.outcome.ok
+    assert found.outcome.ok == (error < 1e-4) == (ridge > 1e-9)
+    assert ("uncertain" in str(found.outcome)) == (ridge < 1e-9)

@@ -217,3 +217,22 @@ def test_units_are_put_back_exactly(find):
     ):
         ratio = found * factors / same
         np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("exponent", [-60, 150])
+@pytest.mark.parametrize("given", ["rows", "moments"])
+def test_a_limit_of_heads_has_the_ridge_of_the_units_of_the_tokens(exponent, given):
+    X, Y = tokens_and_targets(40, n_outputs=1, seed=3)
+    ridge = 50.0
+
+    def fitted(X, ridge):
+        options = {"n_heads": 1, "ridge": ridge}
+        if given == "moments":
+            return pa.fit(statistics=Moments(2, 1).update(X, Y), **options)
+        return pa.fit(X, Y, **options)
+
+    wanted, found = fitted(X, ridge), fitted(np.ldexp(X, exponent), np.ldexp(ridge, 6 * exponent))
+    assert found.risk == pytest.approx(wanted.risk, rel=1e-9)
+    error = np.mean((found.predict(np.ldexp(X, exponent)) - Y) ** 2)
+    assert found.risk == pytest.approx(error, rel=1e-9)
+    assert wanted.risk > fitted(X, 0.0).risk * 1.001  # the ridge counts

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -167,6 +168,35 @@ def test_no_file_stays_behind(tmp_path, monkeypatch):
     assert len(arrays(rows.with_scratch(scratch))) == len(arrays(rows))
 
 
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="threads wait for each other then")
+def test_a_read_is_not_led_astray_by_others(monkeypatch):
+    """Another thread, or a fork, may move the position at any time."""
+    rows = rows_of(FORMS["last"])
+    with ScratchFile() as scratch:
+        kept = rows.with_scratch(scratch)
+        expected = arrays(kept)
+
+        class Moved:
+            """The file, whose position is moved after each seek."""
+
+            def fileno(self):
+                return file.fileno()
+
+            def seek(self, offset):
+                file.seek(offset)
+                file.seek(8)
+
+            def readinto(self, view):
+                return file.readinto(view)
+
+        file = scratch._file
+        monkeypatch.setattr(scratch, "_file", Moved())
+        found = arrays(kept)
+        monkeypatch.setattr(scratch, "_file", file)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_file_that_was_shortened_is_an_error():
     rows = rows_of(FORMS["last"])
     with ScratchFile() as scratch:
@@ -242,3 +272,21 @@ def test_memory_does_not_grow_with_the_file(monkeypatch):
 def scratch_bytes(rows: Rows) -> int:
     assert planning.size_of(rows.layout, rows.n_rows, 1).n_summaries * 8 == rows.summary_bytes
     return rows.summary_bytes
+
+
+def test_threads_that_read_at_once_get_their_own_arrays():
+    with ScratchFile() as scratch:
+        assert scratch.begin()
+        for at in range(200):
+            scratch.add([(50 * at, 50 * (at + 1), (np.full((3, 50), float(at)),))])
+        scratch.end(is_whole=True)
+
+        def read(_):
+            return [
+                bool(np.all(arrays[0] == at))
+                for _ in range(10)
+                for at, [(_, _, arrays)] in enumerate(scratch.groups())
+            ]
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(map(all, pool.map(read, range(4))))

@@ -70,3 +70,16 @@ def test_a_file_that_begins_within_a_sequence_is_not_taken_out_by_itself(tmp_pat
                     whole - part
             else:
                 assert (whole - part).n_sequences == 20
+
+
+def test_sums_of_class_codes_are_not_those_of_labels(tmp_path):
+    labelled = frame().assign(y=frame()["who"] % 2)
+    path = write(tmp_path / "t.parquet", labelled)
+    source = pa.scan(path, **COLUMNS)
+    classifier = pa.LinearAttentionClassifier(bias=False, ridge=1.0, loss="squared")
+    coded = classifier.partial_fit(source, classes=[0, 1]).result_.statistics
+    assert coded.n_sequences == 40
+    with pytest.raises(InvalidInput, match=r"read in another way.*other targets"):
+        coded - moments(path)
+    with pytest.raises(InvalidInput, match="already counted"):
+        classifier.partial_fit(source)

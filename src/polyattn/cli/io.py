@@ -1,4 +1,4 @@
-"""Data files of the command line: .npz and .npy in, predictions out."""
+"""Files that verbs read as a whole: arrays of a .npz or .npy, and what was saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from polyattn.sources.data_file import DataFile, refuse_unknown_names
 from polyattn.storage import load
 
 # How the message ends about a saved thing that is neither.
-NEEDED = "; DATA must be sequences (.npz, .npy) or saved statistics."
+NEEDED = "; DATA must be sequences or saved statistics."
 
 
 def read_data(path: Path, targets: Path | None = None) -> DataFile:

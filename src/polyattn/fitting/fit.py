@@ -175,6 +175,7 @@ def fit(
             "the squares of all features vanish in float64: the queries are too small beside the "
             "tokens that they attend to. Multiply them by a power of two."
         )
+    solution = solution.judged(source.coordinate_sizes)
     # A ridge that vanished beside the data was still asked for.
     asked = float(penalty) if path is None else path.best
     solution = replace(solution, ridge=asked, note=solution.note + decay_in_words(decays))
@@ -182,9 +183,9 @@ def fit(
     result = replace(result, decay_path=decays, head_rank=rank)
     if heads is None:
         return result
-    # The best layer of so many heads takes the place of the optimum.
+    # The best layer of so many heads takes the place of the optimum; it is sought in its units.
     known, coef, risk, note = limited_heads(
-        solution, heads, source, result.risk, result.sample, seed, rank
+        replace(solution, ridge=value), heads, source, result.risk, result.sample, seed, rank
     )
     outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
     return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.numerics.scaling import EPS
 from polyattn.solve.structure import FeatureGroups
 from polyattn.stats import Moments, TriangularFactor
+
+# Coefficients that rounding changes by less than this part of their norm need no word.
+SEEN_ROUNDING = 1e-2
+
+SMALL_RIDGE = (
+    " The ridge is so small beside the errors that remain that rounding leaves the coefficients "
+    "uncertain by about {:.0e} of their norm: predictions on inputs unlike the data may be wrong. "
+    "A larger ridge would steady them."
+)
 
 
 class Stall(NamedTuple):
@@ -38,3 +48,21 @@ class Solution:
     # False: an iteration had to stop before, or found another minimiser than that of least norm, or
     # rounding keeps it from the least error.
     is_reached: bool = True
+
+    def judged(self, coordinate_sizes: NDArray) -> Solution:
+        """The same, with a word on coefficients that a small ridge leaves to rounding.
+
+        theta = Phi^T r / ridge for the residuals r: what rounding leaves of the products, about
+        EPS ||Phi|| ||r||, is magnified by 1 / ridge along directions without data.  ||Phi|| is the
+        condition number times the root of the ridge; beside it, features of small coordinates have
+        their third power.
+        """
+        sizes = coordinate_sizes[coordinate_sizes > 0]
+        length = float(np.linalg.norm(self.theta)) * self.ridge**0.5
+        if not (length > 0 and len(sizes) and np.isfinite(self.condition)):
+            return self
+        smallest = float(sizes.min() / sizes.max()) ** 3
+        rounding = EPS * self.condition * smallest * self.residual_power**0.5 / length
+        if rounding <= SEEN_ROUNDING:
+            return self
+        return replace(self, note=self.note + SMALL_RIDGE.format(rounding), is_reached=False)

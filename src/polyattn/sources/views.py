@@ -36,6 +36,7 @@ class Inputs(SourceView):
 class OtherTargets(SourceView):
     """The same sequences with other targets, each a function of those that the source has.
 
+    Sums of them are other sums than those of the source: their chunks have identities of their own.
     change : from the targets of a chunk to others, of ``n_outputs`` coordinates
     """
 
@@ -46,7 +47,7 @@ class OtherTargets(SourceView):
     @property
     def chunks(self) -> Sequence[Chunk]:
         return [
-            _ChangedChunk(chunk, chunk.identity, chunk.n_bytes, self.change)
+            _ChangedChunk(chunk, _with_other_targets(chunk.identity), chunk.n_bytes, self.change)
             for chunk in self.source.chunks
         ]
 
@@ -81,3 +82,7 @@ class _ChangedChunk(Chunk):
 
     def read_inputs(self) -> ChunkData | None:
         return self.chunk.read_inputs()
+
+
+def _with_other_targets(identity: ChunkIdentity) -> ChunkIdentity:
+    return identity._replace(fingerprint=f"{identity.fingerprint}, other targets")

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import IO, NamedTuple
 
@@ -45,6 +46,7 @@ class ScratchFile:
         self.is_whole = False
         self.is_failed = False
         self._is_writing = False
+        self._lock = Lock()
         # Closed on leaving the context, or where the disk is full.
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="polyattn-", buffering=0)  # noqa: SIM115
         self._groups: list[list[Stored]] = []
@@ -68,10 +70,12 @@ class ScratchFile:
 
     def begin(self) -> bool:
         """Whether the caller may write all groups, from the first on."""
-        if self.is_whole or self.is_failed or self._is_writing:
-            return False
+        with self._lock:
+            if self.is_whole or self.is_failed or self._is_writing:
+                return False
+            self._is_writing = True
         self._file.seek(0)
-        self._groups, self._is_writing = [], True
+        self._groups = []
         return True
 
     def add(self, blocks: Iterable[tuple[int, int, tuple[NDArray, ...]]]) -> bool:
@@ -116,10 +120,9 @@ class ScratchFile:
         for height in stored.heights:
             array = np.empty((height, n_columns))
             view = array.reshape(-1).view(np.uint8).data
-            self._file.seek(offset)
             done = 0
             while done < len(view):
-                count = self._file.readinto(view[done:])  # type: ignore[attr-defined]
+                count = self._read_at(offset + done, view[done:])
                 if not count:
                     raise OSError(
                         "a scratch file of summaries ended too soon: something else shortened it. "
@@ -129,6 +132,14 @@ class ScratchFile:
             offset += array.nbytes
             arrays.append(array)
         return arrays
+
+    def _read_at(self, offset: int, view: memoryview) -> int:
+        """How many bytes were read.  Threads and forks share the position, and do not move it."""
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [view], offset)
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.readinto(view) or 0  # type: ignore[attr-defined]
 
 
 def scratch_fits(n_bytes: int) -> bool:
