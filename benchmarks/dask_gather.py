@@ -84,7 +84,7 @@ def cluster(folder: Path, n_workers: int) -> Iterator[tuple[Client, psutil.Proce
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
     worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1"]
     worker += ["--nworkers", str(n_workers), "--no-dashboard", "--local-directory", str(folder)]
-    # Dask's nannies let malloc ask the system for every larger array anew, which costs a fifth.
+    # Dask's nannies let malloc ask the system for every larger array anew.
     memory = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
     with (
         open(folder / "log", "wb") as log,
