@@ -1,5 +1,6 @@
 """Checkpoints: interrupted anywhere, the same call goes on and ends in the same bits."""
 
+import contextlib
 import errno
 import os
 import random
@@ -343,7 +344,7 @@ folder, path, result = sys.argv[1:]
 for _ in sys.stdin:
     process = os.fork()
     if process == 0:
-        pa.Moments(3, 1).update(file_source(folder, pause=0.002), checkpoint=path).save(result)
+        pa.Moments(3, 1).update(file_source(folder, pause=0.01), checkpoint=path).save(result)
         os._exit(0)
     print(process, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
@@ -366,7 +367,8 @@ def test_killed_and_begun_again(tmp_path):
             process = int(parent.stdout.readline())
             if len(codes) < 8:
                 time.sleep(rng.uniform(0.01, 0.2))
-                os.kill(process, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it may have ended before
+                    os.kill(process, signal.SIGKILL)
             codes.append(int(parent.stdout.readline()))
             done.append(read_record(path).metadata["n_done"] if path.exists() else 0)
         parent.stdin.close()
