@@ -4,7 +4,7 @@ Both sides have one BLAS thread per process.  Scheduler and workers are processe
 memory of the scheduler, and the bytes of the tasks that it knows, are watched during the run.
 Then the same data ten times over, in ten times as many shards: the scheduler must not need more.
 
-    python benchmarks/dask_gather.py [--sequences 500000] [--workers 2]
+    python benchmarks/dask_gather.py [--sequences 1200000] [--workers 2]
 """
 
 from __future__ import annotations
@@ -100,20 +100,20 @@ def cluster(folder: Path, n_workers: int) -> Iterator[tuple[Client, psutil.Proce
             first.terminate()
 
 
-def write_shards(folder: Path, n_sequences: int, n_shards: int) -> str:
+def write_shards(folder: Path, n_sequences: int, n_shards: int, n_dims: int = N_DIMS) -> str:
     """Files of correlated tokens; the pattern of their names."""
     rng = np.random.default_rng(0)
-    mixing = rng.standard_normal((N_DIMS, N_DIMS)) / N_DIMS**0.5
+    mixing = rng.standard_normal((n_dims, n_dims)) / n_dims**0.5
     folder.mkdir()
     for at in range(n_shards):
-        X = rng.standard_normal((n_sequences // n_shards, N_TOKENS, N_DIMS)) @ mixing
+        X = rng.standard_normal((n_sequences // n_shards, N_TOKENS, n_dims)) @ mixing
         np.savez(folder / f"{at:05}.npz", X=X, Y=X[:, -1, :1] + rng.standard_normal((len(X), 1)))
     return str(folder / "*.npz")
 
 
 def main() -> None:
     given = argparse.ArgumentParser()
-    given.add_argument("--sequences", type=int, default=500_000)
+    given.add_argument("--sequences", type=int, default=1_200_000)
     given.add_argument("--workers", type=int, default=2)
     chosen = given.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -2,7 +2,8 @@
 
 The gradient falls by 1e-12 in the whitened norm; one output, noise 0.1, five rows per feature.
 Then fewer rows than features (N/p = 0.71), without a ridge and with one, relative to the mean of
-the diagonal of the kernel: which way ``solver="iterative"`` took, and which norm is the least.
+the diagonal of the kernel: passes as they are, with pivoted rows (both keep to the row space) and
+whitened, and which of them ``solver="iterative"`` takes.
 
     python benchmarks/iteration_passes.py [coordinates of the second part]
 """
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from common import THREADS, verdict
 from threadpoolctl import threadpool_limits
 
 import polyattn as pa
+from polyattn.solve import normal_equations
 from polyattn.solve.normal_equations import MAX_PASSES, FeatureEquations
 from polyattn.stats.rows import Rows
 
@@ -52,9 +55,12 @@ def targets(X: Any) -> Any:
     return Y / Y.std() + 0.1 * noise
 
 
-def passes(X: Any, in_norm: bool) -> str:
-    system = FeatureEquations.of(Rows.build(X, targets(X), pa.Form()), 0.0, MAX_PASSES)
-    found = system.solved(in_norm)
+def passes(X: Any, in_norm: bool, pivoted: bool = False, ridge: float = 0.0) -> str:
+    """How many a descent takes; with ``in_norm`` as they are, or with pivoted rows."""
+    rows = Rows.build(X, targets(X), pa.Form())
+    least = 0 if pivoted else rows.n_features + 1
+    with patch.object(normal_equations, "MANY_COEFFICIENTS", least):
+        found = FeatureEquations.of(rows, ridge, MAX_PASSES).solved(in_norm)
     return f"{found.passes}" if found.reached else f"> {found.passes}"
 
 
@@ -66,8 +72,13 @@ def few_rows(n_dims: int) -> None:
         grams = np.einsum("ntj,ntk->njk", X, X)
         mean = float(np.mean(np.sum(grams**2, axis=(1, 2)) * np.sum(X[:, -1] ** 2, axis=1)))
         for relative in (0.0, 1e-4, 1e-2):
+            plain, pivoted, whitened = (
+                passes(X, *way, ridge=relative * mean)
+                for way in ((True, False), (True, True), (False, False))
+            )
             result = pa.fit(X, targets(X), ridge=relative * mean, solver="iterative")
-            print(f"  {kind}, ridge {relative:g}, by {result.solver!r}: {result.outcome.sentence}")
+            print(f"  {kind}, ridge {relative:g}: {plain}, pivoted {pivoted}, whitened {whitened}")
+            print(f"    {result.solver!r}: {result.outcome.sentence}")
             sys.stdout.flush()
 
 

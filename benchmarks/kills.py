@@ -1,8 +1,8 @@
 """Fifty runs of a checkpointed sum over shards, each killed at a random moment: the same bits.
 
 ``Moments.update(source, checkpoint=...)`` over .npz shards runs in processes that are killed with
-SIGKILL, also while a checkpoint is being written; the same call again
-goes on, and its sums are compared, bit for bit, with those of a run that nobody interrupted.
+SIGKILL, also while a checkpoint is being written; the same call again goes on, and its sums are
+compared, bit for bit, with those of a run that nobody interrupted.
 Then failures: a shard given twice, a checkpoint of other data, a truncated shard, a shard that
 changes while it is read, a full disk.  Each must be an error that names the file, and nothing may
 have been counted.
@@ -23,57 +23,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from common import require
 
 import polyattn as pa
 from polyattn.certify.digest import digest_source
-from polyattn.errors import FileFormatError, InvalidInput
+from polyattn.errors import InvalidInput
 from polyattn.files.records import read_record
-from polyattn.sequences import SequenceBatch
-from polyattn.sources import Chunk, ChunkData, ChunkIdentity, Source
+from polyattn.progress import listening
 from polyattn.stats import checkpoint as checkpoints
 
 N_DIMS, N_SHARDS, N_SEQUENCES = 6, 150, 400
-
-
-class Shard(Chunk):
-    """One .npz file of X and Y; its identity is its size and time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.identity = ChunkIdentity(str(path), self._fingerprint(), 0, N_SEQUENCES)
-        self.n_bytes = path.stat().st_size
-
-    def read(self, mode: str) -> ChunkData:
-        del mode
-        try:
-            with np.load(self.path) as arrays:
-                X, Y = arrays["X"], arrays["Y"]
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise FileFormatError(f"{str(self.path)!r} cannot be read ({error}).") from error
-        if self._fingerprint() != self.identity.fingerprint:
-            raise InvalidInput(f"{str(self.path)!r} has changed since it was looked at.")
-        return ChunkData(SequenceBatch.from_array(X), Y)
-
-    def _fingerprint(self) -> str:
-        known = self.path.stat()
-        return f"{known.st_size} bytes, {known.st_mtime_ns} ns"
-
-
-class Shards(Source):
-    """Shards in the order of their names."""
-
-    n_dims, n_outputs, n_context_dims = N_DIMS, 1, None
-
-    def __init__(self, paths: list[Path]) -> None:
-        self._chunks = [Shard(path) for path in paths]
-
-    @property
-    def chunks(self) -> list[Shard]:
-        return self._chunks
 
 
 def main() -> None:
@@ -116,7 +77,7 @@ def finished(place: Path, name: str, paths: list[Path], kill_after: float | None
     """The exit code of a process that adds up all shards; killed after so many seconds."""
     process = os.fork()
     if process == 0:
-        sums = pa.Moments(N_DIMS, 1).update(Shards(paths), checkpoint=place / f"{name}.state")
+        sums = pa.Moments(N_DIMS, 1).update(pa.scan(paths), checkpoint=place / f"{name}.state")
         sums.save(place / f"{name}.sums")
         os._exit(0)
     if kill_after is not None:
@@ -138,31 +99,31 @@ def failures(place: Path, paths: list[Path]) -> None:
     some, state = paths[:10], place / "state"
     cases: dict[str, tuple[Callable[[pa.Moments], object], str]] = {
         "a shard given twice": (
-            lambda sums: sums.update(Shards([*some, some[3]])),
-            "shard-003.npz', 0..400, is already counted",
+            lambda sums: sums.update(pa.scan([*some, some[3]])),
+            "shard-003.npz' is given twice",
         ),
         "a shard of an earlier call": (
-            lambda sums: sums.update(Shards([paths[20]])),
+            lambda sums: sums.update(pa.scan([paths[20]])),
             "shard-020.npz', 0..400, is already counted",
         ),
         "a checkpoint of other data": (
-            lambda sums: sums.update(Shards(some), checkpoint=place / "whole.state"),
+            lambda sums: sums.update(pa.scan(some), checkpoint=place / "whole.state"),
             "whole.state' is of other data",
         ),
         "a truncated shard": (
-            lambda sums: sums.update(Shards([*some[:5], truncated(place, paths[5])])),
-            "truncated.npz' cannot be read",
+            lambda sums: sums.update(pa.scan([*some[:5], truncated(place, paths[5])])),
+            "truncated.npz' is no readable .npz file",
         ),
         "a shard that changes while it is read": (
             lambda sums: changing(sums, place),
-            "changing.npz' has changed since",
+            "changing.npz' has changed",
         ),
         "a full disk": (
             lambda sums: with_full_disk(sums, some, state),
             "could not be written (File too large)",
         ),
     }
-    before = pa.Moments(N_DIMS, 1).update(Shards([paths[20]]))
+    before = pa.Moments(N_DIMS, 1).update(pa.scan([paths[20]]))
     for name, (act, words) in cases.items():
         sums, said = before.copy(), "nothing"
         try:
@@ -172,8 +133,8 @@ def failures(place: Path, paths: list[Path]) -> None:
         print(f"{name}: {said.replace(str(place), '...')}")
         require(f"{name} is an error that names the file", words in said)
         require(f"{name}: nothing is counted", sums == before)
-    resumed = pa.Moments(N_DIMS, 1).update(Shards(some), checkpoint=state)
-    require("with room again it goes on", resumed == pa.Moments(N_DIMS, 1).update(Shards(some)))
+    resumed = pa.Moments(N_DIMS, 1).update(pa.scan(some), checkpoint=state)
+    require("with room again it goes on", resumed == pa.Moments(N_DIMS, 1).update(pa.scan(some)))
 
 
 def truncated(place: Path, path: Path) -> Path:
@@ -183,25 +144,25 @@ def truncated(place: Path, path: Path) -> Path:
 
 
 def changing(sums: pa.Moments, place: Path) -> None:
-    source = Shards([write_shard(place / "changing.npz", 0)])
+    source = pa.scan([write_shard(place / "changing.npz", 0)])
     write_shard(place / "changing.npz", 1)
     sums.update(source)
 
 
 def with_full_disk(sums: pa.Moments, paths: list[Path], state: Path) -> None:
     """A checkpoint that fits, and then no file may be larger than a few bytes."""
-    short = Shards(paths)
-    short.chunks[6].read = stopped  # type: ignore[method-assign]
     try:
-        pa.Moments(N_DIMS, 1).update(short, checkpoint=state)
+        with listening(stop_after_half):
+            pa.Moments(N_DIMS, 1).update(pa.scan(paths), checkpoint=state)
     except KeyboardInterrupt:
         print(f"  interrupted after {read_record(state).metadata['n_done']} shards")
     with limited_files(1000):
-        sums.update(Shards(paths), checkpoint=state)
+        sums.update(pa.scan(paths), checkpoint=state)
 
 
-def stopped(mode: str) -> ChunkData:
-    raise KeyboardInterrupt(mode)
+def stop_after_half(done: int, total: int) -> None:
+    if 2 * done > total:
+        raise KeyboardInterrupt
 
 
 @contextmanager

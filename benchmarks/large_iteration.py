@@ -34,9 +34,9 @@ CASES = {
 
 
 def tokens(n_sequences: int, n_dims: int) -> tuple[Any, Any]:
-    """Tokens of sizes 1 to 0.3 along unknown directions, around a mean; noisy targets."""
+    """Tokens of sizes 1 to 0.1 along unknown directions, around a mean; noisy targets."""
     rng = np.random.default_rng(0)
-    mixing = np.linalg.qr(rng.standard_normal((n_dims, n_dims)))[0] * np.geomspace(1, 0.3, n_dims)
+    mixing = np.linalg.qr(rng.standard_normal((n_dims, n_dims)))[0] * np.geomspace(1, 0.1, n_dims)
     mixing, mean = mixing.T.astype(np.float32), 0.7 * rng.standard_normal(n_dims, np.float32)
     X = np.empty((n_sequences, N_TOKENS, n_dims), np.float32)
     for first in range(0, n_sequences, 4096):

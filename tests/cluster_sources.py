@@ -140,6 +140,31 @@ class KillOnce:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+@dataclass(frozen=True)
+class OnWorkers:
+    """Refuses to read in the process of the client."""
+
+    pid: int
+
+    def __call__(self, path):
+        if os.getpid() == self.pid:
+            raise AssertionError(f"{path} is read by the client")
+
+
+def late_first(rows, values, there):
+    """A value for each part, and when it was there: that of the first part after some other."""
+    if rows.base:
+        there.touch()
+    until = time.monotonic() + 30.0
+    while not there.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return values[rows.base], time.monotonic()
+
+
+def divide_by_zero(rows):
+    return rows.n_rows / 0
+
+
 def wait_a_little(_path):
     time.sleep(0.02)
 

@@ -1,6 +1,26 @@
-"""How commands end: JSON alone on stdout, or one line on stderr."""
+"""How commands end: JSON alone on stdout, or one line on stderr; and a fit that they are given."""
 
 import json
+
+import numpy as np
+import pytest
+
+import polyattn as pa
+
+# Fixtures, which a module names: ``task, model = planted_task, saved_fit``.
+
+
+@pytest.fixture
+def planted_task():
+    return pa.data.planted(200, 6, 3, n_heads=1, mode="last", random_state=0)
+
+
+@pytest.fixture
+def saved_fit(run, task):
+    """A saved fit of ``task`` in model.safetensors, with the data in data.npz."""
+    np.savez("data.npz", X=task.X, Y=task.Y)
+    assert run("fit", "data.npz", "-o", "model.safetensors").exit_code == 0
+    return "model.safetensors"
 
 
 def parsed(result, code=0):

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 import polyattn as pa
 from polyattn.report import write_report
@@ -13,14 +14,20 @@ PREDICTIONS, BOUNDS = "Predicted against true", "How far apart can good layers b
 WITNESS, MISSING = "Two layers that the data cannot tell apart", "What is not shown"
 
 
+# Fixtures, which a module names: ``task, result = noisy_task, noisy_fit``.
+
+
+@pytest.fixture(scope="module")
 def noisy_task():
     return pa.data.planted(150, 8, 3, n_heads=1, mode="last", noise=0.05, random_state=0)
 
 
-def fitted(task):
+@pytest.fixture(scope="module")
+def noisy_fit(task):
     return without_search(pa.fit(task.X, task.Y, mode="last"))
 
 
+@pytest.fixture(scope="module")
 def tokens_in_a_plane():
     """They determine no layer."""
     rng = np.random.default_rng(0)

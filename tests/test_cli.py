@@ -10,20 +10,9 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from command_endings import parsed, refused
+from command_endings import parsed, planted_task, refused, saved_fit
 
-
-@pytest.fixture
-def task():
-    return pa.data.planted(200, 6, 3, n_heads=1, mode="last", random_state=0)
-
-
-@pytest.fixture
-def model(run, task):
-    """A saved fit of ``task`` in model.safetensors, with the data in data.npz."""
-    np.savez("data.npz", X=task.X, Y=task.Y)
-    assert run("fit", "data.npz", "-o", "model.safetensors").exit_code == 0
-    return "model.safetensors"
+task, model = planted_task, saved_fit
 
 
 def _read_npz(path):
@@ -52,11 +41,12 @@ def test_fit_prints_what_was_found_and_saves_it(run, task):
 
 
 def test_fit_json_agrees_with_the_library(run, task):
-    np.savez("data.npz", X=task.X, Y=task.Y, weights=np.arange(200) + 1.0)
+    X, Y, weights = task.X[..., :2], task.Y[:, :2], np.arange(200) + 1.0
+    np.savez("data.npz", X=X, Y=Y, weights=weights)
     found = parsed(
         run("fit", "data.npz", "--ridge", "0.5", "--bias", "--json", "-o", "m.safetensors")
     )
-    expected = pa.fit(task.X, task.Y, ridge=0.5, bias=True, sample_weight=np.arange(200) + 1.0)
+    expected = pa.fit(X, Y, ridge=0.5, bias=True, sample_weight=weights)
     assert found["risk"] == pytest.approx(expected.risk)
     assert found["outcome"]["name"] == "regularised"
     assert found["n_heads"] == expected.layer.n_heads
@@ -75,7 +65,7 @@ def test_fit_by_every_solver(run, task, solver):
 
 
 def test_fit_chooses_ridge_and_limits_heads(run):
-    noisy = pa.data.planted(300, 6, 3, mode="last", noise=0.3, random_state=1)
+    noisy = pa.data.planted(300, 6, 2, mode="last", noise=0.3, random_state=1)
     np.savez("data.npz", X=noisy.X, Y=noisy.Y)
     for rule in ("loo", "gcv"):
         assert parsed(run("fit", "data.npz", "--ridge", rule, "--json"))["ridge"] > 0

@@ -8,20 +8,9 @@ import numpy as np
 import pytest
 
 import polyattn as pa
-from command_endings import refused
+from command_endings import planted_task, refused, saved_fit
 
-
-@pytest.fixture
-def task():
-    return pa.data.planted(200, 6, 3, n_heads=1, mode="last", random_state=0)
-
-
-@pytest.fixture
-def model(run, task):
-    """A saved fit of ``task`` in model.safetensors, with the data in data.npz."""
-    np.savez("data.npz", X=task.X, Y=task.Y)
-    assert run("fit", "data.npz", "-o", "model.safetensors").exit_code == 0
-    return "model.safetensors"
+task, model = planted_task, saved_fit
 
 
 def _bad_files(task):

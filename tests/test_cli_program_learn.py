@@ -69,6 +69,7 @@ def test_seeds_give_other_traces_and_the_same_program(learn):
     assert "test" not in one
 
 
+@pytest.mark.slow
 def test_a_turing_machine_is_learned_and_run_at_a_larger_size(learn):
     found = parsed(learn("turing", "--traces", 20, "--test", 10, "--test-cells", 20, "--json"))
     assert found["outcome"]["name"] == "learned"

@@ -1,5 +1,6 @@
 """Statistics gathered by processes of a Dask cluster, some of which are killed."""
 
+import copy
 import logging
 import os
 import signal
@@ -8,11 +9,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import dask
 import distributed
 import numpy as np
 import pytest
+from distributed.protocol import deserialize, serialize
 from numpy.testing import assert_array_equal
 
 import polyattn as pa
@@ -23,20 +26,34 @@ from cluster_sources import (
     KillOnce,
     MemoryChunk,
     NamedChunk,
+    OnWorkers,
     arrays,
     begin_collecting,
     collect,
+    divide_by_zero,
     files_source,
     kill_whoever,
+    late_first,
     pretend,
     wait_a_little,
     write_files,
 )
-from polyattn.cluster import chains, require_workers, results_in_order, sending, workers
+from polyattn.cluster import (
+    fetching,
+    require_workers,
+    results_in_order,
+    sending,
+    unit_tasks,
+    workers,
+)
 from polyattn.errors import ClusterFailed, InvalidInput, InvalidType
 from polyattn.progress import listening
-from polyattn.stats import checkpoint
+from polyattn.solve import whitened_rows
+from polyattn.solve.primal import residual_pass
+from polyattn.stats import checkpoint, parts
 from polyattn.stats.gather import gathered
+from polyattn.stats.opening import rows_of_source
+from polyattn.stats.passes import folded, of_parts
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -51,7 +68,11 @@ def client():
     """Two processes of one thread each."""
     quiet()
     with (
-        dask.config.set({"distributed.logging.distributed": "critical"}),
+        # A worker that was killed is not called for half a minute, as Dask would by default.
+        dask.config.set({
+            "distributed.logging.distributed": "critical",
+            "distributed.comm.timeouts.connect": "5s",
+        }),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0",
             memory_limit="1GiB", silence_logs=logging.CRITICAL,
@@ -187,7 +208,7 @@ def test_arrays_in_memory_are_sent_and_sent_again(both):
 def test_arrays_that_nobody_has_are_sent_again(some, monkeypatch):
     """A worker may die as it receives them, and the scheduler believes that it has them."""
     source = Chunks([MemoryChunk(*arrays(i, 400, 20)[:2], i) for i in range(2)])
-    monkeypatch.setattr(chains, "NEWS_SECONDS", 0.2)
+    monkeypatch.setattr(fetching, "NEWS_SECONDS", 0.2)
     forgotten = []
 
     def forget(keys, dask_scheduler):
@@ -203,10 +224,17 @@ def test_arrays_that_nobody_has_are_sent_again(some, monkeypatch):
             some.run_on_scheduler(forget, forgotten)
         return sent
 
-    monkeypatch.setattr(chains, "send", send_and_forget)
+    monkeypatch.setattr(fetching, "send", send_and_forget)
     many = gathered(pa.Moments(3, 2), source, client=some)
     assert len(forgotten) == 1
     assert many == gathered(pa.Moments(3, 2), source)
+
+
+def test_items_of_an_iterator_are_sent(some):
+    """They lie in a file that only this process can read."""
+    pairs = [arrays(i, 30, 4)[:2] for i in range(5)]
+    many = gathered(pa.Moments(3, 2, "causal"), pa.scan(iter(pairs)), client=some)
+    assert many == gathered(pa.Moments(3, 2, "causal"), pa.scan(pairs))
 
 
 @pytest.mark.parametrize("form", [pa.Form(), pa.Form(mode="causal", key=np.eye(3)[:, :2] / 3)])
@@ -354,7 +382,7 @@ def test_too_little_memory_is_refused():
 def test_a_cluster_without_workers_is_refused(files, monkeypatch):
     """Before the work, and during it."""
     monkeypatch.setattr(workers, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(chains, "NEWS_SECONDS", 0.1)
+    monkeypatch.setattr(fetching, "NEWS_SECONDS", 0.1)
     source = files_source(files, 4)
     with (
         distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
@@ -458,13 +486,159 @@ def test_fit_and_certify_give_what_one_process_gives(some, files):
     assert many.digest == one.digest
 
 
-def test_fit_and_certify_take_a_client_with_sums_of_a_source_alone(some, files):
+def test_fit_and_certify_take_a_client_with_a_source_alone(some, files):
     X, Y, _ = arrays(0)
     for call in (lambda: pa.fit(X, Y[:, -1], client=some), lambda: pa.certify(X, client=some)):
         with pytest.raises(InvalidInput, match="the chunks of a source"):
             call()
-    with pytest.raises(InvalidInput, match="workers of a client make sums, and here none are"):
-        pa.fit(files_source(files, 3), solver="dual", client=some)
+    with pytest.raises(InvalidInput, match="loss='logistic' is computed in one process"):
+        pa.fit(files_source(files, 3), loss="logistic", ridge=1.0, client=some)
+
+
+@pytest.fixture
+def parts_of_rows(monkeypatch):
+    """Small data have several parts, and are whitened in single precision."""
+    monkeypatch.setattr(parts, "PART_NUMBERS", 200)
+    monkeypatch.setattr(whitened_rows, "LEAST_NUMBERS", 1)
+
+
+def assert_same_fit(one, many):
+    assert_array_equal(one.coef, many.coef)
+    assert (one.risk, one.ridge, str(one.outcome)) == (many.risk, many.ridge, str(many.outcome))
+    if one.ridge_path is not None:
+        assert_array_equal(one.ridge_path.errors, many.ridge_path.errors)
+
+
+@pytest.mark.usefixtures("parts_of_rows")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"solver": "iterative", "ridge": 1e15},
+        {"mode": "causal", "ridge": "loo"},
+        {"mode": "full", "solver": "primal"},
+        {"solver": "direct"},
+        {"solver": "dual", "ridge": 1.0},
+    ],
+    ids=lambda each: "-".join(str(value) for value in each.values()),
+)
+def test_passes_give_the_bits_of_one_process(some, files, options):
+    """The client reads nothing but what a solver gathers in one place."""
+    reads = list if options.get("solver") in ("direct", "dual") else OnWorkers(os.getpid())
+    one = pa.fit(files_source(files, 20), **options)
+    many = pa.fit(files_source(files, 20, reads), client=some, **options)
+    assert_same_fit(one, many)
+    assert eventually(lambda: not tasks_of(some)), tasks_of(some)
+
+
+def nearly_dependent(n_chunks):
+    """Sequences whose moments leave doubt: further passes are needed."""
+    chunks = []
+    for i in range(n_chunks):
+        X = np.random.default_rng(i).standard_normal((30, 4, 3))
+        X[..., 2] = X[..., 0] + 1e-4 * X[..., 2]
+        chunks.append(MemoryChunk(X, X[..., :2], i))
+    return Chunks(chunks)
+
+
+@pytest.mark.usefixtures("parts_of_rows")
+def test_certificates_and_refinement_of_nearly_dependent_features(some):
+    source = nearly_dependent(12)
+    one, many = pa.certify(source), pa.certify(source, client=some)
+    assert one.method == "triangular"
+    assert str(many) == str(one)
+    assert (many.digest, many.rounding, many.lambda_min) == (
+        one.digest, one.rounding, one.lambda_min,
+    )  # fmt: skip
+    assert str(copy.deepcopy(many)) == str(one)
+    assert_same_fit(pa.fit(source), pa.fit(source, client=some))
+
+
+@pytest.mark.usefixtures("parts_of_rows")
+def test_results_of_parts_come_in_order_whoever_is_first(both, files, tmp_path):
+    """The first part waits for another; folded in another order, sums would have other bits."""
+    require_workers(both)  # both have read their modules
+    rows = rows_of_source(files_source(files, 16), pa.Form(), client=both)
+    assert len(rows.parts) == 8
+    values = [1.0, 0.0, 1e17, -1e17, 0.0, 0.0, 0.0, 0.0]
+    places = dict(zip((part.base for part in rows.parts), values, strict=True))
+    found = list(of_parts(rows, late_first, places, tmp_path / "there"))
+    assert [value for value, _ in found] == values
+    times = [at for _, at in found]
+    assert times[0] > min(times)
+    another = [*values[2:], *values[:2]]
+    [total], [other] = (folded([value] for value in order) for order in (values, another))
+    assert (total, other) == (0.0, 1.0)
+
+
+@pytest.mark.usefixtures("parts_of_rows")
+@pytest.mark.parametrize("kind", ["files", "arrays"])
+def test_a_worker_that_dies_between_passes_changes_nothing(both, files, kind):
+    """What it held is made again, from files or from arrays that are sent again."""
+    source = files_source(files, 16)
+    if kind == "arrays":
+        source = Chunks([MemoryChunk(*arrays(i, 400, 20)[:2], i) for i in range(8)])
+    here = rows_of_source(source, pa.Form())
+    rows = rows_of_source(source, pa.Form(), client=both)
+    theta = np.ones((here.n_features, 2))
+    wanted = residual_pass(theta, here)
+    assert_array_equal(residual_pass(theta, rows)[0], wanted[0])
+    os.kill(next(iter(both.run(os.getpid).values())), signal.SIGKILL)
+    gradient, power = residual_pass(theta, rows)
+    assert_array_equal(gradient, wanted[0])
+    assert power == wanted[1]
+
+
+def test_passes_send_little_and_forget(some, tmp_path):
+    """No task grows with the sequences, and what workers hold goes with the rows."""
+    source = files_source(write_files(tmp_path, 4, n_sequences=20_000, n_tokens=2), 4)
+    rows = rows_of_source(source, pa.Form(), client=some)
+    assert len(rows.parts) == 1
+    residual_pass(np.ones((rows.n_features, 2)), rows)
+    sizes = tasks_of(some)
+    assert sizes
+    assert max(sizes.values()) < 20_000
+    del rows
+    assert eventually(lambda: not tasks_of(some)), tasks_of(some)
+
+
+@pytest.mark.usefixtures("parts_of_rows")
+def test_an_error_in_a_pass_arrives(some, files):
+    rows = rows_of_source(files_source(files, 8), pa.Form(), client=some)
+    with pytest.raises(ZeroDivisionError):
+        list(of_parts(rows, divide_by_zero))
+    residual_pass(np.ones((rows.n_features, 2)), rows)
+    assert eventually(lambda: len(tasks_of(some)) <= len(rows.parts))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("parts_of_rows")
+@pytest.mark.parametrize("n_workers", [2, 4])
+def test_a_worker_killed_in_each_of_ten_iterations(files, n_workers):
+    """At random moments of the passes."""
+    rng = np.random.default_rng(n_workers)
+    options = {"solver": "iterative", "ridge": 1.0}
+    one = pa.fit(files_source(files, 40), **options)
+    with (
+        distributed.LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address=":0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):  # fmt: skip
+        for _ in range(10):
+            processes = all_there(client, n_workers)
+            pids = [int(rng.choice(list(processes.run(os.getpid).values())))]
+            left = [int(rng.integers(50, 400))]
+
+            def kill(*_, left=left, pids=pids):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(pids.pop(), signal.SIGKILL)
+
+            with listening(kill):
+                many = pa.fit(files_source(files, 40), client=client, **options)
+            assert not pids
+            assert_same_fit(one, many)
 
 
 @pytest.mark.slow
@@ -529,6 +703,26 @@ def test_a_scheduler_that_is_restarted_changes_nothing(processes, files):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("parts_of_rows")
+def test_a_scheduler_that_is_restarted_between_passes_changes_nothing(processes, files):
+    """All that was held is gone; workers read their files again."""
+    options, seen = {"solver": "iterative", "ridge": 1.0}, []
+
+    def restart(*_):
+        seen.append(1)
+        if len(seen) == 150:
+            processes.kill()
+            processes.start()
+
+    with distributed.Client(processes.address, timeout="60s") as client:
+        client.wait_for_workers(2)
+        with listening(restart):
+            many = pa.fit(files_source(files, 40), client=client, **options)
+    assert len(seen) > 160
+    assert_same_fit(pa.fit(files_source(files, 40), **options), many)
+
+
+@pytest.mark.slow
 def test_without_its_scheduler_a_call_ends_and_another_goes_on(
     processes, both, files, tmp_path, monkeypatch
 ):
@@ -550,3 +744,18 @@ def test_without_its_scheduler_a_call_ends_and_another_goes_on(
         many = pa.Moments(3, 2).update(source, checkpoint=path, client=both)
     assert seen[0][0] > source.n_bytes / 5
     assert many == pa.Moments(3, 2).update(files_source(files, 140))
+
+
+def test_arrays_that_were_sent_begin_where_others_do():
+    """What Dask sends beside its objects begins anywhere, and is multiplied in another order."""
+    odd = np.frombuffer(bytes(8 * 100 + 1), offset=1)
+    assert not odd.flags.aligned
+    for thing in (unit_tasks.Given(len, (odd, {"theta": odd})), unit_tasks.Parts([odd])):
+        header, frames = serialize(thing)
+        joined = b"x" + b"".join(bytes(frame) for frame in frames)
+        ends = 1 + np.cumsum([0, *(memoryview(frame).nbytes for frame in frames)])
+        cut = [memoryview(joined)[a:b] for a, b in pairwise(ends.tolist())]
+        same = deserialize(header, cut)
+        found = same.parts if isinstance(thing, unit_tasks.Parts) else [*same.arguments[0][:1]]
+        assert all(each.flags.aligned for each in found)
+        assert_array_equal(found[0], odd)

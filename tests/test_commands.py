@@ -22,7 +22,7 @@ LEFT_OUT = {
     ".venv/bin/pytest -q tests/test_ridge_path.py": "it is a test itself",
     ".venv/bin/pytest -q tests/test_ridge_path.py -k grid": "it is a test itself",
     "make docs": "it builds the site and runs this test",
-    "make bench": "it takes an hour",
+    "make bench": "it takes hours",
     "make mutants": "it takes an hour",
     "polyattn fit 'shard-*.npz' --workers 2": "tests/test_cli_gathering.py starts workers",
     "polyattn certify 'shard-*.npz' --dask tcp://scheduler:8786 --checkpoint run.safetensors": (

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import polyattn as pa
+from exact_least_squares import ExactProblem
 from polyattn.errors import InvalidInput, OutOfRange
 
 
@@ -141,3 +142,68 @@ def test_a_ridge_that_leaves_coefficients_to_rounding_is_named(solver, ridge):
     assert truth.outcome.ok
     assert found.outcome.ok == (error < 1e-4) == (ridge > 1e-9)
     assert ("uncertain" in str(found.outcome)) == (ridge < 1e-9)
+
+
+KINDS = ("rank", "equal", "repeated", "signs", "few", "plain")
+
+
+def nearly_dependent(kind, rng, noise):
+    """Tokens (N, 5, 3) whose features depend on each other, but for noise; or do not."""
+    X = rng.standard_normal((12 if kind == "few" else 60, 5, 3))
+    if kind == "rank":
+        X = X[..., :2] @ rng.standard_normal((2, 3))
+    elif kind == "equal":
+        X[..., 2] = X[..., 1]
+    elif kind == "repeated":
+        X = np.repeat(X[:9], 7, axis=0)
+    elif kind == "signs":
+        X = np.sign(X)
+    return X + noise * rng.standard_normal(X.shape)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-16, 1e-14])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iteration_names_what_a_small_ridge_leaves_open(kind, noise):
+    """The truth is computed in rational numbers: what is called found is near it."""
+    rng = np.random.default_rng(0)
+    X = nearly_dependent(kind, rng, noise)
+    Y, doubts = rng.standard_normal((len(X), 1)), []
+    for ridge in (1e-4, 1e-9, 1e-12, 1e-14):
+        truth = ExactProblem.of(list(X), Y, "last", ridge).coefficients()
+        found = pa.fit(X, Y, ridge=ridge, solver="iterative")
+        error = np.linalg.norm(found.coef - truth) / np.linalg.norm(truth)
+        doubts.append(not found.outcome.ok)
+        assert error < 2e-2 or "ridge is so small" in found.outcome.sentence
+        assert found.outcome.sentence.count("ridge is so small") == doubts[-1]
+    assert not doubts[0]
+    if kind in ("few", "plain"):
+        assert not any(doubts)
+    elif noise:
+        assert doubts[-1]
+
+
+@pytest.mark.parametrize(
+    "weights", [[1e150, 1e-200, 1.0], [1.0, 1e-200, 1.0], [1e300, 1e-300, 1.0], [1e40, 1e-40, 1.0]]
+)
+def test_weights_hide_no_row_that_can_be_met(weights):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((3, 3, 2)), rng.standard_normal((3, 1))
+    exact = ExactProblem.of(list(X), Y, "last", 0.0, weights=np.array(weights))
+    for solver in ("auto", "direct", "dual"):
+        found = pa.fit(X, Y, sample_weight=weights, solver=solver)
+        assert found.rank == exact.rank == 3
+        np.testing.assert_allclose(found.coef, exact.coefficients(), rtol=1e-12, atol=1e-13)
+        assert found.risk < 1e-28
+
+
+@pytest.mark.parametrize("solver", ["direct", "primal", "iterative"])
+def test_weights_beyond_all_ratios_are_named(solver):
+    """Equal rows depend on each other, and a ratio of weights overflows."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((5, 3, 2)), rng.standard_normal((5, 1))
+    X[4] = X[3]
+    found = pa.fit(X, Y, sample_weight=[1e300, 1e-200, 1e-200, 1e-200, 1e-200], solver=solver)
+    assert "largest sample_weight is about 1e+500 times larger than most" in found.outcome.sentence
+    assert not found.outcome.ok
+    even = pa.fit(X, Y, solver=solver)
+    assert "sample_weight" not in even.outcome.sentence

@@ -22,7 +22,7 @@ def test_the_planted_number_of_heads_is_found(d, mode, n_heads):
     assert str(n_heads) in result.heads.sentence
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_heads", [1, 2, 3, 4])
 @pytest.mark.parametrize(
     ("d", "e"), [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (4, 1), (6, 2), (8, 1)]
@@ -51,13 +51,13 @@ def test_a_sufficient_number_of_heads_costs_nothing(mode, n_heads):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_too_few_heads_have_a_gap_that_falls_with_their_number(mode):
-    truth = planted_layer(4, 4, 4, mode)
-    X = ragged(4, mode, seed=0)
+    truth = planted_layer(3, 3, 3, mode)
+    X = ragged(3, mode, seed=0)
     Y = noisy(truth(X), 0.1)
-    results = [pa.fit(X, Y, mode, n_heads=h) for h in (1, 2, 3, 4)]
+    results = [pa.fit(X, Y, mode, n_heads=h) for h in (1, 2, 3)]
     optimum = pa.fit(X, Y, mode)
     gaps = [result.gap for result in results]
-    assert gaps[0] > gaps[1] > gaps[2] > gaps[3] > 0
+    assert gaps[0] > gaps[1] > gaps[2] > 0
     for h, result in enumerate(results, 1):
         assert result.outcome.name == "limited_heads"
         assert result.layer.n_heads == h
@@ -66,7 +66,7 @@ def test_too_few_heads_have_a_gap_that_falls_with_their_number(mode):
         assert result.risk == pytest.approx(risk_of(result.predict(X), Y), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
 def test_noise_does_not_hide_the_number_of_heads(n_heads, seed):
     task = pa.data.planted(400, 12, 4, n_heads=n_heads, noise=0.01, random_state=seed)

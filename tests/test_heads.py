@@ -102,7 +102,10 @@ def test_compress_finds_the_planted_number_for_every_seed(n_dims, n_outputs, n_h
         assert found.lost <= 1e-10
 
 
-@pytest.mark.parametrize(("n_dims", "n_outputs", "n_heads"), [(8, 8, 12), (16, 1, 9), (12, 12, 20)])
+@pytest.mark.parametrize(
+    ("n_dims", "n_outputs", "n_heads"),
+    [(8, 8, 12), (16, 1, 9), pytest.param(12, 12, 20, marks=pytest.mark.slow)],
+)
 def test_compress_finds_many_heads_too(n_dims, n_outputs, n_heads):
     assert compress(planted(n_dims, n_outputs, n_heads)).n_heads == n_heads
 
@@ -209,7 +212,8 @@ def test_scale_changes_nothing_but_scale(scale):
 
 
 @pytest.mark.parametrize(
-    ("n_dims", "n_outputs", "most"), [(3, 3, 4), (4, 4, 8), (6, 6, 14), (5, 1, 5)]
+    ("n_dims", "n_outputs", "most"),
+    [(3, 3, 4), (4, 4, 8), pytest.param(6, 6, 14, marks=pytest.mark.slow), (5, 1, 5)],
 )
 def test_functions_without_structure_need_about_as_many_heads_as_parameters_count(
     n_dims, n_outputs, most

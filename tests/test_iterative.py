@@ -15,6 +15,7 @@ from polyattn.solve import (
     conjugate_gradients,
     iterative,
     normal_equations,
+    pivoted_rows,
     planning,
     solving,
     whitened_rows,
@@ -22,6 +23,7 @@ from polyattn.solve import (
 from polyattn.solve.conjugate_gradients import descend
 from polyattn.solve.iterative import solve_iterative
 from polyattn.solve.normal_equations import FeatureEquations
+from polyattn.solve.pivoted_rows import PivotedRows
 from polyattn.solve.whitened_rows import WhitenedRows
 from polyattn.solve.whitening import Whitening
 from polyattn.stats import rows as rows_module
@@ -147,7 +149,7 @@ def test_a_wide_descent_that_is_slow_ends_soon(monkeypatch):
         return descend(lambda x: values * x, rhs, power, 1e-24 * power(rhs), 1000).passes
 
     assert passes() > 500
-    monkeypatch.setattr(conjugate_gradients, "JUDGED_SIZE", 200)
+    monkeypatch.setattr(conjugate_gradients, "MANY_COEFFICIENTS", 200)
     monkeypatch.setattr(conjugate_gradients, "TOO_LONG", 0.5)
     assert passes() < 200
     # One that falls as it should is not ended.
@@ -217,13 +219,13 @@ def test_an_approximation_is_not_called_the_minimiser(monkeypatch):
 
 def test_a_stall_keeps_the_summaries_for_the_solver_that_takes_over(monkeypatch):
     monkeypatch.setattr(solving, "MAX_PASSES", 2)
-    read, before = [], Rows._read_blocks
+    read, before = [], Rows.read_blocks
 
     def counting(rows, *args):
         read.append(rows.n_rows)
         return before(rows, *args)
 
-    monkeypatch.setattr(Rows, "_read_blocks", counting)
+    monkeypatch.setattr(Rows, "read_blocks", counting)
     assert pa.fit(*data(), solver="iterative").solver == "primal"
     # Once for all, and once for the sample that judges heads.
     assert sum(read) <= 2 * 120
@@ -273,6 +275,108 @@ def test_descents_in_single_precision_lead_to_the_same_coefficients(monkeypatch,
 def test_small_or_uneven_problems_have_no_copy():
     rows = rows_of(pa.Form())
     assert WhitenedRows.of(rows, Whitening.of(rows, 0.0)) is None
+
+
+# Pivoted rows -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+@pytest.mark.parametrize("name", FORMS)
+def test_pivoted_rows_span_a_part_of_the_row_space(monkeypatch, name, ridge):
+    """P written out: H on the rows that were drawn, one number beside them."""
+    monkeypatch.setattr(pivoted_rows, "ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(pivoted_rows, "MOST_ROWS", 7)
+    rows = rows_of(FORMS[name], np.random.default_rng(1).uniform(0.5, 3, 120))
+    found, phi = PivotedRows.of(rows, ridge), dense_features(rows)
+    basis, p = found.basis, rows.n_features
+    rank = min(7, p)
+    assert basis.shape == (p, rank)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(rank), atol=1e-12)
+    inside = np.linalg.lstsq(phi.T, basis, rcond=1e-11)[0]
+    np.testing.assert_allclose(phi.T @ inside, basis, atol=1e-10)
+    seen = basis.T @ (phi.T @ phi + ridge * np.eye(p)) @ basis
+    model = basis @ seen @ basis.T + found.rest * (np.eye(p) - basis @ basis.T)
+    root = found.theta(np.eye(p))
+    np.testing.assert_allclose(root, root.T, atol=1e-12 * abs(root).max())
+    np.testing.assert_allclose(root @ model @ root, np.eye(p), atol=1e-3)
+    np.testing.assert_allclose(found.inverse(root), np.eye(p), atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["mean", "repeated", "zeros", "weights", "one"])
+def test_pivoted_rows_lead_to_the_smallest_norm_sooner(monkeypatch, case):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((90, 5, 6)) + 3.0, rng.standard_normal((90, 2))
+    weights = None
+    if case == "repeated":
+        X[45:], Y[45:] = X[:45], Y[:45]
+    elif case == "zeros":
+        X[::3] = 0.0
+    elif case == "weights":
+        weights = np.where(np.arange(90) % 2, 0.0, 10.0 ** rng.uniform(-2, 2, 90))
+    elif case == "one":
+        X, Y = X[:1], Y[:1]
+    rows, passes = Rows.build(X, Y, pa.Form(), weights), []
+    phi = dense_features(rows)
+    targets = np.concatenate([block.targets for block in rows.blocks()], axis=1).T
+    expected = np.linalg.lstsq(phi, targets, rcond=1e-10)[0]
+    for many in (0, 10**9):
+        monkeypatch.setattr(normal_equations, "MANY_COEFFICIENTS", many)
+        system = FeatureEquations.of(rows, 0.0, 2000)
+        assert (system.pivoted is None) == (many > 0)
+        found = system.solved(in_norm=True)
+        passes.append(found.passes)
+        theta = np.ldexp(found.theta, -system.unit)
+        assert planted.relative_error(theta, expected) < 1e-7
+    assert passes[0] <= (passes[1] / 2 if case != "one" else 2)
+
+
+def test_rows_without_features_have_no_pivots():
+    rows = Rows.build(np.zeros((4, 3, 2)), np.ones((4, 1)), pa.Form())
+    assert PivotedRows.of(rows, 0.0) is None
+
+
+# Long passes --------------------------------------------------------------------------------
+
+
+def uneven(n_sequences: int):
+    rng = np.random.default_rng(0)
+    mixing = np.linalg.qr(rng.standard_normal((5, 5)))[0] * np.geomspace(1, 0.02, 5)
+    X = rng.standard_normal((n_sequences, 6, 5)) @ mixing.T
+    return X, rng.standard_normal((n_sequences, 2))
+
+
+@pytest.mark.parametrize(("n_sequences", "ridge"), [(60, 1e-4), (60, 1e-2), (400, 0.0)])
+def test_long_passes_end_sooner_and_what_is_left_is_said(monkeypatch, n_sequences, ridge):
+    monkeypatch.setattr(normal_equations, "LONG_PASS", 0)
+    monkeypatch.setattr(normal_equations, "LONG_REDUCTION", 1e-5)
+    X, Y = uneven(n_sequences)
+    found, exact = (pa.fit(X, Y, ridge=ridge, solver=name) for name in ("iterative", "direct"))
+    stated = re.search(
+        r"1e-05 of the gradient was left: coefficients are off by (at most|about) (\S+) of",
+        str(found.outcome),
+    )
+    assert (stated[1] == "at most") == (ridge > 0)
+    assert planted.relative_error(found.coef, exact.coef) < 1.5 * float(stated[2]) < 1
+    assert "approached" in str(found.outcome)
+
+
+def test_with_long_passes_uneven_features_are_not_solved_for_the_smallest_norm(monkeypatch):
+    tried, true = [], FeatureEquations.solved
+
+    def solved(system, in_norm):
+        tried.append(in_norm)
+        return true(system, in_norm)
+
+    monkeypatch.setattr(FeatureEquations, "solved", solved)
+    monkeypatch.setattr(normal_equations, "LONG_PASS", 0)
+    found = pa.fit(*uneven(60), solver="iterative")
+    assert tried == [False]
+    assert "differ too much in size for the smallest norm" in str(found.outcome)
+    assert "smallest in the data's own metric" in str(found.outcome)
+    assert found.risk < 1e-12
+    monkeypatch.setattr(normal_equations, "LONG_PASS", 1 << 32)
+    pa.fit(*uneven(60), solver="iterative")
+    assert tried[1:2] == [True]
 
 
 # Which optimum ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ SIZES = {
     "one small": {0: 1e-4},
     "alike": {},
 }
-COUNTS = (5, 6, 7, 30)  # p = 6
+COUNTS = (5, 6, 7, 15)  # p = 6
 
 
 @pytest.mark.parametrize("count", COUNTS)

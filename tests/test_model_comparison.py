@@ -8,7 +8,9 @@ from form_layers import EACH_FORM, replace_heads
 from polyattn.errors import InvalidInput
 from polyattn.form import Form
 from polyattn.form.layout import Layout
+from polyattn.model import compare
 from polyattn.model.compare import random_sequences
+from polyattn.numerics import parallel
 
 
 @pytest.mark.parametrize("case", EACH_FORM, ids=str)
@@ -38,6 +40,46 @@ def test_equality_and_functions(case):
             )
             assert changed != layer
             assert not pa.same_function(layer, changed)
+
+
+@pytest.mark.parametrize("case", EACH_FORM[::4], ids=str)
+@pytest.mark.parametrize("size", [1.0, 1e-170, 1e140])
+def test_large_layers_are_compared_in_parts(case, size, monkeypatch):
+    layer = case.layer()
+    layer = replace_heads(layer, layer.attn * size, layer.value)
+    others = [replace_heads(layer, layer.attn * 1.5, layer.value)]
+    others += [
+        replace_heads(layer, layer.attn, layer.value, **{name: getattr(layer, name) + 1})
+        for name in ("skip", "intercept")
+        if getattr(layer, name) is not None
+    ]
+    whole = [pa.coefficient_distance(layer, other) for other in others]
+    monkeypatch.setattr(compare, "MOST_TOGETHER", 0)
+    for n_numbers in (1, 40, 1 << 20):
+        monkeypatch.setattr(compare, "PART_NUMBERS", n_numbers)
+        parts = [pa.coefficient_distance(layer, other) for other in others]
+        np.testing.assert_allclose(parts, whole, rtol=1e-12)
+        assert pa.same_function(layer, layer)
+        # Beside what is added to them, tiny heads are all the same.
+        assert pa.same_function(layer, others[0]) == (size < 1e-9 and len(others) > 1)
+
+
+def test_coefficients_that_do_not_fit_into_memory_are_refused(monkeypatch):
+    rng = np.random.default_rng(0)
+    layer = pa.LinearAttention(rng.standard_normal((1, 9, 9)), rng.standard_normal((1, 9, 2)))
+    X = rng.standard_normal((20, 3, 9))
+    monkeypatch.setattr(parallel, "physical_memory", lambda: 20_000)
+    with pytest.raises(InvalidInput, match=r"coefficients of 9 .* 29 KB.* 20 KB.* attn and value"):
+        _ = layer.coef
+    for each in (layer, lambda X: X[:, -1, :2]):
+        with pytest.raises(InvalidInput, match="an audit compares coefficients, 405 for each"):
+            pa.audit(each, X, np.ones((20, 2)))
+    monkeypatch.setattr(compare, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(compare, "PART_NUMBERS", 1)
+    assert pa.coefficient_distance(layer, layer) == 0.0
+    monkeypatch.setattr(parallel, "physical_memory", lambda: None)
+    assert layer.coef.shape == (2, 45, 9)
+    assert pa.audit(layer, X, np.ones((20, 2))).distance > 0
 
 
 def test_scales_of_heads_count():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import polyattn as pa
+from exact_least_squares import matrix, numbers, rational
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, OutOfRange
 from polyattn.features.symbol_counts import DENSE_SYMBOLS, query_groups, refusal
 from polyattn.model import symbol_table
@@ -99,8 +100,8 @@ def test_a_planted_table_comes_back(mode):
     batch = SequenceBatch.from_ids(ids, d)
     found = pa.fit(batch, Y, mode, solver="one_hot")
     assert found.rank == found.n_occurring == d * d
-    for output, matrix in enumerate(found.table.matrices()):
-        np.testing.assert_allclose(matrix.toarray(), theta[:, :, output], atol=1e-9)
+    for output, learned in enumerate(found.table.matrices()):
+        np.testing.assert_allclose(learned.toarray(), theta[:, :, output], atol=1e-9)
     assert found.risk < 1e-20
     assert "determine the coefficients of all these" in found.sentence
     # A negative control: other targets are not those of a table.
@@ -222,6 +223,34 @@ def test_an_iteration_that_stops_is_not_called_found(monkeypatch):
     found = pa.fit(batch, targets_of(batch, "last"), solver="one_hot", ridge=0.1)
     assert "approached" in found.sentence
     assert not found.outcome.ok
+
+
+@pytest.mark.parametrize(
+    ("ridge", "is_found"), [(1e-3, True), (1e-8, True), (1e-14, False), (1e-20, False)]
+)
+@pytest.mark.parametrize("weight", [1.0, 2.0**-40])
+def test_a_ridge_that_rounding_hides_is_named(ridge, is_found, weight):
+    """Symbols 1 and 2 come together, 3 and 4 in a fixed sum: the ridge alone divides between them.
+
+    The truth is computed in rational numbers.
+    """
+    rng = np.random.default_rng(0)
+    sequences = [
+        np.repeat([1, 2, 3, 4, 5, 0], [one, one, two, 7 - two, three, 1])
+        for one, two, three in rng.integers([0, 1, 0], [4, 6, 3], (60, 3))
+    ]
+    Y = rng.standard_normal((60, 1))
+    batch, weights = SequenceBatch.from_ids(sequences, 6), np.full(60, weight)
+    found = pa.fit(batch, Y, ridge=weight * ridge, sample_weight=weights, solver="one_hot")
+    counts = matrix(np.array([np.bincount(each, minlength=6) for each in sequences], float))
+    gram = counts.transpose() * counts
+    for symbol in range(6):
+        gram[symbol, symbol] += rational(ridge)
+    truth = numbers(gram.solve(counts.transpose() * matrix(Y)))[:, 0]
+    error = np.linalg.norm(found.table.matrices()[0].toarray()[0] - truth) / np.linalg.norm(truth)
+    assert found.outcome.ok == is_found
+    assert ("ridge is so small" in found.outcome.sentence) == (not is_found)
+    assert (error < 1e-4) == is_found
 
 
 def test_counts_do_not_depend_on_how_many_are_made_together(monkeypatch):

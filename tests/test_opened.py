@@ -3,19 +3,24 @@
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 import polyattn as pa
 from polyattn.certify.digest import digest_sequences
 from polyattn.errors import InvalidInput
 from polyattn.sequences import SequenceBatch
+from polyattn.sources import opened as opened_module
 from polyattn.sources.opened import opened
 from polyattn.sources.read_array import RecentChunks
 from polyattn.sources.source import ChunkData
+from polyattn.stats import rows as rows_module
+from polyattn.stats.rows import Rows
 from source_cases import ListSource, MemoryChunk
 
 
@@ -88,7 +93,7 @@ def test_few_chunks_are_kept_and_each_is_read_once_at_a_time():
             reads.append(number)
         return {"tokens": np.full((1, 1), number)}
 
-    recent = RecentChunks(read, 2)
+    recent = RecentChunks(read, 2, 1 << 20)
     for number in (0, 1, 0, 1, 2, 1, 0):
         assert recent.content(number)["tokens"][0, 0] == number
     assert reads == [0, 1, 2, 0]
@@ -100,6 +105,68 @@ def test_few_chunks_are_kept_and_each_is_read_once_at_a_time():
     assert reads == [5]
 
 
+def test_large_chunks_are_kept_by_bytes_and_two_of_them_always():
+    def read(_):
+        return {"tokens": np.zeros(1000), "targets": np.zeros(250)}
+
+    for n_bytes, kept in ((0, 2), (20_000, 2), (39_999, 3), (40_000, 4), (10**9, 5)):
+        recent = RecentChunks(read, 5, n_bytes)
+        for number in range(20):
+            recent.content(number)
+        assert list(recent._recent) == list(range(20))[-kept:], n_bytes
+    # One thread keeps its own chunk and the next.
+    recent = RecentChunks(read, 1, 10**9)
+    for number in range(3):
+        recent.content(number)
+    assert list(recent._recent) == [2]
+
+
+def counted_source(n_sequences, with_targets):
+    """Twelve chunks, and how often all of them were read since that was asked last."""
+    rng = np.random.default_rng(0)
+    Y = np.zeros((n_sequences, 4, 1)) if with_targets == "per token" else np.zeros((n_sequences, 1))
+    chunks = [
+        chunk(f"chunk {i}", rng.standard_normal((n_sequences, 4, 2)), Y if with_targets else None)
+        for i in range(12)
+    ]
+
+    def n_reads():
+        count = sum(each.n_reads for each in chunks)
+        for each in chunks:
+            each.n_reads = 0
+        return count
+
+    return ListSource(chunks, 2, int(bool(with_targets))), n_reads
+
+
+@pytest.mark.parametrize("mode", ["last", "causal"])
+@pytest.mark.parametrize("n_threads", [1, 4])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_pass_over_rows_reads_each_chunk_once(mode, n_threads, kept, monkeypatch):
+    chunk_bytes = 700 * 4 * 2 * 8
+    source, n_reads = counted_source(700, "per token" if mode == "causal" else "last")
+    monkeypatch.setattr(opened_module, "RECENT_BYTES", 0)
+    monkeypatch.setattr(opened_module, "TOGETHER_BYTES", chunk_bytes // 2)
+    monkeypatch.setattr(rows_module, "KEPT_NUMBERS", 10**6 if kept else 0)
+    with threadpool_limits(n_threads):
+        rows = Rows.build(source, None, pa.Form(mode=mode))
+        assert rows.keeps_summaries is kept
+        assert n_reads() == 12
+        assert sum(block.stop - block.first for block in rows.blocks()) == rows.n_rows
+        assert n_reads() == 12
+        # Of parts of many chunks, queries are read once more when the sums are done.
+        monkeypatch.setattr(opened_module, "TOGETHER_BYTES", 100 * chunk_bytes)
+        list(replace(rows).blocks())
+        assert n_reads() > 12 or mode == "causal"
+
+
+def test_a_certificate_reads_a_source_three_times():
+    source, n_reads = counted_source(20, None)
+    assert pa.certify(source).verdict == "identifiable"
+    # To look at all of it, for the sums and for the digest; and once at the first chunk alone.
+    assert n_reads() in (3 * 12, 3 * 12 + 1)
+
+
 def test_a_failed_read_can_be_tried_again():
     failing = [True]
 
@@ -108,7 +175,7 @@ def test_a_failed_read_can_be_tried_again():
             raise OSError("once")
         return {"tokens": np.zeros((number, 1))}
 
-    recent = RecentChunks(read, 2)
+    recent = RecentChunks(read, 2, 1 << 20)
     with pytest.raises(OSError, match="once"):
         recent.content(3)
     assert len(recent.content(3)["tokens"]) == 3

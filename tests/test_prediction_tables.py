@@ -80,6 +80,22 @@ def test_rows_are_gathered_in_groups_and_never_all_held(tmp_path: Path, monkeypa
     assert pq.read_table(path).column("sequence").to_pylist() == list(range(28))
 
 
+def test_a_large_part_is_divided_into_groups(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(prediction_tables, "GROUP_ROWS", 10)
+    path = tmp_path / "p.parquet"
+    parts = [PredictedPart(np.arange(35.0)[:, None], np.array([30, 5])), PredictedPart(
+        np.arange(35.0, 44.0)[:, None], np.array([9])
+    )]  # fmt: skip
+    assert write_predictions(path, parts) == 44
+    metadata = pq.read_metadata(path)
+    sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    assert sizes == [11, 12, 12, 9]
+    found = pq.read_table(path)
+    assert found.column("sequence").to_pylist() == [0] * 30 + [1] * 5 + [2] * 9
+    assert found.column("token").to_pylist() == [*range(30), *range(5), *range(9)]
+    assert found.column("prediction_0").to_pylist() == list(range(44))
+
+
 def failing() -> Iterator[PredictedPart]:
     yield PredictedPart(np.ones((2, 1)))
     raise RuntimeError("no more")

@@ -29,7 +29,14 @@ def counts(span):
     return span.n_rows, span.n_traces
 
 
-@pytest.mark.parametrize("sizes", EXHAUSTIVE, ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param(sizes, marks=pytest.mark.slow if sizes == (3, 2, 3) else ())
+        for sizes in EXHAUSTIVE
+    ],
+    ids=str,
+)
 def test_all_machines_on_all_words(sizes):
     n_traces, n_histories, rank = EXHAUSTIVE[sizes]
     training, domain = list(dfa_traces(sizes, n_traces, seed=1)), list(all_dfa_traces(sizes))

@@ -26,7 +26,7 @@ from report_pages import (
     PREDICTIONS,
     WITNESS,
     body,
-    fitted,
+    noisy_fit,
     noisy_task,
     requests,
     titles,
@@ -35,20 +35,7 @@ from report_pages import (
     written,
 )
 
-
-@pytest.fixture(scope="module")
-def task():
-    return noisy_task()
-
-
-@pytest.fixture(scope="module")
-def result(task):
-    return fitted(task)
-
-
-@pytest.fixture(scope="module")
-def flat():
-    return tokens_in_a_plane()
+task, result, flat = noisy_task, noisy_fit, tokens_in_a_plane
 
 
 def test_a_fit_with_data_shows_everything(task, result, tmp_path):

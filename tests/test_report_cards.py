@@ -7,25 +7,12 @@ import pytest
 
 import polyattn as pa
 from report_pages import (
-    fitted,
+    noisy_fit,
     noisy_task,
     tokens_in_a_plane,
 )
 
-
-@pytest.fixture(scope="module")
-def task():
-    return noisy_task()
-
-
-@pytest.fixture(scope="module")
-def result(task):
-    return fitted(task)
-
-
-@pytest.fixture(scope="module")
-def flat():
-    return tokens_in_a_plane()
+task, result, flat = noisy_task, noisy_fit, tokens_in_a_plane
 
 
 def test_a_fit_is_shown_without_looking_for_heads(task, monkeypatch):

@@ -14,20 +14,12 @@ from report_pages import (
     HEADS,
     OUTCOME,
     PREDICTIONS,
-    fitted,
+    noisy_fit,
     noisy_task,
     requests,
 )
 
-
-@pytest.fixture(scope="module")
-def task():
-    return noisy_task()
-
-
-@pytest.fixture(scope="module")
-def result(task):
-    return fitted(task)
+task, result = noisy_task, noisy_fit
 
 
 def run(*arguments):

@@ -17,27 +17,14 @@ from report_pages import (
     PREDICTIONS,
     WITNESS,
     body,
-    fitted,
+    noisy_fit,
     noisy_task,
     titles,
     tokens_in_a_plane,
     written,
 )
 
-
-@pytest.fixture(scope="module")
-def task():
-    return noisy_task()
-
-
-@pytest.fixture(scope="module")
-def result(task):
-    return fitted(task)
-
-
-@pytest.fixture(scope="module")
-def flat():
-    return tokens_in_a_plane()
+task, result, flat = noisy_task, noisy_fit, tokens_in_a_plane
 
 
 def test_layers(task, flat):

@@ -24,15 +24,7 @@ from report_pages import (
     without_search,
 )
 
-
-@pytest.fixture(scope="module")
-def task():
-    return noisy_task()
-
-
-@pytest.fixture(scope="module")
-def flat():
-    return tokens_in_a_plane()
+task, flat = noisy_task, tokens_in_a_plane
 
 
 def test_the_spectrum_is_that_of_the_moments(task):

@@ -15,20 +15,12 @@ from report_pages import (
     CERTIFICATE,
     PREDICTIONS,
     body,
-    fitted,
+    noisy_fit,
     noisy_task,
     without_search,
 )
 
-
-@pytest.fixture(scope="module")
-def task():
-    return noisy_task()
-
-
-@pytest.fixture(scope="module")
-def result(task):
-    return fitted(task)
+task, result = noisy_task, noisy_fit
 
 
 @pytest.mark.parametrize("mode", ["last", "causal"])

@@ -13,7 +13,7 @@ from polyattn.features import summaries
 from polyattn.form import Form
 from polyattn.progress import listening
 from polyattn.sequences import MODES
-from polyattn.stats import rows
+from polyattn.stats import row_groups, rows
 from polyattn.stats.rows import Rows
 
 LENGTHS = (1, 30, 2, 7, 1, 1, 12, 3, 55, 4, 2, 9)
@@ -35,7 +35,7 @@ def joined(blocks, name):
 def small_groups(monkeypatch):
     """Nothing is kept, groups hold some ten rows, and the longest sequence exceeds them."""
     monkeypatch.setattr(rows, "KEPT_NUMBERS", 0)
-    monkeypatch.setattr(rows, "GROUP_NUMBERS", 130)
+    monkeypatch.setattr(row_groups, "GROUP_NUMBERS", 130)
     monkeypatch.setattr(rows, "SHARE_NUMBERS", 0)
     monkeypatch.setattr(rows, "SHARE_ROWS", 1)
     monkeypatch.setattr(summaries, "BLOCK_NUMBERS", 1)
@@ -62,7 +62,7 @@ def test_groups_hold_everything_once_and_in_order(mode, threads, request):
 def test_of_a_sequence_longer_than_a_group_one_block_is_in_memory(mode):
     groups = list(make_rows(mode).groups())
     largest = max(sum(block.sums.shape[1] for block in group) for group in groups)
-    assert largest <= 130 // make_rows(mode)._numbers_per_row < max(LENGTHS)
+    assert largest <= 130 // make_rows(mode).numbers_per_row < max(LENGTHS)
 
 
 @pytest.mark.usefixtures("small_groups")

@@ -13,6 +13,7 @@ import pytest
 import polyattn as pa
 from polyattn.solve import iterative, planning, rereading, solving
 from polyattn.solve.iterative import solve_iterative
+from polyattn.stats import row_groups
 from polyattn.stats import rows as rows_module
 from polyattn.stats import scratch as scratch_module
 from polyattn.stats.rows import Rows
@@ -29,7 +30,7 @@ FORMS = {
 def few_in_memory(monkeypatch):
     """Summaries do not fit into memory, and are made some rows at a time."""
     monkeypatch.setattr(rows_module, "KEPT_NUMBERS", 0)
-    monkeypatch.setattr(rows_module, "GROUP_NUMBERS", 60)
+    monkeypatch.setattr(row_groups, "GROUP_NUMBERS", 60)
     monkeypatch.setattr(iterative, "kept_numbers", lambda: 1)
     monkeypatch.setattr(solving, "kept_numbers", lambda: 1)
 
@@ -69,13 +70,13 @@ def test_every_pass_has_the_same_blocks(form, weighted):
 
 def test_tokens_are_read_once_and_the_bits_are_the_same(monkeypatch):
     rows = rows_of(FORMS["causal"])
-    read, before = [], Rows._read_blocks
+    read, before = [], Rows.read_blocks
 
     def counting(self, *given):
         read.append(self.n_rows)
         return before(self, *given)
 
-    monkeypatch.setattr(Rows, "_read_blocks", counting)
+    monkeypatch.setattr(Rows, "read_blocks", counting)
     with ScratchFile() as scratch:
         found = solve_iterative(rows.with_scratch(scratch), 0.0)
     assert sum(read) == rows.n_rows
@@ -256,7 +257,7 @@ def test_a_disk_in_memory_is_seen(monkeypatch, tmp_path, mounts, is_in_memory):
 
 
 def test_memory_does_not_grow_with_the_file(monkeypatch):
-    monkeypatch.setattr(rows_module, "GROUP_NUMBERS", 1 << 16)
+    monkeypatch.setattr(row_groups, "GROUP_NUMBERS", 1 << 16)
     rng = np.random.default_rng(0)
     rows = Rows.build(rng.standard_normal((400, 50, 16)), np.ones((400, 50)), FORMS["causal"])
     with ScratchFile() as scratch:

@@ -12,7 +12,7 @@ from polyattn.form import Form
 from polyattn.model import LinearAttention
 from polyattn.numerics import arrays
 from polyattn.numerics.arrays import ranges_of_rows
-from polyattn.sequences import MODES, SequenceBatch, as_batch
+from polyattn.sequences import MODES, OwnedBatch, SequenceBatch, as_batch
 from polyattn.targets import as_targets, as_weights
 
 RNG = np.random.default_rng(0)
@@ -317,3 +317,72 @@ def test_other_choices_are_refused(index):
     batch = SequenceBatch.from_sequences([np.ones((1, 2))] * 4)
     with pytest.raises((InvalidInput, InvalidType), match="sequences"):
         batch[index]
+
+
+# Arrays that nobody else holds -------------------------------------------------------------
+
+NUMBERS = st.sampled_from([0.0, -0.0, 1.0, -3.5, 1e150, -1e-150, 5e-324, np.nan, np.inf, -np.inf])
+
+
+@given(
+    st.integers(1, 5), st.integers(1, 700), st.sampled_from(["f8", "f4", "i8", "u1"]),
+    st.sampled_from("CF"), st.lists(st.tuples(st.integers(0, 10**6), NUMBERS), max_size=3),
+    st.integers(0, 2**32),
+)  # fmt: skip
+def test_an_owned_batch_refuses_the_same_and_knows_its_magnitudes(
+    d, n, dtype, order, changes, seed
+):
+    values = np.random.default_rng(seed).integers(0, 200, (n, d)).astype(dtype)
+    if values.dtype.kind == "f":
+        with np.errstate(over="ignore", under="ignore"):
+            for place, number in changes:
+                values.flat[place % values.size] = number
+    values = np.asarray(values, order=order)
+    values.setflags(write=False)
+    offsets = [0, *({n // 2} - {0}), n]
+    if not np.isfinite(values).all():
+        refusals = []
+        for kind in (SequenceBatch, OwnedBatch):
+            with pytest.raises(InvalidInput, match="NaN or infinity") as refused:
+                kind(values, offsets, "tokens")
+            refusals.append(str(refused.value))
+        assert refusals[0] == refusals[1]
+        return
+    plain = SequenceBatch(values, offsets, "tokens")
+    owned = OwnedBatch(values, offsets, "tokens")
+    wanted = np.abs(values.astype(float)).max(axis=0)
+    for batch in (plain, owned):
+        np.testing.assert_array_equal(batch.coordinate_sizes(), wanted)
+        np.testing.assert_array_equal(as_batch(batch).values, values)
+    # A part is a batch of its own.
+    half = owned.part(0, 1)
+    sizes = np.abs(values[: offsets[1]].astype(float)).max(axis=0)
+    np.testing.assert_array_equal(half.coordinate_sizes(), sizes)
+
+
+def test_owned_batches_of_all_forms():
+    padded = X.copy()
+    padded[0, 3:] = np.nan
+    batch = OwnedBatch.from_padded(padded, [3, 5, 5, 5])
+    np.testing.assert_array_equal(batch.coordinate_sizes(), np.nanmax(np.abs(padded), axis=(0, 1)))
+    cube = OwnedBatch.from_array(X)
+    np.testing.assert_array_equal(cube.coordinate_sizes(), np.abs(X).max(axis=(0, 1)))
+    assert isinstance(cube, SequenceBatch)
+    with pytest.raises(InvalidInput, match="sequence 0, token 3, coordinate 0"):
+        OwnedBatch.from_array(padded)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(1, 20), st.integers(1, 40))
+def test_ranges_within_two_limits(lengths, n_rows, n_bytes):
+    rows = np.concatenate([[0], np.cumsum(lengths)])
+    owned = np.concatenate([[0], np.cumsum(lengths[::-1])])
+    ranges = list(ranges_of_rows(rows, n_rows, (owned, n_bytes)))
+    assert [first for first, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
+    assert ranges[-1][1] == len(lengths)
+    for first, stop in ranges:
+        fits = rows[stop] - rows[first] <= n_rows and owned[stop] - owned[first] <= n_bytes
+        assert fits or stop == first + 1
+        if stop < len(lengths):
+            # As long as it may be.
+            more = stop + 1
+            assert rows[more] - rows[first] > n_rows or owned[more] - owned[first] > n_bytes

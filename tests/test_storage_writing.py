@@ -15,7 +15,9 @@ from safetensors import SafetensorError
 import polyattn as pa
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.files import records as files
+from polyattn.files.atomic import FORMATS
 from polyattn.files.records import Record, write_record
+from polyattn.sources.scan import OPENERS
 from storage_cases import X, Y, random_layer
 
 CERTIFICATE = pa.certify(X)
@@ -60,7 +62,7 @@ def test_what_cannot_be_saved(obj, tmp_path):
 @pytest.mark.parametrize(
     ("thing", "names", "own"),
     [
-        (random_layer(1, 2, 1), ("m.pkl", "m.JSON", "m.npz"), "m.safetensors"),
+        (random_layer(1, 2, 1), ("m.pkl", "m.JSON", "m.npz", "m.parquet"), "m.safetensors"),
         (pa.Moments(1, 1), ("m.pickle",), "m.safetensors"),
         (CERTIFICATE, ("m.pkl", "m.safetensors"), "m.json"),
     ],
@@ -311,3 +313,7 @@ def test_many_savers_of_one_file_do_not_disturb_each_other(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(save_often, layers))
     assert os.listdir(tmp_path) == ["layer"]
+
+
+def test_files_of_data_are_not_taken_for_others():
+    assert set(OPENERS) <= set(FORMATS)

@@ -364,12 +364,13 @@ def test_results_can_be_copied():
 
 def test_rows_kept_by_two_threads_are_kept_once(monkeypatch):
     rows = Rows.build(*SMALL, Form("last"))
-    read, both = Rows._read_together, threading.Barrier(2)
+    read, both = Rows.read_together, threading.Barrier(2)
 
     def read_at_once(self):
         both.wait(SECONDS)
         return read(self)
 
-    monkeypatch.setattr(Rows, "_read_together", read_at_once)
+    monkeypatch.setattr(Rows, "read_together", read_at_once)
     together([lambda: list(rows.groups())] * 2)
-    assert sum(block.stop - block.first for block in rows._kept) == rows.n_rows
+    [kept] = rows._kept
+    assert sum(block.stop - block.first for block in kept) == rows.n_rows

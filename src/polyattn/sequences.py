@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.numerics.arrays import real_array, require_finite, require_float64, rows_between
 from polyattn.numerics.one_hot_tokens import OneHotTokens, as_ids
+from polyattn.numerics.scaling import column_sizes
 from polyattn.quoting import counted
 
 MODES = ("last", "causal", "full")
@@ -74,7 +75,7 @@ class SequenceBatch:
             )
         borders.setflags(write=False)
         vars(self).update(values=array, offsets=borders)
-        require_finite(array, name, self.place)
+        self._require_finite(name)
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[ArrayLike], name: str = "X") -> SequenceBatch:
@@ -240,6 +241,32 @@ class SequenceBatch:
     def n_rows(self, mode: str) -> int:
         """How many positions are predicted: one per sequence (last) or one per token."""
         return len(self) if mode == "last" else len(self.values)
+
+    def coordinate_sizes(self) -> NDArray[np.float64]:
+        """The largest magnitude of each coordinate, shape (n_dims,)."""
+        return column_sizes(self.values)
+
+    def _require_finite(self, name: str) -> None:
+        require_finite(self.values, name, self.place)
+
+
+class OwnedBatch(SequenceBatch):
+    """Sequences in an array that nobody else holds, as readers of files make it.
+
+    The magnitudes of coordinates tell whether all numbers are finite.  Nobody changes these, so
+    what one pass found is kept.
+    """
+
+    def coordinate_sizes(self) -> NDArray[np.float64]:
+        return np.asarray(vars(self)["sizes"])
+
+    def _require_finite(self, name: str) -> None:
+        # Where one number is NaN or infinite, so is the largest of its column.
+        with np.errstate(invalid="ignore"):
+            sizes = column_sizes(self.values)
+        if not np.isfinite(sizes).all():
+            super()._require_finite(name)
+        vars(self)["sizes"] = sizes
 
 
 # Nested lists of numbers are an ArrayLike already; a list of arrays is not.

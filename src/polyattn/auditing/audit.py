@@ -23,6 +23,7 @@ from polyattn.features.symbol_counts import require_dense_ids
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
 from polyattn.numerics.arrays import ranges_of_rows
+from polyattn.numerics.parallel import require_physical_memory
 from polyattn.numerics.scaling import as_doubt, as_risk
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.sources.source import Source
@@ -93,6 +94,12 @@ def audit(
     )
     if rows.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
+    # Those of the layer, of the optimum, their difference, and what they are made of.
+    require_physical_memory(
+        40 * rows.n_features * rows.n_outputs,
+        f"an audit compares coefficients, {rows.n_features:,} for each output, and",
+        "Reduce the number of coordinates or of outputs.",
+    )
     measured, best, certificate = _measure(audited, rows), minimise(rows), certify_rows(rows, where)
     return _compare(audited.coef, *measured, best, certificate)
 

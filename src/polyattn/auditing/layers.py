@@ -31,12 +31,18 @@ class AuditedLayer:
 
     outputs: Outputs
     form: Form
-    coef: NDArray[np.float64] | None = None
+    # What has folded coefficients, which are made when they are asked for.
+    known: LinearAttention | FitResult | None = None
     n_dims: int | None = None
     n_outputs: int | None = None
     n_context_dims: int | None = None
     # The layer with all signs removed: its outputs bound what is added up in those of the layer.
     unsigned: Outputs | None = None
+
+    @property
+    def coef(self) -> NDArray[np.float64] | None:
+        """The folded coefficients (e, m, r)."""
+        return None if self.known is None else self.known.coef
 
     def evaluate(self, part: Rows) -> tuple[NDArray, NDArray]:
         """Outputs (rows, e) for some sequences, and sizes that rounding in them is relative to."""
@@ -86,8 +92,8 @@ def as_audited(
     outputs: Any = layer.predict if isinstance(layer, FitResult) else layer
     context = layer.n_context_dims
     return AuditedLayer(
-        _with_context(outputs) if context is not None else _alone(outputs), layer.form, layer.coef,
-        layer.n_dims, len(layer.coef), context, _unsigned(layer),
+        _with_context(outputs) if context is not None else _alone(outputs), layer.form, layer,
+        layer.n_dims, layer.n_outputs, context, _unsigned(layer),
     )  # fmt: skip
 
 

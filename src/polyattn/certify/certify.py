@@ -26,7 +26,9 @@ from polyattn.sequences import Sequences
 from polyattn.sources.source import Source, require_alone, require_no_checkpoint
 from polyattn.sources.views import Inputs
 from polyattn.stats import Moments, TriangularFactor
-from polyattn.stats.rows import Origin, Rows
+from polyattn.stats.opening import rows_of_source
+from polyattn.stats.parts import Origin
+from polyattn.stats.rows import Rows
 
 METHODS = ("auto", "exact", "float")
 
@@ -72,7 +74,8 @@ def certify(
         Of a source: a file in which its sums are kept; the same call goes on where one was
         interrupted.
     client : distributed.Client, optional
-        Of a source: its sums are made by the workers of a Dask cluster, to the same bits.
+        Of a source: the workers of a Dask cluster make its sums and further passes, to the same
+        bits; the digest, and exact arithmetic, read it here.
 
     Returns
     -------
@@ -170,7 +173,7 @@ def _rows_of_source(
     source: Source, form: Form, checkpoint: str | PathLike[str] | None, client: Any
 ) -> Rows:
     """The rows of a source, of which every sequence counts once."""
-    rows = Rows.build(Inputs(source, weighted=True), None, form, keep_integers=True)
+    rows = rows_of_source(Inputs(source, weighted=True), form, None, client, keep_integers=True)
     weights = rows.sequence_weights
     if weights is not None and not (weights[0] > 0 and np.all(weights == weights[0])):
         raise InvalidInput(

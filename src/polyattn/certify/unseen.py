@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from polyattn.certify.digest import digest_sequences
 from polyattn.certify.domains.separating import grid_of
+from polyattn.certify.domains.spaces import FeatureSpace
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.exact.modular import random_prime
 from polyattn.certify.exact.rank import exact_rank
@@ -19,6 +20,8 @@ from polyattn.features.products import apply_coef
 from polyattn.form.pairs import pair_position, unfold_coef
 from polyattn.numerics.one_hot_tokens import OneHotTokens
 from polyattn.sequences import SequenceBatch, checked_before
+from polyattn.stats.passes import folded, of_parts
+from polyattn.stats.rows import Rows
 
 # A direction is unseen if the proved bound of its effect stays within so many tolerances ...
 PROVED_FACTOR = 8.0
@@ -53,25 +56,13 @@ def effect_if_unseen(
     rows, space = evidence.rows, evidence.space
     if rows is None or _underflows(evidence) or np.isinf(evidence.tolerance):
         return None
-    bounded, unexplained = 0.0, 0
     layout = space.layout
     plain = layout.is_plain
     forms = grid_of(space.embed(direction), layout)
     forms = unfold_coef(forms[None])[0] if plain else forms
+    moving = (forms, evidence.rounded) if plain else None
     depth = feature_depth(layout, longest(rows))
-    per_feature, per_product = gamma(depth), gamma(len(direction) + 2)
-    for piece in row_pieces(rows, space, normalised=True):
-        phi = piece.features(space)
-        doubts = per_feature * piece.magnitudes(space) + per_product * np.abs(phi)
-        values = direction @ phi
-        bounded += float(np.sum((np.abs(values) + np.abs(direction) @ doubts) ** 2))
-        if plain:
-            possible = INPUT_ROUNDING * _movements(
-                forms, piece.sums, piece.queries, evidence.rounded
-            )
-            # A value below the noise of its own evaluation, even zero, is as good as that noise.
-            noise = UNIT * (np.abs(direction) @ np.abs(phi))
-            unexplained += int(np.count_nonzero(np.maximum(np.abs(values), noise) > possible))
+    bounded, unexplained = folded(of_parts(rows, _effect_of_part, space, direction, depth, moving))
     bound = SLACK * float(np.sqrt(bounded))
     if bound > PROVED_FACTOR * evidence.tolerance:
         return None
@@ -80,6 +71,33 @@ def effect_if_unseen(
     # In a few rows the output may hardly depend on the inputs by chance.
     explained = evidence.rounded.any() and unexplained <= 0.1 * rows.n_rows
     return bound if explained or leave_open(evidence, sequences, context) else None
+
+
+def _effect_of_part(
+    rows: Rows,
+    space: FeatureSpace,
+    direction: NDArray,
+    depth: int,
+    moving: tuple[NDArray, NDArray[np.bool_]] | None,
+) -> tuple[float, int]:
+    """Of a part: the square of the bound, and rows that moving inputs do not explain.
+
+    moving : the forms of a plain layer and which coordinates may move; None: that is not asked
+    """
+    bounded, unexplained = 0.0, 0
+    per_feature, per_product = gamma(depth), gamma(len(direction) + 2)
+    for piece in row_pieces(rows, space, normalised=True):
+        phi = piece.features(space)
+        doubts = per_feature * piece.magnitudes(space) + per_product * np.abs(phi)
+        values = direction @ phi
+        bounded += float(np.sum((np.abs(values) + np.abs(direction) @ doubts) ** 2))
+        if moving is not None:
+            forms, which = moving
+            possible = INPUT_ROUNDING * _movements(forms, piece.sums, piece.queries, which)
+            # A value below the noise of its own evaluation, even zero, is as good as that noise.
+            noise = UNIT * (np.abs(direction) @ np.abs(phi))
+            unexplained += int(np.count_nonzero(np.maximum(np.abs(values), noise) > possible))
+    return bounded, unexplained
 
 
 def leave_open(

@@ -17,7 +17,7 @@ from polyattn.errors import InvalidInput
 from polyattn.model.layer import AttentionLayer
 from polyattn.progress import listening, report
 from polyattn.sequences import SequenceBatch
-from polyattn.sources import ChunkData, Source
+from polyattn.sources import Chunk, ChunkData, Source
 from polyattn.sources.names import SequenceNames
 from polyattn.sources.prediction_arrays import (
     ARRAY_SUFFIXES,
@@ -122,15 +122,23 @@ def _parts(
         return
     done, names = 0, SequenceNames()
     for chunk in source.chunks:
-        read = chunk.read_inputs()
-        if read is not None:
-            names.add(read.names)
-            # The passes over a chunk are none over the data.
-            with listening(lambda *_: None):
-                made = _predicted(layer, read, probabilities)
-            yield made
+        # By a function that ends before they are written: no chunk is then in memory.
+        yield from _predicted_chunk(layer, chunk, probabilities, names)
         done += chunk.n_bytes
         report(done, source.n_bytes)
+
+
+def _predicted_chunk(
+    layer: pa.FitResult | AttentionLayer, chunk: Chunk, probabilities: bool, names: SequenceNames
+) -> list[PredictedPart]:
+    """The predictions for a chunk; none where no sequence begins in it."""
+    read = chunk.read_inputs()
+    if read is None:
+        return []
+    names.add(read.names)
+    # The passes over a chunk are none over the data.
+    with listening(lambda *_: None):
+        return [_predicted(layer, read, probabilities)]
 
 
 def _predicted(

@@ -12,23 +12,17 @@ them up gets the same bits from any number of workers.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
-from polyattn.cluster.sending import Add, Begin, add_first_link, add_link, links, send
+from polyattn.cluster import fetching
+from polyattn.cluster.fetching import Fetching, Lost, as_ours, give_up, is_lost, sent_again
+from polyattn.cluster.sending import Add, Begin, add_first_link, add_link, links
 from polyattn.cluster.workers import Workers
 from polyattn.errors import ClusterFailed
 from polyattn.progress import report
 from polyattn.sources.source import Chunk
-
-# A stretch whose arrays were lost with a worker, or whose scheduler was, is begun anew so often.
-MOST_ATTEMPTS = 5
-
-# Seconds without news after which it is asked whether anybody is still there.
-NEWS_SECONDS = 5.0
 
 Result = TypeVar("Result")
 
@@ -104,7 +98,7 @@ class _Run(Generic[Result]):
         self.name = f"polyattn-add-chunks-{uuid4().hex}"
         self.chains: dict[int, _Chain] = {}
         self.news: Queue[tuple[int, int, int]] = Queue()
-        self.fetching = ThreadPoolExecutor(1, "polyattn-fetch")
+        self.fetching = Fetching(workers)
 
     def begin(self, number: int) -> None:
         """Begin a stretch, unless it is."""
@@ -114,15 +108,13 @@ class _Run(Generic[Result]):
 
     def result(self, number: int) -> Result:
         """Wait for the result of a stretch, and let the workers forget it."""
-        from distributed import CancelledError
-
         chain = self.chains[number]
         while True:
             while not chain.is_done:
                 self._wait_for_a_link()
             try:
-                result = self._fetched(chain.future)
-            except CancelledError:  # lost at the last moment
+                result: Result = self.fetching.value(chain.future)
+            except Lost:  # at the last moment
                 self._begin_anew(number, chain)
                 continue
             self.bytes_done += chain.bytes_done
@@ -130,34 +122,19 @@ class _Run(Generic[Result]):
             del self.chains[number], chain.future
             return result
 
-    def _fetched(self, future: Any) -> Result:
-        """The value of a future, as soon as there is a worker that has it or makes it again."""
-        direct = True if self.workers.is_local else None
-        waiting = self.fetching.submit(self.client.gather, future, direct=direct)
-        while not wait([waiting], timeout=NEWS_SECONDS).done:
-            self.workers.wait_for_worker()
-        result: Result = waiting.result()
-        return result
-
     def cancel(self) -> None:
         """Let go of all that is in flight."""
-        self.fetching.shutdown(wait=False)
+        self.fetching.end()
         futures = [chain.future for chain in self.chains.values() if chain.future is not None]
         self.chains.clear()
-        self._give_up(futures)
-
-    def _give_up(self, futures: list[Any]) -> None:
-        if futures and self.client.status == "running":
-            # A scheduler that is gone has nothing left to cancel.
-            with suppress(OSError):
-                self.client.cancel(futures, force=True)
+        give_up(self.workers, futures)
 
     def _submit(self, number: int, chain: _Chain) -> None:
         """Begin the next link of a chain."""
         place = (number, chain.attempt, chain.n_done)
         software, before = self.workers.software, chain.future
         # What was sent for the link before is done with, and forgotten.
-        chain.sent = self._sent(chain.links[chain.n_done])
+        chain.sent = sent_again(self.workers, chain.links[chain.n_done])
         task: tuple[Any, ...] = (
             (add_first_link, self._begin, software)
             if chain.n_done == 0
@@ -168,19 +145,10 @@ class _Run(Generic[Result]):
         )
         chain.future.add_done_callback(lambda _: self.news.put(place))
 
-    def _sent(self, link: Sequence[Chunk]) -> list[Any]:
-        """What a task takes for the chunks; sent again where a worker dies that receives them."""
-        for _ in range(MOST_ATTEMPTS - 1):
-            try:
-                return send(self.workers, link)
-            except OSError:
-                self.workers.wait_for_worker()
-        return send(self.workers, link)
-
     def _wait_for_a_link(self) -> None:
         """Wait until a link is done, and begin what follows it."""
         try:
-            number, attempt, link = self.news.get(timeout=NEWS_SECONDS)
+            number, attempt, link = self.news.get(timeout=fetching.NEWS_SECONDS)
         except Empty:
             self.workers.wait_for_worker()
             self._look_for_lost()
@@ -190,7 +158,7 @@ class _Run(Generic[Result]):
             return  # of an attempt that was given up
         status = chain.future.status
         if status == "error":
-            raise _as_ours(chain.future.exception())
+            raise as_ours(chain.future.exception())
         if status == "cancelled":
             self._begin_anew(number, chain)
             return
@@ -200,36 +168,20 @@ class _Run(Generic[Result]):
             self._submit(number, chain)
 
     def _look_for_lost(self) -> None:
-        """Begin chains anew whose arrays nobody has.
-
-        Those of a worker that dies as it receives them are not always reported, and waited for.
-        """
+        """Begin chains anew whose arrays nobody has."""
         for number, chain in list(self.chains.items()):
-            there = [each for each in chain.sent if getattr(each, "status", "") == "finished"]
-            if there and not chain.is_done and not all(self.client.who_has(there).values()):
+            if not chain.is_done and is_lost(self.workers, chain.sent):
                 self._begin_anew(number, chain)
 
     def _begin_anew(self, number: int, chain: _Chain) -> None:
-        if chain.attempt == MOST_ATTEMPTS:
+        if chain.attempt == fetching.MOST_ATTEMPTS:
             raise ClusterFailed(
-                f"part {number} of the data was lost {MOST_ATTEMPTS} times with the workers that "
-                "held it. Give them more memory, or put the data into files."
+                f"part {number} of the data was lost {fetching.MOST_ATTEMPTS} times with the "
+                "workers that held it. Give them more memory, or put the data into files."
             )
         self.workers.wait_for_scheduler()
         self.workers.wait_for_worker()
         # It may still wait for what is lost.
-        self._give_up([chain.future])
+        give_up(self.workers, [chain.future])
         chain.restart()
         self._submit(number, chain)
-
-
-def _as_ours(error: BaseException) -> BaseException:
-    """The error of a task; of tasks whose workers died again and again, one that says so."""
-    from distributed import KilledWorker
-
-    if not isinstance(error, KilledWorker):
-        return error
-    return ClusterFailed(
-        f"a task was given up after the workers that ran it had died ({error}). Where they ran out "
-        "of memory, give them more, or make smaller chunks."
-    )

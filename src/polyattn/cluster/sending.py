@@ -20,7 +20,7 @@ from polyattn.sources.source import Chunk, ChunkData
 # Chunks that a task adds, in bytes to be read and in number: what a dead worker costs.
 LINK_BYTES, LINK_CHUNKS = 1 << 27, 64
 
-# A chunk that takes more bytes than this to send has arrays in it.
+# What takes more bytes than this to send has arrays in it.
 REFERENCE_BYTES = 1 << 16
 
 Result = TypeVar("Result")
@@ -59,11 +59,11 @@ def send(workers: Workers, chunks: Sequence[Chunk]) -> list[Any]:
     return sent
 
 
-def bytes_to_send(chunk: Chunk) -> int:
-    """How many bytes a chunk takes on its way to a worker; its arrays are not copied for that."""
+def bytes_to_send(thing: object) -> int:
+    """How many bytes it takes on its way to a worker; its arrays are not copied for that."""
     from distributed.protocol.serialize import serialize
 
-    _, frames = serialize(chunk)
+    _, frames = serialize(thing)
     return sum(memoryview(frame).nbytes for frame in frames)
 
 

@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_info
 
 from polyattn._version import __version__
 from polyattn.errors import ClusterFailed, InvalidInput, InvalidType, missing_extra
+from polyattn.numerics.parallel import physical_memory
 from polyattn.quoting import readable_bytes, shown
 
 # How long a cluster may be without any worker, and a client without its scheduler.
@@ -36,6 +37,7 @@ class Workers:
     n_threads : of all workers together, as the work begins
     memory : bytes that each thread of a worker may use; None where no worker has a limit
     is_local : whether all of them run on this machine, and are reached without the scheduler
+    total_memory : bytes of all machines together, as far as workers may use them
     """
 
     client: Any
@@ -43,6 +45,7 @@ class Workers:
     n_threads: int
     memory: int | None
     is_local: bool
+    total_memory: int = 0
 
     def wait_for_scheduler(self) -> None:
         """Return once the client is connected, or raise ``ClusterFailed``."""
@@ -96,7 +99,21 @@ def require_workers(client: object) -> Workers:
         sum(answer["n_threads"] for answer in answers.values()),
         min(limits, default=None),
         all(answer["machine"] == platform.node() for answer in answers.values()),
+        _total_memory(list(answers.values())),
     )
+
+
+def _total_memory(answers: list[dict[str, Any]]) -> int:
+    """Of each machine once, or what its workers may use of it; nothing where that is not known."""
+    machines: dict[str, list[dict[str, Any]]] = {}
+    for answer in answers:
+        machines.setdefault(answer["machine"], []).append(answer)
+    total = 0
+    for workers in machines.values():
+        physical = workers[0]["physical"]
+        limits = [each["memory"] and each["memory"] * each["n_threads"] for each in workers]
+        total += min(physical, sum(limits)) if all(limits) else physical
+    return total
 
 
 def require_memory(workers: Workers, result_bytes: int) -> int:
@@ -188,4 +205,5 @@ def _said_of_itself(dask_worker: Any) -> dict[str, Any]:
         "machine": platform.node(),
         "n_threads": n_threads,
         "memory": limit // n_threads if limit else None,
+        "physical": physical_memory() or 0,
     }

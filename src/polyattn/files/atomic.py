@@ -33,7 +33,7 @@ except ImportError:  # Windows: nothing is locked, and leftovers stay
 # Names of files whose content everyone knows.
 FORMATS = (
     ".safetensors", ".json", ".pkl", ".pickle", ".joblib", ".npy", ".npz", ".pt", ".pth", ".onnx",
-    ".h5", ".csv", ".html",
+    ".h5", ".csv", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".html",
 )  # fmt: skip
 
 

@@ -43,8 +43,14 @@ from polyattn.solve.solvers import Source as Basis
 from polyattn.solve.solving import solve
 from polyattn.sources.source import Source, require_alone, require_no_checkpoint
 from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.opening import rows_of_source
 from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
+
+NEEDED = (
+    "fit needs both X and Y (or statistics=...); data in files are given as one source, "
+    "fit(polyattn.scan(...))."
+)
 
 
 # Idle BLAS threads spin for a while, and would take the cores from ours.
@@ -122,7 +128,8 @@ def fit(
         Of a source: a file in which its sums are kept; the same call goes on where one was
         interrupted, and ends in the same bits.
     client : distributed.Client, optional
-        Of a source: its sums are made by the workers of a Dask cluster, to the same bits.
+        Of a source: the workers of a Dask cluster read it, and make its sums and all passes of
+        ``primal``, ``iterative`` and of rules for the ridge, to the same bits.
 
     Guarantee: the empirical risk of ``result.coef`` is minimal over all layers with any number
     of heads, up to rounding [yau2024: Algorithm 1, Theorem 2.2]; with at most d^2 heads
@@ -168,7 +175,7 @@ def fit(
         source = with_decay(source, decays.best)
     value, path = chosen_ridge(penalty, ridge_grid, source)
     solution, name, source = _solved(
-        X, source, value, solver, try_exact and heads is None, keep_sums=heads is not None
+        X, source, value, solver, try_exact and heads is None, heads is not None, client
     )
     if solution.rank == 0 and _has_features(source):
         raise OutOfRange(
@@ -193,7 +200,7 @@ def fit(
 
 def _targets_of_ids(Y: Targets | None) -> Targets:
     if Y is None:
-        raise InvalidInput("fit needs both X and Y (or statistics=...).")
+        raise InvalidInput(NEEDED)
     return Y
 
 
@@ -213,19 +220,25 @@ def _basis(
             raise InvalidInput("give either X and Y, or statistics, not both.")
         return _checked_statistics(statistics, solver)
     if X is None or Y is None:
-        raise InvalidInput("fit needs both X and Y (or statistics=...).")
+        raise InvalidInput(NEEDED)
     return Rows.build(X, Y, with_fixed_decay(chosen), sample_weight, context)
 
 
 def _solved(
-    X: object, source: Basis, ridge: float, solver: str, try_exact: bool, keep_sums: bool
+    X: object,
+    source: Basis,
+    ridge: float,
+    solver: str,
+    try_exact: bool,
+    keep_sums: bool,
+    client: Any,
 ) -> tuple[Solution, str, Basis]:
     """The solution, the solver, and what it was found from: sums of a source may not be enough."""
     if isinstance(X, Source) and isinstance(source, Moments):
-        found = solve_sums(X, source, ridge)
+        found = solve_sums(X, source, ridge, client)
         if found is not None:
             return found[0], "primal", found[1]
-        source = Rows.build(X, None, source.form)
+        source = rows_of_source(X, source.form, None, client)
     solution, name = solve(source, ridge, solver, try_exact, keep_sums)
     return solution, name, source
 

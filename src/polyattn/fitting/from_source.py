@@ -21,6 +21,7 @@ from polyattn.solve.solvers import SOLVERS
 from polyattn.sources.source import Source
 from polyattn.stats import Moments
 from polyattn.stats.of_source import moments_of_source
+from polyattn.stats.opening import rows_of_source
 from polyattn.stats.rows import Rows
 
 # Up to this condition number coefficients of sums alone are right to ten digits or so.
@@ -42,8 +43,15 @@ def basis_of_source(
     """What a fit begins with: sums of one pass, or rows."""
     if not source.n_outputs:
         raise InvalidInput("the source holds no targets Y, which fit needs.")
+    if client is not None and loss != "squared":
+        raise InvalidInput(
+            f"workers of a client make sums and passes for the squared error; loss={loss!r} is "
+            "computed in one process: leave out client."
+        )
     sums = _sums_of_source(source, form, solver, penalty, loss, checkpoint, client)
-    return Rows.build(source, None, with_fixed_decay(form)) if sums is None else sums
+    if sums is not None:
+        return sums
+    return rows_of_source(source, with_fixed_decay(form), None, client)
 
 
 def with_fixed_decay(form: Form) -> Form:
@@ -52,7 +60,7 @@ def with_fixed_decay(form: Form) -> Form:
 
 
 def solve_sums(
-    source: Source, moments: Moments, ridge: float
+    source: Source, moments: Moments, ridge: float, client: Any = None
 ) -> tuple[Solution, Moments | Rows] | None:
     """The solution from sums, or from both sums and rows; None where there are too few rows.
 
@@ -63,7 +71,7 @@ def solve_sums(
     solution = solve_primal(moments, ridge)
     if _is_safe(solution, moments):
         return solution, moments
-    rows = Rows.build(source, None, moments.form)
+    rows = rows_of_source(source, moments.form, None, client)
     return solve_primal(rows, ridge, moments), rows
 
 
@@ -79,7 +87,7 @@ def _sums_of_source(
     """The moments, where a fit of these rows would make them; None where it needs the rows.
 
     Rules that leave sequences out, log-loss and other solvers need the rows; so do wide tokens,
-    unless a checkpoint or a client asks for sums.
+    unless a checkpoint asks for sums.
     """
     reason = _needs_rows(form, solver, penalty, loss)
     layout = Layout.of(form, source.n_dims, source.n_context_dims) if reason is None else None
@@ -89,14 +97,12 @@ def _sums_of_source(
         needed = SOLVERS["primal"].numbers(size_of(layout, 0, source.n_outputs_in(form.mode)))
         if 8 * needed > memory_limit():
             reason = f"sums of {p} features would take {readable_bytes(8 * needed)}"
-        elif p >= ITERATED_FEATURES and checkpoint is None and client is None:
+        elif p >= ITERATED_FEATURES and checkpoint is None:
             reason = "a faster solver may be taken"
     if reason is None:
         return moments_of_source(source, form, True, checkpoint, client)
     if checkpoint is not None:
         raise InvalidInput(f"a checkpoint keeps sums, and here none are made: {reason}.")
-    if client is not None:
-        raise InvalidInput(f"the workers of a client make sums, and here none are: {reason}.")
     return None
 
 

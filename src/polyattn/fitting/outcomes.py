@@ -11,12 +11,12 @@ from polyattn.form.layout import Layout
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.quoting import counted
-from polyattn.sequences import SequenceBatch
 from polyattn.solve.decay import DecayPath
 from polyattn.solve.ridge import RidgePath
 from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import Source
 from polyattn.solve.structure import FeatureGroups
+from polyattn.stats.passes import of_parts
 from polyattn.stats.rows import Rows
 
 FitName = Literal[
@@ -97,9 +97,11 @@ def describe(solution: Solution, source: Source, path: RidgePath | None = None) 
             "regularised", words, advice, doubtful=blurred or not solution.is_reached
         )
     if solution.rank is None:
+        hidden = _hidden_by_weights(source) if isinstance(source, Rows) else ""
+        words = f" But {hidden}." if hidden else ""
         return FIT_OUTCOMES(
             "iterative",
-            "A global optimum was approached iteratively." + solution.note,
+            "A global optimum was approached iteratively." + solution.note + words,
             "Whether it is unique was not proved; pa.certify can decide it."
             if n_rows >= n_features
             else CHOICE,
@@ -230,7 +232,8 @@ def _not_unique(solution: Solution, source: Source) -> Outcome[FitName]:
     )
     hidden = _hidden(source) if isinstance(source, Rows) else ""
     verb = "found" if solution.is_reached else "approached"
-    if hidden and n_rows >= n_features:
+    # Fewer positions than coefficients are a cause of their own, unless rank is missing beside it.
+    if hidden and (solution.rank or 0) < min(n_rows, n_features):
         return FIT_OUTCOMES(
             "minimum_norm",
             f"A global optimum was {verb}, and in float64 it is not unique: rank {solution.rank} "
@@ -265,26 +268,36 @@ def _choice(path: RidgePath, source: Source) -> str:
 
 def _hidden(rows: Rows) -> str:
     """Why large sequences or weights may hide what the others say; empty if they do not."""
-    if rows.sequence_weights is not None:
-        weights = rows.sequence_weights[rows.sequence_weights > 0]
-        ratio = float(weights.max() / np.median(weights))
-        if ratio > UNLIKE_WEIGHTS:
-            return (
-                f"the largest sample_weight is about {ratio:.0e} times larger than most, and "
-                "beside it rounding may hide what the others say"
-            )
-    sizes = _sequence_sizes(rows.batch)
-    spread = float(sizes.max() / (np.median(sizes) or 1.0))
-    if spread < UNLIKE_SEQUENCES:
+    by_weights = _hidden_by_weights(rows)
+    if by_weights:
+        return by_weights
+    sizes = np.concatenate(list(of_parts(rows, _sequence_sizes)))
+    return _hidden_by("sequence", sizes, UNLIKE_SEQUENCES)
+
+
+def _hidden_by_weights(rows: Rows) -> str:
+    if rows.sequence_weights is None:
+        return ""
+    weights = rows.sequence_weights[rows.sequence_weights > 0]
+    return _hidden_by("sample_weight", weights, UNLIKE_WEIGHTS)
+
+
+def _hidden_by(what: str, sizes: NDArray, unlike: float) -> str:
+    """That the largest of some sizes hides the others; empty if it is not so much larger."""
+    usual = float(np.median(sizes)) or 1.0
+    # The ratio itself may be beyond float64.
+    exponent = float(np.log10(sizes.max(initial=0.0) or 1.0) - np.log10(usual))
+    if exponent <= np.log10(unlike):
         return ""
     return (
-        f"the largest sequence is about {spread:.0e} times larger than most, and beside it "
+        f"the largest {what} is about 1e{exponent:+03.0f} times larger than most, and beside it "
         "rounding may hide what the others say"
     )
 
 
-def _sequence_sizes(batch: SequenceBatch) -> NDArray[np.float64]:
+def _sequence_sizes(rows: Rows) -> NDArray[np.float64]:
     """The largest magnitude in each sequence (n_sequences,)."""
+    batch = rows.batch
     sizes = np.empty(len(batch))
     for first, stop in ranges_of_rows(batch.offsets, READ_TOKENS):
         start, end = int(batch.offsets[first]), int(batch.offsets[stop])

@@ -95,7 +95,7 @@ class Columns:
             blocks = (self.read(piece)[:n_seen].T for piece in pieces(batch.values))
             sizes = scaling.column_magnitudes(blocks, n_seen)
         else:
-            sizes = scaling.column_sizes(batch.values)
+            sizes = batch.coordinate_sizes()
             sizes = sizes if self.coordinates is None else sizes[self.coordinates]
         return np.append(sizes, 1.0) if self.constant else sizes
 

@@ -21,6 +21,13 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.numerics.parallel import require_physical_memory
+
+LARGE_COEFFICIENTS = (
+    "The heads attn and value say the same in less memory, and coefficient_distance compares "
+    "them; for more, reduce the number of coordinates or of outputs."
+)
+
 
 @dataclass(frozen=True)
 class FoldedPairs:
@@ -159,6 +166,11 @@ def fold_heads(
     Cost: O(H e d^3) time, O(e d^3) memory.
     """
     n_heads, n_values, n_outputs = value.shape
+    # The tensor, two parts of it that are added, and their sum.
+    n_bytes = 20 * n_values * n_outputs * attn[0].size
+    require_physical_memory(
+        n_bytes, f"the coefficients of {attn.shape[1]:,} numbers of a query", LARGE_COEFFICIENTS
+    )
     # T[(c,a), (l,b)] = sum_h V_h[c,a] A_h[l,b] is one matrix product.
     tensor = value.reshape(n_heads, -1).T @ attn.reshape(n_heads, -1)
     tensor = tensor.reshape(n_values, n_outputs, *attn.shape[1:])

@@ -17,6 +17,7 @@ from polyattn.features.products import apply_coef
 from polyattn.form.layout import Layout
 from polyattn.form.pairs import FoldedPairs
 from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.passes import of_parts
 from polyattn.stats.rows import Rows
 
 # Numbers of summaries that are kept to judge heads by (1 MB), and rows at the least.
@@ -41,18 +42,19 @@ class SampleScale:
         count = max(1, min(len(chosen), most * n_sequences // rows.n_rows))
         if count < n_sequences:
             chosen = chosen[np.linspace(0, len(chosen) - 1, count).astype(np.intp)]
-            batch, kept = rows.batch.chosen(chosen), None if weights is None else weights[chosen]
-            context = None if rows.context is None else rows.context.chosen(chosen)
-            none = np.empty((batch.n_rows(rows.mode), 0))
-            rows = replace(rows, batch=batch, context=context, targets=none, sequence_weights=kept)
+        sizes = np.diff(rows.borders)
         # One sequence may be longer than the sample: then positions are left out evenly.
-        step = -(-rows.n_rows // most)
-        sums, queries = [], []
-        for block in rows.blocks():
-            at = slice(-block.first % step, None, step)
-            sums.append(block.sums[:, at])
-            queries.append(block.queries[:, at])
-        return cls(np.concatenate(sums, axis=1), np.concatenate(queries, axis=1), layout)
+        step = -(-int(sizes[chosen].sum()) // most)
+        places: dict[int, tuple[NDArray[np.intp], int]] = {}
+        first = 0
+        for part in rows.parts:
+            own = chosen[(chosen >= first) & (chosen < first + part.n_sequences)]
+            n_before = int(sizes[chosen[chosen < first]].sum())
+            places[part.base] = (own - first, n_before)
+            first += part.n_sequences
+        found = list(of_parts(rows, _sampled, places, step))
+        sums, queries = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
+        return cls(sums, queries, layout)
 
     def token_powers(self) -> NDArray[np.float64]:
         """Squares of the sizes of token coordinates (d,), where keys and values are all of them."""
@@ -79,6 +81,36 @@ class SampleScale:
         """The products of each scale, (J, q, rows)."""
         layout = self.layout
         return self.sums[: layout.n_products].reshape(layout.n_scales, len(layout.pairs), -1)
+
+
+def _sampled(
+    rows: Rows, places: dict[int, tuple[NDArray[np.intp], int]], step: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums (m, k) and queries (r, k) of every step-th row of some sequences of a part.
+
+    places : for the number of the first row of each part, the sequences of it, and how many rows
+        are before these
+    """
+    layout = rows.layout
+    chosen, n_before = places[rows.base]
+    sums, queries = [np.empty((layout.n_sums, 0))], [np.empty((layout.n_queries, 0))]
+    if len(chosen) and len(chosen) < rows.n_sequences:
+        weights, context = rows.sequence_weights, rows.context
+        batch = rows.batch.chosen(chosen)
+        rows = replace(
+            rows,
+            batch=batch,
+            context=None if context is None else context.chosen(chosen),
+            targets=np.empty((batch.n_rows(rows.mode), 0)),
+            sequence_weights=None if weights is None else weights[chosen],
+            base=n_before,
+            share=None,
+        )
+    for block in rows.blocks() if len(chosen) else ():
+        at = slice(-(block.first - rows.base + n_before) % step, None, step)
+        sums.append(block.sums[:, at])
+        queries.append(block.queries[:, at])
+    return np.concatenate(sums, axis=1), np.concatenate(queries, axis=1)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from polyattn.numerics.scaling import as_risk, restored
 from polyattn.solve.primal import residual_pass
 from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import Source
-from polyattn.stats import Moments
+from polyattn.stats.of_source import moments_of
 from polyattn.stats.rows import Rows
 
 # Beyond this many features the p x p moments are not made just to weigh the heads.
@@ -59,7 +59,7 @@ def limited_heads(
     best = layout.as_coef(solution.theta)
     known = solution.statistics if isinstance(source, Rows) else source
     if known is None and isinstance(source, Rows) and source.n_features <= MAX_WEIGHED_FEATURES:
-        known = Moments.of(source)
+        known = moments_of(source)
     limits = (n_heads, head_rank)
     if known is not None:
         gram = GramScale.of(known).gram

@@ -11,7 +11,7 @@ Softmax layers are the same function iff heads with equal attention have equal s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from polyattn.sequences import SequenceBatch
 # Heads are equal, or idle, up to this part of the largest head.
 TOLERANCE = 1e-12
 
+# Of layers with more coefficients than this (0.5 GB), about so many are made at a time.
+MOST_TOGETHER, PART_NUMBERS = 1 << 26, 1 << 22
+
 # What two layers must share to be comparable, and what linear ones must.
 SHARED = ("n_dims", "n_outputs", "mode", "bias")
 SHARED_LINEAR = (*SHARED, "n_context_dims", "form")
@@ -42,6 +45,7 @@ def coefficient_distance(layer_a: LinearAttention, layer_b: LinearAttention) -> 
     Zero iff the layers compute the same function on all real inputs [yau2024: Corollary A.4].
     Only layers of the same form have a distance.  Of forms whose features depend on one another
     it can be positive for the same function; see ``same_function``.
+    Cost: O(H e d^3) time; memory for the coefficients while these are few, else for a part.
     """
     for layer in (layer_a, layer_b):
         if not isinstance(layer, LinearAttention):
@@ -50,7 +54,7 @@ def coefficient_distance(layer_a: LinearAttention, layer_b: LinearAttention) -> 
                 f"coefficients; got {type(layer).__name__}. For softmax layers see same_function."
             )
     require_alike(layer_a, layer_b, SHARED_LINEAR)
-    return float(norm((layer_a.coef - layer_b.coef).ravel()))
+    return _norms(layer_a, layer_b)[0]
 
 
 def same_function(
@@ -69,9 +73,9 @@ def same_function(
     if not tolerance >= 0:
         raise InvalidInput(f"tolerance must be a number >= 0; got {tolerance!r}.")
     if isinstance(layer_a, LinearAttention) and isinstance(layer_b, LinearAttention):
-        distance = coefficient_distance(layer_a, layer_b)
-        largest = max(float(norm(layer.coef.ravel())) for layer in (layer_a, layer_b))
-        if distance <= tolerance * largest:
+        require_alike(layer_a, layer_b, SHARED_LINEAR)
+        distance, *sizes = _norms(layer_a, layer_b)
+        if distance <= tolerance * max(sizes):
             return True
         return not layer_a.layout.is_plain and _same_outputs(layer_a, layer_b, tolerance)
     if not (isinstance(layer_a, SoftmaxAttention) and isinstance(layer_b, SoftmaxAttention)):
@@ -88,6 +92,42 @@ def same_function(
     limit = tolerance * max(largest, *(float(norm(constant)) for constant in constants))
     differences = [constants[0] - constants[1], *(total.ravel() for total in sums)]
     return all(float(norm(difference)) <= limit for difference in differences)
+
+
+@single_threaded_blas()
+def _norms(layer_a: LinearAttention, layer_b: LinearAttention) -> tuple[float, float, float]:
+    """The norms of the difference of the folded coefficients, and of both."""
+    of_parts = [
+        [float(norm(each.ravel())) for each in (a - b, a, b)]
+        for a, b in zip(_coef_parts(layer_a), _coef_parts(layer_b), strict=True)
+    ]
+    difference, of_a, of_b = (float(norm(each)) for each in zip(*of_parts, strict=True))
+    return difference, of_a, of_b
+
+
+def _coef_parts(layer: LinearAttention) -> Iterator[NDArray[np.float64]]:
+    """The folded coefficients: as one, or for some numbers of the query after the others."""
+    layout = layer.layout
+    n_each = layer.n_outputs * layout.n_products
+    n_queries = len(layout.query)
+    if n_each * n_queries <= MOST_TOGETHER:
+        yield layer.coef
+        return
+    _, _, *powers = layer._scaled_heads
+    step = max(1, PART_NUMBERS // n_each)
+    for first in range(0, n_queries, step):
+        folded = layer.folded_queries(slice(first, first + step))
+        with np.errstate(over="ignore", under="ignore"):
+            part = np.ldexp(folded, sum(powers))
+        # A part may vanish beside the others; none may overflow.
+        yield (
+            part
+            if np.all(np.isfinite(part))
+            else scaling.restored(folded, sum(powers), "the coefficients")
+        )
+    for linear in (layer.skip, layer.intercept):
+        if linear is not None:
+            yield linear
 
 
 @single_threaded_blas()

@@ -228,11 +228,15 @@ class LinearAttention(OfLayout, AttentionLayer):
     @cached_property
     def _folded(self) -> NDArray[np.float64]:
         """Coefficients (e, n_products, r) of the heads of order one."""
+        return self.folded_queries(slice(None))
+
+    def folded_queries(self, some: slice) -> NDArray[np.float64]:
+        """The part (e, n_products, k) of ``_folded`` that belongs to k numbers of the query."""
         attn, value, _, _ = self._scaled_heads
-        layout, count = self.layout, len(self.layout.pairs)
+        attn, layout, count = attn[:, some], self.layout, len(self.layout.pairs)
         if layout.n_scales == 1:
             return fold_heads(attn, value, layout.pairs)
-        folded = np.zeros((self.n_outputs, layout.n_products, len(layout.query)))
+        folded = np.zeros((self.n_outputs, layout.n_products, attn.shape[1]))
         for number in np.unique(self.head_scales):
             own, rows = self.head_scales == number, slice(number * count, (number + 1) * count)
             folded[:, rows] = fold_heads(attn[own], value[own], layout.pairs)

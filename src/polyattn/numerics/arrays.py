@@ -149,14 +149,21 @@ def even_ranges(count: int, most: int) -> Iterator[tuple[int, int]]:
     return pairwise(borders)
 
 
-def ranges_of_rows(borders: NDArray[np.int64], n_rows: int) -> Iterator[tuple[int, int]]:
+def ranges_of_rows(
+    borders: NDArray[np.int64], n_rows: int, also: tuple[NDArray[np.int64], int] | None = None
+) -> Iterator[tuple[int, int]]:
     """Ranges (first, stop) of whole sequences with up to ``n_rows`` rows, or a single longer one.
 
     Sequence i owns the rows borders[i]..borders[i + 1].
+    also : borders of something else that sequences own, and how much of it a range may have
     """
+    limits = [(borders, n_rows)] if also is None else [(borders, n_rows), also]
     first, last = 0, len(borders) - 1
     while first < last:
-        stop = int(np.searchsorted(borders, borders[first] + n_rows, side="right")) - 1
+        stop = min(
+            int(np.searchsorted(owned, owned[first] + most, side="right")) - 1
+            for owned, most in limits
+        )
         stop = max(stop, first + 1)
         yield first, stop
         first = stop

@@ -20,6 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from polyattn.errors import InvalidInput
+from polyattn.quoting import readable_bytes
+
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
@@ -87,6 +90,16 @@ def physical_memory() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def require_physical_memory(n_bytes: int, what: str, instead: str) -> None:
+    """Refuse what would take more bytes than this machine has, as far as that is known."""
+    available = physical_memory()
+    if available is not None and n_bytes > available:
+        raise InvalidInput(
+            f"{what} would take about {readable_bytes(n_bytes)}, and this machine has "
+            f"{readable_bytes(available)}. {instead}"
+        )
 
 
 class computed_once(cached_property[Value]):  # noqa: N801 (used like cached_property)

@@ -21,7 +21,7 @@ STALLED_PASSES = 500
 
 # So have those that after so many passes would take so many times the passes that are allowed, if
 # they went on so.  With few coefficients passes cost little, and often fall at last: not judged.
-JUDGED_PASSES, TOO_LONG, JUDGED_SIZE = 100, 2.0, 4000
+JUDGED_PASSES, TOO_LONG, MANY_COEFFICIENTS = 100, 2.0, 4000
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,17 @@ def descend(
         worst = float(np.max(left, initial=0.0, where=going))
         least, since = (worst, 0) if worst < 0.25 * least else (least, since + 1)
         first = max(first, worst)
-        is_judged = passes >= JUDGED_PASSES and len(steps) >= JUDGED_SIZE
+        is_judged = passes >= JUDGED_PASSES and len(steps) >= MANY_COEFFICIENTS
         is_slow = is_judged and _is_slow(first, least, passes / (TOO_LONG * most_passes))
         is_hopeless = is_slow or since >= STALLED_PASSES
     ritz = [_ritz_values(some) for some in recursion]
     every = np.concatenate([*ritz, [] if any(map(len, ritz)) else [np.nan]])
     return Descent(steps, reached, passes, float(every.min()), float(every.max()), ritz)
+
+
+def squares(columns: NDArray) -> NDArray[np.float64]:
+    """The sum of squares of each column."""
+    return _inner(columns, columns)
 
 
 def _is_slow(first: float, least: float, part: float) -> bool:

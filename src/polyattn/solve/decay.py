@@ -118,7 +118,8 @@ def with_decay(rows: Rows, decay: float) -> Rows:
     """The same rows, their tokens weighed by another decay."""
     layout = rows.layout
     form: Form = replace(layout.form, decay=decay)
-    return replace(rows, layout=Layout.of(form, layout.n_dims, layout.n_context_dims))
+    made = replace(rows, layout=Layout.of(form, layout.n_dims, layout.n_context_dims))
+    return made if rows.origin is None else made.come_from(rows.origin)
 
 
 def error_bar(rows: Rows, decay: float, ridge: float, rounding: float) -> float | None:

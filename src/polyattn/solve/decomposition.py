@@ -16,7 +16,9 @@ from polyattn.features.products import kernel
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.direct import feature_matrix
 from polyattn.solve.dual import FEATURE_NUMBERS, gather
-from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats import Moments
+from polyattn.stats.of_source import moments_of
+from polyattn.stats.passes import factor_of
 from polyattn.stats.rows import Rows
 
 # The ridges that ``ridge="loo"`` and ``"gcv"`` choose from, in units of the mean eigenvalue of the
@@ -41,10 +43,10 @@ class Decomposition:
 
 def of_features(rows: Rows, ridges: NDArray | None) -> Decomposition:
     """Of data with at least as many rows as features, m = p.  ``ridges=None``: the default grid."""
-    found = of_moments(Moments.of(rows), ridges)
+    found = of_moments(moments_of(rows), ridges)
     if _condition(found.values, found.grid) <= SAFE:
         return found
-    factor = TriangularFactor.of(rows)
+    factor = factor_of(rows)
     left, sizes, right = np.linalg.svd(factor.scaled_factor() / rows.layout.feature_weights)
     values, components = sizes[::-1] ** 2, left[:, ::-1].T @ factor.scaled_projection()
     grid = _within(MOST, found.grid, values, ridges is None)

@@ -22,6 +22,7 @@ from polyattn.features.products import apply_coef, features
 from polyattn.solve.solution import Solution
 from polyattn.solve.structure import rank_tolerance
 from polyattn.stats import TriangularFactor
+from polyattn.stats.passes import factor_of, of_parts
 from polyattn.stats.rows import Rows
 
 NORM_NOT_REACHED = (
@@ -44,6 +45,9 @@ SEEN_ROUNDING = 1e-6
 # Features of condition numbers up to this, rows brought to equal size, need no further care.
 GRADED = 1e6
 
+# Targets are met where no more than this part of them is left.
+MET_ROUNDING = 1e-13
+
 # Refinements of the minimum norm; they end sooner when the residual stops falling.
 MAX_REFINEMENTS = 8
 
@@ -57,7 +61,28 @@ def solve_direct(source: Rows | TriangularFactor, ridge: float) -> Solution:
     if source.n_rows >= source.n_features:
         return solve_tall(source, ridge)
     matrix, targets = feature_matrix(source)
-    return solve_root(matrix, targets, ridge, source.n_rows, exact_rows=True)
+    found = solve_root(matrix, targets, ridge, source.n_rows, exact_rows=True)
+    if ridge == 0 and found.rank != source.n_rows:
+        return _independent_rows(matrix, targets) or found
+    return found
+
+
+def _independent_rows(matrix: NDArray, targets: NDArray) -> Solution | None:
+    """The theta of least norm that meets the targets of rows of very different size exactly.
+
+    Where rows do not depend on each other it does, whatever their weights, beside which small
+    rows vanish.  None where they depend, are of similar size, or rounding of small rows would be
+    seen in large ones.
+    """
+    sizes = np.abs(matrix).max(axis=1)
+    some = sizes > 0
+    if not np.any(some) or float(sizes[some].min()) * GRADED > float(sizes.max()):
+        return None
+    scale = column_scale(sizes[some])[:, None]
+    found = solve_root(matrix[some] / scale, targets[some] / scale, 0.0, len(scale))
+    power = float(np.sum((targets - matrix @ found.theta) ** 2))
+    is_met = power <= MET_ROUNDING**2 * float(np.sum(targets**2))
+    return replace(found, residual_power=power) if is_met and found.rank == len(scale) else None
 
 
 def feature_matrix(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -77,7 +102,7 @@ def solve_tall(rows: Rows, ridge: float) -> Solution:
     The factor knows the least error; coefficients that are large beside it round away from that.
     Then directions in which the features vary less are given up, if that lowers the error.
     """
-    factor = TriangularFactor.of(rows)
+    factor = factor_of(rows)
     whole = float(np.sum(factor.scaled_projection() ** 2)) + factor.scaled_residual_power()
     tried: list[Solution] = []
     least = whole  # that of zeros
@@ -95,7 +120,12 @@ def solve_tall(rows: Rows, ridge: float) -> Solution:
 
 def _residual_power(theta: NDArray, rows: Rows) -> float:
     """sum ||y - phi theta||^2."""
-    coef, power = rows.layout.as_coef(theta), 0.0
+    coef = rows.layout.as_coef(theta)
+    return float(sum(of_parts(rows, _power_of_part, coef)))
+
+
+def _power_of_part(rows: Rows, coef: NDArray) -> float:
+    power = 0.0
     for block in rows.blocks():
         residual = block.targets - apply_coef(coef, block.sums, block.queries)
         power += float(np.sum(residual**2))

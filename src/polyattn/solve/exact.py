@@ -8,6 +8,7 @@ coefficients, all rows do: solve for the first rows, then check all by 2 e p flo
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from polyattn.numerics.scaling import EPS, exponent_for
 from polyattn.solve.primal import solve_definite
 from polyattn.solve.solution import Solution
 from polyattn.stats import Moments
+from polyattn.stats.passes import of_parts
 from polyattn.stats.rows import Rows
 
 # The sample: at least so many rows per feature, of at least so many sequences.
@@ -64,21 +66,29 @@ def _agree(theta: NDArray, rows: Rows) -> tuple[bool, float]:
     sizes = np.ldexp(rows.output_sizes, -(rows.target_exponent or 0)) * heaviest
     units = np.array([exponent_for(float(size)) or 0 for size in sizes], dtype=np.intp)
 
-    def powers(share: Rows) -> NDArray[np.float64]:
-        """Sums of squares of each output, (2, e): of the residual and of the targets."""
-        sums = np.zeros((2, len(coef)))
-        # Each block is checked while it is in the cache of the core that read it.
-        for block in share.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
-            residual = apply_coef(coef, block.sums, block.queries)
-            residual -= block.targets
-            for at, values in enumerate((residual, block.targets)):
-                in_units = np.ldexp(values, -units[:, None]) if np.any(units) else values
-                sums[at] += np.einsum("ar,ar->a", in_units, in_units)
-        return sums
-
     total = np.zeros((2, len(coef)))
-    for portion in rows.portions(PORTION_NUMBERS):
-        for some in map_pieces(powers, portion.shares()):
-            total += some
+    for some in of_parts(rows, _powers_of_part, coef, units):
+        total += some
     agree = bool(np.all(total[0] <= AGREEMENT**2 * total[1]))
     return agree, float(np.sum(np.ldexp(total[0], 2 * units)))
+
+
+def _powers_of_part(rows: Rows, coef: NDArray, units: NDArray) -> NDArray[np.float64]:
+    """Sums of squares of each output, (2, e): of the residual and of the targets."""
+    total = np.zeros((2, len(coef)))
+    for portion in rows.portions(PORTION_NUMBERS):
+        for some in map_pieces(partial(_powers, coef=coef, units=units), portion.shares()):
+            total += some
+    return total
+
+
+def _powers(share: Rows, coef: NDArray, units: NDArray) -> NDArray[np.float64]:
+    sums = np.zeros((2, len(coef)))
+    # Each block is checked while it is in the cache of the core that read it.
+    for block in share.blocks(max(MIN_ROWS, BLOCK_NUMBERS // coef.shape[1])):
+        residual = apply_coef(coef, block.sums, block.queries)
+        residual -= block.targets
+        for at, values in enumerate((residual, block.targets)):
+            in_units = np.ldexp(values, -units[:, None]) if np.any(units) else values
+            sums[at] += np.einsum("ar,ar->a", in_units, in_units)
+    return sums

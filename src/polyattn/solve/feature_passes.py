@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.products import add_correlation, apply_coef, features
-from polyattn.numerics.parallel import deal, map_pieces
+from polyattn.numerics.parallel import map_pieces
 from polyattn.stats.moments import make_sums
-from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.passes import summed
+from polyattn.stats.row_groups import RowBlock
+from polyattn.stats.rows import Rows
 
 Array = NDArray[np.float64]
 
@@ -147,17 +149,16 @@ class FeaturePasses:
 
     def _summed(self, values: Callable[[RowBlock], Array], n_outputs: int) -> Array:
         layout = self.rows.layout
-        shape = (layout.n_sums, layout.n_queries, n_outputs)
-
-        def part(blocks: list[RowBlock]) -> Array:
-            total = np.zeros(shape)
-            for block in blocks:
-                turned = np.ascontiguousarray(values(block))
-                add_correlation(total, block.sums, block.queries, turned)
-            return total
-
-        total = np.zeros(shape)
-        for blocks in self.rows.groups():
-            for some in map_pieces(part, deal(blocks)):
-                total += some
+        [total] = summed(self.rows, _correlated, values, n_outputs)
         return layout.select(total.reshape(-1, n_outputs)) / layout.feature_weights[:, None]
+
+
+def _correlated(
+    rows: Rows, blocks: list[RowBlock], values: Callable[[RowBlock], Array], n_outputs: int
+) -> tuple[Array]:
+    """sum S u v^T (m, r, e) of some blocks."""
+    total = np.zeros((rows.layout.n_sums, rows.layout.n_queries, n_outputs))
+    for block in blocks:
+        turned = np.ascontiguousarray(values(block))
+        add_correlation(total, block.sums, block.queries, turned)
+    return (total,)

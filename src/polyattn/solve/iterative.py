@@ -9,9 +9,12 @@ is found, the norm in the data's own metric.  So
 
     the data determine all coefficients      whitened; a random step tells that they do
     or a ridge that is not small             whitened
-    else                                     from zero in the coordinates of the norm, where
-                                             iterates stay in the row space: the smallest norm.
-                                             Where that stalls, whitened, and the note says so
+    long passes, features of very            whitened: the smallest norm would take too many passes,
+    different size                           and the note says which one was found
+    else                                     from zero in the coordinates of the norm, or those of
+                                             ``pivoted_rows.py``, where iterates stay in the row
+                                             space: the smallest norm.  Where that stalls, whitened,
+                                             and the note says so
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ import numpy as np
 
 from polyattn.numerics.parallel import physical_memory
 from polyattn.quoting import counted
+from polyattn.solve.conjugate_gradients import squares
 from polyattn.solve.normal_equations import (
     MAX_PASSES,
     Approach,
     FeatureEquations,
     largest_ratio,
-    squares,
 )
 from polyattn.solve.solution import Solution, Stall
 from polyattn.solve.whitening import LARGE_RIDGE
@@ -38,7 +41,8 @@ KEPT_PART = 0.25
 
 # With fewer rows than features, a ridge above this part of the largest square is tried whitened
 # first where features are as uneven: it has one minimiser, and the gradient tells whether that was
-# found.  Of even features the coordinates of the norm take fewer passes.
+# found.  Of even features the coordinates of the norm take fewer passes; of uneven ones with long
+# passes they are not tried at all.
 TRIED_RIDGE, UNEVEN = 1e-10, 30.0
 
 # Coefficients that are certain up to this part need no random test; from the other on it is said.
@@ -59,6 +63,10 @@ SMALL_RIDGE = (
     " The data do not determine all coefficients, and the ridge, which alone decides the others, "
     "is so small that they may be off by {error:.0e} of the norm of all: {reason}."
 )
+SOONER = (
+    " Passes over so many data take long, so it ended where {part:.0e} of the gradient was left: "
+    "coefficients are off by {most} {error:.0e} of their norm."
+)
 LEAST_NORM = " Of all optima it is the one of smallest norm."
 ROUNDED = " Rounding leaves its coefficients uncertain{by}; solver='direct' is more exact."
 WEAK = (
@@ -77,7 +85,8 @@ def solve_iterative(rows: Rows, ridge: float, most_passes: int | None = None) ->
     whitening, found, least, reason = system.whitening, None, None, GRADED
     is_few = rows.n_positive < whitening.n_seen
     is_last = not is_few or ridge >= LARGE_RIDGE * whitening.largest
-    is_tried = ridge >= TRIED_RIDGE * whitening.largest and whitening.unevenness > UNEVEN
+    is_uneven = whitening.unevenness > UNEVEN
+    is_tried = ridge >= TRIED_RIDGE * whitening.largest and is_uneven
     if is_last or is_tried:
         found = system.solved(in_norm=False)
         if (is_last and not found.reached) or _error_bound(system, found) <= CERTAIN:
@@ -94,7 +103,7 @@ def solve_iterative(rows: Rows, ridge: float, most_passes: int | None = None) ->
             )
         if not is_unseen:
             return _determined(system, found)
-    if not whitening.is_graded:
+    if not whitening.is_graded and not (is_uneven and system.is_long):
         least = system.solved(in_norm=True)
         if least.reached:
             return _solution(system, least, "" if ridge or whitening.n_weak else LEAST_NORM)
@@ -103,7 +112,7 @@ def solve_iterative(rows: Rows, ridge: float, most_passes: int | None = None) ->
     if least is not None and system.objective(least) < system.objective(found):
         return _solution(system, least)
     error = _error_bound(system, found)
-    if error <= CERTAIN:
+    if error <= CERTAIN or (ridge and system.is_long):
         return _solution(system, found)
     words = SMALL_RIDGE if ridge else OTHER_NORM
     return _other(system, found, words.format(error=error, reason=reason))
@@ -143,14 +152,20 @@ def _solution(system: FeatureEquations, found: Approach, note: str = "") -> Solu
     condition = max(found.largest / found.smallest, 1.0) if found.smallest > 0 else np.inf
     if not found.in_norm:
         condition *= system.whitening.condition
-    error = min(system.error_estimate(found), _error_bound(system, found))
-    is_rounded = found.reached and error > UNCERTAIN
-    if is_rounded:
+    elif system.pivoted is not None:
+        condition *= system.pivoted.condition
+    bound = _error_bound(system, found)
+    error = min(system.error_estimate(found), bound)
+    is_uncertain = found.reached and error > UNCERTAIN
+    if is_uncertain and system.is_long:
+        error, most = (bound, "at most") if bound < np.inf else (error, "about")
+        note += SOONER.format(part=system.reduction, most=most, error=error)
+    elif is_uncertain:
         note += ROUNDED.format(by=f" by about {error:.0e} of their norm" if error < 1 else "")
     n_weak = system.whitening.n_weak
     if n_weak:
         note += WEAK.format(count=counted(n_weak, "direction"))
-    words, bound = _closeness(system, found)
+    words, excess = _closeness(system, found)
     stall = None if found.reached else Stall(found.passes, _left(system, found))
     return Solution(
         np.ldexp(found.theta, -system.unit),
@@ -159,9 +174,10 @@ def _solution(system: FeatureEquations, found: Approach, note: str = "") -> Solu
         float(np.sqrt(condition)),
         system.ridge,
         words + note,
-        is_reached=found.reached and not is_rounded and not n_weak,
-        objective_bound=bound,
+        is_reached=found.reached and not is_uncertain and not n_weak,
+        objective_bound=excess,
         stall=stall,
+        uncertain=_left_to_ridge(system, found),
     )
 
 
@@ -171,6 +187,23 @@ def _error_bound(system: FeatureEquations, found: Approach) -> float:
         return np.inf if found.passes else 0.0
     lengths = system.ridge**2 * squares(found.theta)
     return float(np.sqrt(largest_ratio(squares(found.gradient), lengths)))
+
+
+def _left_to_ridge(system: FeatureEquations, found: Approach) -> float:
+    """How far coefficients are off where descents left the ridge alone to decide: ||g|| / ridge.
+
+    Whitening left such directions out.  In the coordinates of the norm they are those whose
+    features are too small for a descent to see, beside the largest.
+    """
+    if system.ridge == 0 or not np.any(found.theta):
+        return 0.0
+    if not found.in_norm:
+        lengths = system.ridge**2 * squares(found.theta)
+        left = system.whitening.left_out(found.gradient)
+        return float(np.sqrt(largest_ratio(left, lengths)))
+    features = system.reduction * np.sqrt(system.whitening.largest)
+    length = system.ridge * float(np.linalg.norm(np.ldexp(found.theta, -system.unit)))
+    return min(_error_bound(system, found), features * found.residual_power**0.5 / length)
 
 
 def _closeness(system: FeatureEquations, found: Approach) -> tuple[str, float]:

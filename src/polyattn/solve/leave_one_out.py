@@ -25,6 +25,7 @@ from polyattn.numerics.scaling import EPS
 from polyattn.solve import decomposition
 from polyattn.solve.decomposition import Decomposition
 from polyattn.stats import TriangularFactor
+from polyattn.stats.passes import factor_of, of_parts
 from polyattn.stats.rows import Rows
 
 # Sequences with more leverage than this in some direction are judged in sample space.
@@ -48,11 +49,11 @@ def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray
     thetas = shrink.T[:, :, None] * (np.sqrt(found.values)[:, None] * found.components)
     errors, doubts = np.zeros((2, len(found.grid)))
     decisive: list[_Sequence] = []
-    judge = _single_rows if rows.mode == "last" else _one_sequence
-    for some in _sequences(rows):
-        more, left = judge(some, found.vectors, shrink, thetas)
+    n_before = 0
+    for more, left, n_sequences in of_parts(rows, _judged_part, found.vectors, shrink, thetas):
         errors += more
-        decisive += left
+        decisive += [replace(each, number=n_before + each.number) for each in left]
+        n_before += n_sequences
     for group in _groups(decisive, rows.n_features):
         more, unsure = _beside_the_others(rows, group, found.grid)
         errors += more
@@ -79,6 +80,19 @@ class _Sequence:
     features: NDArray[np.float64]  # (n, p), n <= p
     targets: NDArray[np.float64]  # (n, e)
     outside: float = 0.0  # power of the targets that no feature reaches
+
+
+def _judged_part(
+    rows: Rows, vectors: NDArray, shrink: NDArray, thetas: NDArray
+) -> tuple[NDArray, list[_Sequence], int]:
+    """Squared errors of the sequences of a part, the decisive among them, and their number."""
+    errors, decisive = np.zeros(shrink.shape[1]), []
+    judge = _single_rows if rows.mode == "last" else _one_sequence
+    for some in _sequences(rows):
+        more, left = judge(some, vectors, shrink, thetas)
+        errors += more
+        decisive += left
+    return errors, decisive, len(rows.batch)
 
 
 def _single_rows(
@@ -124,10 +138,7 @@ def _beside_the_others(
     rows: Rows, group: list[_Sequence], grid: NDArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Squared errors of some sequences; all others enter as the rows of their factor."""
-    given = rows.sequence_weights
-    weights = np.ones(len(rows.batch)) if given is None else given.copy()
-    weights[[left.number for left in group]] = 0.0
-    factor = TriangularFactor.of(replace(rows, sequence_weights=weights))
+    factor = _factor_of_others(rows, [left.number for left in group])
     root = factor.scaled_factor() / rows.layout.feature_weights
     features = np.concatenate([root, *(left.features for left in group)])
     targets = np.concatenate([factor.scaled_projection(), *(left.targets for left in group)])
@@ -135,6 +146,17 @@ def _beside_the_others(
     blocks = _blocks([len(left.features) for left in group], len(root))
     errors, doubts = _in_sample_space(found, blocks)
     return errors + sum(left.outside for left in group), doubts
+
+
+def _factor_of_others(rows: Rows, numbers: list[int]) -> TriangularFactor:
+    """The factor of all sequences but some."""
+    left_out: dict[int, list[int]] = {}
+    first = 0
+    for part in rows.parts:
+        stop = first + part.n_sequences
+        left_out[part.base] = [number - first for number in numbers if first <= number < stop]
+        first = stop
+    return factor_of(rows, left_out)
 
 
 # A ridge of almost nothing moves them beyond float64: infinity is not known.

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.scaling import exponent_for
-from polyattn.solve.conjugate_gradients import Map, descend
-from polyattn.solve.excess import Excess, excess, least_eigenvalue
+from polyattn.solve.conjugate_gradients import MANY_COEFFICIENTS, Map, descend, squares
+from polyattn.solve.excess import Excess, excess
+from polyattn.solve.pivoted_rows import PivotedRows
 from polyattn.solve.primal import residual_pass
+from polyattn.solve.random_step import Probe, probe
 from polyattn.solve.whitened_rows import WhitenedRows
 from polyattn.solve.whitening import Whitening
 from polyattn.stats.rows import Rows
 
-# Descents stop when the gradient has fallen by this factor, whitened.
-GRADIENT_REDUCTION = 1e-12
+# Descents stop when the gradient has fallen by this factor, whitened; by the other one where a pass
+# takes so many products (rows times features) that the last digits would cost minutes.
+GRADIENT_REDUCTION, LONG_REDUCTION, LONG_PASS = 1e-12, 1e-8, 1 << 32
 
 # A descent ends after so many passes.
 MAX_PASSES = 2000
@@ -32,19 +34,10 @@ HIGHER, MAX_TRIES = 1e-10, 4
 
 # Descents in single precision end after this fall, or so many passes.  Others follow as long as
 # the true gradient falls so far, and no Ritz value is so small beside the largest.
-SINGLE_REDUCTION, SINGLE_PASSES, SINGLE_FALL, SINGLE_RANGE = 1e-6, 200, 1e-2, 1e-5
+SINGLE_REDUCTION, SINGLE_PASSES, SINGLE_FALL, SINGLE_RANGE = 1e-4, 400, 1e-2, 1e-5
 
-# The random step that looks for directions without data, and how far its gradient has to fall.
-PROBE_SEED, PROBE_REDUCTION = 0, 1e-9
-
-# In single precision it falls so far at a time, and goes on while its length follows.
-SINGLE_PROBE, PROBE_FALL = 1e-6, 0.5
-
-# A step as short as this bounds the smallest eigenvalue (``excess.least_eigenvalue``).
-SHORT_STEP = 2e-7
-
-# It has length sqrt(k) along k directions without data; less than this is none.
-UNSEEN_LENGTH = 1e-3
+# The random step that looks for directions without data.
+PROBE_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -67,20 +60,6 @@ class Approach:
     smallest: float = np.inf
     largest: float = 0.0
     least: float = 0.0
-
-
-class Probe(NamedTuple):
-    """What a random step showed of the whitened equations without ridge.
-
-    is_unseen : whether some direction has no data
-    smallest : the smallest Ritz value
-    least : a lower bound of the spectrum; 0 where there is none
-    """
-
-    is_unseen: bool
-    smallest: float
-    least: float
-    passes: int
 
 
 @dataclass(frozen=True)
@@ -109,9 +88,19 @@ class FeatureEquations:
         single = WhitenedRows.of(rows, whitening)
         return cls(rows, ridge, most_passes, whitening, single, np.ldexp(cross, unit), unit, power)
 
+    @property
+    def is_long(self) -> bool:
+        """Whether passes take so long that descents stop sooner."""
+        return self.rows.n_rows * self.rows.n_features >= LONG_PASS
+
+    @property
+    def reduction(self) -> float:
+        """The part of the whitened gradient that may be left."""
+        return LONG_REDUCTION if self.is_long else GRADIENT_REDUCTION
+
     def solved(self, in_norm: bool) -> Approach:
         """The minimiser by descents, the later ones from the true gradient of the one before."""
-        goals = GRADIENT_REDUCTION**2 * self.whitening.power(self.cross)
+        goals = self.reduction**2 * self.whitening.power(self.cross)
         now, left = self._start(in_norm), np.inf
         if not in_norm and self.whitened_rows is not None:
             now = self._approached(self.whitened_rows, goals)
@@ -141,30 +130,11 @@ class FeatureEquations:
         return float(np.sqrt(self.objective(found)) + np.linalg.norm(rounding)) ** 2
 
     def probed(self) -> Probe:
-        """What a random step shows.
-
-        Led back along all directions that change outputs, it ends at zero where the data determine
-        all coefficients: its length is at most that of its gradient over the smallest eigenvalue.
-        """
-        start, n_passes = self.whitening.random_step(PROBE_SEED), 0
+        """What a random step shows of these equations without their ridge."""
+        single, start = None, self.whitening.random_step(PROBE_SEED)
         if self.whitened_rows is not None:
-            single = self._stepped_back(self.whitened_rows, start)
-            if not single.is_unseen:
-                return single
-            n_passes = single.passes
-        product = self._product(False, 0.0)
-        back = -product(start)
-        goals = PROBE_REDUCTION**2 * squares(back)
-        found = descend(product, back, squares, goals, self.most_passes)
-        length, explained = float(np.linalg.norm(start + found.steps)), 0.0
-        if found.passes and found.smallest > 0:
-            explained = float(np.sqrt(goals[0])) / found.smallest
-        return Probe(
-            length > max(UNSEEN_LENGTH, 10.0 * explained),
-            found.smallest,
-            least_eigenvalue(found.ritz[0], length),
-            n_passes + found.passes + 1,
-        )
+            single = partial(self.whitened_rows.product, ridge=0.0)
+        return probe(self._product(False, 0.0), single, start, self.most_passes)
 
     def whitened(self, found: Approach) -> NDArray[np.float64]:
         """The gradient (p, e) that is left, in the coordinates of the descents."""
@@ -181,7 +151,10 @@ class FeatureEquations:
         lengths = np.sqrt(squares(found.gradient)), np.sqrt(self.whitening.power(found.gradient))
         # What is left out has no bound.
         least = 0.0 if found.in_norm or self.whitening.n_weak else found.least
-        left = np.sqrt(squares(self.whitened(found))) + (plain if found.in_norm else whitened)
+        rounding = whitened
+        if found.in_norm:
+            rounding = plain if self.pivoted is None else plain / np.sqrt(self.pivoted.smallest)
+        left = np.sqrt(squares(self.whitened(found))) + rounding
         return excess(lengths, (plain, whitened), self.ridge, least), left**2
 
     def error_estimate(self, found: Approach) -> float:
@@ -197,25 +170,6 @@ class FeatureEquations:
 
     def _start(self, in_norm: bool) -> Approach:
         return Approach(np.zeros_like(self.cross), self.cross, self.target_power, in_norm)
-
-    def _stepped_back(self, rows: WhitenedRows, step: NDArray) -> Probe:
-        """The same by descents in single precision; ``is_unseen`` if they do not end at zero."""
-
-        def is_back(start: NDArray, steps: NDArray) -> bool:
-            return float(np.linalg.norm(start + steps)) <= SHORT_STEP
-
-        product, ritz, n_passes = partial(rows.product, ridge=0.0), [np.zeros(0)], 0
-        length = before = np.inf
-        while length > SHORT_STEP and not length > PROBE_FALL * before:
-            back = -product(step)
-            goals = SINGLE_PROBE**2 * squares(back)
-            found = descend(product, back, squares, goals, SINGLE_PASSES, partial(is_back, step))
-            step = step + found.steps
-            before, length = length, float(np.linalg.norm(step))
-            ritz, n_passes = [*ritz, found.ritz[0]], n_passes + found.passes + 1
-        every = np.concatenate(ritz)
-        smallest, least = float(np.min(every, initial=np.inf)), least_eigenvalue(every, length)
-        return Probe(length > UNSEEN_LENGTH, smallest, least, n_passes)
 
     def _approached(self, rows: WhitenedRows, goals: NDArray) -> Approach:
         """From zero by descents in single precision, as long as the true gradient follows."""
@@ -286,16 +240,21 @@ class FeatureEquations:
 
         return product
 
+    @cached_property
+    def pivoted(self) -> PivotedRows | None:
+        """Coordinates that keep to the row space; None where the plain ones are good enough."""
+        is_wide = self.rows.n_features >= MANY_COEFFICIENTS
+        return PivotedRows.of(self.rows, self.ridge) if is_wide else None
+
     def _coordinates(self, in_norm: bool) -> tuple[Map, Map, Map]:
         """From coordinates of a descent to theta, the transpose, and how gradients are judged."""
-        if in_norm:
+        if not in_norm:
+            return self.whitening.theta, self.whitening.gradient, squares
+        pivoted = self.pivoted
+        if pivoted is None:
             return _same, _same, self.whitening.power
-        return self.whitening.theta, self.whitening.gradient, squares
-
-
-def squares(columns: NDArray) -> NDArray[np.float64]:
-    """The sum of squares of each column."""
-    return np.asarray(np.einsum("pe,pe->e", columns, columns))
+        judged: Map = lambda columns: self.whitening.power(pivoted.inverse(columns))  # noqa: E731
+        return pivoted.theta, pivoted.theta, judged
 
 
 def largest_ratio(above: NDArray, below: NDArray) -> float:

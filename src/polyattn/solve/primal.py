@@ -21,13 +21,15 @@ from scipy.linalg import lapack
 
 from polyattn.features.products import add_correlation, apply_coef
 from polyattn.numerics.blas import factor_lower
-from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.direct import column_scale, minimum_norm, solve_tall
 from polyattn.solve.solution import Solution
 from polyattn.solve.structure import FeatureGroups, find_structure
 from polyattn.stats import Moments
-from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.of_source import moments_of
+from polyattn.stats.passes import summed
+from polyattn.stats.row_groups import RowBlock
+from polyattn.stats.rows import Rows
 
 # A Gram matrix better conditioned than this is solved by Cholesky and refined.
 SAFE_RCOND = 1e-11
@@ -42,7 +44,7 @@ def solve_primal(source: Rows | Moments, ridge: float, known: Moments | None = N
     known : the moments of these rows, if they were made before
     """
     rows = None if isinstance(source, Moments) else source
-    moments = source if isinstance(source, Moments) else known or Moments.of(source)
+    moments = source if isinstance(source, Moments) else known or moments_of(source)
     structure = None
     solution = solve_definite(moments, rows, ridge)
     if solution is None:
@@ -161,24 +163,22 @@ def residual_pass(
     """
     layout = rows.layout
     coef = layout.as_coef(theta)
-    shape = (*coef.shape[1:], len(coef))
-
-    def part(blocks: list[RowBlock]) -> tuple[NDArray[np.float64], float]:
-        gradient, power = np.zeros(shape), 0.0
-        for block in blocks:
-            outputs = apply_coef(coef, block.sums, block.queries)
-            residual = block.targets - outputs if with_targets else -outputs
-            add_correlation(gradient, block.sums, block.queries, residual)
-            power += float(np.sum(residual**2))
-        return gradient, power
-
-    gradient, power = np.zeros(shape), 0.0
-    for blocks in rows.groups():
-        for some_gradient, some_power in map_pieces(part, deal(blocks)):
-            gradient += some_gradient
-            power += some_power
+    gradient, power = summed(rows, _residuals, coef, with_targets)
     kept = layout.select(gradient.reshape(-1, len(coef)))
     return kept / layout.feature_weights[:, None], power
+
+
+def _residuals(
+    _: Rows, blocks: list[RowBlock], coef: NDArray, with_targets: bool
+) -> tuple[NDArray[np.float64], float]:
+    """The two sums of ``residual_pass`` over some blocks, the first one (m, r, e)."""
+    gradient, power = np.zeros((*coef.shape[1:], len(coef))), 0.0
+    for block in blocks:
+        outputs = apply_coef(coef, block.sums, block.queries)
+        residual = block.targets - outputs if with_targets else -outputs
+        add_correlation(gradient, block.sums, block.queries, residual)
+        power += float(np.sum(residual**2))
+    return gradient, power
 
 
 def _scale(moments: Moments, ridge: float) -> NDArray[np.float64]:

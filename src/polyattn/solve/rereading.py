@@ -1,13 +1,14 @@
 """Rows that are read in many passes: with their summaries in a scratch file, where that pays.
 
 Summaries are kept in memory while they fit.  Beyond that a pass makes them from the tokens, or
-reads them from a scratch file, whichever is estimated to be faster.
+reads them from a scratch file, whichever is estimated to be faster.  Workers of a cluster keep
+what they have memory for, and write no files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from polyattn.solve.costs import READ_BYTE
 from polyattn.solve.planning import Plan
@@ -23,8 +24,9 @@ def reread(rows: Rows, made: Plan) -> Iterator[Rows]:
     """
     reading = READ_BYTE * rows.summary_bytes
     making = made.steps["summaries"] + made.steps["reading"]
-    if rows.keeps_summaries or reading > making or not scratch_fits(rows.summary_bytes):
+    kept = rows.keeps_summaries or rows.is_on_workers
+    if kept or reading > making or not scratch_fits(rows.summary_bytes):
         yield rows
         return
-    with ScratchFile() as scratch:
-        yield rows.with_scratch(scratch)
+    with ExitStack() as files:
+        yield rows.with_scratch(*(files.enter_context(ScratchFile()) for _ in rows.parts))

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.blas import add_square
-from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.numerics.scaling import EPS
 from polyattn.solve.direct import column_scale
-from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.passes import of_parts, summed
+from polyattn.stats.row_groups import RowBlock
+from polyattn.stats.rows import Rows
 
 # Second moments whose eigenvalues differ by more than this are not judged by squares.
 NEARLY_DEPENDENT = 1e-10
@@ -69,38 +70,45 @@ def second_moments(rows: Rows) -> tuple[SecondMoments, SecondMoments, SecondMome
 
 def _summed_squares(rows: Rows) -> list[NDArray[np.float64]]:
     """E[S S^T] (m, m), sum u u^T (r, r) and that of those beside (k, k), of weighted rows."""
-    layout = rows.layout
-    sizes = (*layout.block, int(layout.form.intercept))
-
-    def part(blocks: list[RowBlock]) -> list[NDArray[np.float64]]:
-        squares = [np.zeros((size, size)) for size in sizes]
-        for block in blocks:
-            sums, queries = _weighted(rows, block)
-            add_square(squares[0], sums)
-            add_square(squares[1], queries)
-            if sizes[2]:
-                squares[2] += np.sum((block.sums[-1] * block.queries[-1]) ** 2)
-        return squares
-
-    total = part([])
-    for blocks in rows.groups():
-        for squares in map_pieces(part, deal(blocks)):
-            for sum_, some in zip(total, squares, strict=True):
-                sum_ += some
-    total = [np.tril(lower) + np.tril(lower, -1).T for lower in total]
+    total = [np.tril(lower) + np.tril(lower, -1).T for lower in summed(rows, _squares)]
     total[0] /= rows.total_weight
     return total
 
 
+def _squares(rows: Rows, blocks: list[RowBlock]) -> list[NDArray[np.float64]]:
+    """Lower halves of the three sums over some blocks."""
+    sizes = (*rows.layout.block, int(rows.layout.form.intercept))
+    squares = [np.zeros((size, size)) for size in sizes]
+    for block in blocks:
+        sums, queries = _weighted(rows, block)
+        add_square(squares[0], sums)
+        add_square(squares[1], queries)
+        if sizes[2]:
+            squares[2] += np.sum((block.sums[-1] * block.queries[-1]) ** 2)
+    return squares
+
+
 def _triangles(rows: Rows) -> list[NDArray[np.float64]]:
     """Triangles R (k, m) and (k, r) with R^T R = E[S S^T] and sum u u^T, not by squares."""
+    first, *others = of_parts(rows, _triangles_of_part)
+    triangles = [np.array(each) for each in first]
+    for some in others:
+        triangles = [_stacked(*both) for both in zip(triangles, some, strict=True)]
+    triangles[0] /= np.sqrt(rows.total_weight)
+    return triangles
+
+
+def _triangles_of_part(rows: Rows) -> list[NDArray[np.float64]]:
     triangles = [np.zeros((0, size)) for size in rows.layout.block]
     for block in rows.blocks():
         for i, some in enumerate(_weighted(rows, block)):
-            stacked = np.concatenate([triangles[i], some.T])
-            triangles[i] = np.asarray(np.linalg.qr(stacked, mode="r"))
-    triangles[0] /= np.sqrt(rows.total_weight)
+            triangles[i] = _stacked(triangles[i], some.T)
     return triangles
+
+
+def _stacked(triangle: NDArray, more: NDArray) -> NDArray[np.float64]:
+    """The triangle of the rows of both."""
+    return np.asarray(np.linalg.qr(np.concatenate([triangle, more]), mode="r"))
 
 
 def _weighted(rows: Rows, block: RowBlock) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -111,7 +119,7 @@ def _weighted(rows: Rows, block: RowBlock) -> tuple[NDArray[np.float64], NDArray
     (n_sums, n_queries), weights = rows.layout.block, rows.row_weights
     sums = block.sums[:n_sums] / rows.layout.norm_weights[:n_sums, None]
     if weights is not None:
-        sums *= np.sqrt(weights[block.first : block.stop])
+        sums *= np.sqrt(weights[block.first - rows.base : block.stop - rows.base])
     return sums, np.ascontiguousarray(block.queries[:n_queries])
 
 

@@ -45,6 +45,8 @@ class Solution:
     # The objective, scaled, is proved to be at most so much above its infimum.  None: not examined.
     objective_bound: float | None = None
     stall: Stall | None = None
+    # The part of the coefficients that a small ridge is known to leave to rounding.
+    uncertain: float = 0.0
     # False: an iteration had to stop before, or found another minimiser than that of least norm, or
     # rounding keeps it from the least error.
     is_reached: bool = True
@@ -52,17 +54,28 @@ class Solution:
     def judged(self, coordinate_sizes: NDArray) -> Solution:
         """The same, with a word on coefficients that a small ridge leaves to rounding.
 
-        theta = Phi^T r / ridge for the residuals r: what rounding leaves of the products, about
-        EPS ||Phi|| ||r||, is magnified by 1 / ridge along directions without data.  ||Phi|| is the
-        condition number times the root of the ridge; beside it, features of small coordinates have
-        their third power.
+        Beside the largest, features of small coordinates have the third power of their sizes.
         """
-        sizes = coordinate_sizes[coordinate_sizes > 0]
-        length = float(np.linalg.norm(self.theta)) * self.ridge**0.5
-        if not (length > 0 and len(sizes) and np.isfinite(self.condition)):
-            return self
-        smallest = float(sizes.min() / sizes.max()) ** 3
-        rounding = EPS * self.condition * smallest * self.residual_power**0.5 / length
+        sizes, rounding = coordinate_sizes[coordinate_sizes > 0], self.uncertain
+        if len(sizes):
+            smallest = float(sizes.min() / sizes.max()) ** 3
+            by_size = left_to_rounding(self.theta, self.residual_power, self.condition, self.ridge)
+            rounding = max(rounding, smallest * by_size)
         if rounding <= SEEN_ROUNDING:
             return self
         return replace(self, note=self.note + SMALL_RIDGE.format(rounding), is_reached=False)
+
+
+def left_to_rounding(
+    theta: NDArray, residual_power: float, condition: float, ridge: float
+) -> float:
+    """How uncertain a small ridge leaves the coefficients, beside their norm; 0 if unknown.
+
+    theta = Phi^T r / ridge for the residuals r: what rounding leaves of the products, about
+    EPS ||Phi|| ||r||, is magnified by 1 / ridge along directions without data.  ||Phi|| is the
+    condition number times the root of the ridge.
+    """
+    length = float(np.linalg.norm(theta)) * ridge**0.5
+    if not (length > 0 and np.isfinite(condition)):
+        return 0.0
+    return EPS * condition * residual_power**0.5 / length

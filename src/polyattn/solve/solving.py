@@ -45,7 +45,7 @@ def solve(
     made, note = plan_of(source, solver, keep_sums), ""
     if made.solver == "iterative":
         # Summaries that were made stay for the solver that takes its place.
-        source = replace(source, kept_numbers=kept_numbers())
+        source = source.keeping(kept_numbers())
         other = plan_of(source, keep_sums=True)
         most_passes = _affordable_passes(source, made, other)
         with reread(source, made) as rows:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.numerics.parallel import deal, map_pieces
 from polyattn.numerics.scaling import EPS
-from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.passes import summed
+from polyattn.stats.row_groups import RowBlock
+from polyattn.stats.rows import Rows
 
 # Features whose correlation is nearer to one than this are looked at row by row.
 NEARLY_ONE = 1e-10
@@ -122,7 +123,6 @@ def _examined(groups: list[Group], gram: NDArray, rows: Rows) -> list[Group]:
     if not groups:
         return []
     layout = rows.layout
-    of_sums, of_queries = _sizes(rows)
     first = np.concatenate([np.full(len(others), one) for one, others in groups])
     other = np.concatenate([others for _, others in groups])
     ratios = gram[first, other] / gram.diagonal()[first]
@@ -130,28 +130,35 @@ def _examined(groups: list[Group], gram: NDArray, rows: Rows) -> list[Group]:
     weights = 1.0 / layout.feature_weights
     (sum_a, query_a), (sum_b, query_b) = (divmod(kept[x], layout.n_queries) for x in (first, other))
 
-    def missed(blocks: list[RowBlock]) -> NDArray[np.float64]:
-        """Squares of what is left of the second of each two features, and of itself, (2, f)."""
-        total, step = np.zeros((2, len(first))), max(1, BLOCK_NUMBERS // len(first))
-        for block in blocks:
-            for start in range(0, block.sums.shape[1], step):
-                sums, queries = (x[:, start : start + step] for x in (block.sums, block.queries))
-                largest = np.abs(sums / of_sums).max(axis=0)
-                largest *= np.abs(queries / of_queries).max(axis=0)
-                queries = queries / np.where(largest > 0, largest, 1.0)
-                whole = sums[sum_b] * queries[query_b] * weights[other][:, None]
-                total[1] += np.einsum("fr,fr->f", whole, whole)
-                whole -= sums[sum_a] * queries[query_a] * (ratios * weights[first])[:, None]
-                total[0] += np.einsum("fr,fr->f", whole, whole)
-        return total
-
-    power = np.zeros((2, len(first)))
-    for blocks in rows.groups():
-        for part in map_pieces(missed, deal(blocks)):
-            power += part
+    of_first = (sum_a, query_a, (ratios * weights[first])[:, None])
+    of_other = (sum_b, query_b, weights[other][:, None])
+    [power] = summed(rows, _missed, of_first, of_other)
     same = np.sqrt(power[0]) <= rank_tolerance(len(gram), rows.n_rows) * np.sqrt(power[1])
     found = ((one, other[same & (first == one)]) for one, _ in groups)
     return [(one, others) for one, others in found if len(others)]
+
+
+def _missed(
+    rows: Rows, blocks: list[RowBlock], one: tuple[NDArray, ...], two: tuple[NDArray, ...]
+) -> tuple[NDArray[np.float64]]:
+    """Squares of what is left of the second of each two features, and of itself, (2, f).
+
+    one, two : features: their sums and queries (f,), and what they are multiplied by (f, 1)
+    """
+    of_sums, of_queries = _sizes(rows)
+    (sum_a, query_a, factor_a), (sum_b, query_b, factor_b) = one, two
+    total, step = np.zeros((2, len(sum_a))), max(1, BLOCK_NUMBERS // len(sum_a))
+    for block in blocks:
+        for start in range(0, block.sums.shape[1], step):
+            sums, queries = (x[:, start : start + step] for x in (block.sums, block.queries))
+            largest = np.abs(sums / of_sums).max(axis=0)
+            largest *= np.abs(queries / of_queries).max(axis=0)
+            queries = queries / np.where(largest > 0, largest, 1.0)
+            whole = sums[sum_b] * queries[query_b] * factor_b
+            total[1] += np.einsum("fr,fr->f", whole, whole)
+            whole -= sums[sum_a] * queries[query_a] * factor_a
+            total[0] += np.einsum("fr,fr->f", whole, whole)
+    return (total,)
 
 
 def _sizes(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -11,7 +11,7 @@ symbols, with one refinement; otherwise by ``solve_root``, with its rank rule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from scipy.sparse.linalg import lsmr
 
 from polyattn.features.symbol_counts import equal_rows
 from polyattn.solve.direct import economic_qr, solve_root
+from polyattn.solve.solution import left_to_rounding
 
 # Squares of condition numbers up to the inverse of this are left to Cholesky and a refinement.
 LEAST_RCOND = 1e-8
@@ -47,6 +48,7 @@ class GroupSolution:
     condition : of the counts (equilibrated, with the ridge), estimated; NaN if it is unknown
     residual_power : sum of weighted squared residuals
     is_reached : False where an iteration had to stop before
+    uncertain : the part of theta that a small ridge leaves to rounding
     """
 
     theta: NDArray[np.float64]
@@ -55,6 +57,7 @@ class GroupSolution:
     residual_power: float
     note: str = ""
     is_reached: bool = True
+    uncertain: float = 0.0
 
 
 def solve_group(
@@ -77,9 +80,12 @@ def solve_group(
         found = _by_cholesky(root, rhs, ridge) or _by_root(root, rhs, ridge)
     residuals = targets - counts @ found.theta
     power = residuals**2 if weights is None else weights[:, None] * residuals**2
-    return GroupSolution(
-        found.theta, found.rank, found.condition, float(power.sum()), found.note, found.is_reached
-    )
+    # Of rows that were merged, only what their means leave is in the equations.
+    inside = float(np.sum((rhs - root @ found.theta) ** 2))
+    return replace(
+        found, residual_power=float(power.sum()),
+        uncertain=left_to_rounding(found.theta, inside, found.condition, ridge),
+    )  # fmt: skip
 
 
 def _merged(

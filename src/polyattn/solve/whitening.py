@@ -158,6 +158,13 @@ class Whitening:
         """g^T K^-1 g of each column, (e,)."""
         return np.asarray(np.sum(self.gradient(gradient) ** 2, axis=0))
 
+    def left_out(self, gradient: NDArray) -> NDArray[np.float64]:
+        """The power of each column along the directions that were left out, (e,)."""
+        block, beside = self._split(gradient / self.scale)
+        turned = self.sums.vectors.T @ block @ self.queries.vectors
+        parts = self._joined(turned * (self.roots == 0), beside * (self.beside[:, None] == 0))
+        return np.asarray(np.sum(parts**2, axis=0))
+
     def random_step(self, seed: int) -> NDArray[np.float64]:
         """A standard normal z (p, 1), zero along the directions that have no data."""
         draws = np.random.default_rng(seed).standard_normal((len(self.scale), 1))

@@ -90,7 +90,7 @@ class ArraySource(Source):
         self.n_context_dims = None if attended is None else attended.n_dims
 
     @property
-    def chunks(self) -> Sequence[Chunk]:
+    def chunks(self) -> Sequence[ArrayChunk]:
         return self._chunks
 
     def n_outputs_in(self, mode: str) -> int:
@@ -113,6 +113,8 @@ class _Targets:
                 each = [real_array(item, f"Y[{i}]") for i, item in enumerate(cast(Any, Y))]
                 each = [item[:, None] if item.ndim == 1 else item for item in each]
                 given = SequenceBatch.from_sequences(each, "Y")
+        if isinstance(given, np.ndarray) and given.dtype.hasobject:
+            given = real_array(given, "Y")
         single = isinstance(given, np.ndarray) and given.ndim == 0
         if single or (given is not None and len(given) != len(batch)):
             count = "one number" if single else f"{len(given)} targets"

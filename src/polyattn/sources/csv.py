@@ -19,7 +19,7 @@ import numpy as np
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.numerics.arrays import EXACT_INTEGER
 from polyattn.quoting import shown
-from polyattn.sources.arrow_tables import Column, Table, arrow
+from polyattn.sources.arrow_tables import Column, Table, arrow, numbers
 from polyattn.sources.stamped_files import StampedFile
 from polyattn.sources.table_columns import TableColumns
 from polyattn.sources.tables import TablePart
@@ -75,7 +75,10 @@ class CsvPart(TablePart):
         with self.file.reading("CSV file"), open(self.path, "rb") as opened:
             start, end = self._line_start(opened, first), self._line_start(opened, stop)
             opened.seek(start)
-            return self._parsed(opened.read(end - start), names, start)
+            table = self._parsed(opened.read(end - start), names, start)
+        # The parser's own memory, some times that of the lines, is not kept for the next ones.
+        arrow().default_memory_pool().release_unused()
+        return table
 
     def row_before(self, position: int | None, names: list[str]) -> Table | None:
         with self.file.reading("CSV file"), open(self.path, "rb") as opened:
@@ -198,7 +201,7 @@ def _may_be_rounded(column: Column) -> bool:
 
 def _require_unrounded(floats: Column, texts: Column, name: str, path: str) -> None:
     """Refuse texts of integers that are not the float64 as which they were read."""
-    values = floats.to_numpy()
+    values = numbers(floats)
     for row in np.flatnonzero(np.abs(values) >= EXACT_INTEGER):
         text = texts[int(row)].as_py().strip()
         if _INTEGER.fullmatch(text) and int(text) != int(values[row]):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.numerics.arrays import real_array
 from polyattn.quoting import shown
-from polyattn.sequences import SequenceBatch, as_batch
+from polyattn.sequences import OwnedBatch, SequenceBatch
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")
 # Sequences that those of X attend to, in the same forms.
@@ -63,10 +63,10 @@ class DataFile:
             )
         tokens = self.arrays[name]
         if lengths in self.arrays:
-            return SequenceBatch.from_padded(tokens, self.arrays[lengths], name)
+            return OwnedBatch.from_padded(tokens, self.arrays[lengths], name)
         if offsets in self.arrays:
-            return SequenceBatch(tokens, self.arrays[offsets], name)
-        return as_batch(tokens, name, keep_integers=True)
+            return OwnedBatch(tokens, self.arrays[offsets], name)
+        return OwnedBatch.from_array(tokens, name)
 
     def targets(self, mode: str) -> NDArray | SequenceBatch:
         """Y; one target per token is brought into the form of the sequences."""

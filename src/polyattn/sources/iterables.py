@@ -1,67 +1,78 @@
-"""Anything that yields (X, Y) again and again as a source: one chunk for each pair.
+"""Anything that yields (X, Y) as a source: one chunk for each pair.
 
-It is gone through once to count and to know what it yields, and again for each pass.  What it
-yields must stay the same: every chunk is held against its first reading.
+It is gone through once to count and to know what it yields.  What can be gone through again is,
+for each pass, and must stay the same: every chunk is held against its first reading.  What comes
+only once, as a generator does, is kept in a file meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from threading import Lock
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.quoting import shown
-from polyattn.sources.arrays import ArraySource
+from polyattn.sequences import MODES
+from polyattn.sources.arrays import ArrayChunk, ArraySource
+from polyattn.sources.kept_items import KeptItems
 from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source
 
 
 class IterableSource(Source):
-    """Pairs (X, Y), or triples (X, Y, weights), or X alone, from something that starts anew.
+    """Pairs (X, Y), or triples (X, Y, weights), or X alone, in the order in which they come.
 
-    given : an iterable that can be gone through several times, or a function that returns one
+    given : an iterable, a function that returns one, or an iterator, which is used up
+    Guarantee: an iterator is the same source as the list of its items.
+    Cost: memory for one item; for an iterator also the disk of all of them.
     """
 
+    n_context_dims = None
+
     def __init__(self, given: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
-        require_repeatable(given)
-        items = _Items(given)
-        self._chunks: list[Chunk] = []
-        for number, item in enumerate(items.begin()):
-            source = _as_source(item, number)
-            if number == 0:
-                self._first = source
-            for name in ("n_dims", "n_outputs", "n_context_dims"):
-                own, wanted = getattr(source, name), getattr(self._first, name)
-                # Targets (N, n) of tokens have any number n.
-                if own != wanted and not (name == "n_outputs" and own and wanted):
-                    raise InvalidInput(
-                        f"item {number} has {name} = {own}, and item 0 has {wanted}; all need the "
-                        "same."
-                    )
-            (chunk,) = source.chunks
-            self._chunks.append(_ItemChunk(items, number, _identity(chunk, number), chunk.n_bytes))
+        self._outputs: dict[str, int] = {}  # by mode
+        if isinstance(given, Iterator):
+            keep, begun = KeptItems().kept, given
+        else:
+            items = _Items(given)
+            keep, begun = items.chunk, items.begin()
+        # Nothing holds an item while the next one is made.
+        self._chunks = list(map(partial(self._checked, keep), count(), begun))
         if not self._chunks:
             raise InvalidInput("there is nothing in the iterable: it must yield pairs (X, Y).")
-        self.n_dims, self.n_outputs = self._first.n_dims, self._first.n_outputs
-        self.n_context_dims = self._first.n_context_dims
+        self.n_outputs = self._outputs["last"]
 
     @property
     def chunks(self) -> Sequence[Chunk]:
         return self._chunks
 
     def n_outputs_in(self, mode: str) -> int:
-        return self._first.n_outputs_in(mode)
+        return self._outputs[mode]
 
-
-def require_repeatable(given: object) -> None:
-    """Refuse what can be gone through only once."""
-    if isinstance(given, Iterator):
-        raise InvalidInput(
-            f"a {type(given).__name__} can be gone through only once, and a source is read several "
-            "times: give the function that makes it, without calling it. For one pass, add its "
-            "items to sums: for X, Y in items: moments.update(X, Y)."
-        )
+    def _checked(
+        self, keep: Callable[[ArrayChunk, int, ChunkIdentity], Chunk], number: int, item: Any
+    ) -> Chunk:
+        """An item as a chunk; refused where it is not like the first one."""
+        source = _as_source(item, number)
+        if number == 0:
+            self.n_dims = source.n_dims
+            self._outputs = {mode: source.n_outputs_in(mode) for mode in MODES}
+        # Targets (N, n) of tokens have any number n; all items have targets, or none.
+        own, wanted = source.n_outputs_in("last"), self._outputs["last"]
+        for name, found, needed in (
+            ("n_dims", source.n_dims, self.n_dims),
+            ("n_outputs", own, own if own and wanted else wanted),
+        ):
+            if found != needed:
+                raise InvalidInput(
+                    f"item {number} has {name} = {found}, and item 0 has {needed}; all need the "
+                    "same."
+                )
+        (chunk,) = source.chunks
+        return keep(chunk, number, _identity(chunk, number))
 
 
 class _Items:
@@ -72,6 +83,10 @@ class _Items:
         self._lock = Lock()
         self._at = 0
         self._iterator: Iterator[Any] | None = None
+
+    def chunk(self, chunk: ArrayChunk, number: int, identity: ChunkIdentity) -> Chunk:
+        """The item with this number, to be read when it is needed."""
+        return _ItemChunk(self, number, identity, chunk.n_bytes)
 
     def begin(self) -> Iterator[Any]:
         begun = self.given() if callable(self.given) else self.given

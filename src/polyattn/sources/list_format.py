@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.quoting import counted, shown
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import OwnedBatch, SequenceBatch
 from polyattn.sources.arrow_tables import (
     ArrowType,
     Column,
@@ -124,12 +124,16 @@ def _batch(
         for name, column in zip(names, columns, strict=True):
             require_no_gap(column, name, token_words)
         values = matrix(arrow().table(dict(zip(names, columns, strict=True))), names)
-    if not np.isfinite(values).all():
-        token = int(np.argwhere(~np.isfinite(values))[0, 0])
-        raise InvalidInput(
-            f"{token_words(token)}: the {what} hold NaN or infinity there; remove or impute them."
-        )
-    return SequenceBatch(values, offsets, what)
+    try:
+        return OwnedBatch(values, offsets, what)
+    except InvalidInput:
+        finite = np.isfinite(values)
+        if finite.all():
+            raise
+    token = int(np.argwhere(~finite)[0, 0])
+    raise InvalidInput(
+        f"{token_words(token)}: the {what} hold NaN or infinity there; remove or impute them."
+    )
 
 
 def _vectors(tokens: Column, name: str, words: Callable[[int], str]) -> NDArray:

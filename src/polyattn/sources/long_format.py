@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.quoting import shown
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import OwnedBatch, SequenceBatch
 from polyattn.sources.arrow_tables import (
     Column,
     Table,
+    are_numbers,
     arrow,
+    as_numpy,
+    chosen_rows,
     matrix,
     numbers,
     require_no_gap,
@@ -50,12 +54,17 @@ def long_data(table: Table, columns: TableColumns, mode: str, place: str) -> Chu
 
 def run_borders(identifiers: Column) -> NDArray[np.int64]:
     """Where equal entries of a column begin and end: run i is borders[i]..borders[i + 1]."""
-    from pyarrow import compute
+    if are_numbers(identifiers):
+        entries = numbers(identifiers)
+        changes = entries[1:] != entries[:-1]
+    else:
+        from pyarrow import compute
 
-    one = identifiers.combine_chunks()
-    changes = compute.not_equal(one.slice(1), one.slice(0, len(one) - 1))
-    starts = np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1
-    return np.concatenate([[0], starts, [len(one)]]).astype(np.int64)
+        one = identifiers.combine_chunks()
+        different = compute.not_equal(one.slice(1), one.slice(0, len(one) - 1))
+        changes = as_numpy(different)
+    starts = np.flatnonzero(changes) + 1
+    return np.concatenate([[0], starts, [len(identifiers)]]).astype(np.int64)
 
 
 def leading_rows(table: Table, earlier: Table, name: str) -> int:
@@ -63,8 +72,6 @@ def leading_rows(table: Table, earlier: Table, name: str) -> int:
 
     name : the column that names sequences in both tables, which are decoded
     """
-    from pyarrow import compute
-
     here, there = table.column(name), earlier.column(name)
     types = arrow().types
     whole = types.is_integer(here.type) and types.is_integer(there.type)
@@ -81,11 +88,21 @@ def leading_rows(table: Table, earlier: Table, name: str) -> int:
             return 0
     count = 0
     for chunk in here.chunks:
-        same = compute.equal(chunk, earlier_name).fill_null(False).to_numpy(zero_copy_only=False)
+        same = _equal(chunk, earlier_name)
         if not same.all():
             return count + int(np.argmin(same))
         count += len(chunk)
     return count
+
+
+def _equal(entries: Any, name: Any) -> NDArray[np.bool_]:
+    """Which entries of an array are this one; a missing value is none."""
+    if are_numbers(entries) and name.is_valid:
+        return np.asarray(as_numpy(entries) == name.as_py())
+    from pyarrow import compute
+
+    same = compute.equal(entries, name)
+    return as_numpy(same.fill_null(False) if same.null_count else same)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +115,7 @@ class _SequenceRows:
     borders: NDArray[np.int64]
 
     def names(self) -> NDArray:
-        return numbers(self._identifiers().take(self.borders[:-1]))
+        return numbers(chosen_rows(self.table, [self.columns.identifier()], self.borders[:-1])[0])
 
     def sorted_places(self, order: str) -> NDArray[np.int64] | None:
         """Where the rows of each sequence stand, in its order; None where they stand so already."""
@@ -126,7 +143,7 @@ class _SequenceRows:
         values = self._matrix(self.table, names, self._words)
         ordered = values if places is None else np.take(values.T, places, axis=1).T
         try:
-            return SequenceBatch(ordered, self.borders, what)
+            return OwnedBatch(ordered, self.borders, what)
         except InvalidInput:
             _require_finite(values, names, self._words)  # which says where
             raise
@@ -141,7 +158,7 @@ class _SequenceRows:
             return self._words(int(last[i]))
 
         # Targets of other tokens are not used, and may be missing.
-        values = self._matrix(self.table.select(list(names)).take(last), names, words)
+        values = self._matrix(chosen_rows(self.table, names, last), names, words)
         _require_finite(values, names, words)
         return values
 
@@ -199,7 +216,7 @@ def _require_identifiers(identifiers: Column, name: str, place: str) -> None:
     if arrow().types.is_floating(identifiers.type):
         nameless = bool(compute.any(compute.is_nan(identifiers)).as_py())
     elif arrow().types.is_large_string(identifiers.type):
-        nameless = bool(compute.any(compute.equal(identifiers, "")).as_py())
+        nameless = compute.min(compute.binary_length(identifiers)).as_py() == 0
     if nameless:
         raise InvalidInput(
             f"{place}: the column {name!r} must name the sequence in every row; it holds NaN or "

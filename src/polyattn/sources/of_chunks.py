@@ -10,7 +10,7 @@ import numpy as np
 from polyattn.errors import InvalidInput
 from polyattn.progress import report
 from polyattn.sources.names import SequenceNames
-from polyattn.sources.source import ChunkData, Source
+from polyattn.sources.source import Chunk, ChunkData, Source
 
 
 def of_chunks(source: Source, outputs: Callable[[ChunkData], Any]) -> Any:
@@ -18,10 +18,8 @@ def of_chunks(source: Source, outputs: Callable[[ChunkData], Any]) -> Any:
     found: list[Any] = []
     total, done, names = source.n_bytes, 0, SequenceNames()
     for chunk in source.chunks:
-        data = chunk.read_inputs()
-        if data is not None:
-            names.add(data.names)
-            found.append(outputs(data))
+        # By a function that ends with it: no chunk is in memory while the next one is read.
+        found += _of_chunk(chunk, outputs, names)
         done += chunk.n_bytes
         report(done, total)
     if not found:
@@ -29,3 +27,11 @@ def of_chunks(source: Source, outputs: Callable[[ChunkData], Any]) -> Any:
     if isinstance(found[0], list):
         return [each for part in found for each in part]
     return np.concatenate(found)
+
+
+def _of_chunk(chunk: Chunk, outputs: Callable[[ChunkData], Any], names: SequenceNames) -> list[Any]:
+    data = chunk.read_inputs()
+    if data is None:
+        return []
+    names.add(data.names)
+    return [outputs(data)]

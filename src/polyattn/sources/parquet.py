@@ -1,9 +1,9 @@
 """Parquet and Arrow files as parts of a table: chunks by row groups and record batches.
 
 Only the named columns are read.  A chunk of a Parquet file is one or several whole row groups of
-about ``chunk_bytes`` together; of a larger row group the chunks are ranges of rows, and reading
-one decodes the row group up to its end, so files are read fastest in row groups of about
-``chunk_bytes``.  A chunk of an Arrow file is a range of rows of its record batches.
+about ``chunk_bytes`` together; of a larger row group the chunks are ranges of rows.  One after the
+other they are decoded once (``parquet_rows``); reading one by itself decodes the row group up to
+its end.  A chunk of an Arrow file is a range of rows of its record batches.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from polyattn.numerics.arrays import even_ranges
 from polyattn.sources.arrow_tables import Table, arrow
+from polyattn.sources.parquet_rows import BATCH_BYTES, BATCH_ROWS, READERS, RowReader
 from polyattn.sources.stamped_files import StampedFile
 from polyattn.sources.tables import TablePart
 
-# A row group of more bytes than this many chunks is divided: each part decodes those before it.
-LARGE_ROW_GROUP = 4
-
-# Rows that are decoded together; where a sequence goes on, at first; and bytes read for these.
-BATCH_ROWS, FEW_ROWS, BUFFER_BYTES = 1 << 16, 1 << 12, 1 << 16
+# Rows that are read where a sequence goes on, at first.
+FEW_ROWS = 1 << 12
 
 # Files whose description is kept in memory.
 MOST_DESCRIBED = 16
@@ -52,6 +50,9 @@ class RowPart(TablePart):
     file: StampedFile
     names: tuple[str, ...]
 
+    # A group of more bytes than this many chunks is divided into ranges of rows.
+    undivided: ClassVar[int] = 1
+
     @property
     def path(self) -> str:  # type: ignore[override]
         return self.file.path
@@ -65,8 +66,11 @@ class RowPart(TablePart):
         """The columns and groups of the file."""
 
     @abstractmethod
-    def batches(self, first: int, stop: int, names: list[str], n_rows: int) -> Iterator[Any]:
-        """Record batches of at most about ``n_rows`` rows that together are the range."""
+    def batches(self, first: int, stop: int, names: list[str], keep: int) -> list[Any]:
+        """Record batches that together are the range.
+
+        keep : the row with which the next range may begin
+        """
 
     def ranges(self, chunk_bytes: int) -> list[tuple[int, int, int]]:
         layout = self.layout()
@@ -74,8 +78,8 @@ class RowPart(TablePart):
         for (first, stop), n_bytes in zip(pairwise(layout.borders), layout.n_bytes, strict=True):
             if first == stop:
                 continue
-            if n_bytes > LARGE_ROW_GROUP * chunk_bytes:
-                n_rows = max(1, (stop - first) * LARGE_ROW_GROUP * chunk_bytes // n_bytes)
+            if n_bytes > self.undivided * chunk_bytes:
+                n_rows = max(1, (stop - first) * self.undivided * chunk_bytes // n_bytes)
                 for start, end in even_ranges(stop - first, n_rows):
                     share = n_bytes * (end - start) // (stop - first)
                     found.append((first + start, first + end, share))
@@ -85,23 +89,24 @@ class RowPart(TablePart):
                 found.append((first, stop, n_bytes))
         return found
 
-    def read(self, first: int, stop: int, names: list[str]) -> Table:
-        n_rows = BATCH_ROWS if stop - first > FEW_ROWS else FEW_ROWS
-        batches = list(self.batches(first, stop, names, n_rows))
+    def read(self, first: int, stop: int, names: list[str], keep: int | None = None) -> Table:
+        batches = self.batches(first, stop, names, stop if keep is None else keep)
         schema = arrow().schema([self.layout().schema.field(name) for name in names])
         return arrow().Table.from_batches(batches, schema.remove_metadata())
 
     def row_before(self, position: int | None, names: list[str]) -> Table | None:
         end = self.layout().borders[-1] if position is None else position
-        return self.read(end - 1, end, names) if end else None
+        keep = end if position is None else end - 1
+        return self.read(end - 1, end, names, keep) if end else None
 
     def rows_from(self, position: int | None, names: list[str]) -> Iterator[Table]:
         last = self.layout().borders[-1]
-        first, n_rows = position or 0, FEW_ROWS
+        first = keep = position or 0
+        n_rows = FEW_ROWS
         while first < last:
             # Ranges that double: few rows for a short rest, few passes for a long one.
             stop = min(last, first + n_rows)
-            yield self.read(first, stop, names)
+            yield self.read(first, stop, names, keep)
             first, n_rows = stop, 2 * n_rows
 
 
@@ -111,39 +116,40 @@ class ParquetPart(RowPart):
     def layout(self) -> ArrowLayout:
         return _parquet_layout(self.file, self.names)
 
-    def batches(self, first: int, stop: int, names: list[str], n_rows: int) -> Iterator[Any]:
-        from pyarrow import parquet
-
+    def batches(self, first: int, stop: int, names: list[str], keep: int) -> list[Any]:
         layout = self.layout()
-        groups = _groups(layout.borders, first, stop)
+        key = (self.file, tuple(names))
         with self.file.reading("Parquet file"):
-            start = layout.borders[groups[0]]
-            # Of a few rows not all bytes of their row group are read.
-            buffer = 0 if n_rows > FEW_ROWS else BUFFER_BYTES
-            with parquet.ParquetFile(
-                self.path, metadata=layout.metadata, buffer_size=buffer
-            ) as file:
-                rows = file.iter_batches(n_rows, groups, columns=names, use_threads=False)
-                for batch in _range_of(rows, first - start, stop - start):
-                    yield batch.select(names)
+            reader = READERS.take(key, first)
+            if reader is None:
+                group = _groups(layout.borders, first, stop)[0]
+                n_rows = layout.borders[-1] * BATCH_BYTES // max(1, sum(layout.n_bytes))
+                n_rows = min(max(1, n_rows), BATCH_ROWS)
+                reader = RowReader(self.path, names, layout.borders, layout.metadata, group, n_rows)
+            found = reader.rows(first, stop, keep)
+            READERS.keep(key, reader)
+        return found
 
 
 class ArrowPart(RowPart):
-    """A file of the Arrow IPC format, also called Feather."""
+    """A file of the Arrow IPC format, also called Feather.
+
+    A record batch is read as a whole for each of its ranges.
+    """
+
+    undivided: ClassVar[int] = 4
 
     def layout(self) -> ArrowLayout:
         return _arrow_layout(self.file, self.names)
 
-    def batches(self, first: int, stop: int, names: list[str], n_rows: int) -> Iterator[Any]:
+    def batches(self, first: int, stop: int, names: list[str], keep: int) -> list[Any]:  # noqa: ARG002 - nothing is kept
         layout = self.layout()
         fields = [layout.schema.get_field_index(name) for name in names]
         groups = _groups(layout.borders, first, stop)
         with self.file.reading("file of the Arrow IPC format"), _ipc(self.path, fields) as file:
             rows = (file.get_batch(group) for group in groups)
             start = layout.borders[groups[0]]
-            for batch in _range_of(rows, first - start, stop - start):
-                for i in range(0, len(batch), n_rows):
-                    yield batch.slice(i, n_rows).select(names)
+            return [batch.select(names) for batch in _range_of(rows, first - start, stop - start)]
 
 
 @lru_cache(MOST_DESCRIBED)

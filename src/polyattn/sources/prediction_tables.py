@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.files.atomic import file_to_write, require_writable, write_atomically
-from polyattn.sources.arrow_tables import Table, arrow
+from polyattn.numerics.arrays import even_ranges
+from polyattn.sources.arrow_tables import Table, arrow, as_arrow
 
 SUFFIXES = (".parquet", ".pq", ".csv")
 
@@ -40,7 +41,7 @@ def write_predictions(path: str | os.PathLike[str], parts: Iterable[PredictedPar
     per token) and ``prediction_0``, ``prediction_1``, ...; numbers are read again as they were.
 
     Guarantee: the file appears complete or not at all, also where a part fails to be computed.
-    Cost: memory of some GROUP_ROWS rows and of the largest part.
+    Cost: memory of some GROUP_ROWS rows and of the largest part, twice.
     """
     target = file_to_write(path)
     if target.suffix.lower() not in SUFFIXES:
@@ -62,6 +63,8 @@ def write_predictions(path: str | os.PathLike[str], parts: Iterable[PredictedPar
             for table in chain([first], tables):
                 writer.write_table(table)
                 n_rows += len(table)
+                # The writer's own memory is not kept for the next rows.
+                arrow().default_memory_pool().release_unused()
 
     write_atomically(target, write)
     return n_rows
@@ -94,29 +97,31 @@ def _table(part: PredictedPart, first: int) -> Table:
             f"{values.shape} for {count} sequences."
         )
     if part.names is None:
-        names = pa.array(np.arange(first, first + count))
+        names = as_arrow(np.arange(first, first + count))
     elif len(part.names) == count:
-        names = pa.array(part.names)
+        names = as_arrow(np.asarray(part.names))
     else:
         raise InvalidInput(f"{count} sequences need as many names; got {len(part.names)}.")
     columns = {"sequence": names}
     if lengths is not None:
         starts = np.cumsum(lengths) - lengths
-        columns["sequence"] = names.take(pa.array(np.repeat(np.arange(count), lengths)))
-        columns["token"] = pa.array(np.arange(len(values)) - np.repeat(starts, lengths))
+        columns["sequence"] = names.take(as_arrow(np.repeat(np.arange(count), lengths)))
+        columns["token"] = as_arrow(np.arange(len(values)) - np.repeat(starts, lengths))
     for j, column in enumerate(values.T):
-        columns[f"prediction_{j}"] = pa.array(np.ascontiguousarray(column))
-    return pa.table(columns)
+        columns[f"prediction_{j}"] = as_arrow(column)
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _grouped(tables: Iterator[Table]) -> Iterator[Table]:
-    """The same rows in tables of at least GROUP_ROWS rows, but for the last."""
+    """The same rows in tables of GROUP_ROWS rows or some more, but for the last."""
     waiting: list[Table] = []
     for table in tables:
         waiting.append(table)
-        if sum(map(len, waiting)) >= GROUP_ROWS:
-            yield arrow().concat_tables(waiting).combine_chunks()
-            waiting = []
+        n_rows = sum(map(len, waiting))
+        if n_rows >= GROUP_ROWS:
+            together, waiting = arrow().concat_tables(waiting), []
+            for first, stop in even_ranges(n_rows, -(-n_rows // (n_rows // GROUP_ROWS))):
+                yield together.slice(first, stop - first).combine_chunks()
     if waiting:
         yield arrow().concat_tables(waiting).combine_chunks()
 
@@ -128,7 +133,9 @@ def _writer(file: IO[bytes], schema: Any, suffix: str) -> Any:
         return pyarrow.csv.CSVWriter(file, schema)
     import pyarrow.parquet
 
-    return pyarrow.parquet.ParquetWriter(file, schema)
+    # Predictions hardly repeat: a dictionary of them is memory, and then thrown away.
+    repeated = [name for name in schema.names if name in ("sequence", "token")]
+    return pyarrow.parquet.ParquetWriter(file, schema, use_dictionary=repeated)
 
 
 def _described(schema: Any) -> str:

@@ -1,6 +1,7 @@
 """ReadArray: numbers of a source that look like an array and are read when they are sliced.
 
-The chunks that were read last are kept, at most as many as threads may be at work on them.
+The chunks that were read last are kept: at most as many as threads may be at work on them, and
+not more than the last two where these are large.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ class RecentChunks:
     """The content of chunks by number; the last ones are kept.
 
     read : from the number of a chunk to its content
-    most : how many chunks are kept
+    most : how many chunks are kept, at most
+    n_bytes : of all that are kept, at most; but two of them are kept however large they are
     Any number of threads may ask at once; each chunk is then read by one of them.
     """
 
-    def __init__(self, read: Callable[[int], Content], most: int) -> None:
-        self._read, self._most = read, most
+    def __init__(self, read: Callable[[int], Content], most: int, n_bytes: int) -> None:
+        self.read, self._most, self._n_bytes = read, most, n_bytes
         self._begin()
 
     def content(self, number: int) -> Content:
@@ -39,11 +41,13 @@ class RecentChunks:
         with own:
             found = self._kept(number)
             if found is None:
-                found = self._read(number)
+                with self._lock:
+                    # Before it is read: what is dropped now is not in memory beside what is read.
+                    self._drop_oldest(1)
+                found = self.read(number)
                 with self._lock:
                     self._recent[number] = found
-                    while len(self._recent) > self._most:
-                        self._recent.popitem(last=False)
+                    self._drop_oldest(0)
                     self._reading.pop(number, None)
         return found
 
@@ -53,6 +57,19 @@ class RecentChunks:
                 self._recent.move_to_end(number)
             return self._recent.get(number)
 
+    def _drop_oldest(self, coming: int) -> None:
+        """Drop the oldest until the others, and as many as are coming, may be kept."""
+        sizes = [
+            sum(array.nbytes for array in content.values()) for content in self._recent.values()
+        ]
+        total = sum(sizes) + coming * max(sizes, default=0)
+        for at, size in enumerate(sizes):
+            count = len(sizes) - at + coming
+            if count <= min(self._most, 2) or (count <= self._most and total <= self._n_bytes):
+                return
+            self._recent.popitem(last=False)
+            total -= size
+
     def _begin(self) -> None:
         self._lock = Lock()
         self._recent: OrderedDict[int, Content] = OrderedDict()
@@ -60,7 +77,7 @@ class RecentChunks:
 
     def __getstate__(self) -> dict[str, Any]:
         # Copies read for themselves: a lock cannot be copied, and content need not be.
-        return {"_read": self._read, "_most": self._most}
+        return {"read": self.read, "_most": self._most, "_n_bytes": self._n_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -108,6 +125,16 @@ class ReadArray:
     def nbytes(self) -> int:
         """The bytes that they would take in memory."""
         return self.size * self.dtype.itemsize
+
+    @property
+    def borders(self) -> NDArray[np.int64]:
+        """Where the rows of each chunk begin, and the end (n_chunks + 1,)."""
+        return self._borders
+
+    @property
+    def reader(self) -> Callable[[int], Content]:
+        """What reads a chunk, by its number."""
+        return self._chunks.read
 
     def __len__(self) -> int:
         return self._stop - self._first

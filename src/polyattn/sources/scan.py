@@ -16,11 +16,11 @@ from polyattn.files.atomic import file_to_read
 from polyattn.quoting import shown
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.sources.arrays import ArraySource
-from polyattn.sources.iterables import IterableSource, require_repeatable
+from polyattn.sources.iterables import IterableSource
 from polyattn.sources.source import Source
 from polyattn.targets import Targets
 
-# About so many bytes are read together.
+# About so many bytes of arrays are read together; of tables, whose numbers are copied, fewer.
 CHUNK_BYTES = 32 << 20
 
 # Files that hold tables, whose columns are named.
@@ -61,8 +61,9 @@ def scan(
         row per token, or per sequence in columns of lists.
         Files are taken in the order of their names.
         Or sequences in memory or mapped into it, with ``Y``, ``sample_weight`` and ``context`` as
-        for ``fit``; or what yields pairs (X, Y) or triples (X, Y, weights), each time anew: a list
-        of tuples, an object with ``__iter__``, or a function that returns an iterator.
+        for ``fit``; or what yields pairs (X, Y) or triples (X, Y, weights): a list of tuples, an
+        object with ``__iter__``, a function that returns an iterator, all gone through for each
+        pass; or an iterator, which is used up, with its items kept in a temporary file.
         Or a dask array with ``Y`` and ``sample_weight`` of the same kind, a dask data frame with
         columns, or a list of delayed pairs (X, Y), in the chunks that they have.
     sequence, order, tokens, targets, weight : columns of tables
@@ -72,13 +73,13 @@ def scan(
         A sequence that goes on from file to file is one where these are scanned together.
         Refused for files of arrays, which name their own.
     chunk_bytes : int, optional
-        About how many bytes are read together (32 MiB).
+        About how many bytes are read together (32 MiB; of tables 16 MiB, those of a CSV as text).
 
     Guarantee: chunks and their order depend on the data alone.  A file that changes after it was
     listed is refused when it is read.
     Cost: headers are read, and where sequences begin; of what yields pairs, all of them once.
     """
-    size = CHUNK_BYTES if chunk_bytes is None else require_integer("chunk_bytes", chunk_bytes)
+    size = None if chunk_bytes is None else require_integer("chunk_bytes", chunk_bytes)
     columns = {
         "sequence": sequence, "order": order, "tokens": tokens, "targets": targets,
         "weight": weight,
@@ -95,12 +96,11 @@ def scan(
         return opener(data, **beside, **columns, chunk_bytes=size)
     _refuse(columns, "they name columns of tables, and these are arrays")
     if _are_sequences(data):
-        return ArraySource(data, Y, sample_weight, context, size)
+        return ArraySource(data, Y, sample_weight, context, size or CHUNK_BYTES)
     if not (callable(data) or isinstance(data, Iterable)):
         raise InvalidType(
             f"scan takes files, sequences, or what yields pairs (X, Y); got {shown(data)}."
         )
-    require_repeatable(data)
     _refuse(beside, "they come with each X of the iterable")
     return IterableSource(data)
 
@@ -152,7 +152,7 @@ def files_named(names: list[str]) -> list[Path]:
     return list(found.values())
 
 
-def _open(paths: list[Path], columns: dict[str, Any], chunk_bytes: int) -> Source:
+def _open(paths: list[Path], columns: dict[str, Any], chunk_bytes: int | None) -> Source:
     """The source of files, which are all of one kind."""
     openers = {}
     for path in paths:
@@ -167,9 +167,10 @@ def _open(paths: list[Path], columns: dict[str, Any], chunk_bytes: int) -> Sourc
         )
     opener: Any = _found(next(iter(openers)))
     if paths[0].suffix.lower() in TABLES:
-        return opener(paths, **columns, chunk_bytes=chunk_bytes)
+        sized = {} if chunk_bytes is None else {"chunk_bytes": chunk_bytes}
+        return opener(paths, **columns, **sized)
     _refuse(columns, "they name columns of tables, and files of arrays name their own")
-    return opener(paths, chunk_bytes)
+    return opener(paths, chunk_bytes or CHUNK_BYTES)
 
 
 def _found(place: tuple[str, str]) -> Any:

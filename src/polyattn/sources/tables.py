@@ -25,7 +25,7 @@ from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source
 from polyattn.sources.table_columns import TableColumns
 
 # Bytes of numbers in a chunk, about.
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 16 << 20
 
 # Parts over which one sequence may go: a chunk that is sent to a worker names no more of them.
 MOST_PARTS = 64
@@ -83,10 +83,12 @@ class TableChunk(Chunk):
         """
         require_choice("mode", mode, MODES)
         part = self.parts[self.own]
+        # First: the numbers up to the end of a file are the last that is read of it.
+        before = None if self.lists else self._row_before()
         table = plain_table(part.read(self.identity.first, self.identity.stop, self.columns.used))
         place = f"the table {part.path!r}"
         if not self.lists:
-            table = self._whole_sequences(table)
+            table = self._whole_sequences(table, before)
         if not len(table):
             return None
         return (list_data if self.lists else long_data)(table, self.columns, mode, place)
@@ -95,12 +97,11 @@ class TableChunk(Chunk):
         """The content without targets, whose columns are not read."""
         return replace(self, columns=self.columns.without_targets()).read("last")
 
-    def _whole_sequences(self, table: Table) -> Table:
+    def _whole_sequences(self, table: Table, before: Table | None) -> Table:
         """The rows of a range without those of an earlier sequence, and the rest of the last."""
         name = self.columns.identifier()
         if not len(table):
             return table
-        before = self._row_before()
         if before is not None:
             table = table.slice(leading_rows(table, before, name))
         if not len(table):

@@ -14,7 +14,7 @@ from polyattn.form.pairs import distance_position, n_pairs, pair_index, pair_pos
 from polyattn.numerics.arrays import CACHE_LINE, aligned_empty, even_ranges
 from polyattn.numerics.blas import add_product, add_square
 from polyattn.numerics.parallel import deal, map_pieces, n_workers
-from polyattn.stats.rows import RowBlock
+from polyattn.stats.row_groups import RowBlock
 
 # Numbers in one matrix of features: about the second-level cache of a core.
 EXPLICIT_NUMBERS = 1 << 18

@@ -34,7 +34,10 @@ def moments_of_source(
 
 def moments_of(rows: Rows) -> Moments:
     """The moments of rows; where these are a whole source, from its chunks, as it says."""
-    if rows.origin is None:
-        return Moments.of(rows)
     origin = rows.origin
-    return moments_of_source(origin.source, rows.form, False, origin.checkpoint, origin.client)
+    if origin is None:
+        return Moments.of(rows)
+    with_targets = rows.n_outputs > 0
+    return moments_of_source(
+        origin.source, rows.form, with_targets, origin.checkpoint, origin.client
+    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.features.summaries import SeenSequences, SummaryBlock, default_block_rows
+from polyattn.features.summaries import SeenSequences, default_block_rows
 from polyattn.form.context import as_context
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
@@ -19,39 +18,21 @@ from polyattn.form.of_layout import OfLayout
 from polyattn.numerics import scaling
 from polyattn.numerics.arrays import ranges_of_rows, rows_between
 from polyattn.numerics.parallel import map_pieces
-from polyattn.progress import report
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
-from polyattn.sources.opened import opened
+from polyattn.sources.opened import OpenedSource, bytes_read_together, opened
 from polyattn.sources.read_array import ReadArray
 from polyattn.sources.source import Source, require_alone
+from polyattn.stats.parts import Origin, ReadBy, Share, is_whole, part_ranges
+from polyattn.stats.row_groups import RowBlock, groups_of, report_rows
 from polyattn.stats.scratch import ScratchFile
 from polyattn.targets import Targets, as_targets, as_weights, require_outputs
 
 # Summaries of up to this many numbers (32 MB) are kept, so that a second pass is free.
 KEPT_NUMBERS = 1 << 22
 
-# Of larger data, so many numbers are summarised at a time: enough work for all workers.
-GROUP_NUMBERS = 1 << 21
-
 # The workers share the rows in at most so many parts, of at least so many numbers and rows each.
 # How many workers there are has no part in it: where a part ends decides how sums are rounded.
 MOST_SHARES, SHARE_NUMBERS, SHARE_ROWS = 8, 1 << 14, 512
-
-
-@dataclass(frozen=True)
-class RowBlock(SummaryBlock):
-    """A summary and its targets; these and the queries carry the square root of the weight."""
-
-    targets: NDArray[np.float64]  # (e, rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Origin:
-    """The source of rows, of which each sequence counts once; a file and workers for its sums."""
-
-    source: Source
-    checkpoint: str | PathLike[str] | None = None
-    client: Any = None
 
 
 @dataclass(frozen=True)
@@ -70,17 +51,22 @@ class Rows(OfLayout):
     output_sizes: NDArray[np.float64]
     base: int = 0  # where the first row stands among all rows, in a part of them
     kept_numbers: int | None = None  # summaries of so many numbers are kept; None: KEPT_NUMBERS
+    share: Share | None = None  # of one of the ``parts``
+    read_by: ReadBy | None = field(default=None, repr=False, compare=False)  # None: this process
     # Where all of them come from, if that is known (not taken along by ``replace``).
     origin: Origin | None = field(init=False, repr=False, compare=False, default=None)
     # Summaries of small data are kept for the next pass (not taken along by ``replace``).
-    _kept: list[RowBlock] = field(init=False, repr=False, compare=False, default_factory=list)
+    _kept: list[list[RowBlock]] = field(init=False, repr=False, compare=False, default_factory=list)
     # At most one: where summaries are kept that are too many for memory.
     _scratch: list[ScratchFile] = field(init=False, repr=False, compare=False, default_factory=list)
+    # The parts; and at most one: what workers hold of them.
+    _parts: list[Rows] = field(init=False, repr=False, compare=False, default_factory=list)
+    _held: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)
 
     @classmethod
     def build(
         cls,
-        X: Sequences | Source,
+        X: Sequences | Source | OpenedSource,
         Y: Targets | None,
         form: Form,
         sample_weight: ArrayLike | None = None,
@@ -97,9 +83,9 @@ class Rows(OfLayout):
         ``keep_integers``: the caller does not rely on float64 where it cannot hold the tokens.
         """
         read: ReadArray | None = None
-        if isinstance(X, Source):
+        if isinstance(X, Source | OpenedSource):
             require_alone(Y=Y, sample_weight=sample_weight, context=context)
-            found = opened(X, form.mode if X.n_outputs else None)
+            found = opened(X, form.mode if X.n_outputs else None) if isinstance(X, Source) else X
             X, read, sample_weight, context = (
                 found.batch, found.targets, found.weights, found.context,
             )  # fmt: skip
@@ -129,6 +115,10 @@ class Rows(OfLayout):
         token = scaling.token_exponent(coordinates)
         target = scaling.exponent_for(float(outputs.max(initial=0.0)))
         return cls(batch, attended, targets, weights, layout, token, target, coordinates, outputs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies read for themselves: a client, and what its workers hold, cannot be copied.
+        return {**vars(self), "read_by": None, "_held": []}
 
     def come_from(self, origin: Origin) -> Rows:
         """The same rows, which know their source: sums over all of them may be made from it."""
@@ -192,28 +182,70 @@ class Rows(OfLayout):
 
     @property
     def keeps_summaries(self) -> bool:
-        """Whether all summaries are kept in memory after the first pass."""
-        return self.n_rows * self._numbers_per_row <= max(self.kept_numbers or 0, KEPT_NUMBERS)
+        """Whether all summaries are kept in memory after the first pass, by whoever makes it."""
+        if self.read_by is not None and self.is_on_workers:
+            return self.summary_bytes <= self.read_by.kept_bytes
+        return self.keeps_here
 
     @property
-    def _numbers_per_row(self) -> int:
+    def keeps_here(self) -> bool:
+        """Whether this process would keep them."""
+        if self.share is not None:
+            return self.share.keeps
+        return self.n_rows * self.numbers_per_row <= max(self.kept_numbers or 0, KEPT_NUMBERS)
+
+    @property
+    def numbers_per_row(self) -> int:
+        """Those of a summary and its targets."""
         return self.layout.n_sums + self.layout.n_queries + self.n_outputs
 
     @property
-    def _borders(self) -> NDArray[np.int64]:
+    def borders(self) -> NDArray[np.int64]:
         """Where the rows of each sequence begin, and the end (n_sequences + 1,)."""
         return np.arange(len(self.batch) + 1) if self.mode == "last" else self.batch.offsets
 
     @property
     def summary_bytes(self) -> int:
         """Bytes of all summaries and targets."""
-        return 8 * self.n_rows * self._numbers_per_row
+        return 8 * self.n_rows * self.numbers_per_row
 
-    def with_scratch(self, scratch: ScratchFile) -> Rows:
-        """The same rows, of which the first pass writes the summaries to a file for the others."""
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the summaries that are kept."""
+        return self.summary_bytes if self._kept else 0
+
+    @property
+    def is_on_workers(self) -> bool:
+        """Whether passes are made by workers of a cluster: these are the rows that they read."""
+        by, weights = self.read_by, self.sequence_weights
+        as_read = by is not None and (weights is None or weights is by.weights)
+        return as_read and is_whole(self.batch)
+
+    @property
+    def parts(self) -> list[Rows]:
+        """All rows in order: parts that end where chunks of a source do, or these rows alone."""
+        if not self._parts:
+            ranges = part_ranges(self.batch, self.borders, self.numbers_per_row)
+            if len(ranges) < 2:
+                return [self]
+            share = Share(self.n_rows, self.keeps_here)
+            self._parts[:] = [replace(self.part(*each[:2]), share=share) for each in ranges]
+        return self._parts
+
+    def with_scratch(self, *scratch: ScratchFile) -> Rows:
+        """The same rows, of which the first pass writes the summaries to files for the others.
+
+        scratch : one for each of the ``parts``
+        """
         made = replace(self, kept_numbers=self.kept_numbers or 0)
-        made._scratch.append(scratch)
+        for part, each in zip(made.parts, scratch, strict=True):
+            part._scratch.append(each)
         return made
+
+    def keeping(self, numbers: int) -> Rows:
+        """The same rows, of which summaries of so many numbers are kept."""
+        same = replace(self, kept_numbers=numbers)
+        return same if self.origin is None else same.come_from(self.origin)
 
     def with_exponents(self, token: int | None, target: int | None) -> Rows:
         """The same rows read at other powers of two, so that they add to other statistics."""
@@ -223,11 +255,11 @@ class Rows(OfLayout):
 
     def sequences_with(self, n_rows: int) -> int:
         """How many of the first sequences it takes for ``n_rows`` rows (all, if too few)."""
-        return min(int(np.searchsorted(self._borders, n_rows)), len(self.batch))
+        return min(int(np.searchsorted(self.borders, n_rows)), len(self.batch))
 
     def part(self, first: int, stop: int) -> Rows:
         """The rows of sequences first..stop."""
-        start, end = self._borders[[first, stop]]
+        start, end = self.borders[[first, stop]]
         weights = self.sequence_weights
         return replace(
             self,
@@ -236,6 +268,8 @@ class Rows(OfLayout):
             targets=rows_between(self.targets, int(start), int(end)),
             sequence_weights=None if weights is None else weights[first:stop],
             base=self.base + int(start),
+            share=None,
+            read_by=None,
         )
 
     def blocks(self, block_rows: int | None = None) -> Iterator[RowBlock]:
@@ -243,54 +277,13 @@ class Rows(OfLayout):
         if block_rows is None:
             yield from chain.from_iterable(self.groups())
             return
-        for block in self._read_blocks(block_rows):
+        for block in self.read_blocks(block_rows):
             yield block
-            report(block.stop - self.base, self.n_rows)
+            report_rows(self, block.stop)
 
     def groups(self) -> Iterator[list[RowBlock]]:
-        """All rows in order, as lists of blocks; the workers read the blocks of a list together."""
-        if self.keeps_summaries:
-            if not self._kept:
-                # Two threads may read at once, and must not add their blocks to each other's.
-                self._kept[:] = self._read_together()
-            yield self._kept
-            report(self.n_rows, self.n_rows)
-            return
-        yield from self._stored_groups(self._scratch[0]) if self._scratch else self._made_groups()
-
-    def _stored_groups(self, scratch: ScratchFile) -> Iterator[list[RowBlock]]:
-        """Those of a scratch file, or made and written to it on the way."""
-        if scratch.is_whole:
-            for group in scratch.groups():
-                yield [RowBlock(first, stop, *arrays) for first, stop, arrays in group]
-                report(group[-1][1] - self.base, self.n_rows)
-            return
-        is_writing = scratch.begin()
-        try:
-            for blocks in self._made_groups():
-                if is_writing:
-                    is_writing = scratch.add(
-                        (each.first, each.stop, (each.sums, each.queries, each.targets))
-                        for each in blocks
-                    )
-                yield blocks
-            if is_writing:
-                scratch.end(is_whole=True)
-                is_writing = False
-        finally:
-            if is_writing:
-                scratch.end(is_whole=False)
-
-    def _made_groups(self) -> Iterator[list[RowBlock]]:
-        """Those made from the tokens."""
-        for portion in self.portions(GROUP_NUMBERS):
-            if portion.n_rows * self._numbers_per_row <= GROUP_NUMBERS:
-                yield portion._read_together()
-                continue
-            # One sequence that is longer than a group: its running sums go from block to block.
-            for block in portion._read_blocks(None):
-                yield [block]
-                report(block.stop - self.base, self.n_rows)
+        """All rows in order, as lists of blocks; the threads read the blocks of a list together."""
+        return groups_of(self)
 
     def shared_moments(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """S (m, sequences) that all tokens of a sequence share, and the sums of their vech(u u^T).
@@ -305,24 +298,27 @@ class Rows(OfLayout):
 
     def portions(self, numbers: int) -> Iterator[Rows]:
         """All rows in order: parts whose summaries hold up to ``numbers`` numbers (or one row)."""
-        borders, n_rows = self._borders, max(1, numbers // self._numbers_per_row)
-        for first, stop in ranges_of_rows(borders, n_rows):
+        borders, n_rows = self.borders, max(1, numbers // self.numbers_per_row)
+        together = bytes_read_together(self.batch, self.context)
+        for first, stop in ranges_of_rows(borders, n_rows, together):
             yield self.part(first, stop)
-            report(int(borders[stop]), self.n_rows)
+            report_rows(self, self.base + int(borders[stop]))
 
     def shares(self) -> list[Rows]:
         """All rows in order, in parts for the workers: few where there is little."""
-        least = max(-(-SHARE_NUMBERS // self._numbers_per_row), SHARE_ROWS)
+        least = max(-(-SHARE_NUMBERS // self.numbers_per_row), SHARE_ROWS)
         share = max(-(-self.n_rows // MOST_SHARES), least)
         if share >= self.n_rows:
             return [self]
-        return [self.part(*piece) for piece in ranges_of_rows(self._borders, share)]
+        return [self.part(*piece) for piece in ranges_of_rows(self.borders, share)]
 
-    def _read_together(self) -> list[RowBlock]:
-        parts = map_pieces(lambda share: list(share._read_blocks(None)), self.shares())
+    def read_together(self) -> list[RowBlock]:
+        """All blocks, made by several threads."""
+        parts = map_pieces(lambda share: list(share.read_blocks(None)), self.shares())
         return list(chain.from_iterable(parts))
 
-    def _read_blocks(self, block_rows: int | None) -> Iterator[RowBlock]:
+    def read_blocks(self, block_rows: int | None) -> Iterator[RowBlock]:
+        """All blocks, made one after the other."""
         weights = self.row_weights
         roots = None if weights is None else np.sqrt(weights)
         for block in self.seen.blocks(block_rows):

@@ -20,6 +20,8 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyattn.files.nameless import fill_array, nameless_file, write_array
+
 # A scratch file takes up to this part of what is free on its disk.
 DISK_PART = 0.5
 
@@ -48,7 +50,7 @@ class ScratchFile:
         self._is_writing = False
         self._lock = Lock()
         # Closed on leaving the context, or where the disk is full.
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="polyattn-", buffering=0)  # noqa: SIM115
+        self._file: IO[bytes] = nameless_file()
         self._groups: list[list[Stored]] = []
 
     def __enter__(self) -> ScratchFile:
@@ -108,38 +110,16 @@ class ScratchFile:
             yield from group
 
     def _write(self, array: NDArray[np.float64]) -> int:
-        view = array.reshape(-1).view(np.uint8).data
-        written = 0
-        # A write may take a part only.
-        while written < len(view):
-            written += self._file.write(view[written:])
-        return written
+        return write_array(self._file, array)
 
     def _read(self, stored: Stored) -> list[NDArray[np.float64]]:
         n_columns, offset, arrays = stored.stop - stored.first, stored.offset, []
         for height in stored.heights:
             array = np.empty((height, n_columns))
-            view = array.reshape(-1).view(np.uint8).data
-            done = 0
-            while done < len(view):
-                count = self._read_at(offset + done, view[done:])
-                if not count:
-                    raise OSError(
-                        "a scratch file of summaries ended too soon: something else shortened it. "
-                        "Run again, with TMPDIR on another disk."
-                    )
-                done += count
+            fill_array(self._file, self._lock, offset, array)
             offset += array.nbytes
             arrays.append(array)
         return arrays
-
-    def _read_at(self, offset: int, view: memoryview) -> int:
-        """How many bytes were read.  Threads and forks share the position, and do not move it."""
-        if hasattr(os, "preadv"):
-            return os.preadv(self._file.fileno(), [view], offset)
-        with self._lock:
-            self._file.seek(offset)
-            return self._file.readinto(view) or 0  # type: ignore[attr-defined]
 
 
 def scratch_fits(n_bytes: int) -> bool:

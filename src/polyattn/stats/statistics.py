@@ -18,8 +18,8 @@ from polyattn.form.form import Form, require_form
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.form.layout import Layout
 from polyattn.form.stored import form_fields
-from polyattn.numerics.parallel import physical_memory, single_threaded_blas
-from polyattn.quoting import counted, readable_bytes, shown
+from polyattn.numerics.parallel import require_physical_memory, single_threaded_blas
+from polyattn.quoting import counted, shown
 from polyattn.sequences import Sequences
 from polyattn.sources.contents import Contents
 from polyattn.sources.digest import content_digest
@@ -87,14 +87,12 @@ class Statistics(Accumulated, Described):
             n_context_dims = require_integer("n_context_dims", n_context_dims, 1)
         own = require_integer("n_dims", n_dims, 1)
         self.layout = Layout.of(require_form(form, mode, bias), own, n_context_dims)
-        wanted, available = 8 * self._numbers, physical_memory()
-        if available is not None and wanted > available:
-            raise InvalidInput(
-                f"{type(self).__name__} of {counted(self.n_features, 'feature')} would "
-                f"take about {readable_bytes(wanted)}, and this machine has "
-                f"{readable_bytes(available)}. Give X and Y to fit, whose solvers 'dual' and "
-                "'iterative' need less, or reduce the number of coordinates."
-            )
+        require_physical_memory(
+            8 * self._numbers,
+            f"{type(self).__name__} of {counted(self.n_features, 'feature')}",
+            "Give X and Y to fit, whose solvers 'dual' and 'iterative' need less, or reduce the "
+            "number of coordinates.",
+        )
         super().__init__(self.layout, self.n_outputs)
 
     def update(

@@ -234,6 +234,11 @@ class Real(TokenDomain):
     def foreign(self, tokens: NDArray) -> NDArray[np.bool_]:
         return np.zeros(len(tokens), dtype=bool)
 
+    def require_inside(self, batch: SequenceBatch, name: str = "X") -> None:
+        # Every token belongs to it: none has to be read, which of a source is a pass.
+        if name == "X":
+            self.require_lengths(batch)
+
     def some_tokens(self, rng: np.random.Generator, n_dims: int, size: float) -> NDArray:
         return size * rng.standard_normal((64, n_dims))
 

@@ -23,7 +23,8 @@ from polyattn.features.unsigned import absolute_layout
 from polyattn.form.layout import Layout
 from polyattn.numerics.arrays import even_ranges
 from polyattn.stats.magnitudes import by_diagonal
-from polyattn.stats.rows import RowBlock, Rows
+from polyattn.stats.row_groups import RowBlock
+from polyattn.stats.rows import Rows
 
 # Numbers of one block of features.
 BLOCK_NUMBERS = 1 << 20

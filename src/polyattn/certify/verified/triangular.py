@@ -33,6 +33,7 @@ from polyattn.certify.verified.rounding import (
     longest,
 )
 from polyattn.certify.verified.sizes import row_pieces
+from polyattn.stats.passes import folded, of_parts
 from polyattn.stats.rows import Rows
 
 
@@ -59,6 +60,19 @@ class Triangle:
 def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
     """One pass: blocks of normalised rows are stacked on the factor so far, and factored."""
     require_memory(space)
+    parts = of_parts(rows, _factor_of_part, space, are_large=True)
+    factor, magnitudes = (np.array(each, order="F") for each in next(parts))
+    for more, squares in parts:
+        factor, magnitudes = triangular_factor([factor, more]), magnitudes + squares
+    # Squares below 2^-1074 vanish, so no scale exceeds 2^540, and underflow in features, times
+    # such a scale, stays far below rounding.
+    lengths = np.linalg.norm(factor, axis=0)
+    scale = np.ldexp(1.0, -np.frexp(np.where(lengths > 0, lengths, 1.0))[1])
+    return Triangle(factor * scale, scale, float(np.sqrt(np.sum(scale**2 * magnitudes))))
+
+
+def _factor_of_part(rows: Rows, space: FeatureSpace) -> tuple[NDArray, NDArray]:
+    """The factor of a part of the rows, and the sums of squared magnitudes (m,)."""
     size = space.dimension
     factor, magnitudes, waiting, height = np.zeros((0, size)), np.zeros(size), [], 0
     for piece in row_pieces(rows, space, normalised=True):
@@ -67,12 +81,7 @@ def triangle_of_rows(rows: Rows, space: FeatureSpace) -> Triangle:
         height += len(waiting[-1])
         if height >= 2 * size:
             factor, waiting, height = triangular_factor([factor, *waiting]), [], 0
-    factor = triangular_factor([factor, *waiting])
-    # Squares below 2^-1074 vanish, so no scale exceeds 2^540, and underflow in features, times
-    # such a scale, stays far below rounding.
-    lengths = np.linalg.norm(factor, axis=0)
-    scale = np.ldexp(1.0, -np.frexp(np.where(lengths > 0, lengths, 1.0))[1])
-    return Triangle(factor * scale, scale, float(np.sqrt(np.sum(scale**2 * magnitudes))))
+    return triangular_factor([factor, *waiting]), magnitudes
 
 
 @dataclass(frozen=True)
@@ -102,10 +111,21 @@ def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -
     if failed or not np.all(np.abs(inverse) < 1e17):
         return None
     W = triangle.scale[:, None] * inverse
-    absolute = np.abs(W)
     depth = feature_depth(space.layout, longest(source))
+    square, doubt, power = folded(
+        of_parts(source, _products_of_part, space, W, depth, are_large=True)
+    )
+    return _judge(square, doubt, power, source.n_rows)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _products_of_part(
+    rows: Rows, space: FeatureSpace, W: NDArray, depth: int
+) -> tuple[NDArray, float, float]:
+    """B^T B (upper half) of B = Phi W, and bounds of what rounding did to it, over a part."""
+    size, absolute = space.dimension, np.abs(W)
     square, doubt, power = np.zeros((size, size), order="F"), 0.0, 0.0
-    for piece in row_pieces(source, space, normalised=True):
+    for piece in row_pieces(rows, space, normalised=True):
         phi = piece.features(space)
         B = phi.T @ W
         errors = gamma(depth) * piece.magnitudes(space)
@@ -113,7 +133,7 @@ def prove_independent(source: Source, space: FeatureSpace, triangle: Triangle) -
         doubt += float(np.sum((errors.T @ absolute) ** 2))
         power += float(np.sum(B**2))
         square = blas.dsyrk(1.0, B, beta=1.0, c=square, trans=1, lower=0, overwrite_c=1)
-    return _judge(square, doubt, power, source.n_rows)
+    return square, doubt, power
 
 
 def _by_factor(triangle: Triangle, n_roundings: int, depth: int) -> Orthogonal | None:

@@ -9,6 +9,7 @@ from polyattn.form.layout import Layout
 from polyattn.model.symbol_table import SymbolTable
 from polyattn.outcome import Outcome
 from polyattn.quoting import counted
+from polyattn.solve.solution import SEEN_ROUNDING, SMALL_RIDGE
 from polyattn.solve.symbol_groups import GroupSolution
 
 UNSEEN = (
@@ -40,6 +41,9 @@ def describe_symbols(
     if ridge > 0:
         blurred = condition >= BLURRED
         doubt = " Its condition number is beyond float64: coefficients may be wrong." * blurred
+        uncertain = max(each.uncertain for each in solutions)
+        if uncertain > SEEN_ROUNDING:
+            reached, doubt = False, SMALL_RIDGE.format(uncertain) + doubt
         verb = "found" if reached else "approached"
         return FIT_OUTCOMES(
             "regularised",
