@@ -3,7 +3,7 @@
 Both sides have one BLAS thread per process.  Workers keep the summaries of their parts, and each
 pass sends coefficients and brings sums back; the scheduler is watched as in dask_gather.py.
 
-    python benchmarks/dask_passes.py [--sequences 100000] [--dims 32] [--workers 2]
+    python benchmarks/dask_passes.py [--sequences 400000] [--dims 32] [--workers 2]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST_SPEED_UP = 1.6
 
 def main() -> None:
     given = argparse.ArgumentParser()
-    given.add_argument("--sequences", type=int, default=100_000)
+    given.add_argument("--sequences", type=int, default=400_000)
     given.add_argument("--dims", type=int, default=32)
     given.add_argument("--workers", type=int, default=2)
     chosen = given.parse_args()
