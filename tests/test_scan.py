@@ -160,7 +160,7 @@ def test_what_cannot_be_scanned(tmp_path):
         (a, {"chunk_bytes": 0}, InvalidInput, "chunk_bytes"),
         (np.zeros((2, 2, 2)), {"tokens": "x"}, InvalidInput, "leave out tokens"),
         (7, {}, InvalidType, "scan takes"),
-        (iter([]), {}, InvalidInput, "nothing in the iterable"),
+        (iter([]), {}, InvalidInput, "nothing in the iterable.*gone through before"),
         ((x for x in [1]), {}, InvalidInput, "in item 0"),
         (iter([]), {"Y": [1]}, InvalidInput, "leave out Y"),
         (list, {}, InvalidInput, "nothing in the iterable"),
@@ -214,6 +214,35 @@ def test_bad_content_names_the_file_and_the_place(tmp_path):
         chunks = pa.scan(tmp_path / "a.npz", chunk_bytes=1000).chunks
         with pytest.raises(InvalidInput, match=r"a\.npz"):
             [chunk.read("last") for chunk in chunks]
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 2000])
+@pytest.mark.parametrize("name", ["X", "Y", "offsets"])
+def test_a_damaged_archive_is_refused(tmp_path, name, chunk_bytes):
+    """One bit of one array, which is in the last chunk: only a checksum tells."""
+    rng = np.random.default_rng(0)
+    path, lengths = tmp_path / "a.npz", rng.integers(2, 5, 100)
+    offsets = np.append(0, np.cumsum(lengths))
+    X, Y = rng.standard_normal((offsets[-1], 3)), rng.standard_normal((100, 1))
+    np.savez(path, X=X, Y=Y, offsets=offsets)
+    whole = path.read_bytes()
+    assert len(pa.scan(path, chunk_bytes=chunk_bytes).chunks) == (1 if chunk_bytes is None else 5)
+    pa.fit(pa.scan(path, chunk_bytes=chunk_bytes))
+    array = {"X": X, "Y": Y, "offsets": offsets}[name]
+    at = whole.index(array.tobytes()) + array.nbytes - 9
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    for use in (pa.fit, pa.certify, pa.Moments(3, 1).update):
+        if name == "Y" and use is pa.certify:
+            continue
+        with pytest.raises(FileFormatError, match=r"a\.npz.*checksum|a\.npz.*CRC"):
+            use(pa.scan(path, chunk_bytes=chunk_bytes))
+
+
+def test_a_source_says_how_large_it_is(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.ones((50, 2, 5)), Y=np.ones(50))
+    assert repr(pa.scan(tmp_path / "a.npz")) == (
+        "ShardSource(1 chunk of 4 KB in all, tokens of 5 coordinates, 1 output)"
+    )
 
 
 def test_changed_truncated_and_removed_files_are_refused(tmp_path):

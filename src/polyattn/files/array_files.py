@@ -31,6 +31,9 @@ ARCHIVE = b"PK"
 # Bytes of the header before a member of an archive, without its name and extra fields.
 LOCAL_HEADER = 30
 
+# Bytes that are held against a checksum at a time.
+PIECE_BYTES = 1 << 20
+
 # An archive unpacks to so many bytes, or to so many times its own size.
 FREE_BYTES, MOST_EXPANSION = 1 << 28, 100
 
@@ -48,11 +51,14 @@ class ArrayPlace:
     """Where an array stands in a file.
 
     start : where its numbers begin, in bytes; None where they are packed, and cannot be skipped
+    checked : where the bytes begin, up to the end of the numbers, of which an archive knows the
+        checksum, and that; None where there is none, or reading all of it checks it
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     start: int | None
+    checked: tuple[int, int] | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -97,6 +103,28 @@ def read_range(file: IO[bytes], place: ArrayPlace, first: int, stop: int) -> NDA
         if left:
             raise Unreadable(f"it ends {len(left)} bytes before its numbers do")
     return numbers
+
+
+def require_checksum(file: IO[bytes], place: ArrayPlace, whole: NDArray | None = None) -> None:
+    """Refuse an array of an archive that is not what was written.
+
+    whole : all of it, if it was just read; else it is read here, a little at a time
+    """
+    if place.checked is None or place.start is None:
+        return
+    begin, wanted = place.checked
+    end = place.start + (place.n_bytes if whole is None else 0)
+    file.seek(begin)
+    found = 0
+    while begin < end:
+        some = file.read(min(PIECE_BYTES, end - begin))
+        if not some:
+            raise Unreadable("it ends before its numbers do")
+        found, begin = zlib.crc32(some, found), begin + len(some)
+    if whole is not None:
+        found = zlib.crc32(memoryview(whole.reshape(-1).view(np.uint8)), found)  # type: ignore[arg-type]
+    if found != wanted:
+        raise Unreadable("its numbers are not those that were written: the checksum differs")
 
 
 def unreadable(path: Path, reason: object) -> FileFormatError:
@@ -200,7 +228,10 @@ def _place(
     begins = info.header_offset + LOCAL_HEADER + sum(struct.unpack("<HH", local[26:30]))
     if begins + info.file_size > size:
         raise Unreadable("an array of it goes beyond its end")
-    return ArrayPlace(header.shape, header.dtype, begins + header.n_bytes)
+    place = ArrayPlace(header.shape, header.dtype, begins + header.n_bytes, (begins, info.CRC))
+    # The checksum is of all bytes: with others behind the numbers, they are read as a whole.
+    is_all = header.n_bytes + place.n_bytes == info.file_size
+    return place if is_all else ArrayPlace(header.shape, header.dtype, None)
 
 
 def _by_columns(header: Header) -> bool:

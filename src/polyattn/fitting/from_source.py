@@ -102,7 +102,9 @@ def _sums_of_source(
     if reason is None:
         return moments_of_source(source, form, True, checkpoint, client)
     if checkpoint is not None:
-        raise InvalidInput(f"a checkpoint keeps sums, and here none are made: {reason}.")
+        raise InvalidInput(
+            f"a checkpoint keeps sums, and here none are made: {reason}. Leave it out."
+        )
     return None
 
 

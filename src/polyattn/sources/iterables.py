@@ -42,7 +42,10 @@ class IterableSource(Source):
         # Nothing holds an item while the next one is made.
         self._chunks = list(map(partial(self._checked, keep), count(), begun))
         if not self._chunks:
-            raise InvalidInput("there is nothing in the iterable: it must yield pairs (X, Y).")
+            raise InvalidInput(
+                "there is nothing in the iterable: it must yield pairs (X, Y). An iterator that "
+                "was gone through before is empty; keep the source that was made of it."
+            )
         self.n_outputs = self._outputs["last"]
 
     @property

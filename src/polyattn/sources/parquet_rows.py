@@ -51,7 +51,11 @@ class RowReader:
         buffer = min(max(LEAST_BUFFER, BUFFER_BYTES // len(names)), MOST_BUFFER)
         # pre_buffer would take all bytes of the row groups at once.
         self._file = parquet.ParquetFile(
-            path, metadata=metadata, buffer_size=buffer, pre_buffer=False
+            path,
+            metadata=metadata,
+            buffer_size=buffer,
+            pre_buffer=False,
+            page_checksum_verification=True,
         )
         groups = range(group, len(borders) - 1)
         self._batches = self._file.iter_batches(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from polyattn.files.array_files import (
     array_places,
     read_arrays,
     read_range,
+    require_checksum,
     unreadable,
 )
 from polyattn.files.array_headers import Unreadable
@@ -43,6 +45,8 @@ class ShardChunk(Chunk):
     n_bytes: int
     places: dict[str, ArrayPlace] = field(repr=False)
     ranges: dict[str, tuple[int, int]] | None = None  # None: the file is read as a whole
+    # The arrays of the whole file that were held against their checksums.
+    _sound: set[str] = field(init=False, repr=False, default_factory=set)
 
     def read(self, mode: str) -> ChunkData:
         with self._named():
@@ -71,11 +75,21 @@ class ShardChunk(Chunk):
                     for name, (first, stop) in self.ranges.items()
                     if name != without
                 }
+                self._require_sound(file, arrays)
             except Unreadable as reason:
                 raise unreadable(self.path, reason) from None
         # Borders count from the first token that was read.
         borders = {name: arrays[name] - arrays[name][0] for name in arrays if "offsets" in name}
         return arrays | borders
+
+    def _require_sound(self, file: IO[bytes], arrays: dict[str, NDArray]) -> None:
+        """Refuse a damaged archive: the first chunk of a file answers for all of them."""
+        if self.identity.first:
+            return
+        for name in set(arrays) - self._sound:
+            place, whole = self.places[name], arrays[name]
+            require_checksum(file, place, whole if len(whole) == place.shape[0] else None)
+            self._sound.add(name)
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput
+from polyattn.quoting import counted, readable_bytes
 from polyattn.sequences import SequenceBatch
 
 
@@ -98,6 +99,11 @@ class Source(ABC):
     def n_bytes(self) -> int:
         """Bytes to be read in one pass, about."""
         return sum(chunk.n_bytes for chunk in self.chunks)
+
+    def __repr__(self) -> str:
+        coordinates, outputs = counted(self.n_dims, "coordinate"), counted(self.n_outputs, "output")
+        size = f"{counted(len(self.chunks), 'chunk')} of {readable_bytes(self.n_bytes)} in all"
+        return f"{type(self).__name__}({size}, tokens of {coordinates}, {outputs})"
 
 
 def require_alone(**beside: object) -> None:

@@ -141,7 +141,7 @@ class TableChunk(Chunk):
             yield from map(plain_table, part.rows_from(None, names))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableSource(Source):
     """A table in parts, as ``open_tables`` opens it.
 
