@@ -153,3 +153,17 @@ def test_of_a_large_row_group_a_chunk_is_in_memory(tmp_path: Path, monkeypatch) 
         batches = whole.iter_batches(100)
         next(batches)
         assert pa.total_allocated_bytes() - before > 15 << 20
+
+
+def test_a_damaged_file_with_checksums_is_refused(tmp_path):
+    """Plain numbers, one bit of which differs: only the checksum of the page tells."""
+    path, values = tmp_path / "a.parquet", np.random.default_rng(0).standard_normal(400)
+    columns = {"id": np.repeat(np.arange(100), 4), "a": values, "y": np.ones(400)}
+    plain = {"compression": "NONE", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(pa.table(columns), path, **plain)
+    whole, source = path.read_bytes(), {"sequence": "id", "tokens": ["a"], "targets": ["y"]}
+    at = whole.index(values[:8].tobytes())
+    polyattn.fit(polyattn.scan(path, **source))
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(FileFormatError, match=r"a\.parquet.*(CRC|checksum)"):
+        polyattn.fit(polyattn.scan(path, **source))
