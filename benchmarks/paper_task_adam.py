@@ -1,9 +1,9 @@
 """The paper's task (d = 4, N = 2048, n = 100, causal, one planted head) against Adam.
 
-Adam has the paper's settings (rate 0.01, batches of 64, clipped gradients), with one head and with
-d^2 heads.  It runs twice: as the layer is defined, by masked scores; and in the fastest form we
-know, on cubic features that are made once, outside its time (``baselines/forms.py`` of
-polyattn_papers) – half way to the closed form already.  Its time is the moment it first came
+Adam has a point of the paper's grid (rate 0.01, batches of 64) and gradients that are clipped, with
+one head and with d^2 heads.  It runs twice: as the layer is defined, by masked scores; and in the
+fastest form we know, on cubic features that are made once, outside its time (``baselines/forms.py``
+of polyattn_papers) – half way to the closed form already.  Its time is the moment it first came
 within 10 % of the best error of its run, so what it spends on a plateau afterwards is not counted
 against it.
 """

@@ -1,4 +1,4 @@
-"""Parity heads: how far the learner, random starts and Adam get where cost must grow with m.
+"""Parity heads: how far the learner, random starts and Adam get on functions of high degree.
 
 s heads compute the parity of s hidden bits (docs/derivations/softmax_parity.md); only the
 informative output is given.  On Boolean tokens the marker of a pair of heads is not determined,

@@ -1,191 +1,162 @@
-"""The paper's method phase by phase against the truth, its growth with m, and a random start.
+"""The six phases of Chen and Li against the truth: alone, with the polish, and chance beside them.
 
-Boolean tokens, A entries of deviation c/d, V entries of deviation 1/sqrt(d), 20,000 examples.
-For each cell, medians over seeds: the error of S after phases 1, 3 and 4, the distance of the
-body's centre from the affine hull of the A_i, the cosine of the largest angle between the found
-and the true directions, how many constraints of K* the A_i satisfy, the held-out error in the
-span, and the largest error of an A_i after the polish.  Beside it the control: the same
-Levenberg-Marquardt from random starts, which also ends exactly on such instances.
+Boolean tokens, A entries of deviation c/d.  Medians over seeds, errors relative:
 
-Growth: for m = 1, 2, 3 at d = 8, k = 4 the fewest examples (doubling from 250) at which sculpting
-finds hull and span in every seed, its seconds there, and the paper's bound (d k)^(m^3).
+    S1, S3, S4   of the sum of the values after phases 1, 3 and 4
+    hull         distance of the centre of K* from the affine hull of the heads
+    width        of K* along a typical direction, in norms of a head
+    cos          of the largest angle between the span that was found and that of the heads
+    alone        of the worst head when phase 6 ends, without any polish
+    polished     of the worst head after the polish from there
+    in K*, 1-hot, cert.   runs in which K* contains all heads, in which phase 3 rests on one-hot
+                 rows, and in which the heads of phase 6 lie in K*
+
+Random starts of the same polish stand beside it: they end exactly on such layers, too.  The first
+table has several sizes, the second more and more examples for one to three heads, the third many
+layers, for how often K* contains all heads.  ``--quick`` takes a tenth of the examples and seeds.
 """
 
 from __future__ import annotations
 
-import time
-from itertools import permutations
+import sys
 
 import numpy as np
 from common import verdict
 from threadpoolctl import threadpool_limits
 
-import polyattn as pa
+from polyattn.data import planted_softmax
+from polyattn.model import match_heads
 from polyattn.softmax.examples import ExampleBlock, Examples
-from polyattn.softmax.polish import polish
-from polyattn.softmax.recorder import Recorder
-from polyattn.softmax.sculpting import sculpt
-from polyattn.softmax.sculpting.carve import carve
-from polyattn.softmax.sculpting.row_patterns import views
+from polyattn.softmax.polish import Projection, polish
+from polyattn_papers.tasks.softmax_methods import Task
+from polyattn_papers.tasks.softmax_phases import CONFIDENCE, PhaseErrors, by_phases
 
-N_EXAMPLES, N_POLISH, EXACT = 20_000, 400, 1e-10
+QUICK = "--quick" in sys.argv
+N_EXAMPLES, N_POLISH, EXACT = (2000 if QUICK else 20_000), 400, 1e-10
 
-# (m, d, k, c), seeds, and the hull distance and span cosine that are claimed.
+# (m, d, k, c): several sizes, with the hull distance and cosine that are claimed of them.
 CELLS = (
-    ((1, 8, 4, 1.0), 3, 1e-3, 1.0),
-    ((2, 8, 4, 1.0), 3, 0.06, 0.99),
-    ((2, 8, 4, 2.0), 3, 0.26, 0.96),
-    ((2, 16, 6, 1.0), 3, 0.075, 0.99),
-    ((3, 8, 4, 1.0), 5, 0.2, 0.81),
-    # m (k - 1) <= d, which (3, 8, 4) misses: here heads cannot disagree unseen.
-    ((3, 8, 3, 1.0), 5, 0.1, 0.9),
+    ((1, 8, 4, 1.0), 1e-3, 1.0),
+    ((1, 8, 4, 4.0), 1e-3, 1.0),
+    ((2, 8, 4, 1.0), 0.06, 0.99),
+    ((2, 8, 4, 2.0), 0.1, 0.98),
+    ((2, 8, 4, 4.0), 0.4, 0.8),
+    ((3, 8, 3, 1.0), 0.1, 0.9),
+    ((3, 8, 4, 1.0), 0.2, 0.8),
 )
-NAMES = ("S1", "S3", "S4", "hull", "cos", "in K*", "fit", "|A - A_i|", "sculpt s", "polish s")
 
-# What counts as found when examples are counted.
-FOUND_HULL, FOUND_COSINE = 0.2, 0.9
-COUNTS = (250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000)
+# More and more examples.
+CURVES = ((1, 8, 4, 1.0), (2, 8, 4, 1.0), (3, 8, 3, 1.0), (3, 8, 4, 1.0))
+COUNTS = (250, 1000, 4000) if QUICK else (250, 1000, 4000, 16_000, 64_000)
+N_SEEDS = 1 if QUICK else 3
+
+# Of many layers: sizes and examples, and how many of them.
+CONTAINMENT = (((1, 8, 4, 1.0), 500), ((2, 8, 4, 1.0), 500), ((3, 8, 3, 1.0), 500))
+N_LAYERS = 4 if QUICK else 30
+
+COLUMNS = {
+    "S1": "crude_sum", "S3": "sharp_sum", "S4": "last_sum", "hull": "hull_distance",
+    "width": "body_width", "cos": "span_cosine", "alone": "heads_error",
+}  # fmt: skip
+COUNTED = {"in K*": "contained", "1-hot": "one_hot", "cert.": "certified"}
 
 
 def main() -> None:
     with threadpool_limits(limits=1):
-        print("median over seeds; errors relative; random start: exact runs and seconds each")
-        print(f"{'(m, d, k, c)':>16s} " + " ".join(f"{name:>9s}" for name in NAMES))
-        for cell, n_seeds, hull, cosine in CELLS:
-            run_cell(cell, n_seeds, hull, cosine)
-        growth()
+        print(f"several sizes, {N_EXAMPLES} examples; K* calibrated to {CONFIDENCE:.0%}")
+        print(headings() + "  polished  random starts")
+        for cell, hull, cosine in CELLS:
+            run_cell(cell, hull, cosine)
+        for cell in CURVES:
+            run_curve(cell)
+        for cell, count in CONTAINMENT:
+            run_containment(cell, count)
 
 
-def run_cell(cell: tuple[int, int, int, float], n_seeds: int, hull: float, cosine: float) -> None:
-    rows, starts = [], []
-    for seed in range(1000, 1000 + n_seeds):
-        heads, examples = planted(*cell, N_EXAMPLES, seed)
-        rows.append(sculpted_line(heads, examples, seed))
-        starts.append(control(heads, examples, seed))
-    table = np.array(rows)
-    middle = np.median(table, axis=0)
-    exact = int(np.sum(table[:, 7] <= EXACT))
-    lucky = sum(error <= EXACT for error, _ in starts)
-    seconds = np.median([spent for _, spent in starts])
-    print(
-        f"{cell!s:>16s} "
-        + " ".join(f"{value:9.3g}" for value in middle)
-        + f"   exact {exact}/{n_seeds}; random start {lucky}/{n_seeds} in {seconds:.2g} s"
-    )
-    verdict(f"hull distance <= {hull:g}", middle[3] <= hull)
-    verdict(f"span cosine >= {cosine:g}", middle[4] >= cosine - 1e-12)
-    verdict("exact after the polish in every seed", exact == n_seeds)
+def run_cell(cell: tuple[int, int, int, float], hull: float, cosine: float) -> None:
+    """The phases alone, the polish from there, and the polish from random starts."""
+    phases, polished, random = [], [], []
+    for seed in range(1000, 1000 + N_SEEDS):
+        task = planted(cell, N_EXAMPLES, seed)
+        attempt, errors = by_phases(task, cell[0], seed)
+        phases.append(errors)
+        polished.append(polished_error(task, attempt.layer.attn))
+        shape = task.layer.attn.shape
+        drawn = np.random.default_rng(seed).standard_normal(shape) * 0.3 / shape[1]
+        random.append(polished_error(task, drawn))
+    lucky = sum(error <= EXACT for error in random)
+    line = f"{np.median(polished):9.1e}  {lucky} of {len(random)} exact"
+    print(f"{cell!s:>16s} {described(phases)} {line}")
+    verdict(f"hull distance <= {hull:g}", middle(phases, "hull_distance") <= hull)
+    verdict(f"span cosine >= {cosine:g}", middle(phases, "span_cosine") >= cosine - 1e-9)
+    verdict("exact after the polish in every seed", max(polished) <= EXACT)
 
 
-def sculpted_line(heads: pa.SoftmaxAttention, examples: Examples, seed: int) -> list[float]:
-    """One line of figures: sculpting against the truth."""
-    start = time.perf_counter()
-    recorder = Recorder()
-    sculpted = sculpt(examples, len(heads.attn), np.random.default_rng(seed), recorder)
-    spent = time.perf_counter() - start
-    figures = {phase.name: phase.figures for phase in recorder.phases}
-    total = heads.value.sum(axis=0)
-    start = time.perf_counter()
-    polished = polish(examples.first(N_POLISH), sculpted.attn)
-    return [
-        *(
-            relative(np.array(figures[name]["S"]), total)
-            for name in ("crude sum", "minimum norm", "sculpt again")
-        ),
-        hull_distance(np.array(figures["sculpt again"]["centre"]), heads.attn),
-        span_cosine(np.array(figures["span"]["directions"]), heads.attn),
-        inside(np.array(figures["sculpt again"]["S"]), examples, heads.attn),
-        figures["search"]["validated"],
-        attn_error(polished.attn, heads.attn),
-        spent,
-        time.perf_counter() - start,
+def run_curve(cell: tuple[int, int, int, float]) -> None:
+    """The phases alone with more and more examples: every one must become better."""
+    print(f"{cell}: more and more examples\n{headings()}")
+    ends = []
+    for count in COUNTS:
+        phases = [
+            by_phases(planted(cell, count, seed), cell[0], seed)[1]
+            for seed in range(2000, 2000 + N_SEEDS)
+        ]
+        ends.append(phases)
+        print(f"{count:16d} {described(phases)}", flush=True)
+    for name, column in COLUMNS.items():
+        first, last = (middle(ends[place], column) for place in (0, -1))
+        better = last > first if column == "span_cosine" else last < first
+        verdict(f"more examples make {name} better", better or column_is_perfect(cell, column))
+
+
+def column_is_perfect(cell: tuple[int, int, int, float], column: str) -> bool:
+    """The span of one head is that of the centre, which the hull distance measures."""
+    return cell[0] == 1 and column == "span_cosine"
+
+
+def run_containment(cell: tuple[int, int, int, float], count: int) -> None:
+    """How often K* contains all heads, over many layers."""
+    phases = [
+        by_phases(planted(cell, count, seed), cell[0], seed)[1]
+        for seed in range(4000, 4000 + N_LAYERS)
     ]
-
-
-def control(heads: pa.SoftmaxAttention, examples: Examples, seed: int) -> tuple[float, float]:
-    """The same polish from a random start: its error and its seconds."""
-    rng = np.random.default_rng(seed)
-    n_dims = heads.attn.shape[1]
-    start = time.perf_counter()
-    found = polish(examples.first(N_POLISH), rng.standard_normal(heads.attn.shape) * 0.3 / n_dims)
-    return attn_error(found.attn, heads.attn), time.perf_counter() - start
-
-
-def growth() -> None:
-    print(f"growth with m at d = 8, k = 4, c = 1: hull <= {FOUND_HULL}, cosine >= {FOUND_COSINE}")
-    needed = []
-    for n_heads in (1, 2, 3):
-        for count in COUNTS:
-            hulls, cosines, seconds = zip(
-                *(found_with(n_heads, count, seed) for seed in range(2000, 2003)), strict=True
-            )
-            found = max(hulls) <= FOUND_HULL and min(cosines) >= FOUND_COSINE
-            if found:
-                break
-        needed.append(count if found else 2 * count)
-        print(
-            f"  m = {n_heads}: {'found with' if found else 'NOT found with'} {count} examples "
-            f"({4 * count} rows) in 3 seeds: hull {max(hulls):.2g}, cosine {min(cosines):.3f}, "
-            f"{np.median(seconds):.2g} s   (dk)^(m^3) = {32.0 ** (n_heads**3):.1e}"
-        )
-    verdict("more heads need more examples", needed == sorted(needed))
-
-
-def found_with(n_heads: int, count: int, seed: int) -> tuple[float, float, float]:
-    heads, examples = planted(n_heads, 8, 4, 1.0, count, seed)
-    start = time.perf_counter()
-    recorder = Recorder()
-    sculpt(examples, n_heads, np.random.default_rng(seed), recorder)
-    spent = time.perf_counter() - start
-    figures = {phase.name: phase.figures for phase in recorder.phases}
-    centre = np.array(figures["sculpt again"]["centre"])
-    directions = np.array(figures["span"]["directions"])
-    return hull_distance(centre, heads.attn), span_cosine(directions, heads.attn), spent
-
-
-def planted(
-    n_heads: int, n_dims: int, n_tokens: int, size: float, count: int, seed: int
-) -> tuple[pa.SoftmaxAttention, Examples]:
-    rng = np.random.default_rng(seed)
-    heads = pa.SoftmaxAttention(
-        rng.standard_normal((n_heads, n_dims, n_dims)) * size / n_dims,
-        rng.standard_normal((n_heads, n_dims, n_dims)) / np.sqrt(n_dims),
-        "full",
+    inside = sum(errors.contained for errors in phases)
+    needed = np.quantile([errors.slack_needed for errors in phases], [0.5, 1.0])
+    print(
+        f"{cell}, {count} examples: K* contains all heads in {inside} of {N_LAYERS} layers; "
+        f"slack needed {needed[0]:.2f} in the middle, {needed[1]:.2f} at most; width "
+        f"{middle(phases, 'body_width'):.2g}"
     )
-    X = rng.choice([-1.0, 1.0], (count, n_tokens, n_dims))
-    return heads, Examples((ExampleBlock(X, np.array(heads(X)), None),))
+    error = np.sqrt(CONFIDENCE * (1 - CONFIDENCE) * N_LAYERS)
+    verdict("as often as its confidence", inside >= CONFIDENCE * N_LAYERS - 3 * error)
 
 
-def inside(S: np.ndarray, examples: Examples, attn: np.ndarray) -> float:
-    """The share of the constraints of K* that a head satisfies, the mean over heads."""
-    body = carve(views(examples), S).body
-    return float(np.mean([np.mean(body.excess(A) <= 0.0) for A in attn]))
+def planted(cell: tuple[int, int, int, float], count: int, seed: int) -> Task:
+    n_heads, n_dims, n_tokens, size = cell
+    return planted_softmax(count, n_tokens, n_dims, n_heads=n_heads, logits=size, random_state=seed)
 
 
-def hull_distance(A: np.ndarray, attn: np.ndarray) -> float:
-    apart = (A - attn[0]).ravel()
-    if len(attn) > 1:
-        directions = (attn[1:] - attn[0]).reshape(len(attn) - 1, -1).T
-        apart = apart - directions @ np.linalg.lstsq(directions, apart)[0]
-    return float(np.linalg.norm(apart) / np.linalg.norm(attn[0]))
+def polished_error(task: Task, attn: np.ndarray) -> float:
+    """The largest error of a head after the polish from ``attn`` on few examples."""
+    X, Y = np.asarray(task.X)[:N_POLISH], np.asarray(task.Y)[:N_POLISH]
+    found: Projection = polish(Examples((ExampleBlock(X, Y, None),)), attn)
+    layer = type(task.layer)(found.attn, found.value, task.layer.mode)
+    return float(match_heads(layer, task.layer).worst_attn)
 
 
-def span_cosine(directions: np.ndarray, attn: np.ndarray) -> float:
-    if len(attn) == 1:
-        return 1.0
-    true = np.linalg.qr((attn[1:] - attn[0]).reshape(len(attn) - 1, -1).T)[0]
-    return float(np.linalg.svd(directions.reshape(len(directions), -1) @ true)[1].min())
+def headings() -> str:
+    names = (*COLUMNS, *COUNTED)
+    return f"{'':>16s} " + " ".join(f"{name:>8s}" for name in names)
 
 
-def attn_error(found: np.ndarray, truth: np.ndarray) -> float:
-    return min(
-        max(relative(found[j], A) for j, A in zip(order, truth, strict=True))
-        for order in permutations(range(len(truth)))
-    )
+def described(phases: list[PhaseErrors]) -> str:
+    figures = [f"{middle(phases, column):8.2g}" for column in COLUMNS.values()]
+    counts = [sum(getattr(errors, column) for errors in phases) for column in COUNTED.values()]
+    return " ".join([*figures, *(f"{f'{count}/{len(phases)}':>8s}" for count in counts)])
 
 
-def relative(found: np.ndarray, truth: np.ndarray) -> float:
-    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+def middle(phases: list[PhaseErrors], column: str) -> float:
+    return float(np.median([getattr(errors, column) for errors in phases]))
 
 
 if __name__ == "__main__":

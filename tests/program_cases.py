@@ -270,6 +270,20 @@ def turing_case(n_states, n_letters, n_cells, steps=30):
     )
 
 
+def rewriting_case(n_states, n_letters, n_cells, n_steps):
+    other = turing_case(n_states, n_letters, n_cells, n_steps)
+    Q, A, C, S = n_states, n_letters, n_cells, n_steps
+    block = A * A + A * Q + 13 * A + 4 * Q + 15
+    return Case(
+        f"rewriting Turing machine Q={Q} A={A} P={C} S={S}",
+        P.tape_rewriting_turing_machine(Q, A, C, S),
+        other.draw,
+        other.truth,
+        n_dims=C * S * block + C * (S + 1) + A * A + A * Q + 7 * A + 2 * Q + 4,
+        n_heads=C * S * (A + 12) + 4,
+    )
+
+
 CASES = [
     *(memory_case(*sizes) for sizes in [(1, 1), (1, 4), (4, 1), (8, 8), (30, 5)]),
     *(fixed_case(*sizes) for sizes in [(1, 1, 1, 0), (2, 2, 4, 0), (4, 3, 6, 0), (5, 4, 9, 1)]),
@@ -280,4 +294,5 @@ CASES = [
     ),
     *(turing_case(*sizes) for sizes in [(1, 1, 2), (2, 2, 2), (2, 2, 3), (2, 2, 8), (3, 2, 16)]),
     *(turing_case(*sizes) for sizes in [(4, 3, 6), (5, 4, 24)]),
+    rewriting_case(1, 1, 3, 1),
 ]

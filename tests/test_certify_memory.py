@@ -1,9 +1,14 @@
-"""Associative memory: the figures of the paper [yau2024: figure 2, Lemma E.1]."""
+"""Associative memory: the spectrum and the figure of [yau2024: section 4.2, figure 2].
+
+The paper measures both and states no lemma about memories: Lemma E.1 is the general certificate
+(test_certify_general.py), and Lemma E.2 is about noise (test_certify_noise.py).
+"""
 
 import numpy as np
 import pytest
 
 import polyattn as pa
+from polyattn_papers.yau2024.associative_memory import EXPERIMENT
 
 N_SEQUENCES = 2**14
 
@@ -29,6 +34,14 @@ def test_unitary_keys_alone_leave_the_layer_open():
     witness = certificate.witness()
     assert witness.training_disagreement <= 1e-8
     assert witness.difference >= 1e-2
+
+
+def test_the_memory_is_an_experiment_and_not_lemma_e_1():
+    """That says nothing of keys: other data with the same features have the same answer."""
+    assert "E.1" not in EXPERIMENT.reference
+    X = memory(0.95).X[:2000]
+    shuffled = X @ np.linalg.qr(np.random.default_rng(0).standard_normal((8, 8)))[0]
+    assert pa.certify(shuffled).identifiable  # no keys and no values, and yet a certificate
 
 
 def test_figure_2_distance_against_smallest_eigenvalue():

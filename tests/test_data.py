@@ -36,16 +36,18 @@ def test_seeds(generator):
     assert first.shape != second.shape or np.any(first != second)
 
 
-def test_random_layer_has_the_scaling_of_the_paper():
+def test_random_layer_has_a_scaling_of_its_own():
+    """The paper's entries have variance 1/d, or 1/sqrt(d), with no further factor: not ours."""
     d, n_heads = 40, 3
     layer = random_layer(d, n_heads=n_heads)
     assert (layer.n_heads, layer.n_dims, layer.n_outputs, layer.mode) == (n_heads, d, d, "causal")
     assert np.std(layer.attn) == pytest.approx(1 / d, rel=0.05)
     assert np.std(layer.value) == pytest.approx(1 / (np.sqrt(d) * n_heads), rel=0.05)
+    assert np.std(layer.attn) < 0.5 * min(d**-0.5, d**-0.25)
 
 
-def test_random_layer_is_the_formula_of_the_paper():
-    """Scores divided by sqrt(d) and the mean over heads, from unfolded N(0, 1/d) parameters."""
+def test_random_layer_divides_scores_and_averages_heads():
+    """Parameters N(0, 1/d), then scores divided by sqrt(d) and the mean over heads."""
     d, e, n_heads = 3, 2, 4
     layer = random_layer(d, e, n_heads, mode="full", random_state=1)
     rng = np.random.default_rng(1)
@@ -183,6 +185,29 @@ def test_memory_layer():
     assert (task.layer.n_heads, task.layer.mode, task.noise) == (1, "last", 0.2)
     large = associative_memory(4000, 3, noise=0.2)
     assert np.std(large.Y - large.layer(large.X)) == pytest.approx(0.2, rel=0.05)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_printed_targets_of_memory_leave_out_the_own_token(noise):
+    """Equation 14 is the sum over stored pairs; equation 5 has the last token's term besides."""
+    whole, printed = (
+        associative_memory(50, 3, unitary=0.5, noise=noise, own_token=own) for own in (True, False)
+    )
+    np.testing.assert_array_equal(printed.X, whole.X)
+    assert printed.layer == whole.layer
+    keys, values, query, zeta, _ = parts(printed.X)
+    stored = sum(
+        np.sum(query * keys[:, t], axis=1)[:, None] * values[:, t] for t in range(keys.shape[1])
+    )
+    own = np.sum(query**2, axis=1)[:, None] * zeta
+    drawn = whole.Y - whole.layer(whole.X)
+    np.testing.assert_allclose(printed.Y, stored + drawn, atol=1e-12)
+    np.testing.assert_allclose(printed.unmodelled, -own, atol=1e-12)
+    np.testing.assert_allclose(printed.Y, printed.layer(printed.X) + drawn - own, atol=1e-12)
+    assert whole.unmodelled is None
+    assert np.std(own) > 1
+    with pytest.raises(InvalidType, match="own_token must be True or False; got 1"):
+        associative_memory(2, 2, own_token=1)
 
 
 @pytest.mark.parametrize(("unitary", "expected"), [(0.0, 0), (0.25, 10), (0.95, 38), (1.0, 40)])

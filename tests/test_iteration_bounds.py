@@ -6,6 +6,7 @@ Residual and span are computed in extended precision, from features written out.
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -169,6 +170,24 @@ def test_the_stated_excess_is_never_exceeded_in_300_problems(monkeypatch, is_sin
     assert [complaint for wrong, _ in found for complaint in wrong] == []
     proved = sum(said == "at most" for _, said in found)
     assert proved >= 250
+
+
+def test_an_iteration_that_stops_early_is_within_its_bound_and_not_within_rounding(monkeypatch):
+    """What the page of guarantees says: up to rounding, and iteratively up to the bound stated."""
+    monkeypatch.setattr(normal_equations, "GRADIENT_REDUCTION", 1e-2)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 5, 4)) * [1.0, 0.5, 0.3, 0.2]
+    problem = Problem(X, rng.standard_normal((120, 1)), None, 0.0)
+    found = pa.fit(problem.X, problem.Y, solver="iterative")
+    excess, least = problem.excess(found.coef)
+    assert excess > 1e-6 * least
+    assert excess <= found.objective_bound
+    exact = pa.fit(problem.X, problem.Y, solver="direct")
+    assert problem.excess(exact.coef)[0] < 1e-20 * least
+    page = Path(__file__).resolve().parent.parent / "docs" / "guarantees.md"
+    (words,) = re.findall(r"\*\*Global optimum\.\*\*.*?\n\n", page.read_text("utf-8"), re.DOTALL)
+    assert 'solver="iterative"' in words
+    assert "objective_bound" in words
 
 
 def test_the_bound_is_saved_and_files_without_one_are_read(tmp_path):

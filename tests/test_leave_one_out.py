@@ -264,7 +264,7 @@ def exact(X, Y, mode: str, ridges, weights=None) -> NDArray:
 
 
 def _with_rows(*sizes: int) -> list:
-    return [leave_one_out._Sequence(0, np.zeros((n, 3)), np.zeros((n, 1))) for n in sizes]
+    return [leave_one_out.SequenceRows(0, np.zeros((n, 3)), np.zeros((n, 1))) for n in sizes]
 
 
 @pytest.mark.filterwarnings("error")

@@ -1,25 +1,53 @@
-"""The paper map leads somewhere: every symbol imports, every test exists, every citation is in it.
+"""The paper map is whole and leads somewhere.
 
-The map is ``docs/paper_map.toml``.
+Every numbered statement of the first paper and every phase and bound of the second is in it, with
+a status; every symbol imports, every test exists and asserts something about the symbols, and
+every citation is in the map.  The map is ``docs/paper_map.toml``.
 """
 
 import ast
 import pkgutil
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from asserted_symbols import Search, Source, asserts_about
+
 ROOT = Path(__file__).resolve().parent.parent
 MAP = tomllib.loads((ROOT / "docs" / "paper_map.toml").read_text(encoding="utf-8"))
-FIELDS = {"paper", "statement", "says", "symbols", "tests", "remark"}
+FIELDS = {"paper", "statement", "says", "status", "symbols", "tests", "remark"}
+
+# What ours is beside the statement; all but the first must say how or why.
+STATUSES = ("as printed", "corrected", "ours instead")
+
+# All that is numbered in the first paper, by kind.
+NUMBERED = {
+    "theorem": """
+        2.1 2.2 2.3 2.4 3.1 A.1 A.2 A.3 A.4 A.5 A.6 A.7 A.8 B.1 C.1 C.2 C.3 C.4 C.5 E.1 E.2 F.1
+        F.2 F.3 G.1 G.2
+    """,
+    "algorithm": "1 2 3 4 5 6 7 8",
+    "figure": "1 2 3 4",
+}
+
+# What the second paper is made of.
+PARTS = (
+    *(f"Phase {number}" for number in range(1, 7)),
+    "Non-degeneracy",
+    "The main theorem",
+    "The lower bound for statistical queries",
+    "The cryptographic lower bound",
+)
 
 CITATION = re.compile(r"\[([a-z]+\d{4}):\s*([^\]]+)\]")
 # What is counted in a paper, what is only a place in it, and numbers such as 2.3, A.3 or A.3-A.8.
-# Theorems, lemmas and corollaries share one count, so that A.4 is one statement by any name.
-KINDS = {"theorem": "theorem", "lemma": "theorem", "corollary": "theorem"}
-KINDS |= {"algorithm": "algorithm", "figure": "figure"}
+# Theorems, lemmas, corollaries and definitions share one count, so that A.4 is one statement by
+# any name.
+KINDS = dict.fromkeys(("theorem", "lemma", "corollary", "definition"), "theorem")
+KINDS |= {"corollarie": "theorem", "algorithm": "algorithm", "figure": "figure"}
 PLACES = ("section", "appendix", "appendices", "eq", "phase", "table", "experiments")
 PART = re.compile(
     rf"\b(?P<kind>{'|'.join(KINDS)})s?\b|\b(?P<place>{'|'.join(PLACES)})s?\b"
@@ -124,12 +152,42 @@ def test_an_entry_leads_somewhere(entry):
     assert entry["tests"]
     assert missing_symbols(entry["symbols"]) == []
     assert missing_tests(entry["tests"]) == []
+    assert entry["status"] in STATUSES
+    if entry["status"] != "as printed":
+        assert entry["remark"].endswith(".")
+
+
+@pytest.mark.parametrize("entry", MAP["statements"], ids=label)
+def test_what_an_entry_names_is_tested(entry):
+    """Each symbol by one of the tests, and each test is about one of the symbols."""
+    symbols, tests = entry["symbols"], entry["tests"]
+    about = {(s, t) for s in symbols for t in tests if asserts_about(t, s)}
+    assert [symbol for symbol in symbols if symbol not in {s for s, _ in about}] == []
+    assert [test for test in tests if test not in {t for _, t in about}] == []
 
 
 def test_statements_stand_once():
     labels = [label(entry) for entry in MAP["statements"]]
     assert len(labels) == len(set(labels))
     assert {entry["paper"] for entry in MAP["statements"]} == set(MAP["papers"])
+
+
+def test_the_first_paper_is_mapped_number_by_number():
+    expected = {(kind, one) for kind, numbers in NUMBERED.items() for one in numbers.split()}
+    mapped = Counter(
+        one
+        for entry in MAP["statements"]
+        if entry["paper"] == "yau2024"
+        for one in statements(entry["statement"])
+    )
+    assert set(mapped) == expected
+    assert {one for one, count in mapped.items() if count > 1} == set()
+
+
+def test_the_second_paper_is_mapped_part_by_part():
+    names = [entry["statement"] for entry in MAP["statements"] if entry["paper"] == "chen2024"]
+    for part in PARTS:
+        assert len([name for name in names if name.startswith(part)]) == 1, part
 
 
 def test_every_citation_is_in_the_map():
@@ -177,5 +235,66 @@ def test_a_missing_link_is_found():
     assert missing_tests([there, *gone]) == gone
     assert not citations("[yau2024: Lemma A.99]") <= known(MAP)
     assert not citations("[nobody1999: Lemma 1]") <= known(MAP)
-    fewer = MAP | {"statements": [e for e in MAP["statements"] if e["statement"] != "Lemma A.7"]}
+    fewer = MAP | {"statements": [e for e in MAP["statements"] if "A.7" not in e["statement"]]}
     assert not citations("[yau2024: Lemma A.7]") <= known(fewer)
+
+
+ABOUT_FIT = """
+import numpy as np
+import pytest
+import polyattn as pa
+from polyattn.fitting.fit import fit as least_squares
+
+EXACT = pa.fit(X, Y)
+
+@pytest.fixture
+def fitted():
+    return pa.fit(X, Y)
+
+def error(X):
+    return least_squares(X).risk
+
+def check(value):
+    assert value > 0
+
+def test_directly(): assert pa.fit(X).risk == 0
+def test_under_another_name(): assert least_squares(X).risk == 0
+def test_through_values():
+    result = pa.fit(X)
+    risks = []
+    for row in result.rows: risks.append(row.risk)
+    assert max(risks) == 0
+def test_through_a_helper(): assert error(X) == 0
+def test_through_a_fixture(fitted): assert fitted.risk == 0
+def test_through_a_constant(): assert EXACT.risk == 0
+@pytest.mark.parametrize("found, other", [(EXACT, 1)])
+def test_through_parameters(found, other): assert found.risk == 0
+def test_by_an_error():
+    with pytest.raises(ValueError):
+        pa.fit(None)
+def test_by_an_assertion_elsewhere(): check(pa.fit(X).risk)
+def test_by_numpy(): np.testing.assert_allclose(pa.fit(X).coef, 0)
+
+def test_never_asserted():
+    result = pa.fit(X)
+    assert True
+def test_about_another(): assert pa.certify(X).verdict == "identifiable"
+def test_a_word_alone(): assert "fit" == "pa.fit"
+def test_another_fit(model): assert model.fit(X).risk == 0
+@pytest.mark.parametrize("found, other", [(EXACT, 1)])
+def test_the_other_name(clock): assert clock == 1
+"""
+
+
+def test_assertions_about_a_symbol_are_told_from_others(tmp_path):
+    """Negative control: naming a symbol, or asserting something else, does not count."""
+    path = tmp_path / "test_fit.py"
+    path.write_text(ABOUT_FIT, encoding="utf-8")
+    source = Source(path)
+    tests = [name for name in source.functions if name.startswith("test_")]
+    about = {
+        symbol: [name for name in tests if Search(symbol).asserts(source, source.functions[name])]
+        for symbol in ("polyattn.fit", "polyattn.FitResult.coef")
+    }
+    assert about["polyattn.fit"] == tests[:10]
+    assert about["polyattn.FitResult.coef"] == ["test_by_numpy"]

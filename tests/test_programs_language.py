@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import polyattn as pa
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.programs.language.program import Interpreter, rounded
 from polyattn.programs.language.schema import decode
 from polyattn.programs.language.terms import Beyond, Unequal
@@ -157,6 +157,16 @@ def test_one_half_is_not_held_and_ties_go_to_the_first():
     outputs[0, at], outputs[1, at], outputs[2, at] = (0.5, 0.25), (1.0, 1.0), (0.5, 0.5000001)
     states = [SCHEMA.decode(row) for row in SCHEMA.round(outputs)]
     assert states == [{}, SCHEMA.token(state=0), SCHEMA.token(state=1)]
+
+
+@pytest.mark.parametrize("written", [1e25, -(2.0**63), np.inf, np.nan])
+def test_outputs_that_no_token_holds_are_an_error(written):
+    """They would wrap around, and the run would go on with other numbers."""
+    P = pa.programs
+    schema = P.Schema((P.Attribute("sum", (P.symbols("x", 2),), rounding="integer"),))
+    with pytest.raises(OutOfRange, match="attribute 'sum'; a token holds integers below 2"):
+        schema.round(np.array([0.0, written]))
+    assert schema.round(np.array([-(2.0**62), 1.4])).tolist() == [-(2**62), 1]
 
 
 def test_blocks_follow_each_other():

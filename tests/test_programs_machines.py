@@ -202,7 +202,7 @@ REFUSED_MACHINES = [
     (lambda: P.TuringMachine({}, 1, 1.0), "n_letters must be an integer of at least 1; got 1.0"),
     (lambda: P.TuringMachine({}, 1, 1, missing="stop"), "missing must be one of 'error', 'halt'"),
     (lambda: P.TuringMachine({(0, 0): (1, 0, 0)}, 1, 1), "next_state 1 is neither a state nor -1"),
-    (lambda: P.TuringMachine({(0, 0): (-2, 0, 0)}, 1, 1), "next_state -2 is neither"),
+    (lambda: P.TuringMachine({(0, 0): (-4, 0, 0)}, 1, 1), "next_state -4 is neither"),
     (lambda: P.TuringMachine({(0, 0): (0, 1, 2)}, 1, 1), "it writes 1; the letters are 0 to 0; it moves 2"),
     (lambda: P.TuringMachine({(1, 0): (0, 0, 0)}, 1, 1), "state 1 is not among 0 to 0"),
     (lambda: P.TuringMachine({(0, 1): (0, 0, 0)}, 1, 1), "letter 1 is not among 0 to 0"),

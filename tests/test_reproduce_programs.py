@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from polyattn import programs
+from polyattn.data import random_layer
 from polyattn.errors import InvalidInput
 from polyattn.programs.learning.coefficients import learn_coefficients
 from polyattn_papers.reproduction import find
-from polyattn_papers.tasks import turing_trials
-from polyattn_papers.tasks.automata import Machines, fewest, first_of, share_right
+from polyattn_papers.tasks import turing_histories, turing_trials
+from polyattn_papers.tasks.automata import Machines, fewest, first_of, least_of, share_right
+from polyattn_papers.tasks.automaton_strings import StringEncoding
 from polyattn_papers.yau2024.turing_machine import cells as turing_machine
 from polyattn_papers.yau2024.universal_automaton import cells as universal_automaton
 
@@ -52,6 +54,17 @@ def test_the_search_is_exact_on_a_staircase(threshold, first):
     assert fewest(score, 1.0, first, most=100) == expected
     assert len(tried) == len(set(tried)) <= 30
     assert first_of(score, 1.0, most=100) == threshold
+
+
+@pytest.mark.parametrize("threshold", [1, 16, 17, 60, 64, 128])
+@pytest.mark.parametrize("first", [16, 64, 128])
+def test_the_least_of_a_list_is_found_from_any_of_them(threshold, first):
+    numbers, tried = (16, 32, 64, 128), []
+    found = least_of(numbers, lambda n: tried.append(n) or float(n >= threshold), 1.0, first)
+    assert found == next(n for n in numbers if n >= threshold)
+    assert len(tried) == len(set(tried))
+    assert found == numbers[0] or numbers[numbers.index(found) - 1] in tried or found > first
+    assert least_of(numbers, lambda _: 0.5, 1.0, first) is None
 
 
 def test_the_search_says_when_nothing_is_enough():
@@ -110,11 +123,23 @@ def automaton_rows():
     empty = dict.fromkeys(universal_automaton.COLUMNS)
     sizes = {"n_states": 4, "n_letters": 4, "length": 4, "seed": 0}
     by_coefficients = {"learner": "untied"} | sizes | empty
-    by_coefficients |= {"traces": 421, "rows": 3789, "tokens": 12630}
+    by_coefficients |= {"traces": 421, "rows": 3789, "tokens": 12630, "letters": 1684}
     by_rules = {"learner": "tied"} | sizes | empty
-    by_rules |= {"traces": 5, "rows": 31, "tokens": 90, "wrong_claims": 0}
+    by_rules |= {"traces": 5, "rows": 31, "tokens": 90, "letters": 13, "wrong_claims": 0}
     other = {"learner": "transformer"} | sizes | empty | {"accuracy": 0.8}
-    return [by_coefficients, by_rules, other]
+    decoder = {"learner": "decoder"} | sizes | empty | {"traces": 512, "rows": 10240}
+    decoder |= {"tokens": 54272, "letters": 2048, "letters_for_states": 4096}
+    return [by_coefficients, by_rules, other, decoder]
+
+
+def grown_rows(exponent=2.0, factor=1.0):
+    """Rows of the closed form with 2 to 8 states: a power law, or an exponential."""
+    row = automaton_rows()[0]
+    needs = {n: round(1000 * n**exponent * factor**n) for n in range(2, 9)}
+    return [
+        row | {"n_states": n, "rows": 1 if n == 4 else 2 * needs[n], "letters": needs[n]}
+        for n in needs
+    ]
 
 
 def failing(experiment, rows):
@@ -129,6 +154,7 @@ def failing(experiment, rows):
         (1, "traces", 16, "at most 15 traces"),
         (1, "traces", None, "at most 15 traces"),
         (1, "wrong_claims", 1, "calls learned is right"),
+        (3, "letters", None, "99 % of history tokens are reached"),
     ],
 )
 def test_automaton_gates_fail_on_doctored_rows(number, column, value, claim):
@@ -168,6 +194,68 @@ def test_findings_are_about_every_seed_not_the_middle_one():
     assert "19 to 52 predicted tokens are enough at 1 of 1 sizes" in said
 
 
+def test_growth_is_judged_by_the_law_that_fits():
+    experiment, others = find("yau2024-fig4"), automaton_rows()[1:]
+
+    def failed(**law):
+        rows = [row | {"rows": 1} for row in grown_rows(**law)]
+        return failing(experiment, [*rows, *others])
+
+    assert not any("a power of Q" in claim for claim in failed(exponent=2.5))
+    assert any("a power of Q" in claim for claim in failed(exponent=0.0, factor=1.7))
+    assert any("a power of Q" in claim for claim in failed(exponent=3.2))
+    said = " ".join(experiment.findings([*grown_rows(exponent=2.5), *others]))
+    assert "grow like Q^2.5 (off by 0 %" in said
+    assert "suggested is seen along Q." in said
+    exponential = [row | {"letters": 3 ** row["n_states"]} for row in grown_rows()]
+    said = " ".join(experiment.findings([*exponential, *others]))
+    assert "Along Q a power is not told from an exponential." in said
+    assert "suggested" not in said
+
+
+def test_findings_count_both_encodings_in_the_papers_unit():
+    said = " ".join(find("yau2024-fig4").findings(automaton_rows()))
+    assert "examples times length of the word, counts 1,684" in said
+    assert "(13 in the paper's unit)" in said
+    assert "from 2,048 examples times letters, and 99 % of the new states at 1, from 4,096" in said
+    assert "the decoder needs 1.2 to 1.2 times the letters" in said
+    without = " ".join(find("yau2024-fig4").findings(automaton_rows()[:3]))
+    assert "decoder" not in without
+
+
+def test_what_is_said_of_the_decoder_says_what_was_reduced():
+    said = " ".join(find("yau2024-fig4").findings(automaton_rows()))
+    assert "width 64 for 2048 and 4 heads for 16 (4 layers as there)" in said
+    assert "at most 2,048 strings for 65,536" in said
+    assert "at most 100 epochs as there and 4,000 steps" in said
+    rows = automaton_rows()
+    rows[3] |= {"letters": None, "letters_for_states": None}
+    said = " ".join(find("yau2024-fig4").findings(rows))
+    assert (
+        "99 % of the tokens of histories at 0 of 1 sizes, and 99 % of the new states at 0" in said
+    )
+
+
+def test_one_layer_of_linear_attention_cannot_read_the_papers_strings():
+    """Two machines, the same symbols in other places, the same last one: other states follow."""
+    encoding = StringEncoding(2, 2, 1)
+    tables, words = np.array([[[0, 1], [0, 0]], [[1, 0], [0, 0]]]), np.array([[0], [0]])
+    strings = encoding.encode(tables, words)
+    prompts, answers = strings[:, :-2], strings[:, -2]
+    assert answers[0] != answers[1]
+    assert prompts[0, -1] == prompts[1, -1]
+    tokens = np.eye(encoding.n_symbols)[prompts]
+    layer = random_layer(encoding.n_symbols, n_heads=3, mode="causal", random_state=0)
+    one, other = layer(tokens)[:, -1]
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+    # Negative control: with a coordinate for the position they differ.
+    n_tokens = prompts.shape[1]
+    places = np.broadcast_to(np.arange(n_tokens)[:, None] / n_tokens, (*prompts.shape, 1))
+    layer = random_layer(encoding.n_symbols + 1, n_heads=3, mode="causal", random_state=0)
+    one, other = layer(np.concatenate([tokens, places], axis=2))[:, -1]
+    assert np.abs(one - other).max() > 1e-3 * np.abs(one).max()
+
+
 def turing_rows():
     known = dict.fromkeys(turing_trials.TRIALS, True)
     row = {"learner": "tied", "traces": 40, "seed": 0, "rows": 664, "terms": 15}
@@ -175,6 +263,16 @@ def turing_rows():
     row |= known | {"beaver_4_steps": 107, "beaver_4_ones": 13, "exact": True, "seconds": 9.0}
     lost = row | {"traces": 10, "claimed": False, "exact": False, "fresh_right": 30}
     return [row, lost | {"beaver_4": False, "beaver_4_steps": None, "beaver_4_ones": None}]
+
+
+def history_rows():
+    row = {"learner": "histories", "seed": 0, "drawn": 500, "histories": 500, "steps": 5}
+    some = {"traces": 200, "squared_error": 0.04, "token_error": 0.01, "forced_differ": 0.08}
+    none = {"traces": 400, "squared_error": 1e-20, "token_error": 0.0, "forced_differ": 0.0}
+    return [
+        row | some | {"differ": 0.09, "bound": 0.11},
+        row | none | {"differ": 0.0, "bound": 0.0},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,10 +294,101 @@ def test_turing_gates_fail_on_doctored_rows(number, changes, claim):
     assert any(claim in failed for failed in failing(experiment, rows))
 
 
+@pytest.mark.parametrize(
+    ("number", "changes", "claim"),
+    [
+        (0, {"differ": 0.25}, "free runs differ no more often"),
+        (0, {"bound": 0.0, "forced_differ": 0.0}, "free runs differ no more often"),
+        (1, {"differ": 0.05}, "free runs differ no more often"),
+        (0, {"token_error": 0.17}, "at most 4 times the squared error"),
+        (1, {"forced_differ": 0.002}, "all histories are right"),
+        (1, {"traces": 100}, "all histories are right"),
+    ],
+)
+def test_history_gates_fail_on_doctored_rows(number, changes, claim):
+    experiment, rows = find("yau2024-utm"), turing_rows() + history_rows()
+    assert failing(experiment, rows) == []
+    rows[2 + number] |= changes
+    assert any(claim in failed for failed in failing(experiment, rows))
+
+
+def test_findings_say_how_often_histories_went_wrong():
+    said = find("yau2024-utm").findings(history_rows())
+    assert (
+        "Histories of 5 steps (up to 11 tokens) that differ, one coefficient each: 9.0% from 200; "
+        "none from 400 traces on." in said
+    )
+    assert "in 1 of 2 cases, there 1.2 times the share seen on other machines." in said[-1]
+
+
 def test_pictures_are_drawn_of_either_table():
-    for name, rows in (("yau2024-fig4", automaton_rows()), ("yau2024-utm", turing_rows())):
+    turing = turing_rows() + history_rows()
+    for name, rows in (("yau2024-fig4", automaton_rows()), ("yau2024-utm", turing)):
         figure = find(name).draw(rows)
         assert all(axis.has_data() for axis in figure.axes)
+
+
+# --- Whole histories ---
+
+
+@pytest.fixture(scope="module")
+def half_learned():
+    """A program that errs now and then, and fresh histories."""
+    program = programs.universal_turing_machine(2, 2, 4)
+    learned = learn_coefficients(program.schema, programs.traces(program, 100, random_state=0))
+    return program, learned, programs.traces(program, 80, random_state=1, steps=(4, 4))
+
+
+def test_a_free_run_differs_if_and_only_if_a_token_is_wrong(half_learned):
+    _, learned, fresh = half_learned
+    wrong = [not right.all() for right in learned.right(fresh)]
+    assert [turing_histories.differs(learned, trace) for trace in fresh] == wrong
+    assert 0 < sum(wrong) < len(wrong)
+
+
+def test_errors_of_histories_are_those_of_their_rows(half_learned):
+    program, learned, _ = half_learned
+    row = turing_histories.measure_histories(program, learned, 4, 20, [5])
+    forced = programs.traces(program, 20, np.random.default_rng([5, 4, 0]), steps=(4, 4))
+    errors, wrong, n_tokens = 0.0, 0, 0
+    for trace in forced:
+        for at in range(trace.n_rows):
+            before = trace.tokens[: len(trace.prompt) + at].astype(float)
+            output = learned.layer(before).ravel()
+            errors += float(np.sum((output - trace.completion[at]) ** 2))
+            wrong += not np.array_equal(learned.schema.round(output), trace.completion[at])
+            n_tokens += 1
+    assert row["token_error"] == wrong / n_tokens > 0
+    assert row["squared_error"] == pytest.approx(errors / n_tokens)
+    assert row["bound"] == 9 * row["token_error"] >= row["forced_differ"]
+    assert row["token_error"] <= turing_histories.MARKOV * row["squared_error"]
+
+
+def test_four_is_the_constant_of_our_rounding_and_two_that_of_the_largest_entry():
+    schema = programs.universal_dfa(2, 2, 2, style="one_hot").schema
+    token = schema.encode([schema.token(state=1)])[0].astype(float)
+    output = token.copy()
+    output[schema.blocks["state"]] = [0.0, 0.5]  # not above one half: nothing is held
+    assert not np.array_equal(schema.round(output), token)
+    assert np.sum((output - token) ** 2) == 1 / turing_histories.MARKOV
+    # By the largest entry alone [yau2024: Definition G.2] that is right, and what is wrong
+    # has two entries that are off by one half together: 1/2.
+    rng = np.random.default_rng(0)
+    errors = rng.normal(scale=0.5, size=(20_000, 4))
+    wrong = np.argmax(errors + np.eye(4)[0], axis=1) != 0
+    assert 0.5 <= np.min(np.sum(errors[wrong] ** 2, axis=1)) < 0.55
+    assert np.argmax([0.0, 0.5]) == 1
+
+
+def test_the_bound_counts_tokens_and_not_steps():
+    """One token of c, wrong by 1/2 in two entries with probability p: P = p = 2 c E|y' - y|^2."""
+    p, c = 0.3, turing_histories.most_tokens(20)
+    squared_error = p * 0.5 / c
+    assert p == pytest.approx(2 * c * squared_error)
+    assert p > 2 * 20 * squared_error  # what the steps alone would allow
+    program = programs.universal_turing_machine(1, 2, 3)
+    walker = programs.TuringMachine({(0, x): (0, x, 1) for x in range(2)}, 1, 2)
+    assert programs.compile(program).trace(walker, max_steps=20).n_rows == c
 
 
 # --- Judging Turing machines ---
@@ -271,8 +460,9 @@ def test_cells_differ_and_cover_what_is_asked():
             assert len({tuple(cell) for cell in cells}) == 1
         assert find(name).cells is module.cells
     full = universal_automaton.cells("full")
-    assert {cell["learner"] for cell in full} == {"untied", "tied", "transformer"}
+    assert {cell["learner"] for cell in full} == {"untied", "tied", "transformer", "decoder"}
     assert len({(c["n_states"], c["n_letters"], c["length"]) for c in full}) == 19
+    assert sum(c["learner"] == "decoder" for c in full) == len(universal_automaton.DECODER_SWEPT)
     assert {c["learner"] for c in universal_automaton.cells("smoke")} == {"untied", "tied"}
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 
 import polyattn as pa
 from polyattn_papers.reproduction import find
-from polyattn_papers.tasks import softmax_methods
+from polyattn_papers.tasks import softmax_methods, softmax_phases
 from polyattn_papers.tasks.parity import parity_task, same_parity_layer
 from polyattn_papers.tasks.softmax_methods import Attempt, by_learner, by_random_starts
 from polyattn_papers.tasks.softmax_truth import Truth, succeeded
@@ -21,7 +21,8 @@ NAMES = ("chen2024-recovery", "chen2024-hardness")
 # Small cells that visit every kind of row, by experiment: changes to a cell of the profile.
 TINY = {
     "chen2024-recovery": [
-        {"n_sequences": 40, "n_heads": 2},
+        {"n_sequences": 50, "n_heads": 2},
+        {"n_sequences": 300, "n_heads": 2},
         {"n_sequences": 6, "n_heads": 2},
         {"n_sequences": 200, "n_heads": 1, "n_dims": 4, "noise": 0.01},
     ],
@@ -35,8 +36,12 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def tables():
-    """The rows of all tiny cells of both experiments."""
-    return {name: [row for change in TINY[name] for row in tiny(name, change)] for name in NAMES}
+    """The rows of all tiny cells of both experiments; bodies are calibrated on one layer each."""
+    # Gates read the confidence when they are imported.
+    assert all(map(find, NAMES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(softmax_phases, "CONFIDENCE", 0.5)
+        return {name: [row for each in TINY[name] for row in tiny(name, each)] for name in NAMES}
 
 
 def tiny(name, change):
@@ -67,7 +72,7 @@ def test_rows_of_every_method_have_the_same_columns(name, tables):
 
 def test_every_method_takes_part(tables):
     methods = [{row["method"] for row in tables[name]} for name in NAMES]
-    assert methods[0] == {"auto", "counted", "moments", "sculpt", "control", "adam"}
+    assert methods[0] == {"auto", "counted", "moments", "sculpt", "phases", "control", "adam"}
     assert methods[1] == {"auto", "control", "adam", "queries", "twin"}
 
 
@@ -81,7 +86,7 @@ def test_what_noise_has_moved_is_not_judged_without_error_bars(tables):
 def test_gates_hold_on_true_rows_and_findings_speak(name, tables):
     assert all(holding(name, tables[name]))
     text = " ".join(find(name).findings(tables[name]))
-    expected = {NAMES[0]: "40 examples are enough", NAMES[1]: "Parity of 3 of 7 bits (35 hidden"}
+    expected = {NAMES[0]: "50 examples are enough", NAMES[1]: "Parity of 3 of 7 bits (35 hidden"}
     assert expected[name] in text
     assert name == NAMES[0] or "heads are off by at most 0.001 of their size" in text
 
@@ -97,6 +102,9 @@ def test_gates_hold_on_true_rows_and_findings_speak(name, tables):
         (3, lambda row: row["outcome"] == "refused", {"outcome": "recovered", "claimed": True}),
         (4, lambda row: row["method"] == "auto" and row["noise"], {"to_bound": 1.6}),
         (4, lambda row: row["method"] == "auto" and row["noise"], {"claimed": False}),
+        (6, lambda row: row["method"] == "phases", {"hull_distance": 1e-9}),
+        (6, lambda row: row["method"] == "phases", {"span_cosine": 1.0}),
+        (7, lambda row: row["method"] == "sculpt", {"right": False}),
     ],
 )
 def test_gates_of_recovery_fail_on_doctored_rows(gate, which, change, tables):
@@ -192,3 +200,27 @@ def test_other_heads_of_a_parity_agree_on_boolean_tokens_alone():
     np.testing.assert_allclose(other_heads(task.X), task.Y, atol=1e-14)
     other = np.random.default_rng(4).standard_normal((50, 4, 8))
     assert np.abs(other_heads(other) - task.layer(other)).max() > 0.1
+
+
+def test_containment_is_held_against_its_confidence(tables):
+    """Of thirty runs three may miss at 90 %, and a few more by chance; ten may not."""
+    rows = tables["chen2024-recovery"]
+    run = next(row for row in rows if row["method"] == "phases")
+    for missed, holds in ((3, True), (10, False)):
+        runs = [run | {"contained": number >= missed} for number in range(30)]
+        assert holding("chen2024-recovery", [*rows, *runs])[5] == holds
+    # Bodies without certified rows contain everything, and are no evidence.
+    empty = [run | {"contained": True, "body_width": None} for _ in range(100)]
+    missed = [run | {"contained": False} for _ in range(10)]
+    assert not holding("chen2024-recovery", [*rows, *empty, *missed])[5]
+
+
+def test_the_phases_alone_are_a_column_of_their_own(tables):
+    """With few examples phases are far from the heads that their polish makes exact."""
+    rows = [row for row in tables["chen2024-recovery"] if row["n_sequences"] == 50]
+    error = {row["method"]: row["attn_error"] for row in rows}
+    assert error["phases"] > 0.05
+    assert error["sculpt"] < 1e-9
+    text = " ".join(find("chen2024-recovery").findings(tables["chen2024-recovery"]))
+    assert "the six phases of the paper alone, without polish: 0 of 2 right" in text
+    assert "the six phases and then the learner's polish from where they end: 2 of 2 right" in text

@@ -14,7 +14,7 @@ from polyattn.softmax.polish import polish, project
 from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.recorder import Note, Recorder
 from polyattn.softmax.sculpting import ConvexBody, sculpt
-from polyattn.softmax.sculpting.carve import carve
+from polyattn.softmax.sculpting.carve import GENEROSITY, carve
 from polyattn.softmax.sculpting.find_span import find_span
 from polyattn.softmax.sculpting.row_patterns import constraints, fit_rows, views
 from polyattn.softmax.sculpting.search_span import SpanFamily, best_of_net
@@ -276,10 +276,11 @@ def test_sharpening_sharpens_at_either_anchor():
     crude = crude_sum(blocks)[0]
     carved = carve(blocks, crude)
     note = Note()
-    sharp, _ = sharp_sum(blocks, crude, carved, note)
+    sharp = sharp_sum(blocks, crude, carved, note)
     before = relative(crude, planted.total)
-    assert relative(sharp, planted.total) < 0.5 * before
-    least = carved.body.minimum_norm()
+    assert not sharp.one_hot
+    assert relative(sharp.fit.S, planted.total) < 0.5 * before
+    least = carved.body.widened(1 / GENEROSITY).minimum_norm()
     assert note.figures["norm"] == pytest.approx(least.value)
     assert least.value < np.linalg.norm(carved.centre)
     assert relative(sharpen(blocks, crude, least.point).S, planted.total) < 0.8 * before
@@ -288,8 +289,36 @@ def test_sharpening_sharpens_at_either_anchor():
 def test_one_hot_rows_alone_give_the_sum_when_attention_is_hard():
     planted = Planted(1, 6, 3, c=12.0, n=4000)
     blocks = views(planted.examples)
-    found = sharpen(blocks, crude_sum(blocks)[0], planted.attn[0], least_weight=0.9)
+    found = sharpen(blocks, crude_sum(blocks)[0], planted.attn[0], one_hot=True)
     assert relative(found.S, planted.total) < 1e-3
+    assert found.least_margin > 5
+
+
+@pytest.mark.parametrize(("m", "c", "used"), [(1, 4.0, True), (2, 8.0, True), (2, 1.0, False)])
+def test_one_hot_rows_are_used_where_attention_is_hard(m, c, used):
+    """There they beat patterns by far; where attention is soft they would ruin the sum."""
+    planted = Planted(m, 8, 4, c=c, n=6000, seed=1)
+    blocks = views(planted.examples)
+    crude = crude_sum(blocks)[0]
+    carved = carve(blocks, crude)
+    sharp = sharp_sum(blocks, crude, carved)
+    assert sharp.one_hot == used
+    soft, hard = (
+        relative(sharpen(blocks, crude, carved.centre, one_hot).S, planted.total)
+        for one_hot in (False, True)
+    )
+    assert (hard < soft / 5) == used
+    assert (hard > 5 * soft) != used
+
+
+def test_margins_of_one_key_are_infinite():
+    """A query that sees one token alone is an exact equation for the sum."""
+    planted = Planted(2, 5, 3, n=300)
+    single = block_of(planted.keys[:, :1], planted.attn, planted.value)
+    blocks = (*views(planted.examples), single)
+    found = sharpen(blocks, crude_sum(blocks)[0], planted.attn[0], one_hot=True)
+    assert np.isinf(found.least_margin)
+    np.testing.assert_allclose(found.S, planted.total, atol=1e-9)
 
 
 def test_one_head_is_sculpted_to_the_end():

@@ -12,7 +12,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.util.docutils import SphinxDirective
 
 FILE = "paper_map.toml"
-HEADINGS = ["statement", "what it says", "here", "checked by"]
+HEADINGS = ["statement", "what it says", "status", "here", "checked by"]
 
 
 class PaperMap(SphinxDirective):
@@ -35,11 +35,11 @@ class PaperMap(SphinxDirective):
         return section(paper["title"], source, table(HEADINGS, rows))
 
     def row(self, entry):
-        """One statement; a remark follows what it says."""
-        says = entry["says"] + (f" Ours: {entry['remark']}" if "remark" in entry else "")
+        """One statement; after its status a remark says how ours differs, or what it is here."""
         return [
             entry["statement"],
-            says,
+            entry["says"],
+            ": ".join(entry[name] for name in ("status", "remark") if name in entry),
             listed([self.symbol(name) for name in entry["symbols"]], ", "),
             "; ".join(in_words(name) for name in entry["tests"]),
         ]

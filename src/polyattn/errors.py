@@ -83,6 +83,17 @@ def require_number(name: str, value: object, most: float = np.inf) -> float:
     raise InvalidInput(f"{name} must be {wanted}; got {shown(value)}.")
 
 
+def require_confidence(confidence: object) -> float:
+    """Return ``confidence`` as a float if it is a number between 0 and 1, exclusively."""
+    if isinstance(confidence, bool) or not isinstance(confidence, Real):
+        raise InvalidType(f"confidence must be a number; got {shown(confidence)}.")
+    if not 0.0 < float(confidence) < 1.0:
+        raise InvalidInput(
+            f"confidence must lie between 0 and 1, exclusively; got {shown(confidence)}."
+        )
+    return float(confidence)
+
+
 def require_head_count(n_heads: object) -> int | str | None:
     """Return ``n_heads`` if it is None, "auto", or an integer of at least 1."""
     if n_heads is None or (isinstance(n_heads, str) and n_heads == "auto"):

@@ -1,7 +1,7 @@
 """How far two good layers can be apart on a new input.
 
-Corrected Lemma A.7 of yau2024 (docs/derivations/bounds.md).  For layers F, F' whose training risk
-exceeds the optimal one by at most eps each, the mean over the data of ||F - F'||^2 is at most
+[yau2024: Lemmas A.7, E.2], corrected (docs/derivations/bounds.md).  For layers F, F' whose training
+risk exceeds the optimal one by at most eps each, the mean over the data of ||F - F'||^2 is at most
 4 eps, so for every input
 
     ||F(X) - F'(X)||^2  <=  4 eps psi^T Lambda_D^-1 psi  <=  4 eps ||psi||^2 / lambda_min.
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from polyattn.certify.evidence import Evidence
+from polyattn.certify.noise import Noise
 from polyattn.certify.outcomes import IDENTIFIABLE
 from polyattn.certify.verified.gram import Definite, prove_definite
 from polyattn.certify.verified.rounding import LEAST_POWER, SLACK, feature_depth, gamma
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from polyattn.certify.certificate import Certificate
 
 KINDS = ("leverage", "worst_case")
+NO_NOISE = Noise()
 
 
 def disagreement_bound(
@@ -48,15 +50,24 @@ def disagreement_bound(
     optimal_risk: float,
     kind: str,
     context: Sequences | None = None,
+    noise: Noise = NO_NOISE,
 ) -> Any:
     """Bounds of ||F(X) - F'(X)|| for all positions that are predicted."""
     require_choice("kind", kind, KINDS)
+    if noise.is_given:
+        if optimal_risk:
+            raise InvalidInput(
+                "give either optimal_risk or the noise; where the least risk is known, the noise "
+                "adds nothing to it."
+            )
+        optimal_risk = _beside(noise, certificate)
     for name, value in (("risk", risk), ("optimal_risk", optimal_risk)):
         if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
             raise InvalidInput(f"{name} must be a number >= 0; got {value!r}.")
     if risk < optimal_risk:
+        source = " as the noise tells of it with this confidence" if noise.is_given else ""
         raise InvalidInput(
-            f"risk must be at least optimal_risk, the least of any layer; got {risk!r} and "
+            f"risk must be at least optimal_risk, the least of any layer{source}; got {risk!r} and "
             f"{optimal_risk!r}."
         )
     excess = float(risk) - float(optimal_risk)
@@ -74,6 +85,19 @@ def disagreement_bound(
 
     shaped = outputs_with_context(X, context, certificate.layout, compute)
     return [rows[:, 0] for rows in shaped] if isinstance(shaped, list) else shaped[..., 0][()]
+
+
+def _beside(noise: Noise, certificate: Certificate) -> float:
+    """A lower bound of the least risk on the data of the certificate."""
+    evidence = certificate.require_evidence("a bound")
+    # Where nothing is determined, features may be too many for a Gram matrix.
+    weighted = certificate.identifiable and evidence.gram.total_weight != certificate.n_rows
+    if weighted:
+        raise InvalidInput(
+            "the noise of weighted sums is not that of their positions; give optimal_risk, which a "
+            "fit to the same sums returns."
+        )
+    return noise.least_risk(evidence.space.dimension, certificate.n_rows)
 
 
 def _bounds(

@@ -13,6 +13,7 @@ from polyattn.certify.domains import Domain
 from polyattn.certify.domains.spaces import Direction
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.next_data import NextData, next_data
+from polyattn.certify.noise import Noise
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, Verdict, certificate_outcome
 from polyattn.certify.structure import FeatureRelations, Structure
 from polyattn.certify.witness import Witness, find_witness
@@ -159,6 +160,12 @@ class Certificate(Reported, Result):
         optimal_risk: float = 0.0,
         kind: str = "leverage",
         context: Sequences | None = None,
+        *,
+        noise_power: float | None = None,
+        noise_bound: float | None = None,
+        noise: float | None = None,
+        n_outputs: int | None = None,
+        confidence: float = 0.99,
     ) -> Any:
         """How far two layers of training risk at most ``risk`` can be apart on each input.
 
@@ -175,14 +182,26 @@ class Certificate(Reported, Result):
             with a ridge is larger, and the bound would be too small.
         kind : "leverage" | "worst_case"
             2 sqrt(excess psi^T Lambda^-1 psi), or 2 sqrt(excess / lambda_min) ||psi||.
+        noise_power, noise_bound : float, optional
+            Instead of ``optimal_risk``, for targets that a layer computes but for noise: the mean
+            of ||noise||^2 over the predicted positions, and a number that ||noise|| never exceeds.
+        noise, n_outputs : float and int, optional
+            The same for Gaussian noise: its standard deviation, and how many outputs have it.
+        confidence : float
+            The probability, over the noise, with which the bound then holds on all inputs at once.
 
         Returns
         -------
         array
             A bound of ||F(X) - F'(X)||, shaped like the outputs of a layer without their last
             axis.  Infinite unless the verdict is "identifiable".
+
+        Guarantee: with ``optimal_risk`` a theorem about the data [yau2024: Lemma A.7], corrected.
+        With noise [yau2024: Lemma E.2], corrected: noise that is independent from position to
+        position and of mean zero, given the sequences (docs/derivations/bounds.md).
         """
-        return disagreement_bound(self, X, risk, optimal_risk, kind, context)
+        known = Noise(noise_power, noise_bound, noise, n_outputs, confidence)
+        return disagreement_bound(self, X, risk, optimal_risk, kind, context, known)
 
     @single_threaded_blas()
     def next_data(

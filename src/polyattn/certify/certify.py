@@ -84,7 +84,7 @@ def certify(
 
     Guarantee: "identifiable" is a theorem about the numbers given: every minimiser of the
     empirical risk (over layers with enough heads; with fewer if the data come from such a
-    layer) is the same function on the domain [yau2024: Lemmas 2.3, A.3-A.8].
+    layer) is the same function on the domain [yau2024: Lemmas 2.3, A.3, A.6, E.1].
     "not_identifiable" comes with a direction that the data do not see: exactly for integers and
     for floats that were not rounded; of rounded floats up to their rounding (of too few rows it
     is certain that there is one).  Floats look rounded if some have the last bit of their dtype

@@ -121,6 +121,10 @@ def fit(
 )  # fmt: skip
 @click.option("--max-heads", type=int, help="The most to look for when it is not given.")
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
+@click.option(
+    "--polish/--no-polish", default=True, show_default=True,
+    help="Descend from the heads of the method; without: take them as they are.",
+)  # fmt: skip
 @click.option("--noise", type=float, help="Standard deviation of the targets' errors, if known.")
 @click.option("--max-seconds", type=float, help="Stop with the best layer after this time.")
 @click.option("--random-state", "--seed", "random_state", type=int, default=0, show_default=True)

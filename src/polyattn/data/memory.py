@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.data.recovery import Planted
-from polyattn.errors import require_integer, require_number
+from polyattn.errors import require_flag, require_integer, require_number
 from polyattn.model import LinearAttention
 from polyattn.numerics.random_state import RandomState, require_generator
 
@@ -18,6 +20,8 @@ def associative_memory(
     noise: float = 0.0,
     fill: float = 1.0,
     random_state: RandomState = 0,
+    *,
+    own_token: bool = True,
 ) -> Planted[LinearAttention]:
     """Sequences that store d keys with d values and then ask for one of them.
 
@@ -33,9 +37,19 @@ def associative_memory(
 
         y = sum_t <q, k_t> v_t + <q, q> zeta  (+ noise * N(0, 1)).
 
-    For orthogonal keys this is v_i + zeta: the stored value, and what the last token held, since
+    This is the paper's layer applied to all tokens, the last one included [yau2024: equation 5].
+    For orthogonal keys it is v_i + zeta: the stored value, and what the last token held, since
     that attends to itself too.  With ``fill=0`` the target is v_i itself, but then no data say what
     the layer does with a filled value half, and they do not determine it.
+
+    The paper prints the sum over the d stored pairs alone [yau2024: equation 14], which is
+    ``own_token=False``:
+
+        y = sum_t <q, k_t> v_t                 (+ noise * N(0, 1)).
+
+    That is not the output of ``layer``: ``unmodelled`` = -<q, q> zeta.  With Gaussian keys among
+    several no layer of this form gives it, the task is agnostic, and its best layer is another one;
+    with orthogonal keys alone, one key, or ``fill=0`` some other layer does.
 
     Parameters
     ----------
@@ -51,6 +65,9 @@ def associative_memory(
     fill : float
         Standard deviation of zeta, the value half of the last token.
     random_state : int, Generator or None
+    own_token : bool
+        Whether targets hold <q, q> zeta, the last token's own term (equation 5), or leave it out
+        (equation 14).  X, the layer and the noise are the same for both.
 
     Returns
     -------
@@ -63,6 +80,7 @@ def associative_memory(
     n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_keys", n_keys)
     unitary = require_number("unitary", unitary, most=1.0)
     noise, fill = require_number("noise", noise), require_number("fill", fill)
+    own_token = require_flag("own_token", own_token)
     rng = require_generator(random_state)
     keys, values = rng.standard_normal((2, n_sequences, d, d))
     chosen = rng.permutation(n_sequences)[: round(unitary * n_sequences)]
@@ -73,7 +91,11 @@ def associative_memory(
     X[:, :d, d:] = values
     X[:, d, :d] = keys[np.arange(n_sequences), asked]
     X[:, d, d:] = fill * rng.standard_normal((n_sequences, d))
-    return Planted.of(lookup_layer(d), X, noise, rng)
+    task = Planted.of(lookup_layer(d), X, noise, rng)
+    if own_token:
+        return task
+    missing = -np.sum(X[:, d, :d] ** 2, axis=1)[:, None] * X[:, d, d:]
+    return replace(task, Y=np.asarray(task.Y) + missing, unmodelled=missing)
 
 
 def lookup_layer(n_keys: int) -> LinearAttention:

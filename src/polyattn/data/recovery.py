@@ -24,7 +24,9 @@ class Planted(Generic[Layer]):
     """A task with a known answer: Y = layer(X) + noise * (standard normal numbers).
 
     ``context`` are the sequences attended to, where they are others than X; Y is then
-    layer(X, context=context), and noise.
+    layer(X, context=context), and noise.  ``unmodelled`` is a further part of Y that is not the
+    layer's, where there is one: Y = layer(X) + unmodelled + noise, and the layer need not be the
+    one that fits best.
     """
 
     X: NDArray[np.float64] | SequenceBatch = field(repr=False)
@@ -32,6 +34,7 @@ class Planted(Generic[Layer]):
     layer: Layer
     noise: float
     context: NDArray[np.float64] | SequenceBatch | None = field(default=None, repr=False)
+    unmodelled: NDArray[np.float64] | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -63,12 +66,13 @@ def random_layer(
     form: Form | None = None,
     n_context_dims: int | None = None,
 ) -> LinearAttention:
-    """A layer with the random parameters of the paper's experiments [yau2024: experiments].
+    """A layer with random parameters, normal and independent.
 
-    The paper draws Q_h (d, d) and V_h (e, d) with entries N(0, 1/d), divides the scores by
-    sqrt(d) and takes the mean over heads.  Both factors are part of the parameters here:
+        A_h (d, d),  entries N(0, 1/d^2);      V_h (d, e),  entries N(0, 1/(d H^2)).
 
-        A_h = Q_h^T / sqrt(d),  entries N(0, 1/d^2);      V_h^T / H,  entries N(0, 1/(d H^2)).
+    The scaling is ours: it gives tokens with entries of order one scores of order one, and the
+    heads are averaged.  The paper has one head and one output, with entries of A and V drawn from
+    "N(0, I/sqrt(d))" and no further factor [yau2024: experiments].
 
     ``n_outputs=None`` means as many as ``n_dims``.  With ``bias`` the heads have one coordinate
     more, for the constant 1 that the layer appends to tokens of ``n_dims`` coordinates.
@@ -113,8 +117,9 @@ def random_sequences(
         One length for all gives an array (n_sequences, n_tokens, n_dims).  A range gives a
         SequenceBatch whose lengths are uniform between both ends, which are included.
     scale : float, optional
-        The standard deviation.  By default 1/sqrt(n) for a sequence of n tokens, as in the
-        paper: the expected token Gram is then the identity, whatever the length.
+        The standard deviation.  By default 1/sqrt(n) for a sequence of n tokens: the expected
+        token Gram is then the identity, whatever the length.  (The paper writes N(0, I/sqrt(n)),
+        read here as a standard deviation.)
     """
     n_sequences, d = require_integer("n_sequences", n_sequences), require_integer("n_dims", n_dims)
     scale = None if scale is None else require_number("scale", scale)
@@ -158,7 +163,7 @@ def planted(
     form: Form | None = None,
     n_context_dims: int | None = None,
 ) -> Planted[LinearAttention]:
-    """The paper's task: recover a random layer from random sequences [yau2024: experiments].
+    """Recover a random layer from random sequences, as in the paper [yau2024: experiments].
 
     Y = layer(X) + noise * N(0, 1), independently for every target coordinate, with
     ``random_layer`` and ``random_sequences`` of the same arguments.  The layer is drawn first:

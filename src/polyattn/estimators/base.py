@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -179,7 +180,8 @@ class LinearEstimator(SequenceEstimator):
         # Sums of the features alone, behind log-loss, cannot be gone on with.
         sums = result.statistics
         state = FittedState(sums if result.loss == "squared" else None)
-        state.result = result
+        # Estimators keep what they learned, not the sequences.
+        state.result = replace(result, training=None) if isinstance(result, FitResult) else result
         if isinstance(sums, Moments) and state.statistics is None:
             state.evidence = sums
         elif sums is None and not isinstance(result, OneHotFit):

@@ -149,6 +149,8 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
     max_seconds : float, optional
         Stop after about this time with the best layer so far.
     random_state : int, Generator or None
+    polish : bool
+        False: the heads of the method alone, without descent from them.
 
     Attributes
     ----------
@@ -171,6 +173,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         max_seconds: float | None = None,
         random_state: RandomState = 0,
         bias: bool = False,
+        polish: bool = True,
     ) -> None:
         self.n_heads = n_heads
         self.mode = mode
@@ -180,6 +183,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         self.max_seconds = max_seconds
         self.random_state = random_state
         self.bias = bias
+        self.polish = polish
 
     @property
     def recovered_(self) -> bool:
@@ -193,7 +197,8 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         refuse_table(X)
         self.result_ = learn_softmax(
             X, y, self.n_heads, self.method, self.random_state, mode=self.mode, bias=self.bias,
-            noise=self.noise, max_heads=self.max_heads, max_seconds=self.max_seconds,
+            polish=self.polish, noise=self.noise, max_heads=self.max_heads,
+            max_seconds=self.max_seconds,
         )  # fmt: skip
         self.n_features_in_ = self.result_.layer.n_dims
         self.n_outputs_ = self.result_.layer.n_outputs

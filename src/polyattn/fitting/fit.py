@@ -25,6 +25,7 @@ from polyattn.fitting.one_hot.fit_symbols import fit_symbols
 from polyattn.fitting.one_hot.route import stays_sparse
 from polyattn.fitting.outcomes import decay_in_words, describe, describe_limited
 from polyattn.fitting.result import FitResult
+from polyattn.fitting.training_data import kept_rows
 from polyattn.form.form import PARTS, Form, require_form
 from polyattn.form.unknown import refuse_unknown
 from polyattn.heads.data_scale import SampleScale
@@ -315,4 +316,5 @@ def _assemble(
         ridge_path=path,
         sample=SampleScale.of(source) if isinstance(source, Rows) else None,
         objective_bound=bound if bound is not None and np.isfinite(bound) else None,
+        training=kept_rows(source),
     )

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from polyattn.display import Description, Reported, Result, head_matrices, sizes_in_words
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_confidence
 from polyattn.files.records import Record
 from polyattn.fitting.fit_file import HEAD_ARRAYS, fit_record, stored_fit
+from polyattn.fitting.generalisation import Generalisation
 from polyattn.fitting.outcomes import FitName
+from polyattn.fitting.training_data import generalise
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.form.layout import Layout
 from polyattn.form.of_layout import OfLayout
@@ -21,7 +23,7 @@ from polyattn.heads.data_scale import DataScale, SampleScale
 from polyattn.model.forward import coef_forward
 from polyattn.model.layer import outputs_with_context
 from polyattn.model.linear import LinearAttention
-from polyattn.numerics.parallel import computed_once
+from polyattn.numerics.parallel import computed_once, single_threaded_blas
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch, Sequences
@@ -30,6 +32,8 @@ from polyattn.solve.log_loss import probabilities
 from polyattn.solve.ridge import RidgePath
 from polyattn.sources.source import Source
 from polyattn.stats import Moments, TriangularFactor
+from polyattn.stats.rows import Rows
+from polyattn.targets import Targets
 
 # Up to this many coefficients few heads are looked for even where data leave them open.
 SEARCHED_COEFFICIENTS = 1 << 15
@@ -86,6 +90,9 @@ class FitResult(OfLayout, Reported, Result):
         of log-loss, and of squared error where it was approached iteratively (without a ridge but
         for one chance in a million, that a random test is wrong).  None: not examined; other
         solvers err by rounding alone.
+    training : Rows | None
+        The data, if they are small (64 MB) and were given as arrays: what ``generalisation`` looks
+        at.  Files and copies of the result are without them.
     """
 
     kind: ClassVar = "fit_result"
@@ -109,6 +116,11 @@ class FitResult(OfLayout, Reported, Result):
     head_rank: int | None = None
     loss: str = "squared"
     objective_bound: float | None = None
+    training: Rows | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A result that is sent or stored does not take the data along.
+        return {**vars(self), "training": None}
 
     @property
     def n_outputs(self) -> int:
@@ -188,6 +200,71 @@ class FitResult(OfLayout, Reported, Result):
                 "scores, not probabilities."
             )
         return probabilities(self.predict(X, context))
+
+    @single_threaded_blas()
+    def generalisation(
+        self,
+        confidence: float = 0.95,
+        X: Sequences | Source | None = None,
+        Y: Targets | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        context: Sequences | None = None,
+    ) -> Generalisation:
+        """How far the fit is from the best layer on fresh sequences, as far as the data tell.
+
+        Parameters
+        ----------
+        confidence : float
+            The probability with which each bound holds, between 0 and 1.
+        X, Y, sample_weight, context : as they were given to ``fit``
+            Needed where the result does not keep them: of large data, sources, sums and files.
+
+        Guarantee: none without assumptions, since a rare and huge sequence may be unseen; under
+        the conditions that the answer lists, calibrated by asymptotics and by simulations
+        (docs/derivations/generalisation.md).  Targets need not come from a layer; ridges and
+        limits on heads count as distance from the best layer.  Made computable from
+        [yau2024: Theorem 2.2].
+        Cost: about five times the flops of the moments, and e p^3.
+
+        >>> import polyattn as pa
+        >>> task = pa.data.planted(400, 12, 3, n_heads=2, mode="last", noise=0.1, random_state=0)
+        >>> found = pa.fit(task.X, task.Y).generalisation(0.95)
+        >>> found.promised, found.excess_risk < 0.01, found.risk < 0.05
+        (True, True, True)
+        """
+        if self.loss != "squared":
+            raise InvalidInput(
+                "generalisation is about squared error; this fit is by log-loss. Judge it on "
+                "sequences that were held out."
+            )
+        chance = require_confidence(confidence)
+        rows = self.training
+        others = (("Y", Y), ("sample_weight", sample_weight), ("context", context))
+        given = [name for name, value in others if value is not None]
+        if X is None and given:
+            raise InvalidInput(
+                f"{given[0]} was given without X: give all that was given to fit, or none of it."
+            )
+        if X is not None and Y is None and not isinstance(X, Source):
+            raise InvalidInput("X was given without Y: give both as they were given to fit.")
+        if X is None and rows is not None and not np.isfinite(rows.batch.values).all():
+            raise InvalidInput(
+                "the arrays that were fitted have been changed since: X is no longer finite. Give "
+                "X and Y again as they were given to fit."
+            )
+        if X is not None:
+            rows = Rows.build(
+                X, Y, self.form, sample_weight, context,
+                layout=self.layout, n_outputs=len(self.coef),
+            )  # fmt: skip
+        if rows is None:
+            raise InvalidInput(
+                "this result does not keep its data (they are large, a source, sums, or it comes "
+                "from a file): give them again, result.generalisation(confidence, X, Y)."
+            )
+        tried = 0 if self.decay_path is None else len(self.decay_path.decays)
+        return generalise(rows, self.coef, self.layout, self.risk, chance, tried)
 
     def describe(self) -> Description:
         heads = self.found_heads

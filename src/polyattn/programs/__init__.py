@@ -6,6 +6,7 @@ from polyattn.programs.compile import (
     Compiled,
     compile,  # noqa: A004 - P.compile says what it does
 )
+from polyattn.programs.deciding import Decision, decide
 from polyattn.programs.language.attributes import Attribute, Variable, variables
 from polyattn.programs.language.instructions import (
     Conjunction,
@@ -23,10 +24,12 @@ from polyattn.programs.learning import Abstained, Learned, LearnedCoefficients, 
 from polyattn.programs.library import (
     associative_memory,
     fixed_dfa,
+    tape_rewriting_turing_machine,
     universal_dfa,
     universal_turing_machine,
 )
 from polyattn.programs.machines import DFA, TuringMachine, TuringRun
+from polyattn.programs.quantised import Quantised, quantise
 from polyattn.programs.traces import Trace, all_traces, traces
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "Conjunction",
     "Constant",
     "Copy",
+    "Decision",
     "IfThen",
     "Instruction",
     "Learned",
@@ -46,6 +50,7 @@ __all__ = [
     "Program",
     "ProgramCertificate",
     "ProgramRefused",
+    "Quantised",
     "Register",
     "Schema",
     "Sort",
@@ -58,12 +63,15 @@ __all__ = [
     "associative_memory",
     "circle",
     "compile",
+    "decide",
     "fixed_dfa",
     "learn",
     "line",
     "machines",
     "names",
+    "quantise",
     "symbols",
+    "tape_rewriting_turing_machine",
     "traces",
     "universal_dfa",
     "universal_turing_machine",

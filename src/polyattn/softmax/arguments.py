@@ -57,6 +57,22 @@ def check_arguments(
     return n_held_out, n_supported, MOST_UNKNOWNS // per_head
 
 
+def check_polish(polish: bool, method: str, n_heads: int | None) -> None:
+    """Refuse ``polish=False`` where it has no meaning: without one method and its heads."""
+    if polish:
+        return
+    if method == "auto":
+        raise InvalidInput(
+            "polish=False takes the heads of one method as they are, and method='auto' chooses by "
+            "what descent makes of them; give method='sculpt' or method='moments'."
+        )
+    if n_heads is None:
+        raise InvalidInput(
+            "polish=False takes the heads of one method as they are, and heads are counted by "
+            "descent; give n_heads."
+        )
+
+
 def rounding_of(rows: NDArray) -> float:
     """The relative rounding of targets: of float32 numbers it is 2^-24 in any dtype."""
     if rows.dtype.kind != "f":

@@ -59,7 +59,7 @@ def with_heads(search: Search, n_heads: int, effort: int) -> Found:
     if search.method == "sculpt":
         return search.by_sculpting(n_heads)
     tried = [search.by_moments(n_heads)]
-    if not tried[-1].fit.explained:
+    if not tried[-1].fit.explained and search.polished:
         tried.append(search.by_growth(n_heads, effort))
     if not tried[-1].fit.explained and search.method == "auto" and effort == FULL_EFFORT:
         tried.append(search.by_sculpting(n_heads))

@@ -1,4 +1,4 @@
-"""Parity as a softmax layer: why the cost of learning must grow with the number of heads.
+"""Parity as a softmax layer: a family that learners from averages cannot learn fast.
 
 Wanted: an output that is the parity of s hidden coordinates U of the query token.
 Assumption: tokens in {-1, 1}^d; s is odd; a marker coordinate mu outside of U.
@@ -13,8 +13,9 @@ marker 1 and -1 the weighted mean of the markers is a hyperbolic tangent,
     z_t = beta (sum_{i in U} x_ri - (2t - s - 1) x_r,mu).
 
 The sum over U is odd and 2t - s - 1 is even, so |z_t| >= beta, and for large beta the tangents
-are signs, whose alternating sum is (-1)^w where w hidden coordinates are 1.  Proofs and what
-follows for learning: ``docs/derivations/softmax_parity.md``.
+are signs, whose alternating sum is (-1)^w where w hidden coordinates are 1.  What follows for
+learning is computed in ``statistical_queries`` and ``noisy_parity``; proofs:
+``docs/derivations/softmax_parity.md``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,13 @@ from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
-from polyattn.softmax.arguments import METHODS, MOST_HEADS, check_arguments, rounding_of
+from polyattn.softmax.arguments import (
+    METHODS,
+    MOST_HEADS,
+    check_arguments,
+    check_polish,
+    rounding_of,
+)
 from polyattn.softmax.examples import ExampleUnits, prepare
 from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.visible import hidden_directions
@@ -37,6 +43,7 @@ def learn_softmax(
     *,
     mode: str = "full",
     bias: bool = False,
+    polish: bool = True,
     noise: float | None = None,
     max_heads: int | None = None,
     max_seconds: float | None = None,
@@ -53,7 +60,8 @@ def learn_softmax(
         With "auto", as with None, the data decide: the fewest that explain what is held out.
     method : "auto" | "moments" | "sculpt"
         ``moments``: moment initialiser, Levenberg–Marquardt, growth by splitting.  ``sculpt``:
-        the six phases of the paper.  ``auto``: moments, then sculpt where that fails.
+        the six phases of the paper, then Levenberg–Marquardt from where they end.  ``auto``:
+        moments, then sculpt where that fails.
     random_state : int, Generator or None
         Decides the order of the examples and all starts.
     mode : "full" | "causal" | "last"
@@ -61,6 +69,9 @@ def learn_softmax(
         The layer sees a constant coordinate 1 beside each token, as one with biases does.  The
         last column of attn is then invisible and set to zero; of the last rows of value only the
         sum can be seen, and every head gets an equal share.
+    polish : bool
+        False: the heads of the method alone, ``sculpt`` or ``moments`` with its number of heads
+        given, without any descent over all of attn; values are those of regression.
     noise : float, optional
         Standard deviation of the targets' errors, in their units; estimated and tested when not
         given, and when residuals are smaller than it.
@@ -86,9 +97,10 @@ def learn_softmax(
     failure is reported: see ``judging/judge.py`` for what "recovered" rests on.
     """
     method, mode = require_choice("method", method, METHODS), require_choice("mode", mode, MODES)
-    bias = require_flag("bias", bias)
+    bias, polish = require_flag("bias", bias), require_flag("polish", polish)
     counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
     given = None if counted else require_integer("n_heads", n_heads)
+    check_polish(polish, method, given)
     most_heads = MOST_HEADS if max_heads is None else require_integer("max_heads", max_heads)
     batch = as_batch(X)
     rows = as_targets(Y, batch, mode)
@@ -99,7 +111,7 @@ def learn_softmax(
     examples, units = prepare(batch, rows, mode, rng, bias)
     held_out, training = examples.split(n_held_out)
     judge = Judge(training, held_out, rounding_of(rows), units.scaled_noise(noise))
-    search = Search(judge, recorder, rng, method)
+    search = Search(judge, recorder, rng, method, polish)
     # One head that attends to everything alike: what is known before any search.
     best = project(training, np.zeros((1, training.width, training.width)))
     why: Stop | None = None
@@ -137,7 +149,9 @@ def _result(
     share = 0.0 if fit.explained or bias else share_of_constant(judge.training, projection)
     if bias and fit.explained:
         notes = (*notes, CONVENTION)
-    outcome = describe(fit, bars, len(judge.held_out), notes, rival, doubt, share)
+    outcome = describe(
+        fit, bars, len(judge.held_out), notes, rival, doubt, share, polished=search.polished
+    )
     bars = bars if rival is None else bars.opened(rival.attn, rival.value)
     attn_std, value_std = units.deviations(bars.attn, bars.value)
     # That residuals are noise is settled only at the end of the search.

@@ -23,6 +23,9 @@ RIVAL_EFFORT, RIVAL_EXAMPLES = 2, 500
 # few steps on all before heads are judged: those that were right on few are right by then.
 MOST_STEPS, COARSE_GAIN, FEW_STEPS = 120, 1e-3, 8
 
+# How sure sculpting is to be that its body contains the heads, where no descent follows.
+CONFIDENCE = 0.9
+
 # Relative residuals up to this are as exact as float64 allows.
 ROUNDING = 1e-13
 
@@ -44,12 +47,17 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """Looks for heads: every method ends in ``settled``, which judges what it found."""
+    """Looks for heads: every method ends in ``settled``, which judges what it found.
+
+    polished : whether methods descend from where they end; otherwise ``judged`` takes their heads
+        as they are
+    """
 
     judge: Judge
     recorder: Recorder
     rng: np.random.Generator
     method: str
+    polished: bool = True
 
     @property
     def training(self) -> Examples:
@@ -67,7 +75,7 @@ class Search:
         return bars.n_open == 0 and found.fit.well_determined(bars)
 
     def by_moments(self, n_heads: int) -> Found:
-        """A start from moments, then descent."""
+        """A start from moments, then descent where that is wanted."""
         start = moments.initialise(self.training, n_heads, self.rng, self.recorder)
         return self.from_start(start.attn, "moments")
 
@@ -109,18 +117,35 @@ class Search:
         return rival
 
     def by_sculpting(self, n_heads: int) -> Found:
-        """The six phases of the paper, then descent."""
-        found = sculpt(self.training, n_heads, self.rng, self.recorder)
+        """The six phases of the paper, then descent where that is wanted."""
+        # A calibrated body certifies heads, and takes several times as long as the phases; descent
+        # needs no certificate.
+        confidence = None if self.polished else CONFIDENCE
+        found = sculpt(self.training, n_heads, self.rng, self.recorder, confidence)
         with self.recorder.phase("conditions") as note:
             broken = ", ".join(condition.name for condition in found.failed)
             note.say(
                 f"Not met: {broken}." if broken else "All that sculpting needs of the data is met.",
                 conditions=[condition.to_dict() for condition in found.conditions],
             )
-        return self.from_start(found.attn, "sculpt")
+        ended = self.from_start(found.attn, "sculpt")
+        if ended.fit.explained or not broken:
+            return ended
+        sentence = f"Conditions of sculpting that do not hold here: {broken}."
+        return replace(ended, notes=(*ended.notes, sentence))
 
     def from_start(self, attn: np.ndarray, method: str) -> Found:
-        """Descend from given heads: on few examples first, then on all."""
+        """Descend from given heads: on few examples first, then on all; if that is wanted."""
+        if not self.polished:
+            with self.recorder.phase("judge") as note:
+                alone = self.judged(project(self.training, attn), method)
+                note.say(
+                    "No descent was wanted; held-out error of the method alone "
+                    f"{alone.fit.validation_error:.1e}.",
+                    training_error=alone.projection.error,
+                    validation_error=alone.fit.validation_error,
+                )
+            return alone
         with self.recorder.phase("polish") as note:
             few = enough(self.training, len(attn))
             polished = polish(few, attn, MOST_STEPS, self.recorder, gain=COARSE_GAIN)

@@ -59,6 +59,12 @@ CONVENTION = (
     "the sum of the last rows of value."
 )
 
+# What to try first where a method was taken by itself.
+UNPOLISHED = (
+    "These are the heads of the method by itself: polish=True descends from them, which "
+    "often makes them exact. "
+)
+
 
 def describe(
     fit: HeldOutFit,
@@ -68,12 +74,14 @@ def describe(
     rival: Rival | None,
     doubt: str,
     share_of_constant: float = 0.0,
+    polished: bool = True,
 ) -> Outcome[SoftmaxName]:
     """The outcome of a search that ended by itself.
 
     ``rival`` is another layer of as many heads that explains the examples, ``doubt`` is the reason
     why these do not determine the heads.  ``share_of_constant`` is what a constant beside each
-    token explains of residuals that nothing explains.
+    token explains of residuals that nothing explains.  Heads that are not ``polished`` are those
+    of a method by itself.
     """
     heads = counted(len(bars.attn), "head")
     extra = "".join(f" {note}" for note in notes)
@@ -83,7 +91,8 @@ def describe(
             "none had been."
         )
     if not fit.explained:
-        return _unexplained(fit, heads, extra, _try_bias(share_of_constant))
+        unpolished = "" if polished else UNPOLISHED
+        return _unexplained(fit, heads, extra, unpolished + _try_bias(share_of_constant))
     if rival is not None and rival.name == "two_valued":
         return SOFTMAX_OUTCOMES(
             "ambiguous",
@@ -179,13 +188,13 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{number:.0f} %" if "e+" in short and number < 1e6 else f"{short} %"
 
 
-def _unexplained(fit: HeldOutFit, heads: str, extra: str, try_bias: str) -> Outcome[SoftmaxName]:
+def _unexplained(fit: HeldOutFit, heads: str, extra: str, first: str) -> Outcome[SoftmaxName]:
     if fit.failed == ("generalises",):
         return SOFTMAX_OUTCOMES(
             "overfitted",
             f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
             f"of the held-out outputs, more than of the training ones.{extra}",
-            f"{try_bias}There are too few examples for so many heads: give more examples, or fewer "
+            f"{first}There are too few examples for so many heads: give more examples, or fewer "
             "heads.",
         )
     symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
@@ -194,7 +203,7 @@ def _unexplained(fit: HeldOutFit, heads: str, extra: str, try_bias: str) -> Outc
         f"Not recovered: the best layer of {heads} that was found leaves "
         f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
         f"residuals are not plain noise ({symptoms}).{extra}",
-        f"{try_bias}Try more examples, more heads (n_heads), method='sculpt' or another "
+        f"{first}Try more examples, more heads (n_heads), method='sculpt' or another "
         "random_state; where inputs can be chosen, learn_from_queries needs no luck. "
         "If the targets are noisy in such a way, say so with noise=... .",
     )

@@ -168,7 +168,7 @@ def solve_root(
     norms = np.sqrt(np.einsum("mp,mp->p", root, root))
     scale = column_scale(norms)
     tolerance = blur * rank_tolerance(p, n_rows)
-    rank, note, rcond = p, "", _triangular_rcond(root, scale)
+    rank, note, rcond = p, "", triangular_rcond(root, scale)
     if rcond > tolerance:
         theta, condition = solve_triangular(root, rhs), 1.0 / rcond
     else:
@@ -250,7 +250,7 @@ def _wide_ridge(
     # those of a triangular factor, which err relative to the largest.
     norms = np.linalg.norm(triangle, axis=0)
     scale = column_scale(norms) if exact_rows else np.ones_like(norms)
-    condition = 1.0 / _triangular_rcond(triangle, scale)
+    condition = 1.0 / triangular_rcond(triangle, scale)
     order: slice | NDArray = slice(None)
     if condition > GRADED:
         order = np.argsort(-np.abs(augmented).max(axis=1), kind="stable")
@@ -261,7 +261,7 @@ def _wide_ridge(
     return inside[:p], condition
 
 
-def _triangular_rcond(root: NDArray, scale: NDArray) -> float:
+def triangular_rcond(root: NDArray, scale: NDArray) -> float:
     """Reciprocal condition number of a square triangular root; 0 for any other."""
     m, p = root.shape
     if m != p or np.any(np.tril(root, -1)):

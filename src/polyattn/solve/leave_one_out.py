@@ -14,16 +14,15 @@ ridge, and its features are known only beside the largest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.features.products import features
-from polyattn.features.summaries import default_block_rows
 from polyattn.numerics.scaling import EPS
 from polyattn.solve import decomposition
 from polyattn.solve.decomposition import Decomposition
+from polyattn.solve.sequence_rows import SequenceRows, sequence_rows
 from polyattn.stats import TriangularFactor
 from polyattn.stats.passes import factor_of, of_parts
 from polyattn.stats.rows import Rows
@@ -48,7 +47,7 @@ def errors_of_many(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray
     shrink = 1.0 / (found.values[:, None] + found.grid)
     thetas = shrink.T[:, :, None] * (np.sqrt(found.values)[:, None] * found.components)
     errors, doubts = np.zeros((2, len(found.grid)))
-    decisive: list[_Sequence] = []
+    decisive: list[SequenceRows] = []
     n_before = 0
     for more, left, n_sequences in of_parts(rows, _judged_part, found.vectors, shrink, thetas):
         errors += more
@@ -72,23 +71,13 @@ def errors_of_few(rows: Rows, ridges: NDArray | None) -> tuple[NDArray, NDArray]
     return _judged(found, errors, doubts, ridges is None)
 
 
-@dataclass(frozen=True)
-class _Sequence:
-    """One sequence; in mode last, many of one row each, the first of them ``number``."""
-
-    number: int
-    features: NDArray[np.float64]  # (n, p), n <= p
-    targets: NDArray[np.float64]  # (n, e)
-    outside: float = 0.0  # power of the targets that no feature reaches
-
-
 def _judged_part(
     rows: Rows, vectors: NDArray, shrink: NDArray, thetas: NDArray
-) -> tuple[NDArray, list[_Sequence], int]:
+) -> tuple[NDArray, list[SequenceRows], int]:
     """Squared errors of the sequences of a part, the decisive among them, and their number."""
     errors, decisive = np.zeros(shrink.shape[1]), []
     judge = _single_rows if rows.mode == "last" else _one_sequence
-    for some in _sequences(rows):
+    for some in sequence_rows(rows):
         more, left = judge(some, vectors, shrink, thetas)
         errors += more
         decisive += left
@@ -96,8 +85,8 @@ def _judged_part(
 
 
 def _single_rows(
-    rows: _Sequence, vectors: NDArray, shrink: NDArray, thetas: NDArray
-) -> tuple[NDArray, list[_Sequence]]:
+    rows: SequenceRows, vectors: NDArray, shrink: NDArray, thetas: NDArray
+) -> tuple[NDArray, list[SequenceRows]]:
     """Squared errors of rows that are sequences of their own, and the decisive among them."""
     basis = rows.features @ vectors
     leverage = basis**2 @ shrink  # (n, grid)
@@ -105,22 +94,22 @@ def _single_rows(
     residual = rows.targets - basis @ thetas  # (grid, n, e)
     left_out = residual[:, ~decisive] / (1.0 - leverage[~decisive]).T[:, :, None]
     left = [
-        _Sequence(rows.number + int(at), rows.features[at : at + 1], rows.targets[at : at + 1])
+        SequenceRows(rows.number + int(at), rows.features[at : at + 1], rows.targets[at : at + 1])
         for at in np.flatnonzero(decisive)
     ]
     return np.sum(left_out**2, axis=(1, 2)), left
 
 
 def _one_sequence(
-    whole: _Sequence, vectors: NDArray, shrink: NDArray, thetas: NDArray
-) -> tuple[NDArray, list[_Sequence]]:
+    whole: SequenceRows, vectors: NDArray, shrink: NDArray, thetas: NDArray
+) -> tuple[NDArray, list[SequenceRows]]:
     """Squared errors of the rows of one sequence; none yet where it is decisive."""
     sequence, (n, p) = whole, whole.features.shape
     if n > p:
         # As few rows as there are features: a rotation of the rows changes no error.
         both = np.asarray(np.linalg.qr(np.hstack([whole.features, whole.targets]), mode="r"))
         outside = float(np.sum(both[p:] ** 2))
-        sequence = _Sequence(whole.number, both[:p, :p], both[:p, p:], outside)
+        sequence = SequenceRows(whole.number, both[:p, :p], both[:p, p:], outside)
     basis = sequence.features @ vectors
     errors = np.zeros(shrink.shape[1])
     most = (basis * shrink[:, 0]) @ basis.T
@@ -135,7 +124,7 @@ def _one_sequence(
 
 
 def _beside_the_others(
-    rows: Rows, group: list[_Sequence], grid: NDArray
+    rows: Rows, group: list[SequenceRows], grid: NDArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Squared errors of some sequences; all others enter as the rows of their factor."""
     factor = _factor_of_others(rows, [left.number for left in group])
@@ -215,9 +204,9 @@ def _some_ridges(count: int, numbers: int) -> Iterator[slice]:
     return (slice(first, first + step) for first in range(0, count, step))
 
 
-def _groups(sequences: list[_Sequence], most_rows: int) -> Iterator[list[_Sequence]]:
+def _groups(sequences: list[SequenceRows], most_rows: int) -> Iterator[list[SequenceRows]]:
     """Sequences in order, with at most so many rows together unless one alone has more."""
-    group: list[_Sequence] = []
+    group: list[SequenceRows] = []
     for sequence in sequences:
         if group and sum(len(one.features) for one in [*group, sequence]) > most_rows:
             yield group
@@ -225,17 +214,6 @@ def _groups(sequences: list[_Sequence], most_rows: int) -> Iterator[list[_Sequen
         group.append(sequence)
     if group:
         yield group
-
-
-def _sequences(rows: Rows) -> Iterator[_Sequence]:
-    """The sequences one by one; in mode last, whose rows stand alone, many at a time."""
-    step = default_block_rows(rows.layout) if rows.mode == "last" else 1
-    s = rows.layout.feature_weights[:, None]
-    for first in range(0, len(rows.batch), step):
-        part = rows.part(first, min(first + step, len(rows.batch)))
-        (block,) = part.blocks(part.n_rows)
-        psi = features(rows.layout, block.sums, block.queries)
-        yield _Sequence(first, (psi / s).T, block.targets.T)
 
 
 def _blocks(sizes: NDArray | list[int], first: int) -> list[slice]:

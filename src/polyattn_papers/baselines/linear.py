@@ -1,7 +1,8 @@
 """Linear attention as it is trained: one layer with many heads, or many layers.
 
-Parameters start as in the paper's experiments [yau2024: section 4.1]: entries of Q_h and V_h are
-N(0, 1/d), scores are divided by sqrt(d), the mean is taken over heads.
+Parameters start with entries N(0, 1/d), as the paper draws the layer that makes its data
+[yau2024: section 4.1]; how its trained layers start, it does not say.  That scores are divided by
+sqrt(d) and the mean is taken over heads is ours.
 """
 
 from __future__ import annotations

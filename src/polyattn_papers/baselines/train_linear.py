@@ -1,8 +1,8 @@
-"""train_linear: one layer of linear attention trained by Adam with the paper's settings.
+"""train_linear: one layer of linear attention trained by Adam at a point of the paper's grid.
 
-Start and scaling as in the paper's experiments [yau2024: section 4.1, G.1]; Adam with rate 0.01,
-batches of 64 sequences, gradient norm clipped; float32.  The forward pass takes the fastest known
-form (``baselines/forms.py``) unless another one is chosen.
+Adam with rate 0.01 and batches of 64 sequences, as in the paper's grid [yau2024: appendix G.1];
+start and scaling of ``LinearHeads``, and the clipping of gradients, are ours; float32.  The forward
+pass takes the fastest known form (``baselines/forms.py``) unless another one is chosen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from polyattn_papers.baselines.train_validated import (
 
 @dataclass(frozen=True)
 class LinearSettings(AdamSettings):
-    """The paper's settings; ``form`` of the forward pass: the fastest one, or as it is named."""
+    """Adam's settings, heads, and the ``form`` of the forward pass: the fastest, or a named one."""
 
     n_heads: int = 1
     form: str | None = None

@@ -1,8 +1,7 @@
 """train_starts: linear attention of mode ``last`` trained by Adam from several starts at once.
 
-Starts are random layers of the paper's experiments [yau2024: section 4.1] with its factors folded
-in, as in ``pa.data.random_layer``: A_h with entries N(0, 1/d^2), V_h with entries N(0, 1/d), for
-small starts divided by the number of heads, since the paper takes the mean over them.  Adam with
+Starts are ours, as in ``pa.data.random_layer``: A_h with entries N(0, 1/d^2), V_h with entries
+N(0, 1/d), for small starts divided by the number of heads, so that heads are averaged.  Adam with
 rate 0.01, which falls to zero by a cosine, so that what is left at the end is not the noise of
 batches.  Only the last position is predicted, so a step needs the token Gram and the last token.
 """

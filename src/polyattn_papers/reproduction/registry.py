@@ -15,6 +15,7 @@ PACKAGES = {
     "yau2024-icl": "polyattn_papers.yau2024.in_context_regression",
     "chen2024-recovery": "polyattn_papers.chen2024.recovery",
     "chen2024-hardness": "polyattn_papers.chen2024.hardness",
+    "chen2024-lower": "polyattn_papers.chen2024.lower_bounds",
     "letey2025": "polyattn_papers.letey2025.task_diversity",
 }
 

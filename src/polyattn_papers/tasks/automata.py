@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -48,6 +48,11 @@ class Machines:
         return traces(self.program, N_FRESH, self._judge, lengths=self._lengths)
 
 
+def letters_of(trace: Trace) -> int:
+    """The length of the word that a trace runs on: tokens of its prompt with place and letter."""
+    return int(trace.prompt[:, trace.schema.blocks["px"]].any(axis=1).sum())
+
+
 def fewest(
     score: Score, enough: float, first: int, most: int, resolution: float = 0.0
 ) -> int | None:
@@ -75,6 +80,23 @@ def fewest(
 def first_of(score: Score, enough: float, most: int) -> int | None:
     """The first of 1, 2, ..., ``most`` that is enough: for learners that need few."""
     return next((number for number in range(1, most + 1) if score(number) >= enough), None)
+
+
+def least_of(numbers: Sequence[int], score: Score, enough: float, first: int) -> int | None:
+    """The least of ``numbers``, which grow, that is enough; None if not even the last is.
+
+    From ``first``, one of them, on: to smaller ones while they are enough, else to larger ones
+    until one is.
+
+    Guarantee: the number is enough, and the one before it is not (or there is none).  It is the
+    least of all if a learner that is right stays right with more traces.
+    """
+    at = numbers.index(first)
+    if score(first) >= enough:
+        while at > 0 and score(numbers[at - 1]) >= enough:
+            at -= 1
+        return numbers[at]
+    return next((number for number in numbers[at + 1 :] if score(number) >= enough), None)
 
 
 def share_right(program: Learned, judged: list[Trace]) -> float:

@@ -43,5 +43,5 @@ def same_parity_layer(layer: SoftmaxAttention) -> SoftmaxAttention:
 
 
 def n_parities(n_dims: int, n_bits: int) -> int:
-    """The hidden sets that one marker leaves: pairwise uncorrelated, so each needs its query."""
+    """The hidden sets that one marker leaves; sharp layers of different sets are uncorrelated."""
     return comb(n_dims - 1, n_bits)

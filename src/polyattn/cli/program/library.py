@@ -25,6 +25,7 @@ _OPTIONS = {
     "n_letters": "Most letters of a machine.",
     "max_length": "Most letters of a word.",
     "n_cells": "Cells of the tape.",
+    "n_steps": "Steps of the longest run (turing-rewriting).",
     "n_keys": "Keys of the memory.",
     "n_values": "Values of the memory.",
 }
@@ -43,8 +44,11 @@ program_option = click.option(
 
 
 def option_name(size: str) -> str:
-    """What the command line calls a size: "states" for n_states, "length" for max_length."""
-    return size.partition("_")[2]
+    """What the command line calls a size: "states" for n_states, "length" for max_length.
+
+    ``--steps`` says elsewhere how many steps to print.
+    """
+    return "run-steps" if size == "n_steps" else size.partition("_")[2]
 
 
 def size_options(command: Command) -> Command:
@@ -207,7 +211,8 @@ def _machine_text(named: NamedMachine, content: dict[str, Any]) -> list[Renderab
         rows.append((f"{'>' if 'start' in remarks else ' '} {state}{accepts}", *rules))
     rest = {
         "start": content["start"],
-        "accepting": ", ".join(content.get("accepting", [])) if named.decides else None,
+        "accepting": ", ".join(content["accepting"]) if "accepting" in content else None,
+        "rejecting": ", ".join(content.get("rejecting", [])) or None,
         "blank": content.get("blank"),
         "halts in": ", ".join(content.get("halt", [])) or None,
     }

@@ -149,7 +149,16 @@ class Schema:
                 held = np.take_along_axis(block, best, axis=-1) > 0.5
                 np.put_along_axis(into, best, held.astype(np.int64), axis=-1)
             else:
-                into[...] = np.rint(block)
+                nearest = np.rint(block)
+                # Also false for what is not a number.
+                if not np.all(np.abs(nearest) < 2.0**63):
+                    worst = np.max(np.abs(block))
+                    raise OutOfRange(
+                        f"the layer writes {worst:.3g} into attribute {attribute.name!r}; a token "
+                        "holds integers below 2^63. A layer that writes such numbers has not "
+                        "learned the program: give it more traces."
+                    )
+                into[...] = nearest
         return rounded
 
     def is_last(self, token: Token) -> bool:

@@ -12,6 +12,10 @@ from polyattn.programs.language.program import Program
 from polyattn.programs.library.associative_memory import MemoryEncoding, associative_memory
 from polyattn.programs.library.fixed_dfa import FixedDFAEncoding, fixed_dfa
 from polyattn.programs.library.runs import LibraryEncoding, show_run
+from polyattn.programs.library.tape_rewriting import (
+    RewritingEncoding,
+    tape_rewriting_turing_machine,
+)
 from polyattn.programs.library.universal_dfa import (
     STYLES,
     OneHotEncoding,
@@ -32,13 +36,21 @@ __all__ = [
     "associative_memory",
     "fixed_dfa",
     "show_run",
+    "tape_rewriting_turing_machine",
     "universal_dfa",
     "universal_turing_machine",
 ]
 
 ENCODINGS: dict[str, type[LibraryEncoding]] = {
     kind.name: kind
-    for kind in (MemoryEncoding, FixedDFAEncoding, OneHotEncoding, RegisterEncoding, TuringEncoding)
+    for kind in (
+        MemoryEncoding,
+        FixedDFAEncoding,
+        OneHotEncoding,
+        RegisterEncoding,
+        TuringEncoding,
+        RewritingEncoding,
+    )
 }
 
 
@@ -81,5 +93,10 @@ PROGRAMS = {
         "runs any Turing machine", universal_turing_machine,
         {"n_states": 3, "n_letters": 2, "n_cells": 16}, runs="turing",
         learned_at={"n_states": 3, "n_letters": 2, "n_cells": 9},
+    ),
+    "turing-rewriting": LibraryProgram(
+        "runs any Turing machine, writes the tape anew at every step",
+        tape_rewriting_turing_machine,
+        {"n_states": 2, "n_letters": 2, "n_cells": 4, "n_steps": 6}, runs="turing",
     ),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from polyattn.programs.library.runs import BrokenTrace
 from polyattn.programs.machines import NamedMachine, TuringRun, TuringStep
-from polyattn.programs.machines.automata import HALT, MOVE_WORDS
+from polyattn.programs.machines.automata import ACCEPT, END_NAMES, MOVE_WORDS, REJECT
 from polyattn.programs.running.shown import RunStep, ShownRun, WatchedRun, cells_line
 from polyattn.quoting import counted
 
@@ -20,10 +20,13 @@ RING = (
 )
 
 
-def show_turing(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
+def show_turing(
+    watched: WatchedRun, run: TuringRun, n_shown: int, layout: tuple[int, int] = LAYOUT
+) -> ShownRun:
     """The run of at most so many steps; BrokenTrace if the steps do not follow on one tape.
 
-    ``watched.named`` has the tape, the place of the head and the limit of steps, too.
+    ``watched.named`` has the tape, the place of the head and the limit of steps, too; ``layout``
+    how many tokens come before the first step, and how many there are for each.
     """
     named: Any = watched.named
     letters, given, start, n_cells = named.letters, named.input, named.position, len(run.tape)
@@ -55,7 +58,7 @@ def show_turing(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
         moves = "stays" if step.move == 0 else f"moves {move}"
         then = "halts in" if step.next_state < 0 else "stays in" if after == state else "goes on in"
         text = f"In state {state} it reads {read}, writes {write}, {moves} and {then} {after}."
-        written = watched.of_step(number, LAYOUT, last=False)
+        written = watched.of_step(number, layout, last=False)
         steps.append(RunStep(state, text, at, changed, (step.state, step.read), written))
         done = f"read {read}, write {write}, {move}, {after}"
         lines.append(f"{number:5d}  {on_tape(cells, places[number])}  {state}: {done}")
@@ -67,7 +70,7 @@ def show_turing(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
     head = places[-1]
     if run.steps <= n_shown:
         text = f"It has halted in {end}." if run.halted else "The limit of steps ended the run."
-        rest = watched.of_step(run.steps, LAYOUT, last=True)
+        rest = watched.of_step(run.steps, layout, last=True)
         steps.append(RunStep(end, text, head - first, changed, None, rest))
     else:
         lines.append(f"       ... {run.steps - n_shown} steps more (--steps)")
@@ -76,12 +79,10 @@ def show_turing(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
     # What is on the tape: the cells of the input, and all others but outer blanks.
     used = [at for at, letter in enumerate(final) if letter or 0 <= at + first < len(given)]
     on_it = named.written(final[min(used) : max(used) + 1]) if used else ""
-    ended = f"halts in {end}" if run.halted else f"is still in state {end}"
-    count = counted(run.steps, "step")
-    findings = [f"It {ended} after {count}; on the tape is {on_it or 'nothing but blanks'}."]
+    findings = _findings(run, end, on_it)
     halted = "yes" if run.halted else "no: the limit of steps (--max-steps) ended the run"
     facts = {"machine": named.title, "tape": on_it or "(blank)", "state": end, "position": head}
-    facts |= {"steps": run.steps, "halted": halted, "cells": n_cells}
+    facts |= {"steps": run.steps, "halted": halted, "verdict": run.verdict, "cells": n_cells}
     if not endless:
         findings.append(f"{RING[0].upper()}{RING[1:]}.")
         facts["ring"] = f"{RING} (--cells)"
@@ -94,16 +95,25 @@ def show_turing(watched: WatchedRun, run: TuringRun, n_shown: int) -> ShownRun:
             "kind": "turing", "machine": named.name, "tape": [letters[x] for x in run.tape],
             "n_cells": n_cells, "part": {"first": first, "letters": [letters[x] for x in final]},
             "state": end, "position": head, "cell": run.position, "steps": run.steps,
-            "max_steps": named.max_steps, "halted": run.halted, "endless": endless,
+            "max_steps": named.max_steps, "halted": run.halted, "verdict": run.verdict,
+            "endless": endless,
             "history": history,
         },
     )  # fmt: skip
 
 
+def _findings(run: TuringRun, end: str, on_tape: str) -> list[str]:
+    """How the run ended, what is on the tape, and what was decided."""
+    ended = f"halts in {end}" if run.halted else f"is still in state {end}"
+    count = counted(run.steps, "step")
+    said = [f"It {ended} after {count}; on the tape is {on_tape or 'nothing but blanks'}."]
+    return said + ([f"The input is {run.verdict}."] if run.state in (ACCEPT, REJECT) else [])
+
+
 def _after(named: NamedMachine, step: TuringStep) -> str:
     """The state after a step, by its name."""
-    if step.next_state == HALT:
-        return named.halts.get((step.state, step.read), "HALT")
+    if step.next_state < 0:
+        return named.halts.get((step.state, step.read), END_NAMES[step.next_state])
     return named.states[step.next_state]
 
 

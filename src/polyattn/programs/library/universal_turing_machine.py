@@ -66,11 +66,89 @@ def universal_turing_machine(n_states: int, n_letters: int, n_cells: int) -> Pro
 
 # Moves by name; the same names tell left of, under and right of the head.
 MOVES = {"-1": -1, "0": 0, "+1": 1}
-_NAMES = {step: name for name, step in MOVES.items()}
+MOVE_NAMES = {step: name for name, step in MOVES.items()}
+
+
+class TapeEncoding(LibraryEncoding):
+    """What programs that run Turing machines on a circular tape share: checks, random machines."""
+
+    n_states: int
+    n_letters: int
+    n_cells: int
+
+    def cells_of(
+        self, machine: TuringMachine, tape: Iterable[int], position: int, state: int
+    ) -> list[int]:
+        """The letters of all cells, if the machine, its tape, head and state fit the program."""
+        runs.require_kind(machine, TuringMachine, "run(machine, tape)")
+        runs.require_fit(machine, self.n_states, self.n_letters)
+        cells = check_letters(tape, machine.n_letters, "tape")
+        if len(cells) > self.n_cells:
+            raise InvalidInput(
+                f"the tape has {len(cells)} letters; this program has {self.n_cells} cells "
+                "(n_cells)."
+            )
+        require_place("position", position, self.n_cells)
+        require_place("state", state, machine.n_states)
+        return cells + [0] * (self.n_cells - len(cells))
+
+    def require_no_wrap(self, run: TuringRun) -> TuringRun:
+        """The run, unless its head has come around the tape."""
+        if run.wrapped_at is not None:
+            raise InvalidInput(
+                f"the head leaves the tape of {self.n_cells} cells at step {run.wrapped_at}: "
+                "a larger n_cells is needed, or overflow='wrap' for a circular tape."
+            )
+        return run
+
+    def sample_run(
+        self, rng: Generator, machine: Any, given: Any, steps: Range, longest: int | None = None
+    ) -> Arguments:
+        """Random rules, halting rarely to often, on a random tape, for so many steps at most."""
+        least, most = runs.require_range("steps", steps, 0, longest)
+        if machine is None:
+            halting = rng.choice([0.02, 0.1, 0.4])
+            rules = {
+                pair: (
+                    HALT if rng.random() < halting else int(rng.integers(self.n_states)),
+                    int(rng.integers(self.n_letters)),
+                    int(rng.integers(-1, 2)),
+                )
+                for pair in product(range(self.n_states), range(self.n_letters))
+            }
+            machine = TuringMachine(rules, self.n_states, self.n_letters)
+        runs.require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
+        if given is None:
+            given = rng.integers(machine.n_letters, size=self.n_cells).tolist()
+        return (machine, given), {
+            "max_steps": int(rng.integers(least, most + 1)),
+            "position": int(rng.integers(self.n_cells)),
+            "state": int(rng.integers(machine.n_states)),
+        }
+
+    def plan(self, machine: Any, given: Any, max_steps: int, show: Any) -> PlannedRun:
+        """What ``show_run`` runs: a machine with names, placed on the tape."""
+        drawn = machine is None, machine is None and given is None
+        if machine is None:
+            (machine, tape), _ = self.sample(np.random.default_rng(0))
+            given = tape if given is None else given
+        named, rules = runs.named_machine(machine, TuringMachine)
+        tape = list(named.input or ()) if given is None else runs.letters_of(named, given)
+        start = named.start(tape)
+        needed = max(len(tape), start + 1) - min(0, start)
+        if needed > self.n_cells:
+            raise InvalidInput(
+                f"inputs with {len(tape)} letters and the head at {start} need {needed} cells; "
+                f"this program has {self.n_cells} (n_cells)."
+            )
+        limit = max_steps if named.max_steps is None else min(max_steps, named.max_steps)
+        task = self.task(rules, tape, max_steps=limit, position=start % self.n_cells)
+        placed = replace(named, input=tuple(tape), position=start, max_steps=limit)
+        return PlannedRun(task, show, placed, drawn)
 
 
 @dataclass(frozen=True)
-class TuringEncoding(LibraryEncoding):
+class TuringEncoding(TapeEncoding):
     """Rules and cells as tokens; the run is read back from what was looked at and done."""
 
     name = "turing_machine"
@@ -108,36 +186,21 @@ class TuringEncoding(LibraryEncoding):
         overflow: str = "wrap",
     ) -> Task:
         """The run of a machine: on a circle (``overflow="wrap"``), or never around it ("error")."""
-        runs.require_kind(machine, TuringMachine, "run(machine, tape)")
-        runs.require_fit(machine, self.n_states, self.n_letters)
         require_choice("overflow", overflow, ("wrap", "error"))
         require_integer("max_steps", max_steps, least=0)
-        cells = check_letters(tape, machine.n_letters, "tape")
-        if len(cells) > self.n_cells:
-            raise InvalidInput(
-                f"the tape has {len(cells)} letters; this program has {self.n_cells} cells "
-                "(n_cells)."
-            )
-        cells += [0] * (self.n_cells - len(cells))
-        require_place("position", position, self.n_cells)
-        require_place("state", state, machine.n_states)
+        cells = self.cells_of(machine, tape, position, state)
         token = self.schema.token
-        prompt = [token(key="START", mq=(_NAMES[0], state))]
+        prompt = [token(key="START", mq=(MOVE_NAMES[0], state))]
         for (before, letter), (after, write, move) in machine.rules.items():
-            target = "HALT" if after == HALT else after
+            target = "HALT" if after < 0 else after
             change = {} if write == letter else {write: 1, letter: -1}
-            prompt.append(token(key=(before, letter), mq=(_NAMES[move], target), letter=change))
+            prompt.append(token(key=(before, letter), mq=(MOVE_NAMES[move], target), letter=change))
         prompt += [token(cell=p, letter=x) for p, x in enumerate(cells)]
         prompt.append(token(flag=(), key="START", dp=position))
 
         def read(decoded: Decoded) -> TuringRun:
-            run = _read(decoded.tokens, cells, position, state)
-            if overflow == "error" and run.wrapped_at is not None:
-                raise InvalidInput(
-                    f"the head leaves the tape of {self.n_cells} cells at step {run.wrapped_at}: "
-                    "a larger n_cells is needed, or overflow='wrap' for a circular tape."
-                )
-            return run
+            run = _read(machine, decoded.tokens, cells, position, state)
+            return self.require_no_wrap(run) if overflow == "error" else run
 
         return Task(prompt, limit=1 + 2 * max_steps, read=read, endless=True)
 
@@ -145,49 +208,19 @@ class TuringEncoding(LibraryEncoding):
         self, rng: Generator, machine: Any = None, given: Any = None, steps: Range = (2, 25)
     ) -> Arguments:
         """Random rules, halting rarely to often, on a random tape, for so many steps at most."""
-        least, most = runs.require_range("steps", steps, 0)
-        if machine is None:
-            halting = rng.choice([0.02, 0.1, 0.4])
-            rules = {
-                pair: (
-                    HALT if rng.random() < halting else int(rng.integers(self.n_states)),
-                    int(rng.integers(self.n_letters)),
-                    int(rng.integers(-1, 2)),
-                )
-                for pair in product(range(self.n_states), range(self.n_letters))
-            }
-            machine = TuringMachine(rules, self.n_states, self.n_letters)
-        runs.require_kind(machine, TuringMachine, "traces(program, machines=[machine])")
-        if given is None:
-            given = rng.integers(machine.n_letters, size=self.n_cells).tolist()
-        return (machine, given), {
-            "max_steps": int(rng.integers(least, most + 1)),
-            "position": int(rng.integers(self.n_cells)),
-            "state": int(rng.integers(machine.n_states)),
-        }
+        return self.sample_run(rng, machine, given, steps)
 
     def plan_run(self, machine: Any, given: Any, max_steps: int) -> PlannedRun:
-        drawn = machine is None, machine is None and given is None
-        if machine is None:
-            (machine, tape), _ = self.sample(np.random.default_rng(0))
-            given = tape if given is None else given
-        named, rules = runs.named_machine(machine, TuringMachine)
-        tape = list(named.input or ()) if given is None else runs.letters_of(named, given)
-        start = named.start(tape)
-        needed = max(len(tape), start + 1) - min(0, start)
-        if needed > self.n_cells:
-            raise InvalidInput(
-                f"inputs with {len(tape)} letters and the head at {start} need {needed} cells; "
-                f"this program has {self.n_cells} (n_cells)."
-            )
-        limit = max_steps if named.max_steps is None else min(max_steps, named.max_steps)
-        task = self.task(rules, tape, max_steps=limit, position=start % self.n_cells)
-        placed = replace(named, input=tuple(tape), position=start, max_steps=limit)
-        return PlannedRun(task, show_turing, placed, drawn)
+        return self.plan(machine, given, max_steps, show_turing)
 
 
-def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> TuringRun:
-    """The run of these look and act tokens; the first act token comes before all steps."""
+def _read(
+    machine: TuringMachine, tokens: list[Token], cells: list[int], position: int, state: int
+) -> TuringRun:
+    """The run of these look and act tokens; the first act token comes before all steps.
+
+    Tokens say that the machine halts, and by which rule; that says whether it accepts.
+    """
     tape, history = list(cells), []
     runs.held(tokens[0] if tokens else {}, "mq", 0)
     for number in range(1, len(tokens) - 1, 2):
@@ -197,7 +230,8 @@ def _read(tokens: list[Token], cells: list[int], position: int, state: int) -> T
             raise runs.BrokenTrace(f"token {number} looks at {key}: no state and letter.")
         before, read, at = int(key[0]), int(key[1]), int(cell[0])
         mq = runs.held(act, "mq", number + 1)
-        move, state = MOVES[str(mq[0])], HALT if mq[1] == "HALT" else int(mq[1])
+        move = MOVES[str(mq[0])]
+        state = machine.ending(before, read) if mq[1] == "HALT" else int(mq[1])
         written = [value for (name, value), n in act.items() if name == "letter" and n > 0]
         write = int(written[0][0]) if written else read
         history.append(TuringStep(before, at, read, write, move, state))

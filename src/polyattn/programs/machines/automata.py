@@ -108,9 +108,11 @@ def check_letters(letters: Iterable[int], n_letters: int, name: str) -> list[int
     return [int(letter) for letter in listed]
 
 
-HALT = -1
+# What stands for the next state where there is none: the run is over, with a verdict or without.
+HALT, ACCEPT, REJECT = ENDINGS = -1, -2, -3
+END_NAMES = {HALT: "HALT", ACCEPT: "ACCEPT", REJECT: "REJECT"}
 
-# (state, letter) -> (next state or HALT, letter to write, move)
+# (state, letter) -> (next state or ending, letter to write, move)
 Rules = Mapping[tuple[int, int], tuple[int, int, int]]
 
 _MOVES = {"L": -1, "S": 0, "R": 1}
@@ -133,7 +135,7 @@ class TuringRun:
     """Where a machine on a circular tape has come to.
 
     tape : the letters of all cells
-    state : the state, or -1 if it has halted
+    state : the state, or -1 if it has halted (-2 accepting, -3 rejecting)
     position : the cell of the head
     steps : how many steps it made
     halted : whether it halted; otherwise the limit of steps ended the run
@@ -150,6 +152,12 @@ class TuringRun:
     history: list[TuringStep] = field(repr=False)
     wrapped_at: int | None = None
 
+    @property
+    def verdict(self) -> str:
+        """``accepted`` or ``rejected``; ``halted`` without either; ``undecided`` if cut off."""
+        ends = {ACCEPT: "accepted", REJECT: "rejected", HALT: "halted"}
+        return ends.get(self.state, "undecided")
+
     def show(self, most: int = 50) -> str:
         """The run for a person to read: the tape before each step, the head in brackets."""
         tape = list(self.tape)
@@ -158,7 +166,7 @@ class TuringRun:
         lines = []
         for number, step in enumerate(self.history[:most]):
             move = MOVE_WORDS[step.move]
-            after = "HALT" if step.next_state == HALT else f"state {step.next_state}"
+            after = END_NAMES.get(step.next_state, f"state {step.next_state}")
             lines.append(
                 f"{number:5d}  {_tape(tape, step.position)}  state {step.state}: read {step.read}, "
                 f"write {step.write}, {move}, {after}"
@@ -166,7 +174,7 @@ class TuringRun:
             tape[step.position] = step.write
         if len(self.history) > most:
             lines.append(f"       ... {len(self.history) - most} steps more")
-        end = "halted" if self.halted else f"state {self.state}"
+        end = self.verdict if self.halted else f"state {self.state}"
         lines.append(f"{self.steps:5d}  {_tape(self.tape, self.position)}  {end}")
         return "\n".join(lines)
 
@@ -178,7 +186,8 @@ class TuringMachine:
     Parameters
     ----------
     rules : mapping {(state, letter): (next_state, write, move)}
-        ``move`` is -1, 0 or +1; ``next_state`` -1 halts.
+        ``move`` is -1, 0 or +1; ``next_state`` -1 halts, -2 (``machines.ACCEPT``) accepts and
+        -3 (``machines.REJECT``) rejects.
     n_states, n_letters : int
     missing : "error" | "halt"
         What becomes of pairs without a rule: an error that names them, or a rule that halts.
@@ -251,13 +260,18 @@ class TuringMachine:
         require_place("state", state, self.n_states)
         require_integer("max_steps", max_steps, least=0)
         history: list[TuringStep] = []
-        while state != HALT and len(history) < max_steps:
+        while state >= 0 and len(history) < max_steps:
             read = cells[position]
             after, write, move = self.rules[state, read]
             history.append(TuringStep(state, position, read, write, move, after))
             cells[position] = write
             position, state = (position + move) % len(cells), after
         return finished(given, cells, position, state, history)
+
+    def ending(self, state: int, letter: int) -> int:
+        """How the rule of a state and letter ends a run; HALT where it is not said to end it."""
+        after = self.rules.get((state, letter), (HALT, letter, 0))[0]
+        return after if after < 0 else HALT
 
     def __hash__(self) -> int:
         return hash(tuple(self.rules.items()))
@@ -280,7 +294,7 @@ def finished(
         if most - least >= len(tape):
             wrapped_at = number
             break
-    return TuringRun(tape, state, position, len(history), state == HALT, history, wrapped_at)
+    return TuringRun(tape, state, position, len(history), state < 0, history, wrapped_at)
 
 
 def require_place(name: str, value: object, size: int) -> None:
@@ -303,7 +317,10 @@ def _checked(
     problems = [
         (0 <= state < n_states, f"state {state} is not among 0 to {n_states - 1}"),
         (0 <= letter < n_letters, f"letter {letter} is not among 0 to {n_letters - 1}"),
-        (-1 <= after < n_states, f"next_state {after} is neither a state nor -1 (HALT)"),
+        (
+            after in ENDINGS or 0 <= after < n_states,
+            f"next_state {after} is neither a state nor -1 (HALT), -2 (ACCEPT) or -3 (REJECT)",
+        ),
         (0 <= write < n_letters, f"it writes {write}; the letters are 0 to {n_letters - 1}"),
         (move in (-1, 0, 1), f"it moves {move}; moves are -1, 0 and +1"),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.files.atomic import write_atomically
 from polyattn.files.strict_json import parse_json, read_text
-from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
+from polyattn.programs.machines.automata import ACCEPT, DFA, END_NAMES, HALT, REJECT, TuringMachine
 from polyattn.programs.machines.format import tables
 from polyattn.programs.machines.format.turing import TURING_KEYS, read_turing
 from polyattn.programs.machines.named import FIRST, NamedMachine
@@ -28,7 +28,8 @@ DFA_KEYS = ("kind", "name", "states", "letters", "start", "accepting", "transiti
 
 # What other programs call these keys.
 _OTHER_WORDS = {
-    "accept": "accepting", "final": "accepting", "initial": "start", "alphabet": "letters",
+    "accept": "accepting", "final": "accepting", "reject": "rejecting", "initial": "start",
+    "alphabet": "letters",
     "symbols": "letters", "delta": "transitions", "type": "kind", "head": "position",
     "steps": "max_steps", "table": "transitions' or 'rules", "input": "word' or 'tape",
 }  # fmt: skip
@@ -157,13 +158,21 @@ def content_of(named: NamedMachine) -> dict[str, Any]:
     else:
         rules: dict[str, dict[str, list[str]]] = {state: {} for state in states}
         for (q, x), (after, write, move) in machine.rules.items():
-            target = named.halts.get((q, x), "HALT") if after == HALT else states[after]
+            target = named.halts.get((q, x), END_NAMES[after]) if after < 0 else states[after]
             rules[states[q]][letters[x]] = [target, letters[write], _MOVE_NAMES[move]]
-        halt = list(dict.fromkeys(named.halts.values()))
-        content |= {"blank": letters[0], "start": states[0], "halt": halt, "rules": rules}
+        content |= {"blank": letters[0], "start": states[0], "halt": _ends(named, HALT)}
+        content |= {"accepting": _ends(named, ACCEPT) or None}
+        content |= {"rejecting": _ends(named, REJECT) or None, "rules": rules}
         position = None if named.position == FIRST else named.position
         content |= {"tape": given, "position": position, "max_steps": named.max_steps}
     return {key: value for key, value in content.items() if value is not None}
+
+
+def _ends(named: NamedMachine, ending: int) -> list[str]:
+    """The names of a Turing machine's rules that end it in this way, each once."""
+    rules: Any = named.machine
+    found = (name for pair, name in named.halts.items() if rules.rules[pair][0] == ending)
+    return list(dict.fromkeys(found))
 
 
 def table_of(named: NamedMachine) -> list[tuple[str, list[str], list[str]]]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType
-from polyattn.programs.machines.automata import DFA, HALT, TuringMachine
+from polyattn.programs.machines.automata import DFA, END_NAMES, HALT, TuringMachine
 
 FIRST, LAST = "first", "last"
 
@@ -57,8 +57,11 @@ class NamedMachine:
             states = tuple(map(str, range(machine.n_states)))
             return cls(machine, states, letters, name, decides=bool(machine.accepting))
         states = short_names(machine.n_states)
-        end = end_name(states)
-        halts = {pair: end for pair, rule in machine.rules.items() if rule[0] == HALT}
+        halts = {
+            pair: end_name(states, after)
+            for pair, (after, _, _) in machine.rules.items()
+            if after < 0
+        }
         return cls(machine, states, letters, name, halts=halts)
 
     @property
@@ -127,7 +130,9 @@ def short_names(n_states: int) -> tuple[str, ...]:
     return tuple(chr(ord("A") + i) if n_states <= 26 else str(i) for i in range(n_states))
 
 
-def end_name(states: Iterable[str]) -> str:
-    """A name for the end that is no state's."""
+def end_name(states: Iterable[str], ending: int = HALT) -> str:
+    """A name for an ending that is no state's."""
     taken = set(states)
-    return next((name for name in ENDS if name not in taken), max(taken, key=len) + "!")
+    usual = ENDS if ending == HALT else (END_NAMES[ending],)
+    marks = "!" * (1 - ending + HALT)
+    return next((name for name in usual if name not in taken), max(taken, key=len) + marks)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polyattn.errors import InvalidInput, require_integer
-from polyattn.programs.machines.automata import DFA, TuringMachine
+from polyattn.programs.machines.automata import ACCEPT, DFA, REJECT, TuringMachine
 from polyattn.programs.machines.files import SUFFIXES, load_machine
 from polyattn.programs.machines.named import LAST, NamedMachine
 
@@ -48,19 +48,48 @@ def unary_addition() -> TuringMachine:
 def palindrome() -> TuringMachine:
     """Decides palindromes over the letters 1 and 2, which it erases; start at the first letter.
 
-    It leaves a single 1 on the tape if the word reads the same backwards, and halts without
-    one otherwise.  The word needs a blank on either side.
+    It accepts, and leaves a single 1 on the tape, if the word reads the same backwards, and
+    rejects without one otherwise.  The word needs a blank on either side.
     """
     rules = {
-        (0, 0): (-1, 1, 0), (0, 1): (1, 0, 1), (0, 2): (2, 0, 1),   # take the first letter
+        (0, 0): (ACCEPT, 1, 0), (0, 1): (1, 0, 1), (0, 2): (2, 0, 1),   # take the first letter
         (1, 0): (3, 0, -1), (1, 1): (1, 1, 1), (1, 2): (1, 2, 1),   # carry a 1 to the end
         (2, 0): (4, 0, -1), (2, 1): (2, 1, 1), (2, 2): (2, 2, 1),   # carry a 2 to the end
-        (3, 0): (-1, 1, 0), (3, 1): (5, 0, -1), (3, 2): (6, 0, -1),  # is the last letter a 1?
-        (4, 0): (-1, 1, 0), (4, 1): (6, 0, -1), (4, 2): (5, 0, -1),  # is the last letter a 2?
+        (3, 0): (ACCEPT, 1, 0), (3, 1): (5, 0, -1), (3, 2): (6, 0, -1),  # is the last letter a 1?
+        (4, 0): (ACCEPT, 1, 0), (4, 1): (6, 0, -1), (4, 2): (5, 0, -1),  # is the last letter a 2?
         (5, 0): (0, 0, 1), (5, 1): (5, 1, -1), (5, 2): (5, 2, -1),  # go back to the start
-        (6, 0): (-1, 0, 0), (6, 1): (6, 0, -1), (6, 2): (6, 0, -1),  # no: erase the rest
+        (6, 0): (REJECT, 0, 0), (6, 1): (6, 0, -1), (6, 2): (6, 0, -1),  # no: erase the rest
     }  # fmt: skip
     return TuringMachine(rules, n_states=7, n_letters=3)
+
+
+def equal_blocks() -> TuringMachine:
+    """Decides whether a word is n ones and then n twos, which it erases; start at its first letter.
+
+    The word needs a blank on either side.
+    """
+    rules = {
+        (0, 0): (ACCEPT, 0, 0), (0, 1): (1, 0, 1), (0, 2): (REJECT, 2, 0),  # take a first 1
+        (1, 0): (2, 0, -1), (1, 1): (1, 1, 1), (1, 2): (1, 2, 1),           # go to the end
+        (2, 0): (REJECT, 0, 0), (2, 1): (REJECT, 1, 0), (2, 2): (3, 0, -1),  # take a last 2
+        (3, 0): (0, 0, 1), (3, 1): (3, 1, -1), (3, 2): (3, 2, -1),          # go to the start
+    }  # fmt: skip
+    return TuringMachine(rules, n_states=4, n_letters=3)
+
+
+def balanced() -> TuringMachine:
+    """Decides whether opening (1) and closing (2) brackets balance; start at the first one.
+
+    It crosses pairs out with the letter 3.  The word needs a blank on either side.
+    """
+    rules = {
+        # Go right to a closing bracket, then left to the opening one before it.
+        (0, 0): (2, 0, -1), (0, 1): (0, 1, 1), (0, 2): (1, 3, -1), (0, 3): (0, 3, 1),
+        (1, 0): (REJECT, 0, 0), (1, 1): (0, 3, 1), (1, 2): (REJECT, 2, 0), (1, 3): (1, 3, -1),
+        # No closing bracket is left: is an opening one?
+        (2, 0): (ACCEPT, 0, 0), (2, 1): (REJECT, 1, 0), (2, 2): (REJECT, 2, 0), (2, 3): (2, 3, -1),
+    }  # fmt: skip
+    return TuringMachine(rules, n_states=3, n_letters=4)
 
 
 def parity() -> DFA:
@@ -93,11 +122,13 @@ _TURING: dict[str, tuple[str, str, TuringMachine, int | str]] = {
     "increment": ("adds one to a binary number", "1011", binary_increment(), LAST),
     "addition": ("adds two numbers of ones", "1110111", unary_addition(), 0),
     "palindrome": (
-        "leaves a 1 if a word of 1 and 2 is the same backwards",
+        "accepts words of 1 and 2 that are the same backwards",
         "12121",
         palindrome(),
         0,
     ),
+    "equal-blocks": ("accepts n ones and then n twos", "1122", equal_blocks(), 0),
+    "balanced": ("accepts balanced brackets, 1 opens and 2 closes", "112212", balanced(), 0),
 }
 _PARITY = NamedMachine(parity(), ("even", "odd"), ("0", "1"), "parity", decides=True)
 

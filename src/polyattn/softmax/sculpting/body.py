@@ -60,6 +60,29 @@ class ConvexBody:
         """Whether A satisfies every constraint up to rounding."""
         return bool(np.all(self.excess(A) <= self._rounding))
 
+    def stray(self, A: Matrix) -> float:
+        """The largest |<normal_q, A> - rhs_q| / slack_q: A is in K iff it is at most 1."""
+        return float((1.0 + self.excess(A) / self.slack).max(initial=0.0))
+
+    def widened(self, factor: float) -> ConvexBody:
+        """The body with all slacks multiplied by ``factor``."""
+        return ConvexBody(self.normals, self.rhs, factor * self.slack)
+
+    def ellipsoid(self) -> tuple[Matrix, Matrix]:
+        """Eigenvalues (d^2,), rising, and axes (d^2, d^2) of H = sum_q n_q n_q^T / slack_q^2.
+
+        Guarantee: with t = stray(C) < 1 of a point C of K, and Q slabs,
+
+            {|A - C|_H <= 1 - t}  is inside K, and K inside  {|A - C|_H <= (1 + t) sqrt(Q)},
+
+        because |<n_q, A - C>| lies between (1 - t) slack_q and (1 + t) slack_q.  So K is long,
+        up to a factor, exactly along the axes of small eigenvalues.
+        Cost: Q d^4 + d^6.
+        """
+        scaled = self._flat / self.slack[:, None]
+        sizes, axes = np.linalg.eigh(scaled.T @ scaled)
+        return sizes, axes
+
     def support(self, direction: Matrix, inside: Matrix | None = None) -> Extreme:
         """The point of K that is farthest along ``direction``: max <direction, A>.
 

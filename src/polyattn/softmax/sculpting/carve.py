@@ -30,8 +30,8 @@ REVISIONS, RIDGE = 4, 1e-9
 
 # Rows that stray from the centre by more than so many medians are left out, and the slack is so
 # many times what the centre needs for the others: errors of S that all rows share do not show.
-# Rounding needs the third in any case.
-AGREEMENT, GENEROSITY, LEAST_SLACK = 1.0, 3.0, 1e-6
+# Rounding needs the third in any case.  How much more several heads need: ``calibrate``.
+AGREEMENT, GENEROSITY, LEAST_SLACK = 2.0, 2.5, 1e-6
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Carved:
 def carve(blocks: tuple[ExampleBlock, ...], S: Matrix, note: Note | None = None) -> Carved:
     """Certify rows with the sum of values S, and cut K from their constraints.
 
-    Guarantee: K contains its centre.  It contains the A_i of one head whenever the deviations of
-    the truth on kept rows are at most GENEROSITY times those of the centre; of several heads
-    it contains the part of the affine hull on which kept rows agree.
+    Guarantee: K contains its centre.  It contains an A_i whenever the deviations of A_i on kept
+    rows are at most GENEROSITY times those of the centre, which several heads do not meet: K then
+    has the right shape, and ``calibrate`` says by how much to widen it.
     Cost: O(rows n (n^2 + e)) + (1 + REVISIONS) Q d^4 for Q constraints.
     """
     fits = [fit_rows(block, S) for block in blocks if block.keys.shape[1] > 1]

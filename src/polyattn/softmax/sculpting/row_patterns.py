@@ -81,9 +81,7 @@ def fit_rows(block: ExampleBlock, S: Matrix) -> RowFit:
     length, n_outputs = keys.shape[1], S.shape[1]
     outputs = keys @ S
     mean = outputs.mean(axis=1, keepdims=True)
-    # Orthonormal (n, n - 1), of the vectors of sum zero.
-    columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
-    basis = np.linalg.qr(columns)[0][:, 1:]
+    basis = sum_zero_basis(length)
     features = basis.T @ outputs
     spread, axes = np.linalg.eigh(features @ features.transpose(0, 2, 1))
     determined = spread[:, 0] > np.maximum(LEAST_SPREAD * spread[:, -1], np.finfo(float).tiny)
@@ -98,6 +96,12 @@ def fit_rows(block: ExampleBlock, S: Matrix) -> RowFit:
     residual = left / (np.sqrt(max(spare, 1)) * size[:, None])
     usable = (pattern.min(axis=2) >= LEAST_WEIGHT) & determined[:, None] & (spare > 0)
     return RowFit(block, pattern, basis @ inverse @ basis.T, np.where(usable, residual, np.inf))
+
+
+def sum_zero_basis(length: int) -> Matrix:
+    """Orthonormal columns (n, n - 1) that span the vectors of sum zero."""
+    columns = np.concatenate([np.ones((length, 1)), np.eye(length)[:, : length - 1]], axis=1)
+    return np.linalg.qr(columns)[0][:, 1:]
 
 
 class Constraints(NamedTuple):

@@ -1,8 +1,10 @@
 """Phase 6, the search in the span: values by regression, held-out examples decide [chen2024].
 
-The paper tries all points of an epsilon-net of the m^2 coefficients.  Here a net of attention
-matrices base + sum_a t_a D_a picks the starting points, some more are drawn at random, and
-Levenberg–Marquardt goes from each to the nearest minimum in the span.  The features F_t = p_t X of
+The paper tries all points of an epsilon-net of the m^2 coefficients, and certifies them.  Here a
+net of attention matrices base + sum_a t_a D_a picks the starting points, some more are drawn at
+random, and Levenberg–Marquardt goes from each to the nearest minimum in the span.  Where K* was
+calibrated, linear programs say how far it reaches in the hull, the net has the points in K* alone,
+and minima whose heads all lie in K* come before others.  The features F_t = p_t X of
 a point do not depend on the other heads, so the products F_s^T F_t and F_t^T Y of all points are
 made once, and a candidate, m points, costs one (m d) x (m d) system.
 """
@@ -23,8 +25,10 @@ from polyattn.numerics.damping import Damping, Rest
 from polyattn.softmax.examples import ExampleBlock, Examples, Matrix
 from polyattn.softmax.polish import Projection, project
 from polyattn.softmax.recorder import Note, require_time
+from polyattn.softmax.sculpting.body import ConvexBody
 from polyattn.softmax.sculpting.find_span import HeadSpan
 from polyattn.softmax.sculpting.row_patterns import views
+from polyattn.softmax.sculpting.slab_programs import linear_program
 
 # Descent starts at so many of the best candidates of the net and so many random ones, which stretch
 # the base by this much.
@@ -54,11 +58,13 @@ def search_span(
     rng: np.random.Generator,
     on_step: Callable[[Projection], None] | None = None,
     note: Note | None = None,
-) -> tuple[Projection, float]:
-    """Heads A_i = G_i0 base + sum_a G_ia D_a of least held-out error among minima, and that error.
+    body: ConvexBody | None = None,
+) -> SearchedHeads:
+    """Heads A_i = G_i0 base + sum_a G_ia D_a of least held-out error among minima.
 
     ``on_step`` is called with every start that is better than those before it; what it raises
     ends the search.  Values are those of regression on all examples but the held-out ones.
+    ``body`` is a K* that contains the heads with some confidence: candidates in it go first.
     """
     # As many examples as give SEARCH_ROWS rows, or more if there are many values to fit.
     rows = max(SEARCH_ROWS, ROWS_PER_VALUE * n_heads * (fitting.width - fitting.bias))
@@ -69,53 +75,107 @@ def search_span(
     # matrices of equal size the distance from their mean is sqrt(m - 1) times the norm of the mean.
     by_norm = (1 + np.sqrt(n_heads - 1)) * float(np.linalg.norm(span.base))
     radius = max(by_norm, *([width for width in span.widths if np.isfinite(width)] or [1.0]))
-    starts, n_candidates = best_of_net(family, n_heads, radius, FROM_NET, rng)
+    if body is not None:
+        radius = _reach(body, span, radius)
+    starts, n_candidates = best_of_net(family, n_heads, radius, FROM_NET, rng, body)
     net_error = family.fit(starts[0]).error
     for _ in range(FROM_RANDOM if n_heads > 1 else 0):
         # The base for every head, stretched and moved at random within the span.
         stretched = 1 + STRETCH * rng.standard_normal((n_heads, 1))
         moved = rng.standard_normal((n_heads, len(span.basis) - 1)) * radius / 2
         starts.append(np.concatenate([stretched, moved], axis=1))
-    best: Projection | None = None
-    validated, fitted, tried = np.inf, np.inf, 0
+    # Where no descent gives a number the start is all there is.
+    unknown = None if body is None else np.inf
+    best = SearchedHeads(project(fitting, family.attn(starts[0])), np.inf, unknown)
+    fitted, tried, n_certified = np.inf, 0, 0
     for start in starts:
         found = family.descend(start)
         tried += 1
         residual = test.targets - test.seen(found.G) @ found.value.reshape(-1, fitting.n_outputs)
         error = float(np.linalg.norm(residual)) / test.size
-        if error < validated:
-            best = project(fitting, family.attn(found.G))
-            validated, fitted = error, found.error
+        attn = family.attn(found.G)
+        stray = None if body is None else max(body.stray(A) for A in attn)
+        n_certified += stray is not None and stray <= 1.0
+        if (_uncertified(stray), error) < (_uncertified(best.stray), best.error):
+            best = SearchedHeads(project(fitting, attn), error, stray)
+            fitted = found.error
             if on_step is not None:
-                on_step(best)
-        if validated < EXACT:
+                on_step(best.heads)
+        if best.error < EXACT:
             break
-    best = best or project(fitting, family.attn(starts[0]))
+    certified = f", {n_certified} of them in K*" if body is not None else ""
     (note or Note()).say(
-        f"{n_candidates} points of the net and {tried} descents; held-out error "
-        f"{validated:.2g} in the span.",
+        f"{n_candidates} points of the net and {tried} descents{certified}; held-out error "
+        f"{best.error:.2g} in the span.",
         candidates=n_candidates,
         starts=tried,
+        certified=None if body is None else n_certified,
+        stray=best.stray,
         best_of_net=net_error,
         fitted=fitted,
-        validated=validated,
+        validated=best.error,
     )
-    return best, validated
+    return best
+
+
+class SearchedHeads(NamedTuple):
+    """Heads with their held-out error, and their largest stray in slacks of K*, if that is known.
+
+    A stray of at most 1 says that all of them lie in K*.
+    """
+
+    heads: Projection
+    error: float
+    stray: float | None
+
+
+def _uncertified(stray: float | None) -> bool:
+    return stray is not None and stray > 1.0
+
+
+def _reach(body: ConvexBody, span: HeadSpan, otherwise: float) -> float:
+    """How far K* reaches from the base along an axis of the affine hull, the largest of all.
+
+    ``otherwise`` where that is no number: K* is unbounded there, or the base is not in it.
+    Cost: 2 (m - 1) linear programs in m - 1 unknowns.
+    """
+    count = len(span.directions)
+    flat = body.normals.reshape(len(body), -1)
+    across = flat @ span.directions.reshape(count, flat.shape[1]).T
+    rest = body.rhs - flat @ span.base.reshape(-1)
+    reached = []
+    for axis in np.eye(count):
+        for goal in (axis, -axis):
+            point = linear_program(goal, across, rest, body.slack)[1]
+            reached.append(np.inf if point is None else float(goal @ point))
+    reach = max(reached, default=np.inf)
+    return reach if 0.0 < reach < np.inf else otherwise
 
 
 def best_of_net(
-    family: SpanFamily, n_heads: int, radius: float, count: int, rng: np.random.Generator
+    family: SpanFamily,
+    n_heads: int,
+    radius: float,
+    count: int,
+    rng: np.random.Generator,
+    body: ConvexBody | None = None,
 ) -> tuple[list[Matrix], int]:
     """Coefficients (m, m') of the ``count`` best candidates, best first, and how many were tried.
 
     Within |t| <= ``radius`` the net is a grid for one or two directions and random points for
-    more; all choices of m points are tried, or MOST_CANDIDATES of them drawn at random.
+    more; all choices of m points are tried, or MOST_CANDIDATES of them drawn at random.  With
+    ``body`` only points in it, but never fewer than m.
 
     Guarantee: for m = 2 the best pair up to the spacing of the net, radius / 16.
     Cost: rows (points d)^2 + candidates (m d)^3.
     """
     points = _points(family.basis.shape[0] - 1, radius, rng)
     coefficients = np.concatenate([np.ones((len(points), 1)), points], axis=1)
+    if body is not None:
+        strays = np.array([body.stray(A) for A in family.attn(coefficients)])
+        inside = np.argsort(strays, kind="stable")
+        inside = np.sort(inside[: max(n_heads, int(np.count_nonzero(strays <= 1.0)))])
+        points, coefficients = points[inside], coefficients[inside]
     chosen = _choices(len(points), n_heads, rng)
     # Products (T, T, d, d) and (T, d, e) of the features of all T points.
     n_points, n_dims = len(points), family.basis.shape[1]

@@ -2,7 +2,8 @@
 
 Phase 1 regresses the outputs on the mean token, and on x_r as well: to first order in the logits a
 part of y_r is linear in x_r.  Phase 3 takes the point of least norm in K, or its centre, for an
-average attention matrix A0, and solves y_r = p_0 X S on the rows that show the smallest residual.
+average attention matrix A0, and solves y_r = x_j S on the rows of largest margin, x_j their top
+key, or y_r = p_0 X S on the rows of smallest residual, whichever equations hold better.
 Phase 4 alternates: with a sharper S certified rows are truer, and the centre of the body closer to
 the affine hull of the A_i.  Where this departs from the paper, and why:
 ``docs/derivations/softmax_sculpting.md``.
@@ -18,17 +19,19 @@ from scipy.linalg import lstsq
 from polyattn.softmax.examples import ExampleBlock, Matrix
 from polyattn.softmax.polish.projection import patterns
 from polyattn.softmax.recorder import Note
-from polyattn.softmax.sculpting.carve import Carved, carve
+from polyattn.softmax.sculpting.carve import GENEROSITY, Carved, carve
 
 # The share of rows that is trusted, at least so many per coordinate, and how often it is revised.
 TRUSTED_SHARE, TRUSTED_PER_DIM, REVISIONS = 0.05, 8, 10
 
-# A pattern with this weight on one key is called one-hot.  Of one-hot rows half is trusted: there
-# are few, and a small share of them may be a handful of tokens.
-ONE_HOT, TRUSTED_ONE_HOT = 0.9, 0.5
+# The share of rows, those of largest margin, that is taken for one-hot, the half of them that is
+# trusted (a smaller part may be a handful of tokens), and how much better their equations must
+# hold.
+ONE_HOT_SHARE, TRUSTED_ONE_HOT, ONE_HOT_GAIN = 5e-3, 0.5, 2.0
 
-# Directions that trusted rows show by less than this, relatively, keep the S they had.
-SHOWN = 1e-3
+# Directions that trusted rows show by less than this, relatively, keep the S they had; of one-hot
+# rows, which may be few different tokens, every direction must be shown by the second.
+SHOWN, WELL_SHOWN = 1e-3, 0.2
 
 # Rounds of sculpting and sharpening; they end early once S has come to rest.
 MOST_ROUNDS, AT_REST, AT_REST_ALONE = 10, 3e-3, 1e-9
@@ -73,84 +76,141 @@ def crude_sum(blocks: tuple[ExampleBlock, ...], note: Note | None = None) -> tup
 
 
 class SumFit(NamedTuple):
-    """S (d, e) from ``n_rows`` rows, which it leaves unexplained to ``residual`` per output."""
+    """S (d, e) from ``n_rows`` rows, which it leaves unexplained to ``residual`` per output.
+
+    ``least_margin`` is the smallest margin of these rows; ``shown``, how much they show of the
+    direction of S that they show least, relative to the most.
+    """
 
     S: Matrix
     n_rows: int
     residual: float
+    least_margin: float
+    shown: float
+
+
+class Sharpened(NamedTuple):
+    """S of the best equations, where they come from, and how well each kind of them holds.
+
+    anchor : "centre" or "minimum norm", whose patterns or one-hot rows gave ``fit``
+    one_hot : whether rows of largest margin gave it, as in the paper
+    gain : how many times smaller the residual of the best one-hot rows is than that of patterns
+    """
+
+    fit: SumFit
+    anchor: str
+    one_hot: bool
+    gain: float
 
 
 def sharp_sum(
     blocks: tuple[ExampleBlock, ...], S: Matrix, carved: Carved, note: Note | None = None
-) -> tuple[Matrix, int]:
-    """Sharpen S at the minimum-norm point of K and at its centre, and keep the better one.
+) -> Sharpened:
+    """Sharpen S at the minimum-norm point of K and at its centre, by patterns and one-hot rows.
 
-    Beside it: how many rows have a one-hot pattern there.
+    The body of the minimum-norm point is the tightest that holds the centre: the slack of K is for
+    the heads, and would only shorten the point.
     """
-    least = carved.body.minimum_norm()
+    least = carved.body.widened(1 / GENEROSITY).minimum_norm()
     anchors = {"centre": carved.centre}
     if least.point is not None:
         anchors["minimum norm"] = least.point
-    found = {name: sharpen(blocks, S, A) for name, A in anchors.items()}
-    best = min(found, key=lambda name: found[name].residual)
-    sharp = found[best]
-    # The two largest weights of all rows that see two keys or more.
-    tops = [
-        np.sort(patterns(block, anchors[best]), axis=2)[:, :, -2:].reshape(-1, 2)
-        for block in blocks
-        if block.keys.shape[1] > 1
-    ]
-    second, top = np.concatenate(tops).T
-    margins = np.log(top / np.maximum(second, np.finfo(float).tiny))
-    n_one_hot = int(np.count_nonzero(top >= ONE_HOT))
-    # How much the sum from one-hot rows alone, as in the paper, differs.
-    differs = None
-    if n_one_hot >= TRUSTED_PER_DIM * S.shape[0]:
-        differs = _apart(sharpen(blocks, S, anchors[best], least_weight=ONE_HOT).S, sharp.S)
+    sharp = sharpest(blocks, S, anchors)
     apart = _apart(anchors.get("minimum norm", carved.centre), carved.centre)
+    kind = "one-hot rows" if sharp.one_hot else "patterns"
     (note or Note()).say(
-        f"the point of least norm {least.value:.3g} lies {apart:.0%} from the centre; "
-        f"S comes from {sharp.n_rows} rows at the {best}, {n_one_hot} rows are one-hot.",
-        S=sharp.S,
+        f"the point of least norm {least.value:.3g} lies {apart:.0%} from the centre; S comes from "
+        f"{sharp.fit.n_rows} rows, {kind} at the {sharp.anchor}; one-hot equations hold "
+        f"{sharp.gain:.2g} times as well as those of patterns.",
+        S=sharp.fit.S,
         norm=least.value,
         apart=apart,
-        anchor=best,
-        margins=np.quantile(margins, [0.5, 0.9, 1.0]),
-        rows=sharp.n_rows,
-        residual=sharp.residual,
-        one_hot_rows=n_one_hot,
-        one_hot_differs=differs,
+        anchor=sharp.anchor,
+        one_hot=sharp.one_hot,
+        gain=sharp.gain,
+        least_margin=sharp.fit.least_margin,
+        rows=sharp.fit.n_rows,
+        residual=sharp.fit.residual,
     )
-    return sharp.S, n_one_hot
+    return sharp
+
+
+def sharpest(blocks: tuple[ExampleBlock, ...], S: Matrix, anchors: dict[str, Matrix]) -> Sharpened:
+    """The sum whose equations hold best: patterns of the anchors, or their one-hot rows.
+
+    One-hot rows must hold better by ONE_HOT_GAIN: there are fewer of them to choose from.
+    """
+    fits = {
+        (one_hot, name): sharpen(blocks, S, A0, one_hot)
+        for one_hot in (False, True)
+        for name, A0 in anchors.items()
+    }
+    soft, hard = (
+        min((key for key in fits if key[0] == one_hot), key=lambda key: fits[key].residual)
+        for one_hot in (False, True)
+    )
+    floor = np.finfo(float).tiny
+    gain = max(fits[soft].residual, floor) / max(fits[hard].residual, floor)
+    best = hard if gain >= ONE_HOT_GAIN else soft
+    return Sharpened(fits[best], best[1], best[0], float(gain))
 
 
 def sharpen(
-    blocks: tuple[ExampleBlock, ...], S: Matrix, A0: Matrix, least_weight: float = 0.0
+    blocks: tuple[ExampleBlock, ...], S: Matrix, A0: Matrix, one_hot: bool = False
 ) -> SumFit:
     """Least squares for S on the rows that the pattern of A0 explains best.
 
-    With ``least_weight`` only rows whose pattern has that weight on one key are used, and the
-    pattern is replaced by the one-hot one.
+    With ``one_hot`` only the rows of largest margin are used, the gap between the two largest
+    logits of A0, and the pattern is replaced by the one-hot one: y_r = x_j S.  They are as many as
+    show every direction of S; if all do not, the residual is infinite.
     Cost: O(rows d (n + e)) + REVISIONS rows d e.
     """
     # Equations z S = y.
-    rows, outputs = [], []
+    rows, outputs, gaps = [], [], []
     for block in blocks:
         p = patterns(block, A0)
-        used = p.max(axis=2) >= least_weight
-        if least_weight > 0.0:
+        gaps.append(_margins(p).reshape(-1))
+        if one_hot:
             p = np.eye(p.shape[2])[p.argmax(axis=2)]
-        rows.append((p @ block.keys)[used])
-        outputs.append(block.targets[used])
-    seen, targets = np.concatenate(rows), np.concatenate(outputs)
-    share = TRUSTED_ONE_HOT if least_weight > 0.0 else TRUSTED_SHARE
-    count = min(len(seen), max(int(share * len(seen)), TRUSTED_PER_DIM * S.shape[0]))
+        rows.append((p @ block.keys).reshape(block.n_rows, -1))
+        outputs.append(block.targets.reshape(block.n_rows, -1))
+    seen, targets, margins = (np.concatenate(parts) for parts in (rows, outputs, gaps))
+    least = TRUSTED_PER_DIM * S.shape[0]
+    if not one_hot:
+        return _trusting(seen, targets, margins, S, max(int(TRUSTED_SHARE * len(seen)), least))
+    order = np.argsort(-margins, kind="stable")
+    count = max(int(ONE_HOT_SHARE * len(seen)), 2 * least)
+    while True:
+        rows_of = order[:count]
+        half = max(int(TRUSTED_ONE_HOT * len(rows_of)), least)
+        fit = _trusting(seen[rows_of], targets[rows_of], margins[rows_of], S, half)
+        if fit.shown >= WELL_SHOWN:
+            return fit
+        if count >= len(order):
+            return fit._replace(residual=np.inf)
+        count *= 2
+
+
+def _trusting(seen: Matrix, targets: Matrix, margins: Matrix, S: Matrix, count: int) -> SumFit:
+    """Least squares for S on the ``count`` rows of smallest residual, revised a few times."""
+    count = min(len(seen), count)
     for _ in range(REVISIONS):
         left = targets - seen @ S
         trusted = np.argpartition(np.sum(left**2, axis=1), count - 1)[:count]
         S = S + lstsq(seen[trusted], left[trusted], cond=SHOWN, check_finite=False)[0]
     left = targets[trusted] - seen[trusted] @ S
-    return SumFit(S, count, float(np.sqrt(np.mean(left**2))))
+    sizes = np.linalg.svd(seen[trusted], compute_uv=False)
+    shown = float(sizes[-1] / max(sizes[0], np.finfo(float).tiny)) if count >= len(S) else 0.0
+    residual = float(np.sqrt(np.mean(left**2)))
+    return SumFit(S, count, residual, float(margins[trusted].min()), shown)
+
+
+def _margins(p: Matrix) -> Matrix:
+    """The gap between the two largest logits of patterns (B, r, n); infinite for one key."""
+    if p.shape[2] == 1:
+        return np.full(p.shape[:2], np.inf)
+    second, top = np.moveaxis(np.sort(p, axis=2)[:, :, -2:], 2, 0)
+    return np.log(top / np.maximum(second, np.finfo(float).tiny))
 
 
 def _apart(one: Matrix, other: Matrix) -> float:
@@ -160,7 +220,7 @@ def _apart(one: Matrix, other: Matrix) -> float:
 def sculpt_again(
     blocks: tuple[ExampleBlock, ...], S: Matrix, n_heads: int, note: Note | None = None
 ) -> tuple[Carved, Matrix]:
-    """Alternate ``carve`` and ``sharpen`` from a sharp S: K* and the sum it was carved with.
+    """Alternate ``carve`` and ``sharpest`` from a sharp S: K* and the sum it was carved with.
 
     One head goes on for as long as anything moves, since then there is no floor.
     Cost: at most MOST_ROUNDS times phases 2 and 3, without programs.
@@ -169,7 +229,7 @@ def sculpt_again(
     carved = carve(blocks, S)
     moved: list[float] = []
     while len(moved) < MOST_ROUNDS and len(carved.body) > 0:
-        sharper = sharpen(blocks, S, carved.centre).S
+        sharper = sharpest(blocks, S, {"centre": carved.centre}).fit.S
         moved.append(_apart(S, sharper))
         S = sharper
         carved = carve(blocks, S)

@@ -11,6 +11,7 @@ from polyattn.data import planted_softmax
 from polyattn_papers.reproduction.experiment import Row, Settings
 from polyattn_papers.reproduction.rows import where
 from polyattn_papers.tasks.softmax_methods import REFUSED, by_adam, by_learner, by_random_starts
+from polyattn_papers.tasks.softmax_phases import NO_PHASES, by_phases, columns
 from polyattn_papers.tasks.softmax_truth import Truth
 
 #: Where all sweeps meet.
@@ -36,9 +37,9 @@ def cells(profile: str) -> list[Settings]:
     """Sweeps of one size at a time around ``BASE``, and of noise for one to three heads."""
     sizes: dict[str, tuple[Any, ...]]
     if profile == "smoke":
-        counts: tuple[int, ...] = (6, 16, 24, 50, 200)
-        sizes = {"n_heads": (1, 3), "n_dims": (4, 12), "n_tokens": (2, 8)}
-        seeds, more_seeds, noisy, adam_seconds = 1, 1, product((1e-2, 1e-1), (2,)), 0.5
+        counts: tuple[int, ...] = (6, 24, 200)
+        sizes = {"n_heads": (1, 3), "n_dims": (4,), "n_tokens": (2,)}
+        seeds, more_seeds, noisy, adam_seconds = 1, 1, product((1e-2, 1e-1), (2,)), 0.3
     else:
         counts = (6, 10, 16, 20, 24, 32, 50, 100, 200, 600, 2000)
         sizes = {
@@ -70,16 +71,24 @@ def run(settings: Settings) -> list[Row]:
     if not task.noise:
         attempts["counted"] = by_learner(task, None, max_seconds=MOST_SECONDS)
         attempts["moments"] = by_learner(task, n_heads, "moments", MOST_SECONDS)
-    if settings["n_dims"] <= MOST_SCULPTED_DIMS:
+    sculpted = settings["n_dims"] <= MOST_SCULPTED_DIMS
+    if sculpted:
         attempts["sculpt"] = by_learner(task, n_heads, "sculpt", MOST_SECONDS)
     # As long as the learner took; where it refused to begin, as long as Adam.
     auto = attempts["auto"]
     seconds = adam_seconds if auto.outcome == REFUSED else auto.seconds
     attempts["control"] = by_random_starts(task, n_heads, seconds, seed, truth.solved)
     attempts["adam"] = by_adam(task, n_heads, adam_seconds, seed)
+    phases: dict[str, object] = {}
+    if sculpted and not task.noise and auto.outcome != REFUSED:
+        attempts["phases"], errors = by_phases(task, n_heads, seed)
+        phases = columns(errors)
     per_unknown = np.size(task.Y) / (task.layer.attn.size + task.layer.value.size)
     return [
-        {"numbers_per_unknown": per_unknown} | truth.row(method, attempt)
+        {"numbers_per_unknown": per_unknown}
+        | truth.row(method, attempt)
+        | NO_PHASES
+        | (phases if method == "phases" else {})
         for method, attempt in attempts.items()
     ]
 

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# More ticks than this would run into each other.
-MOST_TICKS = 7
+# More ticks than this would run into each other, and more names in a row would be cut.
+MOST_TICKS, LEGEND_COLUMNS = 7, 3
 
 # Colour, marker, line and name of each method; the last is drawn on top.
 METHODS = {
     "adam": (FOURTH, "v", "-", "Adam"),
     "control": (OTHER, "^", "-", "random starts"),
-    "sculpt": (THIRD, "s", "-", "six phases of the paper"),
+    "phases": (THIRD, "x", ":", "six phases alone"),
+    "sculpt": (THIRD, "s", "-", "phases, then polish"),
     "moments": (OURS, "", "--", "moments alone"),
     "auto": (OURS, "o", "-", "polyattn"),
 }
@@ -37,7 +38,7 @@ def draw(rows: list[Row]) -> Figure:
     _times(axes[2, 0], rows, "n_tokens", "tokens k")
     _errors_by_noise(axes[2, 1], rows)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=len(labels))
+    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=LEGEND_COLUMNS)
     return figure
 
 

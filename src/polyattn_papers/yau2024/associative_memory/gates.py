@@ -7,13 +7,18 @@ import numpy as np
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
 from polyattn_papers.reproduction.experiment import Gate, Row
 from polyattn_papers.reproduction.rows import median, rms, where
+from polyattn_papers.yau2024.associative_memory.cells import EXACT, N_KEYS, NOISY, PRINTED
 from polyattn_papers.yau2024.associative_memory.findings import (
+    FIRST,
     by_share,
     correlation,
     determined,
     families,
+    in_paper_range,
+    of_size,
     verdicts,
 )
+from polyattn_papers.yau2024.associative_memory.without_own_token import best_layer
 
 # The paper's smallest eigenvalue at 95 %, and how far ours may be from it.
 PAPER, TOLERANCE = 0.06, 0.1
@@ -28,32 +33,36 @@ CHANCE = 0.01
 ALLOWED = 4.0
 
 # A bound may be missed by rounding: relatively, and where distance and risk are rounding alone.
-ROUNDING, EXACT = 1e-6, 1e-9
+ROUNDING, TINY = 1e-6, 1e-9
+
+# The largest distance on the axis of the paper's panel (a).
+PAPER_DISTANCE = 4.0
 
 
 def gates(rows: list[Row]) -> list[Gate]:
     """The paper's eigenvalue, the verdicts, and distances that fall as it grows."""
     closed, trained = where(rows, learner="closed form"), where(rows, learner="Adam")
-    exact, noisy = where(closed, target="exact"), determined(where(closed, target="noisy"))
-    first = [row["lambda_min"] for row in exact if row["unitary"] == 0.95]
+    exact, noisy = where(closed, target=EXACT), determined(where(closed, target=NOISY))
+    first = [row["lambda_min"] for row in of_size(exact) if row["unitary"] == FIRST]
     off = abs(np.mean(first) / PAPER - 1)
     worst = max(row["distance"] for row in exact)
     size = [rms(group, "distance") for _, group in by_share(noisy)]
     deviation = max(_deviation(group) for _, group in by_share(noisy))
-    ratio = max(row["distance"] / bound(row) for row in determined(rows) if row["risk"] > EXACT**2)
+    ratio = max(row["distance"] / bound(row) for row in determined(rows) if row["risk"] > TINY**2)
     found = [
         Gate(f"λ_min at 95 % is the paper's {PAPER} within {TOLERANCE:.0%}",
              bool(off <= TOLERANCE), f"{np.mean(first):.4f}, off by {off:.1%}"),
         Gate(f"identifiable below 100 %; at 100 % not, with rank {UNITARY_RANK} of 288",
              all(map(_rightly, rows)), verdicts(rows)),
         Gate("the closed form on exact targets is the true layer",
-             worst <= EXACT, f"distance at most {worst:.1g}"),
+             worst <= TINY, f"distance at most {worst:.1g}"),
         Gate("closed form, noisy targets: the distance falls at every step to a larger λ_min",
              bool(np.all(np.diff(size) > 0)), ", ".join(f"{one:.3g}" for one in size)),
         Gate(f"and is what least squares expects, within {ALLOWED:g} standard errors",
              deviation <= ALLOWED, f"at most {deviation:.2g}"),
         Gate("no learner is farther from the truth than √(risk/λ_min)",
              ratio <= 1 + ROUNDING, f"at most {ratio:.2f} of it"),
+        *_printed_gates(where(closed, target=PRINTED)),
     ]  # fmt: skip
     for name, group in families(trained):
         if group[0]["n_heads"] > 1:
@@ -63,6 +72,38 @@ def gates(rows: list[Row]) -> list[Gate]:
             )
             found.append(Gate(claim, chance <= CHANCE, f"correlation {value:.2f}, {chance:.1g}"))
     return [*found, _open_gate(trained)]
+
+
+def _printed_gates(rows: list[Row]) -> list[Gate]:
+    """Targets of equation 14: the range of the paper's panel, its order, and where it tends to."""
+    known = determined(of_size(rows))
+    size = [median(group, "distance") for _, group in by_share(known)]
+    ranged = [row["distance"] for row in in_paper_range(known)]
+    limit = best_layer(N_KEYS, FIRST).distance
+    same = where(determined(rows), unitary=FIRST)
+    counts = sorted({row["n_sequences"] for row in same})
+    nearing = [median(where(same, n_sequences=count), "distance") for count in counts]
+    return [
+        Gate("targets of equation (14): the distance falls at every step to a larger λ_min",
+             bool(np.all(np.diff(size) > 0)), ", ".join(f"{one:.3g}" for one in size)),
+        Gate(f"and is between {limit:.2f} and the paper's {PAPER_DISTANCE:g} for λ_min from 2^-13 "
+             "to 2^-7",
+             bool(ranged) and limit <= min(ranged) and max(ranged) <= PAPER_DISTANCE,
+             f"{min(ranged, default=np.nan):.3g} to {max(ranged, default=np.nan):.3g}"),
+        Gate(f"at {FIRST:.0%}, more sequences bring it towards {limit:.3g}, that of the population",
+             len(counts) > 1 and bool(np.all(np.diff(nearing) < 0))
+             and _tends_to(limit, counts, nearing),
+             ", ".join(f"{one:.3g} with {n:,}" for n, one in zip(counts, nearing, strict=True))),
+    ]  # fmt: skip
+
+
+def _tends_to(limit: float, counts: list[int], distances: list[float]) -> bool:
+    """Whether what is beyond the limit falls like 1/N in the square, by a factor of two or so."""
+    beyond = [distance**2 - limit**2 for distance in distances]
+    if min(beyond) <= 0:
+        return False
+    slope = np.log(beyond[-1] / beyond[0]) / np.log(counts[-1] / counts[0])
+    return bool(abs(slope + 1) <= np.log(2) / np.log(counts[-1] / counts[0]))
 
 
 def bound(row: Row) -> float:

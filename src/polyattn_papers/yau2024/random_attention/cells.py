@@ -1,191 +1,235 @@
-"""What is run: which data, which models, which settings, for how long; and one cell."""
+"""What is run: which data, which models, which settings, for how many epochs; and one cell.
+
+A cell trains all seeds and rates of its models side by side, and has a row for each of them.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from polyattn.model import coefficient_distance
+from polyattn.model import LinearAttention, coefficient_distance
 from polyattn_papers.reproduction.experiment import Row, Settings
-from polyattn_papers.tasks.recovery import RecoverySettings, RecoveryTask, make_task, recover
+from polyattn_papers.tasks.recovery import RecoveryTask, recover
+from polyattn_papers.yau2024.random_attention.task import paper_task
 
 if TYPE_CHECKING:
-    from polyattn_papers.baselines.train_validated import Baseline
+    from polyattn_papers.baselines.train_epochs import ModelGrid
 
 CLOSED, HEADS, LAYERS, TRANSFORMER = "closed form", "heads", "layers", "Transformer"
+TIMES = "time of a step"
 
 #: The kinds of trained models.
 TRAINED = (HEADS, LAYERS, TRANSFORMER)
 
-#: Settings of a training; the closed form has none.
-TRAINING = ("n_heads", "n_layers", "learning_rate", "batch_size", "allowed_seconds")
+#: Epochs after which errors are noted, as far as a model is trained.
+MILESTONES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 60, 100, 150, 200, 300, 400, 500)
 
-#: Numbers of steps after which the smallest error so far is noted: the curves of training.
-MILESTONES = (10, 30, 100, 300, 1000, 3000, 10000)
+#: The paper's numbers of heads of a single layer, and its learning rates.
+N_HEADS, RATES = (1, 2, 4, 8, 16), (0.01, 0.001)
 
 N_TOKENS = 100
 N_VALIDATION = 128
 SEEDS = (0, 1, 2)
 
-# A look costs a Transformer as much as several steps, and there are many runs.
-LOOK_GROWTH = 1.3
+#: Width and heads of the Transformer; its perceptrons are four times as wide.
+WIDTH, TRANSFORMER_HEADS = 16, 2
 
-#: Width of the Transformer's tokens; its perceptrons are four times as wide.
-WIDTH = 32
+#: The weight decay that AdamW has in torch unless another one is given.
+DECAY = 0.01
 
 
 @dataclass(frozen=True)
 class TrainingGrid:
-    """All combinations of these are run; ``models`` are (method, heads, layers)."""
+    """``models`` (method, layers, epochs, sequences, decay) are run for all dims and batches.
 
+    ``closed`` are sizes (d, N) of the closed form.
+    """
+
+    closed: tuple[tuple[int, int], ...]
     dims: tuple[int, ...]
-    sequences: tuple[int, ...]
-    models: tuple[tuple[str, int, int], ...]
-    rates: tuple[float, ...]
+    models: tuple[tuple[str, int, int, int, float], ...]
+    n_rates: int
     batches: tuple[int, ...]
-    seconds: float
 
 
 PLANS = {
     "smoke": TrainingGrid(
+        closed=((2, 512), (4, 512)),
         dims=(2, 4),
-        sequences=(512, 2048),
-        models=((HEADS, 1, 1), (HEADS, 16, 1), (LAYERS, 1, 2), (TRANSFORMER, 4, 1)),
-        rates=(0.01,),
+        models=((HEADS, 1, 60, 512, 0.0), (LAYERS, 2, 10, 512, 0.0), (TRANSFORMER, 1, 3, 512, 0.0)),
+        n_rates=1,
         batches=(32,),
-        seconds=0.35,
     ),
-    # 1296 trainings; with data and looks at the validation error about 50 minutes on two cores.
     "full": TrainingGrid(
-        dims=(2, 4, 8, 16),
-        sequences=(512, 1024, 2048),
+        closed=(*product((2, 4), (1024, 2048)), (8, 2048), (16, 2048)),
+        dims=(2, 4),
         models=(
-            *((HEADS, n_heads, 1) for n_heads in (1, 2, 4, 8, 16)),
-            *((LAYERS, 1, n_layers) for n_layers in (2, 4)),
-            *((TRANSFORMER, 4, n_layers) for n_layers in (1, 2)),
+            (HEADS, 1, 500, 2048, 0.0),
+            (HEADS, 1, 500, 1024, 0.0),
+            (LAYERS, 2, 40, 2048, 0.0),
+            (LAYERS, 4, 40, 2048, 0.0),
+            (TRANSFORMER, 1, 10, 2048, 0.0),
+            (HEADS, 1, 100, 1024, DECAY),
         ),
-        rates=(0.01, 0.001),
+        n_rates=2,
         batches=(32, 64),
-        seconds=4.0,
     ),
 }
 
+#: What determines a cell; the first ``n_rates`` of the rates are used.
+NAMES = (
+    "method", "n_dims", "n_sequences", "n_tokens", "n_layers", "n_epochs", "batch_size", "n_rates",
+    "weight_decay",
+)  # fmt: skip
+
 
 def cells(profile: str) -> list[Settings]:
-    """One cell per data set for the closed form, and one per training."""
+    """One cell for each data size of the closed form, and of each model and batch size."""
     plan = PLANS[profile]
-    data = [
-        {"n_dims": n_dims, "n_sequences": n_sequences, "n_tokens": N_TOKENS, "seed": seed}
-        for n_dims, n_sequences, seed in product(plan.dims, plan.sequences, SEEDS)
-    ]
-    closed = {"method": CLOSED} | dict.fromkeys(TRAINING)
-    return [one | closed for one in data] + [
-        one | training for one in data for training in _trainings(plan)
+    return [
+        *(_cell(CLOSED, d, count) for d, count in plan.closed),
+        *(_cell(TIMES, d) for d in plan.dims),
+        *_trainings(plan),
     ]
 
 
 def run(settings: Settings) -> list[Row]:
-    """The one row of a cell."""
-    sizes = {name: settings[name] for name in ("n_dims", "n_sequences", "n_tokens", "seed")}
-    task = make_task(RecoverySettings(n_validation=N_VALIDATION, **sizes))
+    """A row for each seed, and for each model and rate that is trained on it."""
+    if settings["method"] == TIMES:
+        return _times(settings)
+    sizes = {name: settings[name] for name in ("n_dims", "n_sequences", "n_tokens")}
+    tasks = [paper_task(**sizes, seed=seed, n_validation=N_VALIDATION) for seed in SEEDS]
     if settings["method"] == CLOSED:
-        return [_closed_form(task)]
-    return [_trained(task, settings)]
+        return [_closed_form(seed, task) for seed, task in zip(SEEDS, tasks, strict=True)]
+    return _trained(tasks, settings)
 
 
 def _trainings(plan: TrainingGrid) -> Iterator[Settings]:
-    for model, rate, batch in product(plan.models, plan.rates, plan.batches):
-        method, n_heads, n_layers = model
-        values = (n_heads, n_layers, rate, batch, plan.seconds)
-        yield {"method": method} | dict(zip(TRAINING, values, strict=True))
+    for model, d, batch in product(plan.models, plan.dims, plan.batches):
+        method, n_layers, n_epochs, count, decay = model
+        yield _cell(method, d, count, n_layers, n_epochs, batch, plan.n_rates, decay)
 
 
-def _closed_form(task: RecoveryTask) -> Row:
+def _cell(
+    method: str, n_dims: int, n_sequences: int | None = None, n_layers: int | None = None,
+    n_epochs: int | None = None, batch_size: int | None = None, n_rates: int | None = None,
+    weight_decay: float | None = None,
+) -> Settings:  # fmt: skip
+    training = (n_layers, n_epochs, batch_size, n_rates, weight_decay)
+    values = (method, n_dims, n_sequences, N_TOKENS, *training)
+    return dict(zip(NAMES, values, strict=True))
+
+
+def _closed_form(seed: int, task: RecoveryTask) -> Row:
     with threadpool_limits(1):
         found = recover(task)
     return _row(
-        task,
-        found.validation_error,
-        seconds=found.fit_seconds + found.heads_seconds,
-        distance=found.distance,
-        heads_found=found.n_heads,
-        verdict=found.certificate.verdict,
+        seed=seed, validation_error=found.validation_error, target_power=found.target_power,
+        seconds=found.fit_seconds + found.heads_seconds, distance=found.distance,
+        heads_found=found.n_heads, verdict=found.certificate.verdict,
+    )  # fmt: skip
+
+
+def _trained(tasks: Sequence[RecoveryTask], settings: Settings) -> list[Row]:
+    from polyattn_papers.baselines.model_grids import HeadGrid
+    from polyattn_papers.baselines.train_epochs import (
+        EpochSettings,
+        SeededSequences,
+        train_epochs,
     )
 
-
-def _trained(task: RecoveryTask, settings: Settings) -> Row:
-    from polyattn_papers.baselines.linear import LinearHeads
-    from polyattn_papers.baselines.threads import n_threads
-    from polyattn_papers.baselines.train import Limit
-    from polyattn_papers.baselines.train_validated import (
-        AdamSettings,
-        LabelledSequences,
-        train_validated,
+    rates, n_epochs = RATES[: settings["n_rates"]], settings["n_epochs"]
+    looks = (*(one for one in MILESTONES if one < n_epochs), n_epochs)
+    grid = new_grid(tasks, settings)
+    made = train_epochs(
+        grid,
+        SeededSequences(np.stack([t.X for t in tasks]), np.stack([t.Y for t in tasks])),
+        SeededSequences(
+            np.stack([t.X_validation for t in tasks]), np.stack([t.Y_validation for t in tasks])
+        ),
+        EpochSettings(rates, settings["batch_size"], looks, settings["weight_decay"]),
     )
-
-    with n_threads(1):
-        made = train_validated(
-            new_model(task, settings),
-            LabelledSequences(task.X, task.Y),
-            LabelledSequences(task.X_validation, task.Y_validation),
-            Limit(settings["allowed_seconds"]),
-            AdamSettings(settings["learning_rate"], settings["batch_size"], seed=settings["seed"]),
-            clock=time.thread_time,
-            look_growth=LOOK_GROWTH,
-        )
-    best = made.best_model
-    # Only a single layer has coefficients to compare.
-    layer = best.as_layer() if isinstance(best, LinearHeads) else None
-    return _row(
-        task,
-        made.best_error,
-        seconds=made.seconds[-1],
-        best_after=made.best_seconds,
-        n_steps=made.n_steps,
-        curve=[made.best_within(steps) for steps in MILESTONES],
-        distance=None if layer is None else coefficient_distance(layer, task.layer),
-    )
+    sizes = N_HEADS if isinstance(grid, HeadGrid) else (heads_of(settings["method"]),)
+    errors = made.errors.reshape(len(looks), len(tasks), len(rates), len(sizes))
+    rows = []
+    for s, r, m in product(range(len(tasks)), range(len(rates)), range(len(sizes))):
+        layer = grid.layer(s, r, m) if isinstance(grid, HeadGrid) else None
+        rows.append(_row(
+            seed=SEEDS[s], n_heads=sizes[m], learning_rate=rates[r], n_steps=made.n_steps,
+            seconds=made.seconds, target_power=float(np.mean(tasks[s].Y_validation ** 2)),
+            distance=None if layer is None else _distance(layer, tasks[s].layer),
+            **_errors(looks, errors[:, s, r, m]),
+        ))  # fmt: skip
+    return rows
 
 
-def new_model(task: RecoveryTask, settings: Settings) -> Baseline:
-    """The model of a cell as it starts."""
-    from polyattn_papers.baselines.linear import LinearHeads, LinearStack, generator_of
-    from polyattn_papers.baselines.transformer import Transformer
+def heads_of(method: str) -> int:
+    """Heads of each layer of a stack or a Transformer."""
+    return TRANSFORMER_HEADS if method == TRANSFORMER else 1
 
-    d, e, n_tokens = task.layer.n_dims, task.layer.n_outputs, settings["n_tokens"]
-    n_heads, n_layers, seed = settings["n_heads"], settings["n_layers"], settings["seed"]
-    if settings["method"] == TRANSFORMER:
-        units = (float(np.sqrt(np.mean(np.square(part)))) for part in (task.X, task.Y))
-        return Transformer(d, e, n_tokens, n_heads, n_layers, WIDTH, seed, *units)
+
+def new_grid(tasks: Sequence[RecoveryTask], settings: Settings) -> ModelGrid:
+    """The models of a cell as they start: a start for each seed, the same for all rates."""
+    from polyattn_papers.baselines.model_grids import HeadGrid, StackGrid, TransformerGrid
+
+    d, n_rates, n_layers = settings["n_dims"], settings["n_rates"], settings["n_layers"]
+    if settings["method"] == HEADS:
+        return HeadGrid(d, N_HEADS, SEEDS, n_rates)
     if settings["method"] == LAYERS:
-        return LinearStack(d, e, n_heads, n_layers, generator_of(seed))
-    return LinearHeads(d, e, n_heads, generator_of(seed))
+        return StackGrid(d, n_layers, SEEDS, n_rates)
+    units = [
+        (float(np.sqrt(np.mean(t.X**2))), float(np.sqrt(np.mean(t.Y**2)))) for t in tasks
+    ]  # fmt: skip
+    return TransformerGrid(
+        d, settings["n_tokens"], TRANSFORMER_HEADS, n_layers, WIDTH, SEEDS, n_rates, units
+    )
 
 
-def _row(
-    task: RecoveryTask,
-    validation_error: float,
-    seconds: float,
-    best_after: float | None = None,
-    n_steps: int | None = None,
-    curve: Sequence[float | None] = (None,) * len(MILESTONES),
-    distance: float | None = None,
-    heads_found: int | None = None,
-    verdict: str | None = None,
-) -> Row:
-    return {
-        "validation_error": validation_error,
-        "target_power": float(np.square(task.Y_validation).sum(-1).mean()),
-        "seconds": seconds,
-        "best_after": best_after,
-        "n_steps": n_steps,
-        "distance": distance,
-        "heads_found": heads_found,
-        "verdict": verdict,
-    } | {f"after_{steps}": error for steps, error in zip(MILESTONES, curve, strict=True)}
+def _times(settings: Settings) -> list[Row]:
+    """What one step of a single layer takes by itself, by scores and by features of the tokens."""
+    from polyattn_papers.baselines.step_times import FEATURES, SCORES, step_time
+
+    sizes = (settings["n_dims"], settings["n_tokens"])
+    return [
+        _row(
+            n_heads=n_heads,
+            scores_ms=1e3 * step_time(SCORES, *sizes, n_heads),
+            features_ms=1e3 * step_time(FEATURES, *sizes, n_heads),
+        )
+        for n_heads in N_HEADS
+    ]
+
+
+def _distance(layer: LinearAttention, truth: LinearAttention) -> float | None:
+    found = coefficient_distance(layer, truth)
+    return found if np.isfinite(found) else None
+
+
+def _errors(looks: Sequence[int], errors: NDArray) -> dict[str, Any]:
+    """The error after each milestone, and the smallest; None where it is not finite."""
+    kept = {
+        f"epoch_{look}": float(error) if np.isfinite(error) else None
+        for look, error in zip(looks, errors, strict=True)
+    }
+    finite = [error for error in kept.values() if error is not None]
+    return {"validation_error": min(finite, default=None)} | kept
+
+
+def _row(**values: Any) -> Row:
+    """All columns, in one order; None where there is no value."""
+    return dict.fromkeys(COLUMNS) | values
+
+
+#: What a row has beside its settings.
+COLUMNS = (
+    "seed", "n_heads", "learning_rate", "validation_error", "target_power", "seconds", "n_steps",
+    "distance", "heads_found", "verdict", "scores_ms", "features_ms",
+    *(f"epoch_{epoch}" for epoch in MILESTONES),
+)  # fmt: skip

@@ -1,119 +1,99 @@
-"""The picture: validation error against the number of sequences and of steps, by width.
+"""The picture: validation error against epochs, for each size of the data.
 
-Above, one broken axis: trained models over the closed form, which is far below.  Under it the
-curves of training on the largest data.
+As in the paper's figures 1 and 3: heads, layers, Transformer, and the closed form as a line below.
 """
 
 from __future__ import annotations
 
-import math
-from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from polyattn.report.figures import FOURTH, OTHER, OURS, SOFT, THIRD, new_figure
 from polyattn_papers.reproduction.experiment import Row
-from polyattn_papers.yau2024.random_attention.cells import CLOSED, HEADS, LAYERS, TRANSFORMER
-from polyattn_papers.yau2024.random_attention.findings import ModelSummary, summaries
+from polyattn_papers.reproduction.rows import where
+from polyattn_papers.yau2024.random_attention.cells import HEADS, LAYERS, TRANSFORMER
+from polyattn_papers.yau2024.random_attention.curves import (
+    ModelSummary,
+    by_heads,
+    closed_form,
+    common_point,
+    log10,
+    summaries,
+    trained,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {CLOSED: OURS, HEADS: OTHER, LAYERS: THIRD, TRANSFORMER: FOURTH}
+COLOURS = {HEADS: OTHER, LAYERS: THIRD, TRANSFORMER: FOURTH}
 
-#: Models of one kind differ by their marker.
+#: Models of one kind differ by their marker, and from few to many by their strength.
 MARKERS = ("o", "s", "^", "D", "v")
-
-# How far, as a factor of N, neighbouring models stand apart.
-APART = 1.045
 
 
 def draw(rows: list[Row]) -> Figure:
-    """One column per width d, the best point of the grid, bars of one standard error."""
-    found = summaries(rows)
+    """One panel per size (d, N): figure 1 has the largest N, figure 3 the others."""
+    found = [one for one in summaries(trained(rows)) if not one.weight_decay]
     dims = sorted({one.n_dims for one in found})
-    figure = new_figure(max(6.4, 2.3 * len(dims)), 7.0)
-    axes = figure.subplots(3, len(dims), sharey="row", squeeze=False, height_ratios=(3, 1, 2.4))
-    for column, n_dims in enumerate(dims):
-        upper, lower, curves = axes[:, column]
-        here = [one for one in found if one.n_dims == n_dims]
-        trained = [one for one in here if one.method != CLOSED]
-        upper.sharex(lower)
-        _draw_models(upper, trained)
-        _draw_models(lower, [one for one in here if one.method == CLOSED])
-        upper.axhline(_power(rows, n_dims), color=SOFT, linestyle=":", label="mean target power")
-        upper.set_title(f"d = {n_dims}")
-        # No line at the break of the axis.
-        upper.spines["bottom"].set_visible(False)
-        upper.tick_params(axis="x", which="both", length=0, labelbottom=False)
-        _label_sizes(lower, sorted({one.n_sequences for one in here}))
-        lower.set_xlabel("training sequences N")
-        _draw_curves(curves, trained)
-    _fit_rows(axes[0, 0], axes[1, 0], found)
-    axes[0, 0].set_ylabel("validation error")
-    axes[2, 0].set_ylabel(f"the same while training, N = {max(o.n_sequences for o in found)}")
+    counts = sorted({one.n_sequences for one in found}, reverse=True)
+    figure = new_figure(9.2, 3.4 * len(counts) + 0.4)
+    axes = figure.subplots(len(counts), len(dims), sharex=True, sharey=True, squeeze=False)
+    for row, n_sequences in enumerate(counts):
+        for column, n_dims in enumerate(dims):
+            axis, size = axes[row, column], {"n_dims": n_dims, "n_sequences": n_sequences}
+            # Heads are compared after equal steps: all at one point of the grid.
+            point = common_point(rows, n_dims, n_sequences)
+            heads = by_heads(rows, n_dims, n_sequences)[point]
+            others = [one for one in found if one.size == (n_dims, n_sequences)]
+            _draw_curves(axis, [*heads, *(one for one in others if one.method != HEADS)])
+            _draw_levels(axis, where(rows, **size))
+            axis.set_title(f"d = {n_dims}, N = {n_sequences}")
+            axis.set(xscale="log", yscale="log")
+    for axis in axes[-1]:
+        axis.set_xlabel("epochs")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("mean squared error, validation")
     handles: dict[str, Any] = {}
-    for axis in (axes[1, 0], axes[0, 0]):
+    for axis in axes.flat:
         handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside right center")
     return figure
 
 
-def _draw_models(axis: Axes, found: list[ModelSummary]) -> None:
-    """A line for each model, the models side by side where they share an N."""
-    styles = _styles(found)
-    for place, (label, style) in enumerate(styles.items()):
-        same = sorted((one for one in found if one.label == label), key=lambda one: one.n_sequences)
-        shift = APART ** (place - (len(styles) - 1) / 2)
-        errors = [one.error for one in same]
-        # Bars are of the mean of logarithms, so they reach equally far on this axis.
-        low = [one.error * (1 - 10**-one.standard_error) for one in same]
-        high = [one.error * (10**one.standard_error - 1) for one in same]
-        axis.errorbar(
-            [one.n_sequences * shift for one in same], errors, yerr=(low, high), label=label,
-            linewidth=0.9, elinewidth=0.9, capsize=2, **style,
-        )  # fmt: skip
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-
-
 def _draw_curves(axis: Axes, found: list[ModelSummary]) -> None:
-    """The smallest error within so many steps, on the largest data."""
-    most = max(one.n_sequences for one in found)
+    """A line for each model, shaded by one standard error of the mean of logarithms."""
     styles = _styles(found)
     for one in found:
-        if one.n_sequences == most and one.curve:
-            axis.plot([*one.curve], [*one.curve.values()], linewidth=0.9, **styles[one.label])
-    axis.set(xscale="log", yscale="log", xlabel="steps of Adam")
+        epochs = [*one.curve]
+        logs, spreads = (np.array(part) for part in zip(*one.curve.values(), strict=True))
+        style = styles[one.label]
+        axis.plot(epochs, 10**logs, linewidth=1, markersize=3, label=one.label, **style)
+        axis.fill_between(
+            epochs, 10 ** (logs - spreads), 10 ** (logs + spreads), color=style["color"],
+            alpha=0.12 * style["alpha"], linewidth=0,
+        )  # fmt: skip
+
+
+def _draw_levels(axis: Axes, rows: list[Row]) -> None:
+    """The mean power of the targets, and the error of the closed form."""
+    fits = closed_form(rows)
+    power = np.mean([log10(row["target_power"]) for row in fits])
+    error = np.mean([log10(row["validation_error"]) for row in fits])
+    axis.axhline(float(10**power), color=SOFT, linestyle=":", label="mean target power")
+    axis.axhline(float(10**error), color=OURS, label="closed form")
 
 
 def _styles(found: list[ModelSummary]) -> dict[str, dict[str, Any]]:
-    """A colour for each kind of model; models of one kind differ by their marker."""
-    counted: dict[str, int] = {}
-    styles = {}
-    for one in found:
-        if one.label not in styles:
-            number = counted[one.method] = counted.get(one.method, -1) + 1
-            marker = MARKERS[number % len(MARKERS)]
-            styles[one.label] = {"color": COLOURS[one.method], "marker": marker}
+    """A colour for each kind of model; from few to many of one kind lines get stronger."""
+    styles: dict[str, dict[str, Any]] = {}
+    for kind, colour in COLOURS.items():
+        labels = [one.label for one in found if one.method == kind]
+        for place, label in enumerate(labels):
+            strength = (place + 1) / len(labels)
+            styles[label] = {
+                "color": colour, "marker": MARKERS[place % len(MARKERS)],
+                "alpha": 0.35 + 0.65 * strength,
+            }  # fmt: skip
     return styles
-
-
-def _power(rows: list[Row], n_dims: int) -> float:
-    """The error of a model that says 0, as a geometric mean like all others."""
-    return geometric_mean([row["target_power"] for row in rows if row["n_dims"] == n_dims])
-
-
-def _label_sizes(axis: Axes, sizes: list[int]) -> None:
-    axis.set_xticks(sizes, [str(size) for size in sizes])
-    axis.minorticks_off()
-
-
-def _fit_rows(upper: Axes, lower: Axes, found: list[ModelSummary]) -> None:
-    """Whole decades around what each row shows."""
-    for axis, closed in ((upper, False), (lower, True)):
-        shown = [one for one in found if (one.method == CLOSED) == closed]
-        low = min(one.log_error - one.standard_error for one in shown)
-        high = max(one.log_error + one.standard_error for one in shown)
-        # The line of the target power stands above all that was learned.
-        axis.set_ylim(10.0 ** (math.floor(low) - closed), 10.0 ** (math.ceil(high) + 1))

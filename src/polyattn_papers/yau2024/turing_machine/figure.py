@@ -1,4 +1,4 @@
-"""The picture: how many tries are exact and claimed, and fresh machines that run."""
+"""The picture: tries that are exact and claimed, fresh machines that run, whole histories."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from polyattn_papers.reproduction.experiment import Row
 from polyattn_papers.reproduction.rows import where
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Whether a program is exact, and whether it was called learned.
@@ -22,11 +23,11 @@ KINDS = {
 
 
 def draw(rows: list[Row]) -> Figure:
-    """What became of all tries, and the share of fresh machines that each of them runs."""
+    """What became of all tries, the fresh machines that each of them runs, and histories."""
     by_rules = where(rows, learner="tied")
     numbers = sorted({row["traces"] for row in by_rules})
-    figure = new_figure(7.2, 3.0)
-    tries, shares = figure.subplots(1, 2)
+    figure = new_figure(9.6, 3.0)
+    tries, shares, histories = figure.subplots(1, 3)
     below = [0] * len(numbers)
     for kind, (label, colour) in KINDS.items():
         counts = Counter(r["traces"] for r in by_rules if (r["exact"], r["claimed"]) == kind)
@@ -44,5 +45,21 @@ def draw(rows: list[Row]) -> Figure:
     )
     shares.set(xlabel="predicted tokens in the traces", ylabel="fresh machines run exactly, %")
     shares.set(ylim=(0, 100), xlim=(0, None))
+    _draw_histories(histories, where(rows, learner="histories"))
     figure.legend(*tries.get_legend_handles_labels(), loc="outside upper left", ncols=4)
     return figure
+
+
+def _draw_histories(axis: Axes, rows: list[Row]) -> None:
+    """The share of free runs that differ over the bound on it, for each number of steps."""
+    least = 5e-4
+    axis.plot([least, 100.0], [least, 100.0], color=SOFT, linewidth=1.0, label="the bound")
+    for number, steps in enumerate(sorted({row["steps"] for row in rows})):
+        some = [row for row in rows if row["steps"] == steps]
+        # Where nothing is wrong, at the border.
+        bounds, seen = ([max(least, row[name]) for row in some] for name in ("bound", "differ"))
+        colour = (OURS, OTHER, THIRD, SOFT)[number % 4]
+        axis.scatter(bounds, seen, s=20, color=colour, label=f"{steps} steps", zorder=3)
+    axis.set(xscale="log", yscale="log", xlim=(least / 2, 100.0), ylim=(least / 2, 2.0))
+    axis.set(xlabel="tokens × share of wrong tokens", ylabel="histories that differ, share")
+    axis.legend(loc="lower right", fontsize="x-small")

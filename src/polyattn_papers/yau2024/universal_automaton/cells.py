@@ -1,7 +1,9 @@
-"""What is run: three ways to learn the universal automaton, and what each of them needs.
+"""What is run: four ways to learn the universal automaton, and what each of them needs.
 
 ``untied``: least squares of smallest norm, one coefficient each.  ``tied``: rules by relation,
 learned from small machines and resized.  ``transformer``: the baseline of ``train_transformer``.
+These see tokens of ``universal_dfa``.  ``decoder``: the baseline of ``train_decoder``, on strings
+in the paper's encoding, with sizes and training as near to the paper's as was affordable.
 All are judged alike: the share of next tokens that are right on machines and words never seen.
 """
 
@@ -18,7 +20,17 @@ from numpy.typing import NDArray
 from polyattn.programs import Trace, learn
 from polyattn.programs.learning.coefficients import learn_coefficients
 from polyattn_papers.reproduction.experiment import Row, Settings
-from polyattn_papers.tasks.automata import Machines, Sizes, fewest, first_of, share_right
+from polyattn_papers.tasks.automata import (
+    N_FRESH,
+    Machines,
+    Sizes,
+    fewest,
+    first_of,
+    least_of,
+    letters_of,
+    share_right,
+)
+from polyattn_papers.tasks.automaton_strings import StringEncoding
 
 # One of states, letters and length varies, the others stay at this.
 BASE = 4
@@ -29,7 +41,10 @@ LARGEST = {"smoke": 4, "full": 8}
 N_SEEDS, LARGE = 3, 6
 
 # What a learner that has nothing to say of it leaves open.
-COLUMNS = ("traces", "rows", "tokens", "accuracy", "rows_for_histories", "wrong_claims")
+COLUMNS = (
+    "traces", "rows", "tokens", "letters", "accuracy", "rows_for_histories", "wrong_claims",
+    "letters_for_states", "accuracy_states", "steps",
+)  # fmt: skip
 
 # What counts as learned.
 ENOUGH = 0.99
@@ -55,6 +70,23 @@ TRANSFORMER: dict[str, Any] = {
 # Rows that the Transformer is given, one number after the other: four to a decade.
 TRANSFORMER_ROWS = tuple(round(10 ** (3 + step / 4)) for step in range(9))
 
+#: How the decoder is built and trained on the paper's strings.
+DECODER: dict[str, Any] = {
+    "n_epochs": 100, "n_steps": 4000, "batch_size": 16, "learning_rate": 2e-3, "warm_up": 50,
+    "look": 50, "patience": 10,
+}  # fmt: skip
+
+# Sizes that it is trained at: some minutes each, and more the larger they are.
+DECODER_SWEPT: tuple[Sizes, ...] = (
+    (2, 4, 4), (3, 4, 4), (4, 4, 4), (4, 2, 4), (4, 3, 4), (4, 4, 2), (4, 4, 3), (4, 4, 6),
+)  # fmt: skip
+
+DECODER_SIZES = {"n_layers": 4, "n_heads": 4, "width": 64}
+
+# Numbers of strings, the paper's as far as they were affordable: its list goes on to 65,536.
+# The search begins in their middle: a run that is enough ends early, whatever the number.
+DECODER_STRINGS, DECODER_FIRST = (16, 32, 64, 128, 256, 512, 1024, 2048), 512
+
 
 def cells(profile: str) -> list[Settings]:
     """Every learner at every size; the longest cells first, so that none is waited for."""
@@ -65,6 +97,7 @@ def cells(profile: str) -> list[Settings]:
     return [
         *(_cell("untied", one, seed) for one in sizes for seed in range(seeds[one])),
         *(_cell("transformer", one, 0) for one in sizes),
+        *(_cell("decoder", one, 0) for one in sizes if one in DECODER_SWEPT),
         *(_cell("tied", one, seed) for one in sizes for seed in range(N_SEEDS)),
     ]
 
@@ -149,6 +182,45 @@ def transformer(sizes: Sizes, seed: int) -> Row:
     return {"accuracy": best}
 
 
+def decoder(sizes: Sizes, seed: int) -> Row:
+    """The fewest strings from which the decoder learns enough, or none.
+
+    One number for all tokens of the histories, and one for the new states alone, which none of
+    the easy tokens helps along.
+    """
+    from polyattn_papers.baselines.decoder import DecoderSizes
+    from polyattn_papers.baselines.train_decoder import (
+        DecoderRun,
+        DecoderSettings,
+        ReadTokens,
+        train_decoder,
+    )
+
+    encoding = StringEncoding(*sizes)
+    supply, judge = (np.random.default_rng([seed, *sizes, part]) for part in range(2))
+    strings = encoding.draw(DECODER_STRINGS[-1], supply)
+    fresh = encoding.draw(N_FRESH, judge)
+    read = ReadTokens(encoding.n_symbols, encoding.n_history, encoding.new_states)
+    settings = DecoderSettings(DecoderSizes(**DECODER_SIZES), **DECODER, enough=ENOUGH, seed=seed)
+
+    @cache
+    def trained(count: int) -> DecoderRun:
+        return train_decoder(strings[:count], fresh, read, settings)
+
+    needed = least_of(DECODER_STRINGS, lambda count: trained(count).accuracy, ENOUGH, DECODER_FIRST)
+    if needed is None:
+        last = trained(DECODER_STRINGS[-1])
+        return {"accuracy": last.accuracy, "accuracy_states": last.hard_accuracy}
+    row = {
+        "traces": needed, "rows": needed * encoding.n_history,
+        "tokens": needed * encoding.n_tokens, "letters": needed * encoding.length,
+        "accuracy": trained(needed).accuracy, "accuracy_states": trained(needed).hard_accuracy,
+        "steps": trained(needed).n_steps,
+    }  # fmt: skip
+    whole = least_of(DECODER_STRINGS, lambda count: trained(count).hard_accuracy, ENOUGH, needed)
+    return row | ({"letters_for_states": whole * encoding.length} if whole else {})
+
+
 def _cell(learner: str, sizes: Sizes, seed: int) -> Settings:
     names = ("n_states", "n_letters", "length")
     return {"learner": learner} | dict(zip(names, sizes, strict=True)) | {"seed": seed}
@@ -161,12 +233,21 @@ def _work(sizes: Sizes) -> int:
 
 
 def _needed(used: list[Trace]) -> Row:
-    """Traces, the tokens of them that were predicted, and all their tokens, prompts included."""
+    """Traces, the tokens of them that were predicted, all their tokens, and letters of words.
+
+    Letters are the paper's unit: the number of examples times the length of the word.
+    """
     return {
         "traces": len(used),
         "rows": sum(trace.n_rows for trace in used),
         "tokens": sum(len(trace.tokens) for trace in used),
+        "letters": sum(letters_of(trace) for trace in used),
     }
 
 
-LEARNERS = {"untied": by_coefficients, "tied": by_rules, "transformer": transformer}
+LEARNERS = {
+    "untied": by_coefficients,
+    "tied": by_rules,
+    "transformer": transformer,
+    "decoder": decoder,
+}

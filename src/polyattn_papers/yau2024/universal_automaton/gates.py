@@ -5,7 +5,7 @@ from __future__ import annotations
 from polyattn_papers.reproduction.experiment import Gate, Row
 from polyattn_papers.reproduction.rows import where
 from polyattn_papers.tasks.automata import Sizes
-from polyattn_papers.yau2024.universal_automaton.findings import sizes_of
+from polyattn_papers.yau2024.universal_automaton.needs import BETTER, SizeGrowth, growths, sizes_of
 
 # Rows for 99 % of next tokens that learning by coefficients has been seen to need, at most.
 KNOWN_ROWS = {
@@ -22,6 +22,9 @@ KNOWN_ROWS = {
 TOLERANCE = 1.1
 
 MOST_BY_RULES = 15
+
+# The need grows at most like this power of Q and V.
+MOST_EXPONENT = 3.0
 
 
 def gates(rows: list[Row]) -> list[Gate]:
@@ -52,6 +55,37 @@ def gates(rows: list[Row]) -> list[Gate]:
             bool(by_rules) and wrong == 0,
             f"{wrong} wrong claims",
         ),
+        *_growth(growths(rows, "untied")),
+        *_decoder(where(rows, learner="decoder")),
+    ]
+
+
+def _growth(grown: dict[str, SizeGrowth]) -> list[Gate]:
+    """Only where there are sizes enough to see a law; along L growth is too small for one."""
+    return [
+        Gate(
+            f"one coefficient each, a power of {name} of at most {MOST_EXPONENT:g} describes the "
+            f"need {BETTER:g} times better than an exponential",
+            grown[name].exponent <= MOST_EXPONENT and grown[name].is_power,
+            f"{name}^{grown[name].exponent:.2f}; errors {grown[name].power_error:.3f} and "
+            f"{grown[name].exponential_error:.3f}",
+        )
+        for name in ("Q", "V")
+        if name in grown
+    ]
+
+
+def _decoder(tried: list[Row]) -> list[Gate]:
+    """Only where it was trained."""
+    if not tried:
+        return []
+    reached = [row["letters"] is not None for row in tried]
+    return [
+        Gate(
+            "in the paper's strings, 99 % of history tokens are reached at every size tried",
+            all(reached),
+            f"{sum(reached)} of {len(reached)} sizes",
+        )
     ]
 
 

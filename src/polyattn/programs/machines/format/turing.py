@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from polyattn.errors import InvalidInput, require_choice
-from polyattn.programs.machines.automata import HALT, TuringMachine
+from polyattn.programs.machines.automata import ACCEPT, HALT, REJECT, TuringMachine
 from polyattn.programs.machines.format import tables
 from polyattn.programs.machines.format.tables import Names, name_of
 from polyattn.programs.machines.named import ENDS, FIRST, LAST, NamedMachine, end_name, short_names
@@ -29,12 +30,17 @@ Action: TypeAlias = tuple[int, int, int, str]
 class RuleReader:
     """Reads the rules of one machine.
 
-    halting : the names of states in which it halts
+    endings : the names of states in which it ends, and how: HALT, ACCEPT or REJECT
     """
 
     states: Names
     letters: Names
-    halting: tuple[str, ...]
+    endings: Mapping[str, int]
+
+    @property
+    def halting(self) -> tuple[str, ...]:
+        """The names of all states in which it ends."""
+        return tuple(self.endings)
 
     def action(self, value: Any, state: int, letter: int) -> Action:
         """What a machine does in a state at a letter."""
@@ -65,7 +71,7 @@ class RuleReader:
         name = name_of(after, f"{here} leads on")
         if name in self.halting or (name == "-1" and name not in self.states.numbers):
             end = name if name in self.halting else end_name(self.states.names)
-            return HALT, letter, steps, end
+            return self.endings.get(end, HALT), letter, steps, end
         try:
             return self.states.find(after, f"{here} leads on"), letter, steps, ""
         except InvalidInput as error:
@@ -75,8 +81,9 @@ class RuleReader:
     def _short(self, text: str, letter: int, here: str) -> Action:
         """``1RB``: the letter to write, the move, the next state; a halting state alone halts."""
         if text in ("---", *self.halting):
-            ends = (*self.halting, end_name(self.states.names))
-            return HALT, letter, 0, ends[0] if text == "---" else text
+            halts = [name for name, ending in self.endings.items() if ending == HALT]
+            end = [*halts, end_name(self.states.names)][0] if text == "---" else text
+            return self.endings.get(end, HALT), letter, 0, end
         # A letter, a move and a state, with some spaces: what is longer is not split at all.
         if len(text) > 4 * tables.LONGEST:
             raise InvalidInput(f"{here}: {shown(text)} is no rule; {_HELP}.")
@@ -104,8 +111,8 @@ class RuleReader:
 
 
 TURING_KEYS = (
-    "kind", "name", "states", "letters", "blank", "start", "halt", "rules", "missing",
-    "tape", "position", "max_steps",
+    "kind", "name", "states", "letters", "blank", "start", "halt", "accepting", "rejecting",
+    "rules", "missing", "tape", "position", "max_steps",
 )  # fmt: skip
 
 # Every rule is compared with all halting states.
@@ -122,7 +129,7 @@ def read_turing(content: dict[str, Any]) -> NamedMachine:
     place = states.renumbered(content, "start")
     sign = letters.renumbered(content, "blank", letters.numbers.get("_", 0))
     rules = {
-        (place[q], sign[x]): (place.get(after, HALT), sign[write], move)
+        (place[q], sign[x]): (place.get(after, after), sign[write], move)
         for (q, x), (after, write, move, _) in actions.items()
     }
     position, max_steps = content.get("position", FIRST), content.get("max_steps")
@@ -146,7 +153,7 @@ def read_turing(content: dict[str, Any]) -> NamedMachine:
 
 def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
     """States, letters and what is done, from a table of rules."""
-    states, halting = _states(content)
+    states, endings = _states(content)
     letters = tables.letter_names(content, "rules")
     blank = content.get("blank")
     if isinstance(blank, str | int) and not isinstance(blank, bool):
@@ -154,7 +161,7 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
         name = name_of(blank, "blank")
         if name not in letters.numbers:
             letters = Names("letter", [name, *letters.names])
-    reader = RuleReader(states, letters, halting)
+    reader, halting = RuleReader(states, letters, endings), tuple(endings)
     table = content["rules"]
     if isinstance(table, dict):
         # A halting state may be listed with nothing to do.
@@ -171,29 +178,23 @@ def _rules(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int],
         if idle:
             raise InvalidInput(
                 f"state {idle[0]!r} has no rules; if the machine ends there, say so with "
-                f"halt: {idle[0]}."
+                f"halt: {idle[0]} (or accepting, or rejecting)."
             )
         raise InvalidInput(
             f"there is no rule for {absent}. Write them, or let the machine halt there "
             "with missing: halt."
         )
     pairs = [(q, x) for q in range(len(states)) for x in range(len(letters))]
-    end = halting[0] if "halt" in content and halting else end_name(states.names)
+    halts = [name for name, ending in endings.items() if ending == HALT]
+    end = halts[0] if "halt" in content and halts else end_name(states.names)
     stop = {pair: (HALT, pair[1], 0, end) for pair in pairs if pair not in found}
     return states, letters, stop | {pair: reader.action(found[pair], *pair) for pair in found}
 
 
-def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
-    """The states, and the names of those in which the machine halts."""
+def _states(content: dict[str, Any]) -> tuple[Names, dict[str, int]]:
+    """The states, and the names of those in which the machine ends, each with its ending."""
     table = content["rules"]
-    rows = table.items() if isinstance(table, dict) else ()
-    if "halt" in content:
-        halting = tuple(name_of(each, "halt") for each in tables.several(content["halt"]))
-    else:
-        with_rules = {str(state) for state, row in rows if row}
-        halting = tuple(name for name in ENDS if name not in with_rules)
-    if len(halting) > MOST_HALTING:
-        raise InvalidInput(f"halt names {len(halting)} states; {MOST_HALTING} are the most.")
+    halting = _endings(content)
     if isinstance(table, list) and "states" not in content:
         return Names("state", short_names(len(table))), halting
     listed_states = tables.state_names(content, "rules")
@@ -206,10 +207,30 @@ def _states(content: dict[str, Any]) -> tuple[Names, tuple[str, ...]]:
     return Names("state", states), halting
 
 
+def _endings(content: dict[str, Any]) -> dict[str, int]:
+    """The names of the states that end a run, and how they do."""
+    table, found = content["rules"], dict[str, int]()
+    for key, ending in (("halt", HALT), ("accepting", ACCEPT), ("rejecting", REJECT)):
+        for each in tables.several(content.get(key, [])):
+            name = name_of(each, key)
+            if found.setdefault(name, ending) != ending:
+                raise InvalidInput(
+                    f"{key} names {name!r}, in which the machine already ends in another way; a "
+                    "state is one of halt, accepting and rejecting."
+                )
+    if "halt" not in content:
+        rows = table.items() if isinstance(table, dict) else ()
+        taken = {str(state) for state, row in rows if row} | {*found}
+        found |= {name: HALT for name in ENDS if name not in taken}
+    if len(found) > MOST_HALTING:
+        raise InvalidInput(f"halt names {len(found)} states; {MOST_HALTING} are the most.")
+    return found
+
+
 def _short_form(content: dict[str, Any]) -> tuple[Names, Names, dict[tuple[int, int], Action]]:
     """``1RB1LB_1LA1RH``: everything in one text."""
     text = content["rules"]
-    for key in ("missing", "halt"):
+    for key in ("missing", "halt", "accepting", "rejecting"):
         if key in content:
             raise InvalidInput(f"{key} says nothing beside rules in the short form; leave it out.")
     try:
