@@ -181,7 +181,7 @@ class LinearEstimator(SequenceEstimator):
         sums = result.statistics
         state = FittedState(sums if result.loss == "squared" else None)
         # Estimators keep what they learned, not the sequences.
-        state.result = replace(result, training=None) if isinstance(result, FitResult) else result
+        state.result = result if isinstance(result, OneHotFit) else replace(result, training=None)
         if isinstance(sums, Moments) and state.statistics is None:
             state.evidence = sums
         elif sums is None and not isinstance(result, OneHotFit):
