@@ -41,7 +41,10 @@ EXPERIMENT = find("yau2024-fig1")
 
 
 def invented(profile="smoke"):
-    """Rows of a profile with errors that are made up: 10^-(epochs/10) times a factor of heads."""
+    """Rows of a profile with errors that are made up: they fall faster with more heads.
+
+    Stacks and Transformers fall slowly.
+    """
     rows = []
     for cell in cells(profile):
         empty = dict.fromkeys(
@@ -63,10 +66,11 @@ def invented(profile="smoke"):
                 for seed in SEEDS
             ]  # fmt: skip
             continue
-        sizes = N_HEADS if cell["method"] == HEADS else (1,)
+        sizes, pace = (N_HEADS, 1.0) if cell["method"] == HEADS else ((1,), 0.2)
         for seed, rate, heads in product(SEEDS, RATES[: cell["n_rates"]], sizes):
             curve = {
-                f"epoch_{epoch}": 0.01 * 10.0 ** (seed - 1 - epoch * (1 + np.log2(heads)) / 15)
+                f"epoch_{epoch}": 0.01
+                * 10.0 ** (seed - 1 - pace * epoch * (1 + np.log2(heads)) / 15)
                 for epoch in MILESTONES
                 if epoch <= cell["n_epochs"]
             }
@@ -279,7 +283,7 @@ def test_the_common_point_is_the_best_of_the_most_heads():
 def test_findings_say_the_numbers():
     said = " ".join(EXPERIMENT.findings(invented()))
     assert "at most 1.0e-30 on all 6 data sets" in said
-    assert "linear, 16 heads: 1.0e-20 (60 epochs); linear, 2 layers: 2.2e-03 (10 epochs)" in said
+    assert "linear, 16 heads: 1.0e-20 (60 epochs); linear, 2 layers: 7.4e-03 (10 epochs)" in said
     assert "rate 0.01, batches of 32, epochs of 16 steps" in said
     assert "stacks of layers of one head for 10 and Transformers for 3" in said
     assert "weight decay" not in said
