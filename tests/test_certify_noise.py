@@ -218,6 +218,12 @@ def test_misuse_is_refused(options, words):
         pa.certify(X).bound(X, 1.0, **options)
 
 
+def test_a_confidence_is_checked_without_noise_too():
+    X, _, _ = noisy(0, "signs")
+    with pytest.raises(InvalidInput, match="confidence must lie between 0 and 1"):
+        pa.certify(X).bound(X, 1.0, confidence=7)
+
+
 def test_a_risk_that_noise_does_not_allow_is_refused():
     X = np.random.default_rng(0).standard_normal((4000, 3, 2))
     with pytest.raises(InvalidInput, match="as the noise tells"):

@@ -274,6 +274,24 @@ def test_the_command_line_says_the_verdict(word, verdict):
     assert "undecided" in cut.output
 
 
+def test_a_verdict_that_a_short_ring_gives_is_said_to_be_the_rings(tmp_path):
+    """The head comes around to what it has written, where an endless tape is blank."""
+    machine = {
+        "kind": "turing", "letters": ["_", "1"], "accepting": "yes", "rejecting": "no", "tape": "",
+        "rules": {"a": {"_": "1Rb", "1": "1Rno"}, "b": {"_": "_Rc", "1": "1Rno"},
+                  "c": {"_": "_Rd", "1": "1Rno"}, "d": {"_": "_Ryes", "1": "1Rno"}},
+    }  # fmt: skip
+    path = tmp_path / "around.json"
+    path.write_text(json.dumps(machine), encoding="utf-8")
+    said = {
+        cells: CliRunner().invoke(cli, ["program", "run", str(path), "--cells", cells]).output
+        for cells in ("3", "16")
+    }
+    assert "rejected on this ring" in said["3"]
+    assert "accepted" in said["16"]
+    assert "on this ring" not in said["16"]
+
+
 def test_a_page_about_a_run_says_the_verdict():
     compiled = P.compile(P.universal_turing_machine(4, 3, 8))
     shown = show_run(compiled, M.equal_blocks(), [1, 2])

@@ -18,7 +18,7 @@ from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, Verdict, c
 from polyattn.certify.structure import FeatureRelations, Structure
 from polyattn.certify.witness import Witness, find_witness
 from polyattn.display import Description, Reported, Result, data_in_words
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_confidence
 from polyattn.files.atomic import refuse_other_format, write_atomically
 from polyattn.form import Form, Layout
 from polyattn.form.in_words import form_in_words, form_sizes
@@ -200,7 +200,7 @@ class Certificate(Reported, Result):
         With noise [yau2024: Lemma E.2], corrected: noise that is independent from position to
         position and of mean zero, given the sequences (docs/derivations/bounds.md).
         """
-        known = Noise(noise_power, noise_bound, noise, n_outputs, confidence)
+        known = Noise(noise_power, noise_bound, noise, n_outputs, require_confidence(confidence))
         return disagreement_bound(self, X, risk, optimal_risk, kind, context, known)
 
     @single_threaded_blas()

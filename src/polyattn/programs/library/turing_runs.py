@@ -79,10 +79,17 @@ def show_turing(
     # What is on the tape: the cells of the input, and all others but outer blanks.
     used = [at for at, letter in enumerate(final) if letter or 0 <= at + first < len(given)]
     on_it = named.written(final[min(used) : max(used) + 1]) if used else ""
-    findings = _findings(run, end, on_it)
+    # Around a ring a machine reads what it wrote, where an endless tape is blank.
+    where = "" if endless else " on this ring"
+    findings = _findings(run, end, on_it, where)
     halted = "yes" if run.halted else "no: the limit of steps (--max-steps) ended the run"
     facts = {"machine": named.title, "tape": on_it or "(blank)", "state": end, "position": head}
-    facts |= {"steps": run.steps, "halted": halted, "verdict": run.verdict, "cells": n_cells}
+    facts |= {
+        "steps": run.steps,
+        "halted": halted,
+        "verdict": f"{run.verdict}{where}",
+        "cells": n_cells,
+    }
     if not endless:
         findings.append(f"{RING[0].upper()}{RING[1:]}.")
         facts["ring"] = f"{RING} (--cells)"
@@ -102,12 +109,12 @@ def show_turing(
     )  # fmt: skip
 
 
-def _findings(run: TuringRun, end: str, on_tape: str) -> list[str]:
+def _findings(run: TuringRun, end: str, on_tape: str, where: str) -> list[str]:
     """How the run ended, what is on the tape, and what was decided."""
     ended = f"halts in {end}" if run.halted else f"is still in state {end}"
     count = counted(run.steps, "step")
     said = [f"It {ended} after {count}; on the tape is {on_tape or 'nothing but blanks'}."]
-    return said + ([f"The input is {run.verdict}."] if run.state in (ACCEPT, REJECT) else [])
+    return said + ([f"The input is {run.verdict}{where}."] if run.state in (ACCEPT, REJECT) else [])
 
 
 def _after(named: NamedMachine, step: TuringStep) -> str:
