@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c $(NEW_ENOUGH) >/
 # Test workers share the cores; BLAS threads on top of them only get in the way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-slow mutants browser lint bench docs real-data clean
+.PHONY: demo test test-slow test-optional mutants browser lint bench docs real-data clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -64,18 +64,23 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	$(BIN)/pytest -W error --doctest-modules tests/test_docs.py tests/test_commands.py src/polyattn
 
-# The comparison on real series has an environment of its own: its methods are compiled by numba.
-real-data: .venv-real-data/.installed
-	cd examples/real_data && ../../.venv-real-data/bin/python -W ignore compare.py
+# Packages that are compiled by numba, or that few need, have an environment of their own: the
+# time-series toolboxes whose estimator checks ours pass, and those that real data are compared by.
+OPTIONAL := aeon sktime tslearn reservoirpy polars duckdb fastapi httpx pandas pyarrow pytest
+test-optional: .venv-optional/.installed
+	.venv-optional/bin/pytest -W default tests/optional
 
-.venv-real-data/.installed: examples/real_data/constraints.txt pyproject.toml
-	$(PYTHON) -m venv .venv-real-data
-	.venv-real-data/bin/python -m pip install --quiet -c $< hatchling editables
-	.venv-real-data/bin/python -m pip install --quiet -c $< --no-build-isolation aeon -e .
+real-data: .venv-optional/.installed
+	cd examples/real_data && ../../.venv-optional/bin/python -W ignore compare.py
+
+.venv-optional/.installed: constraints-optional.txt pyproject.toml
+	$(PYTHON) -m venv .venv-optional
+	.venv-optional/bin/python -m pip install --quiet -c $< hatchling editables
+	.venv-optional/bin/python -m pip install --quiet -c $< --no-build-isolation $(OPTIONAL) -e .
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-real-data .mutants build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-optional .mutants build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "polyattn needs Python 3.11 or newer with venv; none was found (set PYTHON=...)" >&2; exit 1; }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHON = ROOT / ".venv-real-data" / "bin" / "python"
+PYTHON = ROOT / ".venv-optional" / "bin" / "python"
 
 
 @pytest.mark.slow
