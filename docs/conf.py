@@ -21,6 +21,7 @@ version = release = __version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.githubpages",  # .nojekyll, without which folders that begin with _ are not served
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",
     "benchmark_scripts",

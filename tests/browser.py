@@ -53,6 +53,26 @@ return [document.documentElement.scrollWidth, width, wide.slice(0, 3).map(
   (element) => element.outerHTML.slice(0, 80))];
 """
 
+# Numbers as they are written on pages; one that a line ends in has boxes in several lines.
+_BROKEN = r"""
+const exponent = "(?:e[-+]?\\d+)?";
+const number = new RegExp("(?<![\\w.])[-−+]?\\d[\\d,]*(?:\\.\\d+)?" + exponent
+  + "(?: ?± ?[\\d.]+" + exponent + ")?(?: ?%)?(?!\\w)", "g");
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const broken = [];
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  if (node.parentElement.closest("script, style")) continue;
+  for (const found of node.data.matchAll(number)) {
+    const range = document.createRange();
+    range.setStart(node, found.index);
+    range.setEnd(node, found.index + found[0].length);
+    const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.bottom)));
+    if (lines.size > 1) broken.push(found[0]);
+  }
+}
+return broken;
+"""
+
 
 def missing():
     """Why pages cannot be opened here; empty if they can."""
@@ -136,6 +156,10 @@ class Browser:
         """By how many pixels the page is wider than the window, and what makes it so."""
         scroll, width, wide = self.driver.execute_script(_WIDER)
         return max(0, scroll - width), wide
+
+    def broken_numbers(self):
+        """Numbers in which a line ends."""
+        return self.driver.execute_script(_BROKEN)
 
     def screenshot(self, path):
         """The whole page, as a PNG file."""

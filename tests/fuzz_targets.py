@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 import mutations
 import polyattn as pa
@@ -26,15 +27,18 @@ from polyattn.certify.check import objections
 from polyattn.cli.console import emit, shown
 from polyattn.cli.io import read_data
 from polyattn.errors import PolyattnError
+from polyattn.estimators.description import described
 from polyattn.programs.machines import load_machine, save_machine
 from polyattn.programs.machines.files import content_of
 from polyattn.programs.machines.format.yaml_syntax import write_yaml
 from polyattn.report.page import fill
+from polyattn.storage import record_of
 from polyattn_papers.reproduction.digests import with_digest
 from polyattn_papers.reproduction.environment import merge_environments
 from polyattn_papers.reproduction.experiment import Experiment
 from polyattn_papers.reproduction.finished_cells import FinishedCell, FinishedCells
 from polyattn_papers.reproduction.result import TABLE, read_table
+from saved_models import MODELS, answers
 from source_cases import memory_source
 
 RNG = np.random.default_rng(0)
@@ -100,11 +104,12 @@ def use_saved(path):
     thing = pa.load(path)
     repr((repr(thing), str(thing)))
     thing._repr_html_()
-    emit({}, shown(thing), as_json=False)
-    json.dumps(thing.to_full_dict(), allow_nan=False)
+    told = described(thing)
+    emit({}, shown(told), as_json=False)
+    json.dumps(told.to_full_dict(), allow_nan=False)
     kinds = {
         pa.FitResult: _use_fit, pa.LearningCurve: _use_curve, pa.Audit: _use_audit,
-        pa.LearnedSoftmax: _use_learned,
+        pa.Forecast: _use_forecast, pa.LearnedSoftmax: _use_learned,
         pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
         pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
         pa.SoftmaxAttention: _use_layer, pa.Certificate: _use_certificate,
@@ -112,7 +117,16 @@ def use_saved(path):
         pa.programs.LearnedCoefficients: _use_learned_program,
         pa.programs.ProgramCertificate: _use_program_certificate,
     }  # fmt: skip
-    kinds[type(thing)](thing)
+    kinds.get(type(thing), _use_model)(thing)
+
+
+def _use_model(model):
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    n_dims = next((each.n_features_in_ for each in steps if not isinstance(each, str)), 1)
+    data = np.ones((2, 3, n_dims)) if n_dims < 1000 else None
+    record_of(model)
+    if data is not None:
+        answers(model, data)
 
 
 def _use_layer(layer):
@@ -135,6 +149,11 @@ def _use_fit(result):
 def _use_curve(curve):
     repr((curve.outcome, curve.table()))
     curve.to_record()
+
+
+def _use_forecast(ahead):
+    repr((ahead.outcome, ahead.values, ahead.valid_steps, ahead.exponents))
+    ahead.to_record()
 
 
 def _use_sums(sums):
@@ -260,6 +279,12 @@ def _checkpoint(path):
     return path.read_bytes()
 
 
+FUZZED_MODELS = (
+    "regressor of a form", "regressor of few rows", "softmax regressor", "classifier",
+    "classifier of booleans", "scaler", "imputer", "pipeline", "pipeline with nothing",
+)  # fmt: skip
+
+
 def _things():
     P = pa.programs
     task = pa.data.planted_softmax(60, 3, 2, random_state=0)
@@ -285,6 +310,7 @@ def _things():
         P.compile(P.fixed_dfa(P.machines.parity(), 3)),
         own_program(),
         *learned_programs(),
+        *(MODELS[name]() for name in FUZZED_MODELS),
     ]
 
 

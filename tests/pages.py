@@ -20,6 +20,12 @@ PAGES = sorted(
     if not MADE & set(page.relative_to(ROOT).parts)
 )
 
+# Pages whose examples need packages of the optional environment; tests/optional runs them there.
+OPTIONAL = {
+    ROOT / "docs" / "guides" / "service.md": ("fastapi", "httpx", "pandas"),
+    ROOT / "docs" / "guides" / "time_series.md": ("aeon", "sktime"),
+}
+
 FENCE = re.compile(
     r"^```(python|sh|bash|console|shell)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL
 )

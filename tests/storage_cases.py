@@ -4,6 +4,7 @@ import numpy as np
 
 import polyattn as pa
 from fuzz_targets import own_program
+from saved_models import MODELS
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
@@ -73,6 +74,7 @@ OBJECTS = {
     "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
     "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),
     "learning curve": lambda: pa.learning_curve(X, Y, [8, 16], n_repeats=2),
+    "forecast": lambda: pa.forecast(random_layer(1, 2, 2), X[:2], 3),
     "layer of a form": lambda: pa.data.random_layer(2, 2, form=FORM),
     "moments of a form": lambda: pa.Moments(2, 2, form=FORM).update(X, Y_CAUSAL),
     "result of a form": lambda: pa.fit(X, Y_CAUSAL, form=FORM),
@@ -93,4 +95,5 @@ OBJECTS = {
     "result of numpy options": lambda: pa.fit(
         X, Y, bias=np.True_, ridge=np.float32(0.5), random_state=np.int64(3), n_heads=np.int32(2)
     ),
+    **MODELS,
 }

@@ -221,6 +221,8 @@ def changes(certificate):
             pa.Form(mode=c.mode, bias=c.bias, key=[0], value=[0]),
         ],
         "n_context_dims": [c.n_dims],
+        "min_length": [c.min_length + 1],
+        "max_length": [c.max_length + 1, 1],
     }
 
 
@@ -460,7 +462,7 @@ def test_truncated_and_newer_certificates_are_refused(certificates, tmp_path):
 def test_a_missing_or_unknown_entry_is_named(certificates):
     document = to_document(certificates["gram"])
     for entry in document:
-        if entry not in ("format", "version"):
+        if entry not in ("format", "version", "min_length", "max_length"):
             with pytest.raises(FileFormatError, match=entry):
                 from_document({name: document[name] for name in document if name != entry})
     with pytest.raises(FileFormatError, match="remark"):
@@ -552,10 +554,22 @@ def _items_fit(value, schema):
 
 def test_the_schema_names_every_entry(certificates):
     optional = set(SCHEMA["properties"]) - set(SCHEMA["required"])
-    assert optional == {"structure", "form", "n_context_dims"} == set(OPTIONAL)
+    lengths = {"min_length", "max_length"}
+    assert optional == {"structure", "form", "n_context_dims"} | lengths == set(OPTIONAL)
     assert SCHEMA["required"] == [name for name in SCHEMA["properties"] if name not in optional]
-    assert set(SCHEMA["required"]) == set(to_document(certificates["gram"]))
-    assert set(to_document(certificates["zeros"])) == set(SCHEMA["required"]) | {"structure"}
+    always = set(SCHEMA["required"]) | lengths
+    assert always == set(to_document(certificates["gram"]))
+    assert set(to_document(certificates["zeros"])) == always | {"structure"}
+
+
+def test_certificates_of_older_releases_state_no_lengths(certificates):
+    """They are read, and speak of tokens without saying how many."""
+    document = to_document(certificates["ragged"])
+    older = {name: each for name, each in document.items() if not name.endswith("_length")}
+    loaded = from_document(older | {"seal": seal(older)})
+    assert certificates["ragged"].data_sizes == "120 sequences, 1..5 tokens of 3 coordinates"
+    assert loaded.data_sizes == "120 sequences, tokens of 3 coordinates"
+    assert verify(loaded, RAGGED)
 
 
 # Domains ------------------------------------------------------------------------------------------

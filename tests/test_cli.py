@@ -71,8 +71,8 @@ def test_fit_chooses_ridge_and_limits_heads(run):
         assert parsed(run("fit", "data.npz", "--ridge", rule, "--json"))["ridge"] > 0
         of_two = ("--ridge", rule, "--ridge-grid", "7,1e3", "--json")
         assert parsed(run("fit", "data.npz", *of_two))["ridge"] in (7.0, 1e3)
-    refused(run("fit", "data.npz", "--ridge", "loo", "--ridge-grid", "0,1"), "with ridge=0")
-    refused(run("fit", "data.npz", "--ridge-grid", "1,2"), "ridge_grid is used only with")
+    refused(run("fit", "data.npz", "--ridge", "loo", "--ridge-grid", "0,1"), "with --ridge 0")
+    refused(run("fit", "data.npz", "--ridge-grid", "1,2"), "--ridge-grid is used only with")
     limited = parsed(run("fit", "data.npz", "--heads", "1", "--json"))
     assert limited["n_heads"] == 1
     assert limited["gap"] > 0
@@ -115,7 +115,7 @@ def test_fit_from_saved_statistics(run, task):
         explained = parsed(run("fit", f"{name}.safetensors", "--explain", "--json"))
         assert explained["solver"] == found["solver"]
     refused(run("fit", "m.safetensors", "--mode", "full"), "leave --mode out")
-    refused(run("fit", "m.safetensors", "--solver", "dual"), "solver='primal'")
+    refused(run("fit", "m.safetensors", "--solver", "dual"), "--solver primal")
     refused(run("fit", "m.safetensors", "--ridge", "loo"), "gcv")
 
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import polyattn as pa
 from command_endings import parsed, refused
 from polyattn.cli import gathering
+from polyattn.cli.gathering import uninterrupted
 from polyattn.cli.main import cli
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -128,15 +129,67 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         start_new_session=True, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     # The group has workers, and they are at work.
+    interrupt(process, n_processes=4, later=3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("ps") is None, reason="processes are counted by ps")
+@pytest.mark.parametrize("n_processes", [2, 3, 4])
+def test_ctrl_c_while_workers_start(tmp_path, n_processes):
+    """The group has some of its processes, and others are not there yet."""
+    X = np.ones((40, 3, 2))
+    for i in range(2):
+        np.savez(tmp_path / f"small-{i}.npz", X=X, Y=X[:, 0])
+    command = [sys.executable, "-m", "polyattn", "fit", "small-*.npz", "--workers", "2"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        start_new_session=True, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    interrupt(process, n_processes, later=0)
+
+
+def interrupt(process, n_processes, later):
+    """Ctrl-C once there are so many processes: one word, and none of them is left."""
     deadline = time.monotonic() + 60
-    while len(group(process.pid)) < 4 and time.monotonic() < deadline:
-        time.sleep(0.2)
-    time.sleep(3)
+    while len(group(process.pid)) < n_processes and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(later)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=90)
     assert (process.returncode, out, err.strip()) == (1, "", "Aborted!")
     time.sleep(1)
     assert group(process.pid) == []
+
+
+@pytest.fixture
+def heeded_ctrl_c():
+    """A shell that runs tests in the background has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked")
+@pytest.mark.usefixtures("heeded_ctrl_c")
+def test_ctrl_c_waits_and_is_not_passed_on():
+    """Also to a process that is started meanwhile, which would end with a traceback."""
+    asks = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    reached = []
+
+    def start_something():
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)  # to this thread, whatever others there are
+            command = [sys.executable, "-c", asks]
+            child = subprocess.run(command, capture_output=True, text=True, check=True)
+            reached.append(child.stdout)
+
+    with pytest.raises(KeyboardInterrupt):
+        start_something()
+    [blocked] = reached
+    assert "SIGINT" in blocked
+    # Negative control: behind the block, nothing is held back any more.
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def group(leader):

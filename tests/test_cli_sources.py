@@ -101,9 +101,9 @@ def test_predictions_as_a_table_carry_the_names_of_sequences(run, task, output):
     )
     assert (found["n_sequences"], found["n_rows"], found["n_outputs"]) == (90, 90, 3)
     table = read_table(output)
-    assert list(table) == ["sequence", "prediction_0", "prediction_1", "prediction_2"]
-    assert table["sequence"].tolist() == names
-    values = table.drop(columns="sequence").to_numpy()
+    assert list(table) == ["id", "prediction_0", "prediction_1", "prediction_2"]
+    assert table["id"].tolist() == names
+    values = table.drop(columns="id").to_numpy()
     assert np.allclose(values, task.layer(task.X), rtol=1e-12, atol=1e-12)
 
 
@@ -187,11 +187,9 @@ def test_a_checkpoint_is_gone_on_from_and_kept_for_its_data(files):
     command = ("fit", "shard-*.npz", "--checkpoint", "run.safetensors", "--json")
     first, before = parsed(files(*command)), Path("run.safetensors").read_bytes()
     again = parsed(files(*command))
-    assert {**again, "seconds": 0, "heads_seconds": 0} == {
-        **first,
-        "seconds": 0,
-        "heads_seconds": 0,
-    }
+    untimed = {name: value for name, value in first.items() if "seconds" not in name}
+    assert {name: again[name] for name in untimed} == untimed
+    assert again.keys() == first.keys()
     refused(files("fit", "shard-0.npz", *command[2:]), "run.safetensors", "other data", "shard-1")
     refused(files(*command, "--bias"), "run.safetensors", "another form")
     refused(files("certify", *command[1:]), "run.safetensors", "Name another file")

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -228,6 +229,17 @@ def test_arrays_that_nobody_has_are_sent_again(some, monkeypatch):
     many = gathered(pa.Moments(3, 2), source, client=some)
     assert len(forgotten) == 1
     assert many == gathered(pa.Moments(3, 2), source)
+
+
+def test_a_function_that_cannot_travel_is_refused_in_words(some):
+    lock = threading.Lock()
+
+    def pairs():
+        with lock:
+            yield arrays(0, 30, 4)[:2]
+
+    with pytest.raises(InvalidInput, match=r"cannot be sent to the workers .*lock.* when it is"):
+        gathered(pa.Moments(3, 2, "causal"), pa.scan(pairs), client=some)
 
 
 def test_items_of_an_iterator_are_sent(some):

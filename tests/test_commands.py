@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import click
 import pytest
 
-from pages import PAGES, ROOT, blocks, commands, commands_of, name_of, read, run_page
+from pages import OPTIONAL, PAGES, ROOT, blocks, commands, commands_of, name_of, read, run_page
 from polyattn.cli.main import cli, main
 
 LEFT_OUT = {
@@ -28,14 +28,14 @@ LEFT_OUT = {
     "polyattn certify 'shard-*.npz' --dask tcp://scheduler:8786 --checkpoint run.safetensors": (
         "there is no such scheduler; tests/test_cli_gathering.py has one"
     ),
-    "pip install -e .": "it would change the environment of the tests",
+    "pip install .": "it would change the environment of the tests",
     "python benchmarks/fit_vs_ridge.py": "it takes minutes",
     "python benchmarks/capacity.py --rounds 2 --out docs/capacity": "it takes a quarter of an hour",
     "polyattn bench": "tests/test_cli.py runs it",
     "polyattn reproduce yau2024-fig1": "tests/test_reproduce_smoke.py runs it",
     "polyattn reproduce all --profile full --jobs 2": "it takes hours",
 }
-WITH_CODE = [page for page in PAGES if blocks(read(page))]
+WITH_CODE = [page for page in PAGES if blocks(read(page)) and page not in OPTIONAL]
 INLINE = re.compile(r"`((?:polyattn|make|pip|python) [^`\n]+)`")
 
 TARGETS = set(re.findall(r"^([a-z-]+):", read(ROOT / "Makefile"), re.MULTILINE))
@@ -89,6 +89,10 @@ def test_what_commands_name_exists(page):
     printed = [command.words for command in commands_of(text)]
     printed += [found.split() for found in INLINE.findall(text)]
     assert [(words, nowhere(words)) for words in printed if nowhere(words)] == []
+
+
+def test_pages_of_the_optional_environment_have_examples():
+    assert all(page in PAGES and blocks(read(page)) for page in OPTIONAL)
 
 
 def test_what_is_left_out_is_printed():

@@ -3,6 +3,7 @@
 The site is built once, from a copy, without running the gallery: examples run in test_examples.py.
 """
 
+import ast
 import json
 import re
 import shutil
@@ -18,13 +19,17 @@ import polyattn as pa
 from browser import check_page
 from polyattn.cli.main import cli
 from polyattn.outcome import OutcomeSet
+from site_links import wrong_links
 
 # One worker takes all of them, so that the site is built once.
 pytestmark = pytest.mark.xdist_group("site")
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("docs", "examples", "benchmarks", "README.md")
-GUIDES = ("fit", "forms", "certify", "audit", "programs", "softmax", "queries", "files")
+GUIDES = (
+    "fit", "tables", "service", "time_series", "forecast", "tokens", "determined", "forms",
+    "certify", "audit", "programs", "softmax", "queries", "files", "in_context_learning",
+)  # fmt: skip
 MODULES = {
     "polyattn": pa,
     "polyattn.data": pa.data,
@@ -88,7 +93,7 @@ def site(tmp_path_factory):
     done = subprocess.run(
         [
             sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-D", "plot_gallery=0",
-            "-b", "html", str(home / "docs"), str(out),
+            "-d", str(home / "doctrees"), "-b", "html", str(home / "docs"), str(out),
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -299,6 +304,27 @@ def test_a_page_that_is_too_wide_is_found(site, browser):
         assert any("too wide" in one for one in check_page(browser, wide))
     finally:
         wide.unlink()
+
+
+def test_the_folder_can_be_published_anywhere(site):
+    """Every link is relative and leads somewhere; what a web server would hide is said to stay."""
+    assert wrong_links(site) == {}
+    assert (site / ".nojekyll").is_file()
+    assert not list(site.rglob("*.doctree"))
+
+
+def test_notebooks_are_the_examples(site):
+    """Examples run in test_examples.py; what is downloaded beside them is the same code."""
+    notebooks = {path.stem: path for path in (site / "_downloads").rglob("*.ipynb")}
+    scripts = sorted(
+        path for path in (ROOT / "examples").rglob("*.py") if path.parent.name != "real_data"
+    )
+    assert {path.stem for path in scripts} == set(notebooks)
+    for script in scripts:
+        cells = json.loads(notebooks[script.stem].read_text(encoding="utf-8"))["cells"]
+        code = "\n".join("".join(each["source"]) for each in cells if each["cell_type"] == "code")
+        _, *statements = ast.parse(script.read_text(encoding="utf-8")).body  # without the docstring
+        assert ast.dump(ast.parse(code)) == ast.dump(ast.Module(statements, []))
 
 
 def test_a_reproduction_is_shown(site):

@@ -95,7 +95,7 @@ def test_classes_of_a_stream():
         (np.zeros(N), InvalidInput, "at least two classes"),
         (np.linspace(0, 1, N), InvalidInput, "fractions"),
         (np.full(N, np.nan), InvalidInput, "NaN"),
-        (np.eye(3)[np.arange(N) % 3], InvalidInput, "not indicator columns"),
+        (np.eye(3)[np.arange(N) % 3, None], InvalidInput, "not indicator columns"),
         (np.arange(N) % 2 + 0j, InvalidType, "complex"),
         (np.array([None, "a"] * (N // 2)), InvalidType, "text, integers or booleans"),
         ([["a"], ["a", "b"]] * (N // 2), InvalidInput, "not rectangular"),

@@ -193,7 +193,7 @@ def check_bad_input_is_named(estimator, X, y):
         (np.where(X > 2, np.nan, X), "NaN"),
         (X.astype(str), "text"),
         (X * 1j, "complex"),
-        (X.astype(object), "objects"),
+        (np.full(X.shape, None), "objects"),
         ([X[0], X[1][:, :2]], r"X\[0\] has 3, X\[1\] has 2"),
         (X[:-1], f"X has {N - 1} sequences"),
     ):

@@ -1,4 +1,4 @@
-"""Every example runs as it stands, without a warning, and makes one picture."""
+"""Every example and journey runs as it stands, without a warning, and makes one picture."""
 
 import ast
 import runpy
@@ -9,8 +9,12 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+# Notebooks from data to something that can be handed on; they say what must come out.
+JOURNEYS = sorted((FOLDER / "journeys").glob("*.py"))
 MAX_LINES = 40
+MAX_JOURNEY_LINES = 140
 
 
 @pytest.fixture
@@ -36,19 +40,19 @@ def run(tmp_path, monkeypatch, capsys):
     return call
 
 
-def faults(source):
+def faults(source, max_lines=MAX_LINES):
     """What keeps a script from being a page of the gallery."""
     lines = (ast.get_docstring(ast.parse(source)) or "").split("\n")
     title, underline, blank, *text = *lines, "", ""
     found = []
     if not title or underline != "=" * len(title) or blank or not any(text):
         found.append("it begins with a title, a line of = below it, and a text")
-    if len(source.splitlines()) > MAX_LINES:
-        found.append(f"it has at most {MAX_LINES} lines")
+    if len(source.splitlines()) > max_lines:
+        found.append(f"it has at most {max_lines} lines")
     return found
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*EXAMPLES, *JOURNEYS], ids=lambda path: path.stem)
 def test_example_runs(path, run):
     printed, pictures = run(path)
     assert printed.strip()
@@ -60,8 +64,16 @@ def test_example_is_a_page(path):
     assert faults(path.read_text(encoding="utf-8")) == []
 
 
+@pytest.mark.parametrize("path", JOURNEYS, ids=lambda path: path.stem)
+def test_journey_is_a_notebook(path):
+    source = path.read_text(encoding="utf-8")
+    assert faults(source, MAX_JOURNEY_LINES) == []
+    assert source.count("\n# %%\n") >= 5
+    assert source.count("\nassert ") >= 3
+
+
 def test_there_are_as_many_as_one_likes_to_read():
-    assert 10 <= len(EXAMPLES) <= 16
+    assert 10 <= len(EXAMPLES) <= 20
 
 
 @pytest.mark.parametrize(

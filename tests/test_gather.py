@@ -319,12 +319,12 @@ def test_what_is_in_it_survives_files(make, tmp_path):
 
 @both_kinds
 def test_sums_without_names_are_written_as_ever(make):
-    """A file of arrays without names has no new field, and older releases read it."""
+    """A file of arrays without names says nothing of names."""
     record = make(2, 1).update(np.ones((2, 3, 2)), np.ones(2)).to_record()
     assert record.metadata.keys() <= {
         "n_dims", "n_outputs", "mode", "bias", "n_rows", "n_positive", "n_sequences",
         "total_weight", "max_length", "token_exponent", "target_exponent", "coordinate_sizes",
-        "output_sizes",
+        "output_sizes", "min_length",
     }  # fmt: skip
     assert make.from_record(record).contents.unnamed
     assert not make.from_record(make(2, 1).to_record()).contents

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "matplotlib", "dask", "sklearn", "distributed", "pyarrow", "flint")
+HEAVY = (
+    "torch", "matplotlib", "dask", "sklearn", "distributed", "pyarrow", "flint", "aeon", "sktime",
+)  # fmt: skip
 
 
 def loaded_after(statement):

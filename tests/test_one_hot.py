@@ -38,7 +38,7 @@ def test_three_ways_to_give_ids():
         assert all(np.array_equal(own, each) for own, each in zip(batch, dense, strict=True))
     mixed = SequenceBatch.from_ids([np.array([1], np.uint64), np.array([2], np.int8)], 3)
     assert np.array_equal(mixed.values[:], np.eye(3)[[1, 2]])
-    assert "4 sequences of 3 tokens, 5 coordinates" in repr(batch)
+    assert "4 sequences, 3 tokens of 5 coordinates" in repr(batch)
 
 
 def test_memory_is_that_of_the_ids():

@@ -97,7 +97,7 @@ def test_the_page_of_a_fit_of_every_form(name):
     assert words in page.lead
     assert words in str(result).replace("\n", " ")
     shown = text(page)
-    assert ("skip of" in shown, "intercept of" in shown) == (form.skip, form.intercept)
+    assert (">skip<" in shown, ">intercept<" in shown) == (form.skip, form.intercept)
     assert ("Added to the heads" in shown) == (form.skip or form.intercept)
 
 
@@ -123,7 +123,7 @@ def test_a_layer_that_is_nothing_but_its_constant_has_a_page():
     X, Y = np.zeros((20, 3, 2)), np.random.default_rng(0).standard_normal((20, 1))
     page = make_page(pa.fit(X, Y, form=Form(skip=True, intercept=True)), X, Y)
     assert "singular values" not in text(page)
-    assert "intercept of" in text(page)
+    assert ">intercept<" in text(page)
 
 
 def test_pages_of_layer_certificate_and_audit_of_a_form():
@@ -170,7 +170,7 @@ def test_maps_of_narrow_matrices_fit_the_page(browser, tmp_path):
     )  # fmt: skip
     layer.report(tmp_path / "layer.html")
     assert check_page(browser, tmp_path / "layer.html") == []
-    pictures = browser.find_all(".pair img")
+    pictures = browser.find_all(".map image")
     assert len(pictures) == 6
     assert max(each.size["height"] for each in pictures) <= 260
 

@@ -91,4 +91,4 @@ def test_the_line_under_the_title(task, result):
         "1 to 4 tokens."
     )
     sums = pa.Moments(3).update(task.X)
-    assert make_page(sums).lead == "Sums of 150 sequences with 3 coordinates, mode last."
+    assert make_page(sums).lead == "Sums of 150 sequences, 8 tokens of 3 coordinates, mode last."

@@ -14,6 +14,7 @@ from polyattn.certify.one_hot.certificate import OneHotCertificate
 from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES, Verdict
 from polyattn.display import Described, Description, Result
 from polyattn.fitting.curve_result import CURVE_OUTCOMES, CurveName
+from polyattn.fitting.forecasting.result import FORECAST_OUTCOMES, ForecastName
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.outcome import Outcome, OutcomeSet
 from polyattn.programs.certificates.outcomes import PROGRAM_CERTIFICATE_OUTCOMES
@@ -54,6 +55,12 @@ RESULTS = {
         lambda: pa.learning_curve(X, Y, [2, 12], n_repeats=3),
         CURVE_OUTCOMES,
         CurveName,
+    ),
+    "forecast": (lambda: pa.forecast(LAYER, X[:2] / 9, 3), FORECAST_OUTCOMES, ForecastName),
+    "forecast that diverges": (
+        lambda: pa.forecast(pa.LinearAttention([[1.0]], [[1.0]]), np.full((1, 3, 1), 1.5), 9),
+        FORECAST_OUTCOMES,
+        ForecastName,
     ),
     "certificate": (lambda: pa.certify(X), CERTIFICATE_OUTCOMES, Verdict),
     "certificate of few rows": (lambda: pa.certify(X[:3]), CERTIFICATE_OUTCOMES, Verdict),
@@ -229,7 +236,9 @@ def test_no_risk_of_a_fit_with_a_ridge_is_called_optimal(tmp_path):
 
 def test_heads_are_printed_without_their_matrices():
     heads = pa.fit(X, Y, n_heads=1).heads
-    assert str(heads) == heads.sentence
+    assert " ".join(str(heads).split()).startswith(heads.sentence)
+    assert "head  size" in str(heads)
+    assert "array(" not in str(heads)
     assert_readable(repr(heads))
 
 

@@ -1,10 +1,8 @@
-"""Real series, honestly: linear attention beside three methods that people use, in one run.
+"""Real series, honestly: linear attention beside four methods that people use, in one run.
 
-Four data sets that the package aeon carries: JapaneseVowels and BasicMotions (classes),
-Covid3Month and CardanoSentiment (numbers).  The first split is the one the data come with, the
-others are drawn with the same sizes from all series (by class where there are classes).  Prints
-scores and seconds of one thread, and writes them to a JSON file if asked.  `make real-data` makes
-the environment and runs this.
+Thirteen sets of series (series.py), five splits of each, every method once on each split.  Prints
+scores and seconds of one thread, and writes one row for each to a JSON file, from which tables.py
+makes the tables of docs/real_data.md.  `make real-data` makes the environment and runs this.
 """
 
 from __future__ import annotations
@@ -17,96 +15,87 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from aeon import datasets
 from methods import METHODS
+from series import SETS, is_regression, split_of
 from sklearn.metrics import accuracy_score, root_mean_squared_error
-from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
-LOADERS = {
-    "JapaneseVowels": (datasets.load_japanese_vowels, False),
-    "BasicMotions": (datasets.load_basic_motions, False),
-    "Covid3Month": (datasets.load_covid_3month, True),
-    "CardanoSentiment": (datasets.load_cardano_sentiment, True),
-}
+PACKAGES = ("polyattn", "aeon", "sktime", "numpy", "scikit-learn", "numba")
 
 
 def main():
-    """Measure every method on every split of every data set."""
+    """Measure the chosen methods on the chosen sets; rows of others are kept in the file."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--splits", type=int, default=5)
-    arguments.add_argument("--only", choices=LOADERS, action="append")
+    arguments.add_argument("--only", choices=SETS, action="append")
+    arguments.add_argument("--method", choices=METHODS, action="append")
     arguments.add_argument("--out", type=Path)
     chosen = arguments.parse_args()
+    rows = {}
+    if chosen.out is not None and chosen.out.exists():
+        rows = {_key(row): row for row in json.loads(chosen.out.read_text())["rows"]}
     with threadpool_limits(1):
-        rows = compare(chosen.only or LOADERS, chosen.splits)
-    if chosen.out is not None:
-        packages = ("polyattn", "aeon", "numpy", "scikit-learn", "numba")
-        versions = {package: metadata.version(package) for package in packages}
-        chosen.out.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+        for row in compare(chosen.only or SETS, chosen.method or METHODS, chosen.splits):
+            rows[_key(row)] = row
+            if chosen.out is not None:
+                chosen.out.write_text(_document(rows.values()))
 
 
-def compare(names, n_splits):
-    """All rows: data, split, method, score, seconds."""
-    compile_first()
-    rows = []
+def compare(names, methods, n_splits):
+    """One row for each set, split and method: score and seconds."""
+    compile_first(methods)
     for name in names:
-        loader, is_regression = LOADERS[name]
-        for split in range(n_splits):
-            data = halves(loader, is_regression, split)
-            for method in METHODS:
-                row = measure(method, is_regression, *data)
-                rows.append({"data": name, "split": split, "method": method} | row)
-        show(name, is_regression, [row for row in rows if row["data"] == name])
-    return rows
+        for number in range(n_splits):
+            data = split_of(name, number)
+            for method in methods:
+                row = {"data": name, "split": number, "method": method}
+                row |= measure(method, is_regression(name), data)
+                print(" ".join(str(value) for value in row.values()), flush=True)
+                yield row
 
 
-def halves(loader, is_regression, split):
-    """Training and test series; split 0 is the published one."""
-    (X, y), (X_test, y_test) = loader(split="train"), loader(split="test")
-    if split == 0:
-        return list(X), y, list(X_test), y_test
-    series, labels = [*X, *X_test], np.concatenate([y, y_test])
-    X, X_test, y, y_test = train_test_split(
-        series, labels, train_size=len(y), random_state=split,
-        stratify=None if is_regression else labels,
-    )  # fmt: skip
-    return X, y, X_test, y_test
+def measure(method, numbers, data):
+    """Score (accuracy, or root mean squared error), processor seconds to fit and to predict.
+
+    Processor time, since one thread is used and other work on the machine shall not count.
+    """
+    start = time.process_time()
+    model = METHODS[method](numbers).fit(data.X, data.y)
+    fitted = time.process_time()
+    predicted = model.predict(data.X_test)
+    done = time.process_time()
+    score = root_mean_squared_error if numbers else accuracy_score
+    row = {"measure": "rmse" if numbers else "accuracy"}
+    row |= {"score": float(score(data.y_test, predicted))}
+    row |= {"fit_seconds": round(fitted - start, 4), "predict_seconds": round(done - fitted, 4)}
+    return row | getattr(model, "chosen", {})
 
 
-def measure(method, is_regression, X, y, X_test, y_test):
-    """Score (accuracy, or root mean squared error) and seconds of fitting and predicting."""
-    start = time.perf_counter()
-    predicted = METHODS[method](is_regression).fit(X, y).predict(X_test)
-    seconds = time.perf_counter() - start
-    score = root_mean_squared_error if is_regression else accuracy_score
-    return {"score": float(score(y_test, predicted)), "seconds": seconds}
-
-
-def show(name, is_regression, rows):
-    """Print the scores of one data set."""
-    unit = "root mean squared error" if is_regression else "accuracy, %"
-    print(f"\n{name}: {unit}; the published split, mean over splits ± standard error, seconds")
-    for method in METHODS:
-        own = [row for row in rows if row["method"] == method]
-        scores = np.array([row["score"] for row in own]) * (1 if is_regression else 100)
-        error = scores.std(ddof=1) / len(scores) ** 0.5 if len(scores) > 1 else 0.0
-        seconds = np.median([row["seconds"] for row in own])
-        print(
-            f"  {method:22} {scores[0]:8.4g}   {scores.mean():8.4g} ± {error:.2g}   {seconds:.2g} s"
-        )
-
-
-def compile_first():
+def compile_first(methods):
     """Let numba compile before anything is timed."""
     rng = np.random.default_rng(0)
     X = list(rng.standard_normal((8, 2, 20)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numba's, about casts inside aeon
-        for is_regression, y in ((True, rng.standard_normal(8)), (False, np.tile(["a", "b"], 4))):
-            for method in ("1NN-DTW", "MiniRocket"):
+        for numbers, y in ((True, rng.standard_normal(8)), (False, np.tile(["a", "b"], 4))):
+            for method in {"1NN-DTW", "MiniRocket"} & set(methods):
                 for one in (X, [x[:, : 12 + i] for i, x in enumerate(X)], [x[:1] for x in X]):
-                    METHODS[method](is_regression).fit(one, y).predict(one)
+                    METHODS[method](numbers).fit(one, y).predict(one)
+
+
+def _key(row):
+    return row["data"], row["split"], row["method"]
+
+
+def _document(rows):
+    """The file: versions, and one line for each row, in the order of the sets and methods."""
+    places = [list(SETS), list(METHODS)]
+    ordered = sorted(
+        rows, key=lambda r: (places[0].index(r["data"]), r["split"], places[1].index(r["method"]))
+    )
+    versions = json.dumps({package: metadata.version(package) for package in PACKAGES})
+    lines = ",\n".join(json.dumps(row) for row in ordered)
+    return f'{{"versions": {versions},\n"rows": [\n{lines}\n]}}\n'
 
 
 if __name__ == "__main__":

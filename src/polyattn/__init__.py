@@ -18,6 +18,8 @@ from polyattn.certify.check import verify
 from polyattn.certify.sample_size import sample_size
 from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.fit import fit
+from polyattn.fitting.forecasting.forecast import forecast
+from polyattn.fitting.forecasting.result import Forecast
 from polyattn.fitting.learning_curve import learning_curve
 from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
@@ -35,6 +37,7 @@ from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch
 from polyattn.softmax import LearnedSoftmax, QueryResult, learn_from_queries, learn_softmax
 from polyattn.sources import Source
+from polyattn.sources.from_long import LongData, from_long
 from polyattn.sources.scan import scan
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.storage import load, save
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from polyattn.estimators import (
         LinearAttentionClassifier,
         LinearAttentionRegressor,
+        SequenceImputer,
+        SequenceScaler,
         SoftmaxAttentionRegressor,
     )
 
@@ -51,6 +56,8 @@ if TYPE_CHECKING:
 _LAZY = {
     "LinearAttentionRegressor": "polyattn.estimators",
     "LinearAttentionClassifier": "polyattn.estimators",
+    "SequenceImputer": "polyattn.estimators",
+    "SequenceScaler": "polyattn.estimators",
     "SoftmaxAttentionRegressor": "polyattn.estimators",
     "interop": "polyattn.interop",
 }
@@ -59,6 +66,7 @@ __all__ = [
     "Audit",
     "Certificate",
     "FitResult",
+    "Forecast",
     "Form",
     "HeadMatch",
     "LearnedSoftmax",
@@ -66,11 +74,14 @@ __all__ = [
     "LinearAttention",
     "LinearAttentionClassifier",
     "LinearAttentionRegressor",
+    "LongData",
     "Moments",
     "OneHotFit",
     "Outcome",
     "QueryResult",
     "SequenceBatch",
+    "SequenceImputer",
+    "SequenceScaler",
     "SoftmaxAttention",
     "SoftmaxAttentionRegressor",
     "Source",
@@ -83,6 +94,8 @@ __all__ = [
     "data",
     "domains",
     "fit",
+    "forecast",
+    "from_long",
     "heads",
     "interop",
     "learn_from_queries",

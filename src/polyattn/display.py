@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from textwrap import wrap
@@ -22,22 +22,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.outcome import Outcome
-from polyattn.quoting import counted
 
 # Columns of text; longer sentences are broken into lines.
 COLUMNS = 98
+
+# Rows of a small table.
+SHOWN_ROWS = 16
 
 # Matrices up to this size are shown number by number.
 SHOWN_DIMS, SHOWN_HEADS = 8, 4
 
 # Facts whose attributes are not named as people would; of others ``n_`` is left out.
 LABELS = {
+    "accuracy": "accuracy on the training data",
+    "baseline_risk": "risk of predicting the mean",
     "condition": "condition number",
+    "data_sizes": "data",
     "dimension": "features of the domain",
     "heads": "search for heads",
     "implied_distance": "distance, at most",
     "lambda_max": "largest eigenvalue",
     "lambda_min": "smallest eigenvalue",
+    "majority_share": "accuracy of one class for all",
     "max_length": "longest sequence",
     "n_dims": "coordinates",
     "n_held_out": "sequences held out",
@@ -47,6 +53,8 @@ LABELS = {
     "n_training": "sequences of training",
     "n_undecided": "undecided rows",
     "optimal_norm": "norm of the optimum",
+    "r2": "share explained (r2)",
+    "rank_at_most": "rank, at most",
     "target_power": "risk of predicting zero",
     "verdict_on_real_inputs": "on all real inputs",
 }
@@ -126,22 +134,21 @@ def figure(value: Any, digits: int = 4, unknown: str = "unknown") -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def sizes_in_words(n_dims: int, n_outputs: int, mode: str, bias: bool, form: str = "") -> str:
-    """What a layer takes and gives: "3 coordinates to 2 outputs, mode last".
+def table_lines(columns: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> tuple[str, ...]:
+    """A small table as lines of text, numbers as people read them; of many rows the first ones.
 
-    form : what was chosen beside mode and bias, in words
+    >>> table_lines(("head", "size"), [(0, 1.25), (1, 0.5)])
+    ('head  size', '0     1.25', '1     0.5')
     """
-    sizes = f"{counted(n_dims, 'coordinate')} to {counted(n_outputs, 'output')}, mode {mode}"
-    return ", ".join(each for each in (sizes, "with a constant" if bias else "", form) if each)
-
-
-def data_in_words(n_sequences: int, n_dims: int, mode: str, form: str = "") -> str:
-    """Which data something is about: "150 sequences with 3 coordinates, mode last".
-
-    form : what was chosen beside mode and bias, in words
-    """
-    data = f"{counted(n_sequences, 'sequence')} with {counted(n_dims, 'coordinate')}, mode {mode}"
-    return f"{data}, {form}" if form else data
+    every = [[figure(each, unknown="–") for each in row] for row in rows]
+    shown = [list(columns), *every[:SHOWN_ROWS]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = [
+        "  ".join(f"{each:<{width}}" for each, width in zip(row, widths, strict=True)).rstrip()
+        for row in shown
+    ]
+    more = len(every) - SHOWN_ROWS
+    return (*lines, f"... and {more:,} more") if more > 0 else tuple(lines)
 
 
 def head_matrices(attn: NDArray, value: NDArray) -> dict[str, list[list[float]]]:
@@ -198,6 +205,14 @@ class Described(Carded):
         return str(self.describe())
 
 
+class Tabled(Described):
+    """A thing whose text ends with the ``lines`` of its description: a small table."""
+
+    def __str__(self) -> str:
+        described = self.describe()
+        return "\n".join([str(described), *(f"  {line}" for line in described.lines)])
+
+
 class Result(Described):
     """What a call returns: its outcome says what happened."""
 
@@ -227,7 +242,34 @@ class Result(Described):
         return Description(title, about, outcome.sentence, doubts, facts, **more)
 
 
-class Reported(Carded):
+class Plotted:
+    """A thing that can be drawn; ``polyattn.report`` lies above it and is found by name."""
+
+    def plot(
+        self,
+        *,
+        ax: Any = None,
+        coordinate_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+    ) -> Any:
+        """Draw what matters most and return the figure of matplotlib.
+
+        Heads are maps of colours, largest first and at most 16; a certificate is its spectrum, a
+        learning curve the curve.  The figure is not known to pyplot: save it by
+        ``figure.savefig``; notebooks show it by themselves.
+
+        Parameters
+        ----------
+        ax : Axes, or as many of them as there are panels (an error says which they are)
+            Where to draw, instead of a new figure.
+        coordinate_names, output_names : as in ``report``
+        """
+        return import_module("polyattn.report").make_plot(
+            self, ax=ax, coordinate_names=coordinate_names, output_names=output_names
+        )
+
+
+class Reported(Plotted, Carded):
     """A thing with a page of its own, which data make fuller."""
 
     def report(
@@ -238,6 +280,8 @@ class Reported(Carded):
         *,
         sample_weight: Any = None,
         context: Any = None,
+        coordinate_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
     ) -> None:
         """Write one self-contained HTML page that shows this.
 
@@ -251,9 +295,13 @@ class Reported(Carded):
         sample_weight : array (N,), one weight per sequence
             With those of a weighted fit the page shows the error that the fit made least.
         context : what the sequences of X attend to, one for each of them, where these are others
+        coordinate_names, output_names : texts, one for each coordinate of a token and each output
+            What they are called on the page; otherwise they are numbered from 0.
         """
-        write_report = import_module("polyattn.report").write_report
-        write_report(self, path, X, Y, sample_weight=sample_weight, context=context)
+        import_module("polyattn.report").write_report(
+            self, path, X, Y, sample_weight=sample_weight, context=context,
+            coordinate_names=coordinate_names, output_names=output_names,
+        )  # fmt: skip
 
 
 class ReportedProgram(Carded):

@@ -73,21 +73,26 @@ def require_integer(name: str, value: object, least: int = 1) -> int:
 def require_number(name: str, value: object, most: float = np.inf) -> float:
     """Return ``value`` as a float if it is a finite real number between 0 and ``most``."""
     if isinstance(value, Real) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = np.inf
+        number = _as_float(value)
         if 0.0 <= number <= most and np.isfinite(number):
             return number
     wanted = "a finite number >= 0" if most == np.inf else f"a number between 0 and {most:g}"
     raise InvalidInput(f"{name} must be {wanted}; got {shown(value)}.")
 
 
+def _as_float(value: Real) -> float:
+    """The number, or infinity where it is an integer that float64 cannot hold."""
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf
+
+
 def require_confidence(confidence: object) -> float:
     """Return ``confidence`` as a float if it is a number between 0 and 1, exclusively."""
     if isinstance(confidence, bool) or not isinstance(confidence, Real):
         raise InvalidType(f"confidence must be a number; got {shown(confidence)}.")
-    if not 0.0 < float(confidence) < 1.0:
+    if not 0.0 < _as_float(confidence) < 1.0:
         raise InvalidInput(
             f"confidence must lie between 0 and 1, exclusively; got {shown(confidence)}."
         )
@@ -106,9 +111,13 @@ def require_head_count(n_heads: object) -> int | str | None:
     )
 
 
-def missing_extra(package: str, extra: str) -> MissingExtra:
-    """The error for an absent optional package, with the command that installs it."""
+def missing_extra(package: str, extra: str | None = None) -> MissingExtra:
+    """The error for an absent optional package, with the command that installs it.
+
+    extra : which extra of polyattn has the package; None where none does
+    """
+    what = package if extra is None else f"'polyattn[{extra}]'"
     return MissingExtra(
         f"this needs the package {package!r}, which is not installed; "
-        f"install it with: pip install 'polyattn[{extra}]'."
+        f"install it with: pip install {what}."
     )

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import real_array, require_finite
+from polyattn.numerics.tensors import without_tensors
 from polyattn.quoting import counted
 from polyattn.sequences import SequenceBatch
 
@@ -69,6 +70,12 @@ def as_weights(sample_weight: ArrayLike | None, batch: SequenceBatch) -> NDArray
 
 
 def _last_targets(Y: Targets, batch: SequenceBatch) -> NDArray:
+    if isinstance(Y, list | tuple) and not _is_rectangular(Y):
+        raise InvalidInput(
+            f"in mode 'last' Y must have shape ({len(batch)}, n_outputs), one target per sequence; "
+            "got a list of arrays of different lengths. One target per token needs mode='causal' "
+            "or mode='full'."
+        )
     array = real_array(Y.values if isinstance(Y, SequenceBatch) else Y, "Y")
     if array.ndim == 1:
         array = array[:, None]
@@ -84,6 +91,14 @@ def _last_targets(Y: Targets, batch: SequenceBatch) -> NDArray:
             "in mode 'last' there is one target per sequence."
         )
     return array
+
+
+def _is_rectangular(Y: Sequence[ArrayLike]) -> bool:
+    try:
+        np.asarray(without_tensors(Y, "Y"))
+    except ValueError:
+        return False
+    return True
 
 
 def _token_targets(Y: Targets, batch: SequenceBatch) -> NDArray:

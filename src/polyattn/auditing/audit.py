@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,9 +22,16 @@ from polyattn.errors import InvalidInput
 from polyattn.features.symbol_counts import require_dense_ids
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
+from polyattn.model.forward import coef_forward
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.parallel import require_physical_memory
-from polyattn.numerics.scaling import as_doubt, as_risk
+from polyattn.numerics.scaling import (
+    as_doubt,
+    as_risk,
+    exponent_for,
+    largest_magnitude,
+    scaled,
+)
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.sources.source import Source
 from polyattn.stats import Moments
@@ -75,8 +82,8 @@ def audit(
 
     Guarantee: the optimum is found without the solvers of ``fit``, from a triangular factor of
     the data; its risk is right up to ``rounding``.
-    Coefficients of features that never occur in the data are not compared, and of features that
-    are always multiples of each other only what they add up to.
+    Distances count what the data see: outputs on them, and coefficients without what changes no
+    output (docs/derivations/minimum_norm.md).
     Cost: a pass with 2 p^2 flops per predicted position, ``certify``, and one forward pass.
     Memory a few p^2 numbers, whatever the number of sequences.
     """
@@ -100,20 +107,34 @@ def audit(
         f"an audit compares coefficients, {rows.n_features:,} for each output, and",
         "Reduce the number of coordinates or of outputs.",
     )
-    measured, best, certificate = _measure(audited, rows), minimise(rows), certify_rows(rows, where)
-    return _compare(audited.coef, *measured, best, certificate)
+    best, certificate = minimise(rows), certify_rows(rows, where)
+    return _compare(audited.coef, _measure(audited, rows, best), best, certificate)
+
+
+class Measured(NamedTuple):
+    """What the outputs of a layer on the data say of it.
+
+    rounding : what that may have done to the risk
+    visible : the part of the risk from rows that miss their targets by more than their rounding
+    apart : root mean square of the difference to the outputs of the optimum
+    size : root mean square of the outputs of the optimum
+    """
+
+    risk: float
+    rounding: float
+    visible: float
+    apart: float
+    size: float
 
 
 # Outputs far larger than the targets overflow to infinity, which is refused at the end.
 @np.errstate(over="ignore")
-def _measure(audited: AuditedLayer, rows: Rows) -> tuple[float, float, float]:
-    """(risk, rounding, visible) of the layer's own outputs, one pass in pieces.
-
-    ``rounding``: what that may have done to the risk.  ``visible``: the part of the risk from rows
-    that miss their targets by more than their own rounding.
-    """
+def _measure(audited: AuditedLayer, rows: Rows, best: Minimiser) -> Measured:
+    """The outputs of the layer beside the targets and those of the optimum: one pass in pieces."""
     target = rows.target_exponent or 0
-    squared, sizes, visible = 0.0, 0.0, 0.0
+    squared, sizes, visible, apart, power = 0.0, 0.0, 0.0, 0.0, 0.0
+    of_best = exponent_for(largest_magnitude(best.coef)) or 0
+    coef = scaled(best.coef, -of_best)
     unit = rounding_unit(rows.n_features + longest(rows), rows.n_rows)
     for first, stop in ranges_of_rows(rows.batch.offsets, CHUNK_TOKENS):
         part = rows.part(first, stop)
@@ -127,13 +148,17 @@ def _measure(audited: AuditedLayer, rows: Rows) -> tuple[float, float, float]:
         whole = weights * np.sum((np.abs(wanted) + size) ** 2, axis=0)
         squared += float(np.sum(missed))
         sizes += float(np.sum(whole))
+        least = coef_forward(part.batch, coef, rows.layout, part.context, of_best - target).T
+        apart += float(np.sum(weights * np.sum((outputs - least) ** 2, axis=0)))
+        power += float(np.sum(weights * np.sum(least**2, axis=0)))
         # Half of the digits of a row are more than rounding in it can move.
         visible += float(np.sum(missed[missed > unit * whole]))
     risk = squared / rows.total_weight
     doubt = unit * float(np.sqrt(sizes / rows.total_weight))
     rounding = (2.0 * float(np.sqrt(risk)) + doubt) * doubt
     visible = as_doubt(visible / rows.total_weight, target)
-    return as_risk(risk, target), as_doubt(rounding, target), visible
+    roots = (float(np.ldexp(np.sqrt(each / rows.total_weight), target)) for each in (apart, power))
+    return Measured(as_risk(risk, target), as_doubt(rounding, target), visible, *roots)
 
 
 def certify_rows(rows: Rows, domain: str | Domain = "real") -> Certificate:
@@ -166,10 +191,10 @@ def _some_at_a_time(batch: SequenceBatch, numbers: NDArray[np.intp]) -> Iterator
 
 
 def _compare(
-    coef: NDArray | None, risk: float, rounding: float, visible: float, best: Minimiser,
-    certificate: Certificate,
-) -> Audit:  # fmt: skip
-    rounding += best.rounding
+    coef: NDArray | None, measured: Measured, best: Minimiser, certificate: Certificate
+) -> Audit:
+    risk, visible = measured.risk, measured.visible
+    rounding = measured.rounding + best.rounding
     gap = risk - best.risk
     if -rounding <= gap < 0.0:
         gap = 0.0
@@ -181,7 +206,8 @@ def _compare(
         safe = max(smallest - unit * largest, 0.0)
     distance, norm_of_best, doubt = None, None, np.inf
     if coef is not None:
-        distance = float(norm(_seen(coef - best.coef, certificate).ravel()))
+        seen = best.seen_of(coef - best.coef, certificate.layout)
+        distance = float(norm(_seen(seen, certificate).ravel()))
         norm_of_best = float(norm(best.coef.ravel()))
         if safe > 0 and largest is not None:
             # The rounding of the coefficients, by the condition number of least squares.
@@ -201,7 +227,7 @@ def _compare(
     hidden = visible != 0.0 and (unsolved or rounding > 0.01 * visible)
     return Audit(
         risk, best.risk, gap, rounding, distance, implied, consistent, certificate, hidden,
-        norm_of_best,
+        norm_of_best, measured.apart, measured.size,
     )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def as_audited(
 
 
 def _refuse_log_loss(layer: object) -> None:
-    if isinstance(layer, FitResult) and layer.loss == "logistic":
+    if isinstance(layer, FitResult) and layer.loss != "squared":
         raise InvalidInput(
             "audit compares layers by squared error, and this one was fitted by log-loss: its "
             "outputs are logarithms of odds, not the numbers of classes. Its outcome says how near "

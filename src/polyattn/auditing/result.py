@@ -10,13 +10,14 @@ import numpy as np
 from polyattn.certify import Certificate
 from polyattn.certify.document import from_document
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE
-from polyattn.display import Description, Reported, Result, data_in_words, plain
+from polyattn.display import Description, Reported, Result, plain
 from polyattn.errors import FileFormatError
 from polyattn.files.fields import any_object, entries, flag, nullable, number
 from polyattn.files.records import Record
 from polyattn.form.in_words import form_in_words
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.sequences import Sequences
+from polyattn.sizes_in_words import data_in_words
 
 AuditName = Literal["optimal", "improvable", "better", "undecided", "inconsistent"]
 
@@ -40,11 +41,17 @@ PLAIN = {
     "optimal_norm": nullable(number(0)),
 }  # fmt: skip
 
-FIELDS = entries(PLAIN | {
-    "certificate": any_object,
-    # No distance: there is no bound.
-    "implied": nullable(entries({"distance": nullable(number(0)), "excess": number(0)})),
-})  # fmt: skip
+# Files of older releases lack them.
+OF_OUTPUTS = dict.fromkeys(("output_distance", "optimal_output"), nullable(number(0)))
+
+FIELDS = entries(
+    PLAIN | {
+        "certificate": any_object,
+        # No distance: there is no bound.
+        "implied": nullable(entries({"distance": nullable(number(0)), "excess": number(0)})),
+    },
+    OF_OUTPUTS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +91,13 @@ class Audit(Reported, Result):
     rounding : float
         How far rounding may have moved the gap.
     distance : float | None
-        Frobenius norm of the difference of folded coefficients to the optimum (of all optima the
-        one of smallest norm), as far as it can show in data of this structure; None for a black
-        box.
+        Frobenius norm of the difference of folded coefficients to the optimum, as far as the data
+        see them: each of the two layers is replaced by the one of smallest norm with the same
+        outputs on the data.  None for a black box.
+    output_distance, optimal_output : float | None
+        Root mean square over the data of the difference of its outputs to those of the optimum,
+        and of these themselves; ``relative_output_distance`` is their ratio, in which no unit of
+        tokens or targets counts.  Of black boxes too; None in files of older releases.
     implied : Implied | None
         Bounds by the certificate; None for a black box that fits better than any linear
         attention layer, and so is none.
@@ -115,6 +126,8 @@ class Audit(Reported, Result):
     certificate: Certificate = field(repr=False)
     hidden: bool = False
     optimal_norm: float | None = None
+    output_distance: float | None = None
+    optimal_output: float | None = None
 
     @property
     def outcome(self) -> Outcome[AuditName]:
@@ -134,8 +147,18 @@ class Audit(Reported, Result):
             return None
         return self.distance / self.optimal_norm
 
+    @property
+    def relative_output_distance(self) -> float | None:
+        """``output_distance`` beside ``optimal_output``; None where one is unknown or that is 0."""
+        if self.output_distance is None or not self.optimal_output:
+            return None
+        return self.output_distance / self.optimal_output
+
     def describe(self) -> Description:
-        names = ("risk", "optimal_risk", "gap", "rounding", "distance", "relative_distance")
+        names = (
+            "risk", "optimal_risk", "gap", "rounding", "output_distance",
+            "relative_output_distance", "distance", "relative_distance",
+        )  # fmt: skip
         facts = {name: getattr(self, name) for name in names} | {
             "implied_distance": None if self.implied is None else self.implied.distance,
             "consistent": self.consistent,
@@ -143,7 +166,7 @@ class Audit(Reported, Result):
         }
         own = self.certificate
         words = form_in_words(own.layout)
-        about = f"An audit on {data_in_words(own.n_sequences, own.n_dims, own.mode, words)}"
+        about = f"An audit on {data_in_words(own.data_sizes, own.mode, words)}"
         return self._described("An audited layer", about, facts)
 
     def to_full_dict(self) -> dict[str, Any]:
@@ -152,7 +175,7 @@ class Audit(Reported, Result):
 
     def to_record(self) -> Record:
         """The content as plain metadata, the certificate as its document."""
-        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
+        metadata: dict[str, Any] = {name: getattr(self, name) for name in PLAIN | OF_OUTPUTS}
         metadata["certificate"] = self.certificate.to_full_dict()
         metadata["implied"] = None
         if self.implied is not None:
@@ -205,17 +228,29 @@ class Audit(Reported, Result):
         verdict = self.certificate.verdict
         determined = {
             IDENTIFIABLE: "the data determine the layer",
-            NOT_IDENTIFIABLE: "the data do not determine the layer, so other optima may be nearer",
+            NOT_IDENTIFIABLE: "the data do not determine the rest of the layer",
         }.get(verdict, "whether the data determine the layer is undecided")
         structure = self.certificate.structure
         if verdict == NOT_IDENTIFIABLE and structure is not None and structure.rest == IDENTIFIABLE:
             shown = "show nothing" if self.certificate.rank == 0 else "determine all that they show"
             determined = f"the data {shown} of it"
+        outputs = self._outputs_in_words()
         if self.distance is None:
-            return f"Its coefficients are unknown; {determined.split(',')[0]}."
+            determined = determined.replace("the rest of the layer", "the layer")
+            return f"{outputs}Its coefficients are unknown; {determined}."
         away = f"{self.distance:.4g} from the optimum"
         if self.implied is not None and np.isfinite(self.implied.distance):
             away += f" (at most {self.implied.distance:.4g} by the certificate)"
         if self.relative_distance:
             away += f", {self.relative_distance:.2g} times its norm"
-        return f"Its coefficients are {away}; {determined}."
+        seen = "" if verdict == IDENTIFIABLE else ", as far as the data see them,"
+        return f"{outputs}Its coefficients{seen} are {away}; {determined}."
+
+    def _outputs_in_words(self) -> str:
+        """How far its outputs are from those of the optimum, ending with a space."""
+        if self.relative_output_distance is None:
+            return ""
+        return (
+            "Its outputs on the data differ from those of the optimum by "
+            f"{self.relative_output_distance:.2g} of their size. "
+        )

@@ -14,10 +14,16 @@ from polyattn.certify.domains.spaces import Direction
 from polyattn.certify.evidence import Evidence
 from polyattn.certify.next_data import NextData, next_data
 from polyattn.certify.noise import Noise
-from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, Verdict, certificate_outcome
+from polyattn.certify.outcomes import (
+    IDENTIFIABLE,
+    NOT_IDENTIFIABLE,
+    Verdict,
+    certificate_outcome,
+    rank_at_most,
+)
 from polyattn.certify.structure import FeatureRelations, Structure
 from polyattn.certify.witness import Witness, find_witness
-from polyattn.display import Description, Reported, Result, data_in_words
+from polyattn.display import Description, Reported, Result
 from polyattn.errors import InvalidInput, require_confidence
 from polyattn.files.atomic import refuse_other_format, write_atomically
 from polyattn.form import Form, Layout
@@ -26,6 +32,7 @@ from polyattn.model import LinearAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.outcome import Outcome
 from polyattn.sequences import Sequences
+from polyattn.sizes_in_words import data_in_words, data_sizes_in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +89,8 @@ class Certificate(Reported, Result):
     structure: Structure | None = None
     given_form: Form | None = field(default=None, repr=False)  # None for the papers' layer
     n_context_dims: int | None = None
+    min_length: int | None = None  # tokens of the shortest sequence; None: unknown
+    max_length: int | None = None
     given_direction: Direction | None = field(default=None, repr=False)
     evidence: Evidence | None = field(default=None, repr=False)
     relations: FeatureRelations | None = field(default=None, repr=False)  # behind ``structure``
@@ -100,6 +109,12 @@ class Certificate(Reported, Result):
     def layout(self) -> Layout:
         """Its form for tokens of this width."""
         return Layout.of(self.form, self.n_dims, self.n_context_dims)
+
+    @property
+    def data_sizes(self) -> str:
+        """The data: "300 sequences, 4 tokens of 50 coordinates"; older files lack the lengths."""
+        ends = (self.min_length, self.max_length)
+        return data_sizes_in_words(self.n_sequences, self.n_dims, *ends)
 
     @cached_property
     def direction(self) -> Direction | None:
@@ -123,12 +138,16 @@ class Certificate(Reported, Result):
         facts = {name: getattr(self, name) for name in names} | {"domain": str(self.domain)}
         if self.prime is None:
             del facts["prime"]
+        sizes = {name: getattr(self, name) for name in ("verdict", "n_dims", "mode", "bias")}
+        if self.rank is None:
+            # In tables stands what is known of it.
+            sizes["rank"] = facts.pop("rank")
+            facts["rank_at_most"] = rank_at_most(self)
         if self.structure is not None:
             facts["structure"] = self.structure.to_dict()
-        sizes = {name: getattr(self, name) for name in ("verdict", "n_dims", "mode", "bias")}
         sizes |= form_sizes(self.layout)
         words = form_in_words(self.layout)
-        data = data_in_words(self.n_sequences, self.n_dims, self.mode, words)
+        data = data_in_words(self.data_sizes, self.mode, words)
         return self._described("A certificate", f"A certificate of {data}", facts, sizes=sizes)
 
     def to_full_dict(self) -> dict[str, Any]:
@@ -238,7 +257,8 @@ class Certificate(Reported, Result):
 
     def __repr__(self) -> str:
         smallest = "unknown" if self.lambda_min is None else f"{self.lambda_min:.3g}"
+        rank = f"at most {rank_at_most(self)}" if self.rank is None else self.rank
         return (
-            f"Certificate({self.verdict}, domain {str(self.domain)!r}, rank {self.rank} of "
+            f"Certificate({self.verdict}, domain {str(self.domain)!r}, rank {rank} of "
             f"{self.dimension}, lambda_min {smallest}, method {self.method!r})"
         )

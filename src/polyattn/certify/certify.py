@@ -141,6 +141,7 @@ def certify(
         structure=found.structure, relations=found.relations,
         given_form=None if layout.form.is_plain else layout.form,
         n_context_dims=layout.n_context_dims,
+        min_length=source.min_length, max_length=source.max_length or None,
     )  # fmt: skip
 
 

@@ -91,6 +91,7 @@ def to_document(certificate: Certificate) -> dict[str, Any]:
         document["structure"] = certificate.structure.to_dict()
     if certificate.given_form is not None or certificate.n_context_dims is not None:
         document |= form_fields(certificate.layout)
+    document |= stated_lengths(certificate)
     # The sentence of the certificate that a reader will hold, to the letter.
     document["sentence"] = _certificate(document).sentence
     document["seal"] = seal(document)
@@ -139,6 +140,12 @@ def from_document(document: object) -> Certificate:
             "changed after it was written. Certify the data again."
         )
     return certificate
+
+
+def stated_lengths(certificate: Certificate) -> dict[str, int]:
+    """How many tokens the shortest and the longest sequence have, as far as that is known."""
+    ends = {name: getattr(certificate, name) for name in LENGTHS}
+    return {name: end for name, end in ends.items() if end is not None}
 
 
 def seal(document: dict[str, Any]) -> str:
@@ -265,9 +272,13 @@ ENTRIES: dict[str, checks.Check] = {
     "seal": checks.digest,
 }
 
+# Older releases wrote none, and sums that they wrote do not know the shortest.
+LENGTHS = dict.fromkeys(("min_length", "max_length"), checks.integer(1))
+
 # Entries that certificates of other forms, or of data with structure, have beside these.
 OPTIONAL: dict[str, checks.Check] = {
     **FORM_FIELDS,
+    **LENGTHS,
     "structure": checks.entries(
         {
             "n_zero": checks.integer(0, None),

@@ -13,7 +13,9 @@ are brought to similar size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +24,17 @@ from scipy.linalg import lapack, qr, solve_triangular
 from polyattn.certify.verified.gram import Source
 from polyattn.certify.verified.rounding import UNIT
 from polyattn.errors import InvalidInput
-from polyattn.features.products import correlate, kernel
+from polyattn.features.products import apply_coef, correlate, kernel
+from polyattn.form.layout import Layout
 from polyattn.numerics.parallel import single_threaded_blas
-from polyattn.numerics.scaling import as_doubt, as_risk, restored, scaled
+from polyattn.numerics.scaling import (
+    as_doubt,
+    as_risk,
+    exponent_for,
+    largest_magnitude,
+    restored,
+    scaled,
+)
 from polyattn.stats import Moments, TriangularFactor
 from polyattn.stats.rows import Rows
 
@@ -49,6 +59,17 @@ class Minimiser:
     risk: float  # weighted mean over predicted positions of ||y - F(X)||^2: no layer has less
     rounding: float  # how far rounding may have moved ``risk``, doubts about the rank included
     rank: int  # singular values of the equilibrated features above rounding
+    # From theta (p, e), in any units, to the one of smallest norm with the same outputs on the
+    # data; None where the data see all of it.
+    seen: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
+
+    def seen_of(self, coef: NDArray[np.float64], layout: Layout) -> NDArray[np.float64]:
+        """Of coefficients (e, m, r) what the data see: the least with the same outputs on them."""
+        if self.seen is None:
+            return coef
+        exponent = exponent_for(largest_magnitude(coef)) or 0
+        found = layout.as_coef(self.seen(layout.as_theta(scaled(coef, -exponent))))
+        return scaled(found, exponent)
 
 
 @single_threaded_blas()
@@ -76,9 +97,10 @@ def minimise(source: Source) -> Minimiser:
             return found
         source = TriangularFactor.of(source)
     root, rhs, outside = _root(source)
-    theta, rank, size, missed, doubtful = _minimum_norm(root, rhs, source.n_rows)
+    theta, rank, size, missed, doubtful, basis = _minimum_norm(root, rhs, source.n_rows)
     size += float(np.sqrt(outside + np.sum(rhs**2)))
-    return _in_true_units(source, theta, rank, outside + missed, size, doubtful)
+    seen = None if basis is None else partial(_projected, basis)
+    return _in_true_units(source, theta, rank, outside + missed, size, doubtful, seen)
 
 
 @single_threaded_blas()
@@ -130,19 +152,20 @@ def _root(sums: Moments | TriangularFactor) -> tuple[NDArray, NDArray, float]:
 
 def _minimum_norm(
     root: NDArray, rhs: NDArray, n_rows: int
-) -> tuple[NDArray[np.float64], int, float, float, float]:
+) -> tuple[NDArray[np.float64], int, float, float, float, NDArray[np.float64] | None]:
     """The theta (p, e) of least norm that minimises ||rhs - root theta||, and what is known of it.
 
-    (theta, rank, size, missed, doubtful).  ``size``: ||D theta||, of this or another minimiser.
-    ``missed``: what is left of ||rhs||^2.  ``doubtful``: the part of that in directions that
-    rounding may have pushed below the threshold of the rank.
+    (theta, rank, size, missed, doubtful, basis).  ``size``: ||D theta||, of this or another
+    minimiser.  ``missed``: what is left of ||rhs||^2.  ``doubtful``: the part of that in directions
+    that rounding may have pushed below the threshold of the rank.  ``basis`` (p, rank): of the span
+    of the rows, orthonormal; None where that is everything.
     """
     n_features = root.shape[1]
     scale = _powers_of_two(np.sqrt(np.einsum("mp,mp->p", root, root)))
     floor = 2.0 * UNIT * max(10.0 * n_features, float(np.sqrt(n_rows)))
     if _rcond(root / scale) > floor:
         inner = solve_triangular(root / scale, rhs, check_finite=False)
-        return inner / scale[:, None], n_features, float(np.linalg.norm(inner)), 0.0, 0.0
+        return inner / scale[:, None], n_features, float(np.linalg.norm(inner)), 0.0, 0.0, None
     basis, triangle, order = qr(root / scale, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(triangle.diagonal())
     largest = max(float(sizes.max(initial=0.0)), 1.0)
@@ -151,6 +174,7 @@ def _minimum_norm(
     projected = basis.T @ rhs
     missed = projected[rank:] ** 2
     theta = np.zeros((n_features, rhs.shape[1]))
+    orthonormal = None if rank == n_features else np.zeros((n_features, 0))
     if rank == n_features:
         theta[order] = solve_triangular(triangle, projected, check_finite=False)
         theta /= scale[:, None]
@@ -168,7 +192,7 @@ def _minimum_norm(
     # The risk errs no more than by the smallest of all solutions: one of few columns may be that.
     few = solve_triangular(triangle[:rank, :rank], projected[:rank], check_finite=False)
     size = float(min(np.linalg.norm(scale[:, None] * theta), np.linalg.norm(few)))
-    return theta, rank, size, float(missed.sum()), float(doubtful.sum())
+    return theta, rank, size, float(missed.sum()), float(doubtful.sum()), orthonormal
 
 
 def _from_kernel(rows: Rows) -> Minimiser | None:
@@ -194,14 +218,33 @@ def _from_kernel(rows: Rows) -> Minimiser | None:
     products = correlate(sums, queries, alpha).reshape(-1, rows.n_outputs)
     theta = rows.layout.select(products) / rows.layout.feature_weights[:, None]
     size = float(np.linalg.norm(targets) + values[-1] * np.linalg.norm(alpha))
+
+    def seen(theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        # theta^T Phi^T K^+ Phi: what a combination of rows gives the same outputs.
+        outputs = apply_coef(rows.layout.as_coef(theta), sums, queries)
+        weights = (outputs @ basis / values[kept]) @ basis.T
+        found = correlate(sums, queries, weights).reshape(-1, theta.shape[1])
+        return np.asarray(rows.layout.select(found) / rows.layout.feature_weights[:, None])
+
     return _in_true_units(
         rows, theta, int(np.count_nonzero(kept)), float(np.sum((targets - alpha @ matrix) ** 2)),
-        size,
+        size, seen=seen,
     )  # fmt: skip
 
 
+def _projected(basis: NDArray, theta: NDArray) -> NDArray[np.float64]:
+    """The projection on the span of an orthonormal basis (p, rank)."""
+    return np.asarray(basis @ (basis.T @ theta))
+
+
 def _in_true_units(
-    source: Source, theta: NDArray, rank: int, power: float, size: float, doubtful: float = 0.0
+    source: Source,
+    theta: NDArray,
+    rank: int,
+    power: float,
+    size: float,
+    doubtful: float = 0.0,
+    seen: Callable[[NDArray], NDArray] | None = None,
 ) -> Minimiser:
     """From theta (p, e) and squared residuals of scaled data; their errors are relative to size."""
     token, target = source.token_exponent or 0, source.target_exponent or 0
@@ -215,7 +258,7 @@ def _in_true_units(
     squared = isinstance(source, Moments)
     rounding = doubt * size if squared else (2.0 * float(np.sqrt(power)) + doubt) * doubt
     risk, level = power / source.total_weight, (rounding + doubtful) / source.total_weight
-    return Minimiser(coef, as_risk(risk, target), as_doubt(level, target), rank)
+    return Minimiser(coef, as_risk(risk, target), as_doubt(level, target), rank, seen)
 
 
 def _powers_of_two(norms: NDArray) -> NDArray[np.float64]:

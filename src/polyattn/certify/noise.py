@@ -71,6 +71,11 @@ class Noise:
                 "noise_bound of bounded noise."
             )
         deviation = require_number("noise", self.deviation)
+        if self.n_outputs is None:
+            raise InvalidInput(
+                f"noise={deviation:g}, the deviation of Gaussian noise on each output, needs "
+                "n_outputs beside it: on how many outputs it is. Give n_outputs, the columns of Y."
+            )
         outputs = require_integer("n_outputs", self.n_outputs)
         freedom = max(0, n_rows - dimension) * outputs
         left = freedom - 2.0 * math.sqrt(freedom * t) * (1.0 + ROUNDING)

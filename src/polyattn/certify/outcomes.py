@@ -87,7 +87,6 @@ def certificate_outcome(certificate: Certificate) -> Outcome[Verdict]:
 
 
 def _figures(certificate: Certificate) -> str:
-    rank = "unknown" if certificate.rank is None else certificate.rank
     of = certificate.n_features if certificate.dimension is None else certificate.dimension
     ends = {"lambda_min": certificate.lambda_min, "lambda_max": certificate.lambda_max}
     spectrum = "".join(f", {name} {end:.3g}" for name, end in ends.items() if end is not None)
@@ -108,10 +107,19 @@ def _figures(certificate: Certificate) -> str:
     structure = certificate.structure
     proved = structure is not None and structure.rest == IDENTIFIABLE
     kind = "rank" if found or proved or certificate.method == "exact" else "numerical rank"
-    return (
-        f"The features of {certificate.n_rows} predicted positions have {kind} {rank} of {of}"
-        f"{spectrum}."
-    )
+    rank = f"{kind} {certificate.rank} of {of}"
+    if certificate.rank is None:
+        # Counting decides without it, and of many features it is not computed.
+        least = f"rank at most {rank_at_most(certificate)} of {of}"
+        rank = f"{least} (counting decides: the rank itself was not computed)"
+    return f"The features of {certificate.n_rows} predicted positions have {rank}{spectrum}."
+
+
+def rank_at_most(certificate: Certificate) -> int:
+    """What the rank cannot exceed where it was not computed: positions, and dimensions."""
+    of = certificate.n_features if certificate.dimension is None else certificate.dimension
+    deficient = certificate.verdict == NOT_IDENTIFIABLE
+    return min(certificate.n_rows, of - deficient)
 
 
 def _basis(certificate: Certificate) -> str:

@@ -18,11 +18,16 @@ from polyattn.errors import (
 from polyattn.form.form import Form, require_form
 from polyattn.form.layout import Layout
 from polyattn.form.pairs import n_features
+from polyattn.quoting import shown
 
 # What is chosen freely in the proof: how much of the second moment a sample may miss, and how large
 # leverages may be before they are cut off, in units of the leverage that is declared.
 MISSED = 1.0 / (1.0 + np.exp(np.linspace(8.0, -5.0, 261)))[:, None]
 CUT_OFF = 0.25 + np.geomspace(0.01, 1000.0, 251)
+
+
+# Numbers of coefficients of more bits are beyond float64, or their products are.
+MOST_BITS = 500
 
 
 def sample_size(
@@ -91,11 +96,18 @@ def sample_size(
     22350
     """
     features, outputs = _sizes(n_dims, n_outputs, bias, form, n_context_dims)
+    if (int(features) * int(outputs)).bit_length() > MOST_BITS:
+        raise InvalidInput(
+            f"n_dims={shown(n_dims)} with {shown(outputs)} outputs make more coefficients than "
+            "float64 can count; ask for fewer."
+        )
     for name, value in (("error", error), ("noise", noise), ("leverage", leverage)):
         if isinstance(value, bool) or not isinstance(value, Real):
             raise InvalidType(f"{name} must be a number; got {value!r}.")
-        if not math.isfinite(value):
-            raise InvalidInput(f"{name} must be finite; got {value!r}.")
+        if not _is_float64(value):
+            raise InvalidInput(
+                f"{name} must be finite, a number that float64 can hold; got {shown(value)}."
+            )
     if float(error) <= 0:
         raise InvalidInput(f"error must be a number > 0; got {error!r}.")
     if float(noise) < 0:
@@ -114,6 +126,13 @@ def sample_size(
             "count; allow a larger error."
         )
     return max(features, math.ceil(needed))
+
+
+def _is_float64(value: Real) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _sizes(

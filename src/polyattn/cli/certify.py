@@ -7,19 +7,20 @@ from typing import Any
 
 import click
 from numpy.typing import NDArray
-from rich.console import RenderableType
 
 import polyattn as pa
 from polyattn.certify import Certificate, NextData, Witness
 from polyattn.certify.certify import METHODS
 from polyattn.certify.check import objections
 from polyattn.certify.outcomes import IDENTIFIABLE, UNDECIDED
-from polyattn.cli import console
+from polyattn.cli import console, tables
 from polyattn.cli.data import GivenData, data_argument, data_options, input_options, take_data
 from polyattn.cli.form import form_options, refuse_form, take_form
 from polyattn.cli.gathering import GatheringOptions, gathering_options, take_gathering
-from polyattn.cli.io import NEEDED, load_as
+from polyattn.cli.io import NEEDED
+from polyattn.cli.models import FittedEstimator
 from polyattn.cli.sections import SectionedCommand
+from polyattn.cli.tables import Grid
 from polyattn.display import plain
 from polyattn.errors import InvalidInput
 
@@ -109,17 +110,17 @@ def audit(
 ) -> None:  # fmt: skip
     """Say how far MODEL is from the best layer for DATA.
 
-    And whether DATA determine that one.  MODEL is a layer or a fit result (.safetensors), DATA a
-    .npz with X and Y, or several files or tables, as for polyattn fit.  The best layer is that of
-    linear attention; a MODEL of softmax attention may be better.
+    And whether DATA determine that one.  MODEL is a layer, a fit result or an estimator
+    (.safetensors), DATA a .npz with X and Y, or several files or tables, as for polyattn fit.  The
+    best layer is that of linear attention; a MODEL of softmax attention may be better.  A
+    classifier is judged by squared error of the indicators of its classes, for tokens as its
+    steps --impute and --scale make them.
 
     Exit codes: 0 the data determine the layer, 3 they do not, 4 that is undecided, or they do
     and rounding hides whether MODEL is the best.
     """
     with console.working("reading"):
-        kinds = (pa.LinearAttention, pa.SoftmaxAttention, pa.FitResult)
-        layer = load_as(model, kinds, "; MODEL must be a layer or a fit result.")
-        given = take_data(data, options).arguments(layer.mode)
+        layer, given = _audited(model, take_data(data, options))
     with console.passes("looking for the best layer", given["X"]):
         found = pa.audit(layer, **given, domain=domain)
     content = found.to_full_dict()
@@ -131,6 +132,23 @@ def audit(
     verdict = found.certificate.verdict
     hidden = verdict == IDENTIFIABLE and found.outcome.name == UNDECIDED
     console.emit(content, text, as_json, EXIT_CODES[UNDECIDED if hidden else verdict])
+
+
+def _audited(model: Path, given: GivenData) -> tuple[Any, dict[str, Any]]:
+    """The layer of MODEL, and data as ``audit`` takes them."""
+    loaded = pa.load(model)
+    fitted = FittedEstimator.of(loaded)
+    if fitted is not None:
+        # scikit-learn is slow to load.
+        from polyattn.cli.estimator_data import audited_data
+
+        return fitted.layer, audited_data(given, fitted)
+    if not isinstance(loaded, pa.LinearAttention | pa.SoftmaxAttention | pa.FitResult):
+        raise InvalidInput(
+            f"{str(model)!r} holds a {type(loaded).__name__}; MODEL must be a layer, a fit result "
+            "or an estimator."
+        )
+    return loaded, given.arguments(loaded.mode)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +180,7 @@ def _check(given: GivenData, path: Path, as_json: bool) -> None:
         "verified": not found, "objections": found, "certificate": str(path),
         "verdict": certificate.verdict,
     }  # fmt: skip
-    text: list[RenderableType] = [
+    text: list[str | Grid] = [
         "The certificate is true of these data: all of it was recomputed.",
         certificate.sentence,
     ]
@@ -171,7 +189,7 @@ def _check(given: GivenData, path: Path, as_json: bool) -> None:
     console.emit(content, text, as_json, 1 if found else 0)
 
 
-def _add_witness(witness: Witness, content: dict[str, Any], text: list[RenderableType]) -> None:
+def _add_witness(witness: Witness, content: dict[str, Any], text: list[str | Grid]) -> None:
     arrays = {name: getattr(witness, name) for name in ("input", "output_a", "output_b")}
     content["witness"] = plain(arrays) | {
         "difference": witness.difference,
@@ -180,16 +198,16 @@ def _add_witness(witness: Witness, content: dict[str, Any], text: list[Renderabl
         "layer_b": witness.layer_b.to_full_dict(),
     }
     rows = {name.replace("_", " "): _tokens(array) for name, array in arrays.items()}
-    text += [witness.sentence, console.facts("witness", rows)]
+    text += [witness.sentence, tables.facts("witness", rows)]
 
 
-def _add_next(found: NextData, content: dict[str, Any], text: list[RenderableType]) -> None:
+def _add_next(found: NextData, content: dict[str, Any], text: list[str | Grid]) -> None:
     names = ("sequences", "ranks", "lambda_min", "complete")
     content["next_data"] = plain({name: getattr(found, name) for name in names})
     text.append(found.sentence)
     rows = {f"{i + 1}": _tokens(sequence) for i, sequence in enumerate(found.sequences)}
     if rows:
-        text.append(console.facts("sequences to collect", rows))
+        text.append(tables.facts("sequences to collect", rows))
 
 
 def _tokens(array: NDArray) -> str:

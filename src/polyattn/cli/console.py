@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
+from polyattn.cli.command_words import current_command, in_command_words
+from polyattn.cli.tables import Grid, facts, plain
 from polyattn.display import Described, figure
 from polyattn.files.atomic import refuse_other_format, require_writable
 from polyattn.progress import listening
@@ -70,7 +71,7 @@ def output_option(help_text: str, *names: str, **more: Any) -> Callable[[Command
 
 
 def saved_option(
-    help_text: str, *names: str, suffix: str = ".safetensors"
+    help_text: str, *names: str, suffix: str = ".safetensors", required: bool = False
 ) -> Callable[[Command], Command]:
     """``-o/--output`` of verbs that save a thing in a file of this format."""
 
@@ -80,7 +81,8 @@ def saved_option(
             refuse_other_format(place, suffix, "the output")
         return place
 
-    return output_option(f"{help_text} ({suffix}).", *names, callback=named)
+    said = f"{help_text} ({suffix})."
+    return output_option(said, *names, callback=named, required=required)
 
 
 def writable(_: click.Context, __: click.Parameter, output: Path | None) -> Path | None:
@@ -102,20 +104,20 @@ def saved(
 
 
 def emit(
-    content: dict[str, Any], text: list[RenderableType], as_json: bool, exit_code: int = 0
+    content: dict[str, Any], text: Sequence[str | Grid], as_json: bool, exit_code: int = 0
 ) -> None:
     """Print ``content`` as JSON, or ``text`` for people; end with the exit code if it is not 0."""
     if as_json:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
-        text = []
+        text = ()
     console = Console(highlight=False)
     if not console.is_terminal:
         # Lines that no terminal wraps may be as long as what is to be said.
         console.width = 10_000
     for part in text:
-        # Sentences wrap in the terminal, not here, so that a pipe gets whole lines.
-        sentence = isinstance(part, str)
-        console.print(plain(part) if sentence else part, soft_wrap=sentence)
+        for each in part.fitted(console.width) if isinstance(part, Grid) else [plain(part)]:
+            # Sentences wrap in the terminal, not here, so that a pipe gets whole lines.
+            console.print(each, soft_wrap=isinstance(each, Text))
     if exit_code:
         raise click.exceptions.Exit(exit_code)
 
@@ -124,9 +126,11 @@ def shown(
     thing: Described, more: Mapping[str, object] | None = None, numbers: bool = True
 ) -> list[Any]:
     """What a thing says of itself, as text: its sentence, figures and ``more``, small matrices."""
-    made = thing.describe()
-    rows = {name: figure(value) for name, value in made.table().items()} | dict(more or {})
-    text: list[Any] = [made.statement] if made.statement else []
+    made, command = thing.describe(), current_command()
+    facts_said = made.table().items()
+    rows = {name: in_command_words(figure(value), command) for name, value in facts_said}
+    rows |= {name: str(each) for name, each in (more or {}).items()}
+    text: list[Any] = [in_command_words(made.statement, command)] if made.statement else []
     text += [made.lead, *([facts("", rows)] if rows else [])]
     for name, matrix in made.matrices.items() if numbers else ():
         text += [f"{name}:", *("  ".join(f"{number:10.4g}" for number in row) for row in matrix)]
@@ -136,31 +140,7 @@ def shown(
     return [*text, *made.lines]
 
 
-def facts(title: str, rows: Mapping[str, object]) -> Table:
-    """A table of two columns: names and what they are."""
-    made = table(title, ("", ""), rows.items())
-    made.show_header = False
-    made.columns[0].style = "bold"
-    return made
-
-
-def table(
-    title: str,
-    headings: Sequence[str],
-    rows: Iterable[Iterable[object]],
-    right: Sequence[str] = (),
-) -> Table:
-    """A table of anything; the columns of these headings stand at the right."""
-    made = Table(title=title or None, title_justify="left")
-    for heading in headings:
-        justify: Any = "right" if heading in right else "left"
-        made.add_column(plain(heading), justify=justify, overflow="fold")
-    for row in rows:
-        made.add_row(*map(plain, row))
-    return made
-
-
-def numbered(texts: Sequence[str]) -> list[RenderableType]:
+def numbered(texts: Sequence[str]) -> list[str]:
     """Numbered lines, not more than a screen of them."""
     more = len(texts) - MOST_LINES
     lines = [f"{i + 1:4d}. {text}" for i, text in enumerate(texts[:MOST_LINES])]
@@ -170,11 +150,6 @@ def numbered(texts: Sequence[str]) -> list[RenderableType]:
 def sizes_text(sizes: Mapping[str, object]) -> str:
     """Sizes by name on one line."""
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
-
-
-def plain(entry: object) -> Text:
-    """Anything as text of the console: no markup, and what a terminal would obey is escaped."""
-    return Text(printable(str(entry)))
 
 
 @contextmanager

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 
 import polyattn as pa
 from polyattn.cli import console
+from polyattn.cli.command_words import current_command
 from polyattn.cli.io import load_as, read_data
+from polyattn.cli.table_hint import columns_hint, other_columns
 from polyattn.errors import InvalidInput
+from polyattn.files.records import record_digest
 from polyattn.numerics.parallel import physical_memory
 from polyattn.quoting import readable_bytes
 from polyattn.sequences import SequenceBatch
@@ -28,6 +31,7 @@ from polyattn.sources import Source
 from polyattn.sources.collected import collected
 from polyattn.sources.data_file import DataFile
 from polyattn.sources.scan import TABLES, files_named, scan
+from polyattn.sources.tables import TableSource
 from polyattn.targets import as_weights
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,9 +63,9 @@ _OWN_NAMES = "columns are those of tables, and files of arrays name their own"
 NAMES = ("sequence", "order", "tokens", "targets", "weight")
 
 
-def data_argument(required: bool = True) -> Callable[[Command], Command]:
+def data_argument(required: bool = True, name: str = "data") -> Callable[[Command], Command]:
     """DATA: one file or several, or patterns of their names."""
-    return click.argument("data", nargs=-1, required=required, type=console.FILE)
+    return click.argument(name, nargs=-1, required=required, type=console.FILE)
 
 
 def input_options(command: Command) -> Command:
@@ -132,6 +136,17 @@ class GivenData:
         return made if made._are_tables else GivenData(names)
 
     @property
+    def token_names(self) -> tuple[str, ...]:
+        """The columns of tables that are coordinates of tokens."""
+        return tuple(_names(self.columns).get("tokens") or ())
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether targets were given, or stand in files of arrays."""
+        given = bool(self.columns.get("targets"))
+        return given or (not self._are_tables and self.source().n_outputs > 0)
+
+    @property
     def are_statistics(self) -> bool:
         """Whether saved statistics were given; beside data they are refused."""
         saved = [path for path in self.files if path.suffix == STATISTICS]
@@ -148,8 +163,10 @@ class GivenData:
         self._refuse_columns("statistics already contain targets and tokens", but="targets")
         self._refuse_columns("statistics already contain targets")
         total: Any = None
+        seen: dict[str, Path] = {}
         for path in self.files:
             loaded = load_as(path, (pa.Moments, pa.TriangularFactor), otherwise)
+            _refuse_copy(loaded, path, seen)
             if total is not None and type(loaded) is not type(total):
                 raise InvalidInput(
                     f"{str(path)!r} holds a {type(loaded).__name__} and {str(self.files[0])!r} a "
@@ -167,11 +184,11 @@ class GivenData:
         content |= {"sample_weight": whole.weights, "context": whole.context()}
         return _as_source(content) if chunked else content
 
-    def inputs(self, chunked: bool = False) -> dict[str, Any]:
-        """X and its context; X alone if it is a source."""
-        whole = self._whole(chunked)
+    def inputs(self, chunked: bool = False, missing: bool = False) -> dict[str, Any]:
+        """X and its context; X alone if it is a source; with ``missing`` it may hold NaN."""
+        whole = self._whole(chunked, missing)
         if whole is None:
-            return {"X": self.source()}
+            return {"X": self.source().with_missing() if missing else self.source()}
         content = {"X": whole.sequences(), "context": whole.context()}
         return _as_source(content) if chunked else content
 
@@ -188,18 +205,15 @@ class GivenData:
                 place = repr(str(whole.path))
                 return Held(whole.sequences(), Y, whole.weights, whole.context(), place)
             source = self.source(targets)
-        available = physical_memory()
-        # While parts are put together there are two of each.
-        if available is not None and 2 * source.n_bytes > available:
-            raise InvalidInput(
-                f"{verb} holds its data in memory, twice while they are read: DATA are about "
-                f"{readable_bytes(source.n_bytes)}, and this machine has "
-                f"{readable_bytes(available)}. Give fewer files."
-            )
+        require_memory(source, verb)
         with console.passes("reading the data", source):
             read = collected(source, mode)
         place = "DATA" if len(self.files) > 1 else repr(str(self.files[0]))
         return Held(read.batch, read.targets, read.weights, read.context, place)
+
+    def whole_arrays(self, missing: bool) -> DataFile | None:
+        """X and Y of two .npy files, which are read whole; None where the data are a source."""
+        return self._whole(chunked=True, missing=missing)
 
     def source(self, targets: bool = False) -> Source:
         """The data in chunks; with ``targets`` there must be some."""
@@ -212,13 +226,18 @@ class GivenData:
                 )
         elif not self.columns.get("tokens"):
             raise InvalidInput(
-                f"{str(self.files[0])!r} is a table; say which of its columns hold what: --tokens "
-                "x1,x2 --sequence id, and so on."
+                f"{str(self.files[0])!r} is a table; say which of its columns are what, by "
+                "--tokens, --sequence and so on. "
+                f"{columns_hint(self.files[0], current_command())}"
             )
         given = _names(self.columns) if self._are_tables else {}
         made = scan([str(path) for path in self.files], **given)
         if targets and made.n_outputs == 0:
-            hint = "give --targets COLUMNS" if self._are_tables else "add array Y to each file"
+            hint = "add array Y to each file"
+            if self._are_tables:
+                used = tuple(made.columns.used) if isinstance(made, TableSource) else ()
+                left = other_columns(self.files[0], used)
+                hint = f"give --targets COLUMNS, of which {left} are left"
             raise InvalidInput(f"{str(self.files[0])!r} has no targets; {hint}.")
         return made
 
@@ -232,7 +251,7 @@ class GivenData:
             )
         return True in kinds
 
-    def _whole(self, chunked: bool) -> DataFile | None:
+    def _whole(self, chunked: bool, missing: bool = False) -> DataFile | None:
         """The content of one small file, or of X and Y in two; None where chunks are better."""
         [path, *others] = self.files
         if others or self._are_tables:
@@ -244,12 +263,24 @@ class GivenData:
         self._refuse_columns(_OWN_NAMES, but="targets")
         if len(targets) > 1:
             raise InvalidInput("--targets names one .npy file beside arrays; got several.")
-        return read_data(path, Path(targets[0]) if targets else None)
+        return read_data(path, Path(targets[0]) if targets else None, missing)
 
     def _refuse_columns(self, why: str, but: str = "") -> None:
         for name, given in self.columns.items():
             if given and name != but:
                 raise InvalidInput(f"{why}; leave --{name} out.")
+
+
+def require_memory(source: Source, verb: str) -> None:
+    """Refuse data that memory cannot hold, for what holds them there."""
+    available = physical_memory()
+    # While parts are put together there are two of each.
+    if available is not None and 2 * source.n_bytes > available:
+        raise InvalidInput(
+            f"{verb} holds its data in memory, twice while they are read: DATA are about "
+            f"{readable_bytes(source.n_bytes)}, and this machine has "
+            f"{readable_bytes(available)}. Give fewer files."
+        )
 
 
 def take_data(data: tuple[Path, ...], options: dict[str, Any]) -> GivenData:
@@ -271,6 +302,19 @@ def _as_source(content: dict[str, Any]) -> dict[str, Any]:
     """The same data as one source."""
     given = {name: each for name, each in content.items() if name != "X"}
     return {"X": scan(content["X"], **given)}
+
+
+def _refuse_copy(statistics: pa.Moments | pa.TriangularFactor, path: Path, seen: Any) -> None:
+    """Refuse the statistics of an earlier file again: chunks without a name cannot tell."""
+    if not statistics.contents.unnamed:
+        return
+    digest = record_digest(statistics.to_record())
+    if digest in seen:
+        raise InvalidInput(
+            f"{str(path)!r} holds the same statistics as {str(seen[digest])!r}, bit for bit: their "
+            "data would count twice. Leave one of them out."
+        )
+    seen[digest] = path
 
 
 def _sum(total: Any, more: Any, path: Path) -> Any:

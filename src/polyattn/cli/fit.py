@@ -10,15 +10,16 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import RenderableType
 
 import polyattn as pa
-from polyattn.cli import console
+from polyattn.cli import console, tables
 from polyattn.cli.data import GivenData, data_argument, data_options, take_data
+from polyattn.cli.estimator_options import Wanted, estimator_options
 from polyattn.cli.form import form_options, refuse_form, take_form
 from polyattn.cli.gathering import GatheringOptions, gathering_options, take_gathering
 from polyattn.cli.io import NEEDED
 from polyattn.cli.sections import SectionedCommand
+from polyattn.cli.tables import Grid
 from polyattn.errors import InvalidInput
 from polyattn.quoting import counted, readable_bytes, readable_seconds
 from polyattn.sequences import MODES
@@ -28,10 +29,11 @@ from polyattn.solve.log_loss import LOSSES
 from polyattn.solve.planning import plan_of
 from polyattn.solve.ridge import RULES
 from polyattn.solve.solvers import SOLVERS
+from polyattn.sources import Source
 from polyattn.stats.rows import Rows
 
 NUMBERS = console.Parsed(
-    "float,...",
+    "NUMBERS",
     lambda text: [float(part) for part in text.split(",")],
     "not a list of numbers such as 0.1,1,10",
 )
@@ -41,9 +43,11 @@ NUMBERS = console.Parsed(
 @data_argument()
 @data_options
 @form_options
+@estimator_options
 @click.option(
-    "--ridge", type=console.number_or(float, RULES), default=0.0, show_default=True,
-    help="The penalty, or the rule that chooses it.",
+    "--ridge", type=console.number_or(float, RULES),
+    help="The penalty, or the rule that chooses it [default: 0; with --classify loo, or 0.5 by "
+    "log-loss].",
 )  # fmt: skip
 @click.option("--ridge-grid", type=NUMBERS, help="The ridges that a rule chooses from.")
 @click.option(
@@ -54,7 +58,7 @@ NUMBERS = console.Parsed(
 @click.option("--solver", type=click.Choice(("auto", *SOLVERS)), default="auto", show_default=True)
 @click.option(
     "--loss", type=click.Choice(LOSSES), default="squared", show_default=True,
-    help="What is minimised; logistic: Y holds class numbers 0, 1, ...",
+    help="What is minimised; logistic: Y holds class numbers from 0 on, or with --classify labels.",
 )  # fmt: skip
 @click.option(
     "--random-state", "--seed", "random_state", type=int, default=0, show_default=True,
@@ -79,12 +83,28 @@ def fit(
     Several files, and patterns such as 'shards/*.npz', are one data set, which may be larger than
     memory.  So are tables (.parquet, .arrow, .feather, .csv) with one token per row, whose columns
     --sequence, --order, --tokens, --targets and --weight name.  Statistics are added up.
+
+    With --classify targets are labels, and the layer is that of a classifier, which sees a
+    constant 1 beside every token unless options of the layer other than --mode say which one is
+    meant.  It is saved with its labels, and with what --impute and --scale did before:
+    polyattn predict then writes labels, and takes DATA as they are.
     """
     form, given = take_form(options), take_data(data, options)
     given.refuse_output(output)
     gathering = take_gathering(options, output)
+    wanted = Wanted(*(options.pop(name) for name in ("classify", "scale", "impute")))
+    if wanted:
+        _refuse_beside(wanted, given, gathering, explain)
+        # scikit-learn is slow to load.
+        from polyattn.cli.fit_estimator import fit_estimator
+
+        fit_estimator(given, form, wanted, options, output, as_json)
+        return
+    options["ridge"] = 0.0 if options["ridge"] is None else options["ridge"]
+    start = time.perf_counter()
     with console.working("reading the data"):
         source = _source(given, form, gathering)
+    read = time.perf_counter()
     if explain and options["loss"] == "logistic":
         reason = "log-loss is minimised by Newton's method"
         console.emit({"solver": "newton", "reason": reason}, [f"newton: {reason}"], as_json)
@@ -92,22 +112,49 @@ def fit(
     if explain:
         _explain(source, options["solver"], as_json)
         return
-    start = time.perf_counter()
-    with gathering.arguments() as more, console.passes("solving for the optimum", source.get("X")):
-        result = pa.fit(**source, **options, **more)
+    with gathering.arguments() as more:
+        solving = time.perf_counter()
+        with console.passes("solving for the optimum", source.get("X")):
+            result = pa.fit(**source, **options, **more)
     solved = time.perf_counter()
     with console.working("looking for as few heads as compute it"):
         n_found = result.heads.n_heads
-    times = {"seconds": solved - start, "heads_seconds": time.perf_counter() - solved}
+    times = {
+        "reading_seconds": read - start, "seconds": solved - solving,
+        "heads_seconds": time.perf_counter() - solved,
+    }  # fmt: skip
     content = result.to_dict() | times
-    # Heads that the fit itself looked for, as for a limit of their number, were not found later.
-    included = "" if result.known_heads is None else ", heads included"
-    rows = {"time to solve": f"{times['seconds']:.3g} s (reading excluded{included})"}
-    if not included:
-        heads = counted(n_found, "head")
-        rows["time to find heads"] = f"{times['heads_seconds']:.3g} s for {heads}"
+    rows = _times(times, result, n_found, isinstance(source.get("X"), Source))
     rows |= console.saved(result, output, content, "model")
     console.emit(content, console.shown(result, rows, numbers=False), as_json)
+
+
+def _times(
+    times: dict[str, float], result: pa.FitResult, n_heads: int, chunked: bool
+) -> dict[str, str]:
+    """What took how long, and what is in it: chunks are read while they are added up."""
+    parts = ["reading"] if chunked else []
+    # Heads that the fit itself looked for, as for a limit of their number, were not found later.
+    parts += [] if result.known_heads is None else ["search for heads"]
+    included = f", {' and '.join(parts)} included" if parts else ""
+    rows = {} if chunked else {"time to read": f"{times['reading_seconds']:.3g} s"}
+    rows["time to solve"] = f"{times['seconds']:.3g} s{included}"
+    if result.known_heads is None:
+        rows["time to find heads"] = (
+            f"{times['heads_seconds']:.3g} s for {counted(n_heads, 'head')}"
+        )
+    return rows
+
+
+def _refuse_beside(
+    wanted: Wanted, given: GivenData, gathering: GatheringOptions, explain: bool
+) -> None:
+    """Refuse what estimators do not take."""
+    if given.are_statistics:
+        raise InvalidInput(f"statistics are of numbers already; leave {wanted.option} out.")
+    gathering.refuse(f"with {wanted.option} the fit is made in this process")
+    if explain:
+        raise InvalidInput(f"--explain is about fits without {wanted.option}; leave one out.")
 
 
 @click.command("learn-softmax", cls=SectionedCommand)
@@ -161,7 +208,7 @@ def learn_softmax(
     console.emit(content, text, as_json, 0 if learned.recovered else console.UNCONFIRMED)
 
 
-def learned_text(learned: pa.LearnedSoftmax) -> list[RenderableType]:
+def learned_text(learned: pa.LearnedSoftmax) -> list[str | Grid]:
     """What it says of itself, a table of heads and one of phases, for people."""
     headings = ("head", "|attn|", "rank", "expected error", "|value|", "rank", "expected error")
     heads = [
@@ -175,8 +222,8 @@ def learned_text(learned: pa.LearnedSoftmax) -> list[RenderableType]:
     phases = [(each.name, each.sentence, f"{each.seconds:.2f}") for each in learned.phases]
     return [
         *console.shown(learned, numbers=False),
-        console.table("heads", headings, heads, right=headings),
-        console.table(
+        tables.table("heads", headings, heads, right=headings),
+        tables.table(
             "phases", ("phase", "what it measured", "seconds"), phases, right=("seconds",)
         ),
     ]
@@ -222,7 +269,7 @@ def _explain(source: dict[str, Any], solver: str, as_json: bool) -> None:
         )
         for each in made.others
     ]
-    table = console.table("estimates for one core", ("solver", "time", "memory"), estimates)
+    table = tables.table("estimates for one core", ("solver", "time", "memory"), estimates)
     console.emit(content, [str(made), table], as_json)
 
 

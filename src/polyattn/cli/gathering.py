@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,10 +103,30 @@ def cluster(address: str | None, n_workers: int | None) -> Iterator[Any]:
         opened.enter_context(dask.config.set({"distributed.logging.distributed": "critical"}))
         with console.working("waiting for workers"):
             if address is None:
-                here = opened.enter_context(_started(distributed, n_workers))
+                with uninterrupted():
+                    here = opened.enter_context(_started(distributed, n_workers))
                 address = here.scheduler_address
             client = opened.enter_context(_client(distributed, address))
         yield client
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is left; processes that are started in it never see it.
+
+    Otherwise those that are just being started would end with tracebacks, and nobody would know
+    of them: they end when they are told to.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # It lets signals through again when it is started, so that is done before.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _distributed() -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from polyattn.storage import load
 NEEDED = "; DATA must be sequences or saved statistics."
 
 
-def read_data(path: Path, targets: Path | None = None) -> DataFile:
+def read_data(path: Path, targets: Path | None = None, missing: bool = False) -> DataFile:
     """Read a ``.npz`` of named arrays, or X from a ``.npy``; Y may come from a second file."""
     content = read_arrays(path)
     arrays = content if isinstance(content, dict) else {"X": content}
@@ -28,7 +28,7 @@ def read_data(path: Path, targets: Path | None = None) -> DataFile:
                 f"--targets must be a .npy file of one array; got {str(targets)!r}."
             )
         arrays = arrays | {"Y": given}
-    return DataFile(path, arrays)
+    return DataFile(path, arrays, missing)
 
 
 def load_as(path: Path, kinds: tuple[type, ...], otherwise: str) -> Any:

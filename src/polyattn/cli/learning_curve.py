@@ -15,7 +15,7 @@ from polyattn.cli.sections import SectionedCommand
 from polyattn.solve.ridge import RULES
 
 SIZES = console.Parsed(
-    "int,...",
+    "SIZES",
     lambda text: [int(part) for part in text.split(",")],
     "not a list of whole numbers such as 10,100,1000",
 )

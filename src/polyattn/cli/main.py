@@ -11,17 +11,21 @@ import click
 
 from polyattn._version import __version__
 from polyattn.cli.certify import audit, certify
+from polyattn.cli.command_words import in_command_words
 from polyattn.cli.fit import fit, learn_softmax
+from polyattn.cli.help_lines import Group
 from polyattn.cli.learning_curve import learning_curve
+from polyattn.cli.merge import merge
 from polyattn.cli.predict import predict
 from polyattn.cli.program import program
-from polyattn.cli.saved import report, show
+from polyattn.cli.report import report
+from polyattn.cli.show import show
 from polyattn.errors import PolyattnError
 from polyattn.quoting import printable, shortened
 from polyattn_papers.commands import bench, demo, reproduce
 
 
-class Verbs(click.Group):
+class Verbs(Group):
     """A group whose verbs turn expected errors into one line on stderr and exit code 1."""
 
     def make_context(self, *given: Any, **options: Any) -> click.Context:
@@ -54,7 +58,7 @@ def cli() -> None:
     """
 
 
-OWN = (fit, predict, certify, audit, learning_curve, show, learn_softmax, program, report)
+OWN = (fit, predict, certify, audit, merge, learning_curve, show, learn_softmax, program, report)
 OF_EXPERIMENTS = (demo, reproduce, bench)
 for verb in (*OWN, *OF_EXPERIMENTS):
     cli.add_command(verb)
@@ -76,17 +80,10 @@ def _escaped() -> Iterator[None]:
 
 
 def _message(error: BaseException, verb: click.Command | None) -> str:
-    """The message on one line, cut where it is long, what a terminal would obey escaped.
-
-    Where it begins with the name of an argument, the option of that name stands instead.
-    """
+    """The message on one line in the words of the command line, what a terminal obeys escaped."""
     text = str(error)
     if isinstance(error, MemoryError):
         text = "there is not enough memory; polyattn fit --explain says what was needed."
     elif isinstance(error, OSError) and error.strerror and error.filename:
         text = f"{error.filename}: {error.strerror}."
-    for parameter in () if verb is None else verb.params:
-        option = "--" + str(parameter.name).replace("_", "-")
-        if option in parameter.opts and text.startswith(f"{parameter.name} must "):
-            text = f"{option}{text.removeprefix(str(parameter.name))}"
-    return shortened(printable(" ".join(text.split())))
+    return shortened(printable(" ".join(in_command_words(text, verb).split())))

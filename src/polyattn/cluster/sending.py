@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from polyattn.cluster.workers import Workers, require_software
+from polyattn.errors import InvalidInput
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sources.source import Chunk, ChunkData
 
@@ -63,7 +64,16 @@ def bytes_to_send(thing: object) -> int:
     """How many bytes it takes on its way to a worker; its arrays are not copied for that."""
     from distributed.protocol.serialize import serialize
 
-    _, frames = serialize(thing)
+    # With "message", the default, Dask would log a traceback and send the message instead.
+    try:
+        _, frames = serialize(thing, on_error="raise")
+    except TypeError as error:
+        why = error.__cause__ or error
+        raise InvalidInput(
+            f"the source cannot be sent to the workers of client: {why}. Let its function open "
+            "what it reads when it is called, and hold no locks, connections or open files; or "
+            "write the data to files and give pa.scan."
+        ) from error
     return sum(memoryview(frame).nbytes for frame in frames)
 
 

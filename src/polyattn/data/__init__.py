@@ -1,5 +1,6 @@
 """Seeded generators of sequences, layers, traces and tasks with a known answer."""
 
+from polyattn.data.chaos import lorenz
 from polyattn.data.memory import associative_memory
 from polyattn.data.one_step import OneStep
 from polyattn.data.recovery import (
@@ -26,6 +27,7 @@ __all__ = [
     "boolean_sequences",
     "hard_softmax_layer",
     "in_context_regression",
+    "lorenz",
     "planted",
     "planted_softmax",
     "proportional_regression",

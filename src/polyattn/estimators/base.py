@@ -13,7 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from polyattn.certify import Certificate
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_head_count
+from polyattn.estimators.arguments import require_targets, tokens_first
+from polyattn.estimators.description import DescribedEstimator
 from polyattn.estimators.fitted_state import FittedState, evidence_of
+from polyattn.estimators.reported import ReportedEstimator
 from polyattn.fitting.fit import fit
 from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
@@ -21,6 +24,7 @@ from polyattn.form.form import PARTS, Form, require_form
 from polyattn.form.layout import Layout
 from polyattn.form.unknown import answers_unknown
 from polyattn.numerics.random_state import RandomState
+from polyattn.numerics.tensors import without_tensors
 from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.solve.ridge import require_ridge
@@ -31,10 +35,11 @@ from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
 
-class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
+class SequenceEstimator(ReportedEstimator, BaseEstimator, DescribedEstimator):  # type: ignore[misc]
     """Base of all estimators: sequences in, and a result with its layer and its outcome."""
 
     result_: Any
+    layout: str
     _plain: bool
 
     @property
@@ -61,9 +66,12 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         return self.result_ if isinstance(self.result_, FitResult) else self.result_.layer
 
     def _outputs(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
-        """Outputs with their last axis of length e, in the form of X."""
+        """Outputs with their last axis of length e, in the form of X but for its layout."""
         fitted = self._fitted()
-        refuse_table(X)
+        return self._computed(fitted, *tokens_first(X, context, self.layout))
+
+    @staticmethod
+    def _computed(fitted: Any, X: Any, context: Any) -> Any:
         return fitted.predict(X, context) if isinstance(fitted, FitResult) else fitted(X)
 
     def _note_shape(self, y: Any, mode: str, source: Any = None) -> None:
@@ -76,9 +84,9 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             self._plain = source.n_outputs_in(mode) == 1
             return
         if of_tokens and isinstance(y, list | tuple):
-            self._plain = np.asarray(y[0]).ndim == 1
+            self._plain = n_axes(y[0]) == 1
         else:
-            self._plain = not isinstance(y, SequenceBatch) and np.asarray(y).ndim == 1 + of_tokens
+            self._plain = not isinstance(y, SequenceBatch) and n_axes(y) == 1 + of_tokens
 
     def _shaped(self, outputs: Any) -> Any:
         """Outputs in the form of the y that was fitted."""
@@ -95,7 +103,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """Targets and weights, one row per predicted position, and the outputs (n_rows, e)."""
         require_targets(X, targets)
         fitted = self._fitted()
-        refuse_table(X)
+        X, context = tokens_first(X, context, self.layout)
         layout = (
             fitted.layout
             if isinstance(fitted, FitResult)
@@ -104,7 +112,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         rows = Rows.build(
             X, targets, layout.form, sample_weight, context, layout=layout, n_outputs=n_outputs
         )
-        outputs = self._outputs(rows.batch, rows.context)
+        outputs = self._computed(fitted, rows.batch, rows.context)
         return rows, np.concatenate(outputs) if isinstance(outputs, list) else outputs
 
 
@@ -123,6 +131,7 @@ class LinearEstimator(SequenceEstimator):
         ridge_grid: ArrayLike | None = None,
         form: Form | None = None,
         head_rank: int | None = None,
+        layout: str = "tokens_first",
     ) -> None:
         self.mode = mode
         self.ridge = ridge
@@ -133,6 +142,7 @@ class LinearEstimator(SequenceEstimator):
         self.ridge_grid = ridge_grid
         self.form = form
         self.head_rank = head_rank
+        self.layout = layout
 
     @property
     def result_(self) -> FitResult:
@@ -168,14 +178,15 @@ class LinearEstimator(SequenceEstimator):
         targets: Targets | None,
         sample_weight: ArrayLike | None,
         context: Sequences | None,
+        **options: str,
     ) -> Self:
-        """From scratch."""
+        """From scratch; with other options of ``fit`` than the parameters say."""
         require_targets(X, targets)
-        refuse_table(X)
+        X, context = tokens_first(X, context, self.layout)
         result = fit(
             X, targets, form=self._form(), sample_weight=sample_weight, context=context,
             try_exact=False,  # partial_fit goes on with the sums
-            **self._options(),
+            **(self._options() | options),
         )  # fmt: skip
         # Sums of the features alone, behind log-loss, cannot be gone on with.
         sums = result.statistics
@@ -200,7 +211,7 @@ class LinearEstimator(SequenceEstimator):
     ) -> Self:
         """Add to the sums of all calls so far."""
         require_targets(X, targets)
-        refuse_table(X)
+        X, context = tokens_first(X, context, self.layout)
         kind = self._streaming_kind()
         sums = self._continued_sums(kind) if self.__sklearn_is_fitted__() else None
         if isinstance(X, Source):
@@ -244,7 +255,9 @@ class LinearEstimator(SequenceEstimator):
     ) -> Any:
         """Outputs for X; with ``return_bound`` also how far layers of no more risk can be apart."""
         bounded = require_flag("return_bound", return_bound)
-        outputs = self._outputs(X, context)
+        fitted = self._fitted()
+        X, context = tokens_first(X, context, self.layout)
+        outputs = self._computed(fitted, X, context)
         shaped, state = self._shaped(outputs), self._state
         if not bounded:
             return shaped
@@ -302,30 +315,11 @@ class LinearEstimator(SequenceEstimator):
         return sums.copy() if vars(self._state).keys() & {"result", "certificate"} else sums
 
 
-def require_targets(X: Any, y: Any) -> None:
-    """Refuse sequences without targets, unless they are a source that has them."""
-    if isinstance(X, Source) and not X.n_outputs:
-        raise InvalidInput("the source holds no targets, which are needed here.")
-    if y is None and not isinstance(X, Source):
-        raise InvalidInput("y is missing: give the targets of X, or a source that holds both.")
-
-
-def refuse_source(X: Any) -> None:
-    """Refuse a source, for a search that goes over the data hundreds of times."""
-    if isinstance(X, Source):
-        raise InvalidInput("softmax heads are learned from arrays in memory; give X and y.")
-
-
-def refuse_table(X: Any) -> None:
-    """Refuse a table (rows, columns), the usual mistake, and say how to make it sequences."""
-    if getattr(X, "ndim", None) == 2:
-        raise InvalidInput(
-            f"X must have shape (n_sequences, n_tokens, n_dims) or be a list of arrays (n_tokens, "
-            f"n_dims); got a table of shape {np.shape(X)}. X[None] makes it one sequence, "
-            "X[:, None, :] sequences of one token each."
-        )
-
-
 def on_each(function: Callable[[NDArray], NDArray], arrays: NDArray | list[NDArray]) -> Any:
     """A function of an array, or of every array of a list."""
     return [function(array) for array in arrays] if isinstance(arrays, list) else function(arrays)
+
+
+def n_axes(y: Any) -> int:
+    """How many axes targets have; tensors say so themselves, and need not become arrays."""
+    return int(y.ndim) if hasattr(y, "ndim") else np.asarray(without_tensors(y, "y")).ndim

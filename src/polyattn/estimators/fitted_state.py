@@ -90,4 +90,5 @@ def evidence_of(rows: Rows) -> Moments | Certificate | None:
         method="count", rounding=0.0, digest=digest_sequences(rows.batch, rows.context),
         given_form=None if rows.form.is_plain else rows.form,
         n_context_dims=layout.n_context_dims,
+        min_length=rows.min_length, max_length=rows.max_length,
     )  # fmt: skip

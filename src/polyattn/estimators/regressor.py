@@ -10,7 +10,8 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from polyattn.estimators.base import LinearEstimator, SequenceEstimator, refuse_source, refuse_table
+from polyattn.estimators.arguments import refuse_source, tokens_first
+from polyattn.estimators.base import LinearEstimator, SequenceEstimator
 from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import column_magnitudes
 from polyattn.sequences import Sequences
@@ -72,6 +73,10 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
         tokens attend to other sequences, all methods take those as ``context``.
     head_rank : int, optional
         The largest rank of the attn of a head.
+    layout : "tokens_first" | "channels_first"
+        The axes of X (and of a context) in all methods: (n_sequences, n_tokens, n_dims), or
+        (n_sequences, n_channels, n_time) as aeon and sktime have them.  Targets and predictions of
+        single tokens have these as rows in both.
 
     Attributes
     ----------
@@ -151,6 +156,8 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
     random_state : int, Generator or None
     polish : bool
         False: the heads of the method alone, without descent from them.
+    layout : "tokens_first" | "channels_first"
+        The axes of X, as in ``LinearAttentionRegressor``.
 
     Attributes
     ----------
@@ -174,6 +181,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         random_state: RandomState = 0,
         bias: bool = False,
         polish: bool = True,
+        layout: str = "tokens_first",
     ) -> None:
         self.n_heads = n_heads
         self.mode = mode
@@ -184,6 +192,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         self.random_state = random_state
         self.bias = bias
         self.polish = polish
+        self.layout = layout
 
     @property
     def recovered_(self) -> bool:
@@ -191,10 +200,13 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         check_is_fitted(self)
         return self.result_.recovered
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "result_")
+
     def fit(self, X: Sequences, y: Targets) -> Self:
         """Learn heads from sequences X and targets y; a tenth of them is held out as a check."""
         refuse_source(X)
-        refuse_table(X)
+        X, _ = tokens_first(X, None, self.layout)
         self.result_ = learn_softmax(
             X, y, self.n_heads, self.method, self.random_state, mode=self.mode, bias=self.bias,
             polish=self.polish, noise=self.noise, max_heads=self.max_heads,

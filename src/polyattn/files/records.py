@@ -47,9 +47,7 @@ def write_record(record: Record, path: str | os.PathLike[str]) -> None:
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in record.arrays.items()}
-    description = json.dumps(
-        {"kind": record.kind, "metadata": record.metadata}, sort_keys=True, allow_nan=False
-    )
+    description = _described(record)
     header = {
         "format": FORMAT,
         "version": str(FORMAT_VERSION),
@@ -114,6 +112,16 @@ def rebuild(kind: Any, record: Record, path: str | os.PathLike[str]) -> Any:
         raise FileFormatError(
             f"{str(path)!r} does not hold a complete {record.kind!r}: {error}"
         ) from error
+
+
+def record_digest(record: Record) -> str:
+    """A text that two records share only if they hold the same, bit for bit."""
+    return _digest(record.arrays, str(FORMAT_VERSION), _described(record))
+
+
+def _described(record: Record) -> str:
+    content = {"kind": record.kind, "metadata": record.metadata}
+    return json.dumps(content, sort_keys=True, allow_nan=False)
 
 
 def _array(file: Any, name: str, source: Path) -> NDArray:

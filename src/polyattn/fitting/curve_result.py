@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Description, Reported, Result, sizes_in_words
+from polyattn.display import Description, Reported, Result
 from polyattn.files.fields import (
     Check,
     array,
@@ -27,6 +27,7 @@ from polyattn.form.layout import Layout
 from polyattn.form.stored import FORM_FIELDS, form_fields, stored_layout
 from polyattn.outcome import Meaning, Outcome, OutcomeSet
 from polyattn.sequences import MODES
+from polyattn.sizes_in_words import sizes_in_words
 from polyattn.solve.ridge import RULES
 
 CurveName = Literal["falling", "levelled", "above_least"]

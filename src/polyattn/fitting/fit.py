@@ -20,10 +20,11 @@ from polyattn.errors import (
     require_integer,
 )
 from polyattn.fitting.from_source import basis_of_source, solve_sums, with_fixed_decay
-from polyattn.fitting.logistic import fit_logistic, refuse_least_squares
+from polyattn.fitting.logistic import fit_logistic, fit_logistic_outputs, refuse_least_squares
 from polyattn.fitting.one_hot.fit_symbols import fit_symbols
 from polyattn.fitting.one_hot.route import stays_sparse
 from polyattn.fitting.outcomes import decay_in_words, describe, describe_limited
+from polyattn.fitting.proportion import Proportion
 from polyattn.fitting.result import FitResult
 from polyattn.fitting.training_data import kept_rows
 from polyattn.form.form import PARTS, Form, require_form
@@ -36,7 +37,7 @@ from polyattn.numerics.scaling import EPS, as_risk, restored
 from polyattn.sequences import Sequences
 from polyattn.solve.decay import chosen_decay, with_decay
 from polyattn.solve.feature_passes import FeaturePasses
-from polyattn.solve.log_loss import LOSSES
+from polyattn.solve.log_loss import LOSSES, PER_OUTPUT
 from polyattn.solve.ridge import RidgePath, chosen_ridge, require_ridge, scaled_grid
 from polyattn.solve.solution import Solution
 from polyattn.solve.solvers import SOLVERS, solver_of
@@ -105,10 +106,12 @@ def fit(
     bias : bool
         Append a coordinate that is always 1 to every token.
     sample_weight : array (N,), one weight per sequence
-    loss : "squared" | "logistic"
+    loss : "squared" | "logistic" | "logistic_per_output"
         ``"logistic"``: Y holds class numbers 0, ..., K-1, and w_i log-loss(y_i, F(X_i)) takes the
         place of the squared error: one output for two classes, the logarithm of their odds, and
         otherwise K, of which softmax makes probabilities.  The ridge is a number.
+        ``"logistic_per_output"``: Y holds 0 and 1, and each output is a label by itself, there or
+        not (any number of them at once).
     form : Form, optional
         Any other layer that is linear in its parameters, instead of ``mode`` and ``bias``.
     context : sequences, optional
@@ -146,13 +149,13 @@ def fit(
     rank = None if head_rank is None else require_integer("head_rank", head_rank)
     seed = require_seed(random_state)
     require_flag("try_exact", try_exact)
-    if require_choice("loss", loss, LOSSES) == "logistic":
+    if require_choice("loss", loss, (*LOSSES, PER_OUTPUT)) != "squared":
         refuse_least_squares(ridge, heads, solver, statistics, chosen.decay)
     penalty = require_ridge(ridge, ridge_grid)
     source: Basis
     if statistics is None and stays_sparse(
         X, chosen, solver, n_heads=heads, head_rank=rank, context=context,
-        loss="logistic" if loss == "logistic" else None,
+        loss=None if loss == "squared" else loss,
         ridge=penalty if isinstance(penalty, str) else None,
     ):  # fmt: skip
         require_no_checkpoint(checkpoint, client)
@@ -168,8 +171,9 @@ def fit(
         require_form(chosen if statistics is None else source.form, mode, bias)
     if source.total_weight == 0.0:
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
-    if loss == "logistic" and isinstance(source, Rows):
-        return replace(fit_logistic(source, float(penalty), seed), head_rank=rank)
+    if loss != "squared" and isinstance(source, Rows):
+        minimise = fit_logistic if loss == "logistic" else fit_logistic_outputs
+        return replace(minimise(source, float(penalty), seed), head_rank=rank)
     decays = None
     if isinstance(source, Rows) and chosen.decay == "loo":
         decays = chosen_decay(source, *_ridges(penalty, ridge_grid, source))
@@ -189,14 +193,18 @@ def fit(
     solution = replace(solution, ridge=asked, note=solution.note + decay_in_words(decays))
     result = _assemble(solution, name, source, path, seed)
     result = replace(result, decay_path=decays, head_rank=rank)
-    if heads is None:
-        return result
-    # The best layer of so many heads takes the place of the optimum; it is sought in its units.
-    known, coef, risk, note = limited_heads(
-        replace(solution, ridge=value), heads, source, result.risk, result.sample, seed, rank
+    if heads is not None:
+        # The best layer of so many heads takes the place of the optimum, sought in its units.
+        known, coef, risk, note = limited_heads(
+            replace(solution, ridge=value), heads, source, result.risk, result.sample, seed, rank
+        )
+        outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
+        result = replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)
+    beside = Proportion.of(source, solution.statistics)
+    outcome = beside.judged(
+        result.outcome, result.risk, result.form, result.n_outputs, ridge=asked, rank=result.rank
     )
-    outcome = describe_limited(result.outcome, known.n_heads, risk, result.risk, asked, note)
-    return replace(result, coef=coef, risk=risk, known_heads=known, outcome=outcome)
+    return replace(result, outcome=outcome, **beside.figures)
 
 
 def _targets_of_ids(Y: Targets | None) -> Targets:

@@ -17,7 +17,7 @@ from polyattn.heads import Compression
 from polyattn.heads.data_scale import SampleScale
 from polyattn.sequences import MODES
 from polyattn.solve.decay import DecayPath
-from polyattn.solve.log_loss import LOSSES
+from polyattn.solve.log_loss import LOSSES, PER_OUTPUT
 from polyattn.solve.ridge import RULES, RidgePath
 from polyattn.stats import Moments, TriangularFactor
 
@@ -30,6 +30,13 @@ PLAIN = {
     "optimal_risk": number(), "ridge": number(0), "rank": nullable(fields.integer(0)),
     "n_features": fields.integer(1), "condition": nullable(number(0)), "solver": text(100),
     "head_tolerance": number(0), "random_state": fields.integer(0, None),
+}  # fmt: skip
+
+# What a fit is held against; None, or left out, where that is unknown.
+PROPORTION = {
+    "baseline_risk": nullable(number(0)), "zero_risk": nullable(number(0)),
+    "data_sizes": nullable(text(200)), "accuracy": nullable(number(0, 1)),
+    "majority_share": nullable(number(0, 1)), "risk_rounding": nullable(number(0)),
 }  # fmt: skip
 
 # Those of them that the layout says.
@@ -54,8 +61,10 @@ FIELDS = entries(
         "decay_path": entries({"best": number(0, 1), "error_bar": nullable(number(0))}),
         **FORM_FIELDS,
         # Files of older releases lack them, and so do most fits by squared error.
-        "loss": one_of(LOSSES), "objective_bound": nullable(number(0)),
+        "loss": one_of((*LOSSES, PER_OUTPUT)), "objective_bound": nullable(number(0)),
         "head_rank": fields.integer(1),
+        # Files of older releases lack them.
+        **PROPORTION,
     },
 )  # fmt: skip
 
@@ -68,6 +77,7 @@ def fit_record(result: FitResult) -> Record:
     heads, arrays = result.found_heads, result.arrays()
     metadata: dict[str, Any] = {name: getattr(result, name) for name in PLAIN}
     metadata["outcome"] = result.outcome.to_dict()
+    metadata |= {name: getattr(result, name) for name in PROPORTION}
     metadata |= form_fields(result.layout)
     if result.head_rank is not None:
         metadata["head_rank"] = result.head_rank
@@ -125,19 +135,24 @@ def stored_fit(record: Record) -> dict[str, Any]:
     elif "sums" in arrays:
         sample = SampleScale(arrays["sums"], arrays["queries"], layout)
     arrays["coef"].setflags(write=False)
-    return {name: metadata[name] for name in PLAIN if name not in OF_LAYOUT} | {
-        "coef": arrays["coef"],
-        "outcome": FIT_OUTCOMES.from_dict(metadata["outcome"]),
-        "statistics": statistics,
-        "ridge_path": path,
-        "decay_path": decays,
-        "known_heads": heads,
-        "sample": sample,
-        "layout": layout,
-        "loss": metadata.get("loss", "squared"),
-        "objective_bound": metadata.get("objective_bound"),
-        "head_rank": metadata.get("head_rank"),
-    }
+    held = {name: metadata.get(name) for name in PROPORTION}
+    return (
+        {name: metadata[name] for name in PLAIN if name not in OF_LAYOUT}
+        | held
+        | {
+            "coef": arrays["coef"],
+            "outcome": FIT_OUTCOMES.from_dict(metadata["outcome"]),
+            "statistics": statistics,
+            "ridge_path": path,
+            "decay_path": decays,
+            "known_heads": heads,
+            "sample": sample,
+            "layout": layout,
+            "loss": metadata.get("loss", "squared"),
+            "objective_bound": metadata.get("objective_bound"),
+            "head_rank": metadata.get("head_rank"),
+        }
+    )
 
 
 def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any], layout: Layout) -> None:

@@ -10,13 +10,14 @@ decide the population.  What is assumed, and what the data show of it, are the c
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, fdtri
 
-from polyattn.display import plain
+from polyattn.display import COLUMNS, Description, Tabled, plain
 from polyattn.errors import InvalidInput
 from polyattn.numerics.scaling import EPS, as_risk
 from polyattn.quoting import counted
@@ -35,6 +36,12 @@ HIDDEN_VARIANCE, ROOT_MULTIPLE = 4.0, 4.0
 # Errors below this share of the targets' power are rounding: the targets are those of a layer, and
 # nothing shows how large the errors of other sequences would be.
 EXACT = (64.0 * EPS) ** 2
+
+LABELS = {
+    "excess_risk": "above the best layer, at most",
+    "risk": "risk, at most",
+    "mean_excess": "left out minus fitted, mean",
+}
 
 # Quantiles of smaller chances are lost to rounding.
 LEAST_CHANCE = 1e-9
@@ -72,8 +79,8 @@ class GeneralisationCondition:
         return f"{mark}: {self.name}: {measured}needed: {self.needed}"
 
 
-@dataclass(frozen=True)
-class Generalisation:
+@dataclass(frozen=True, repr=False)
+class Generalisation(Tabled):
     """What ``FitResult.generalisation`` returns: the fit on fresh sequences of the same kind.
 
     Attributes
@@ -93,7 +100,7 @@ class Generalisation:
     conditions : tuple of GeneralisationCondition
         What it rests on: name, measured, needed, holds.
     n_sequences : int
-        Different sequences of positive weight; copies of one with the same targets count once.
+        Different sequences of positive weight: equal tokens count once, whatever their targets are.
     """
 
     excess_risk: float
@@ -131,8 +138,26 @@ class Generalisation:
             if each.holds is False and each.concerns == concerns
         )
 
-    def __str__(self) -> str:
-        return "\n".join([self.sentence, *(f"  {each}" for each in self.conditions)])
+    def describe(self) -> Description:
+        """The bounds, and what each of them rests on."""
+        names = ("excess_risk", "risk", "mean_excess", "confidence", "n_sequences")
+        lines = [
+            part
+            for each in self.conditions
+            for part in wrap(str(each), COLUMNS - 2, subsequent_indent="    ",
+                             break_on_hyphens=False)
+        ]  # fmt: skip
+        return Description(
+            "The fit on fresh sequences", f"From {counted(self.n_sequences, 'sequence')}",
+            self.sentence, facts={name: getattr(self, name) for name in names},
+            lines=tuple(lines), labels=LABELS,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return (
+            f"Generalisation(excess_risk {self.excess_risk:.3g}, risk {self.risk:.3g}, confidence "
+            f"{self.confidence:.4g}, {counted(self.n_sequences, 'sequence')})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types; null where a bound is infinite."""

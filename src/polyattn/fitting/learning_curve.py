@@ -18,7 +18,7 @@ from polyattn.form.form import Form, require_form
 from polyattn.form.layout import Layout
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.quoting import shown
-from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.sequences import SequenceBatch, Sequences, as_batch, require_aligned
 from polyattn.solve.planning import plan
 from polyattn.solve.ridge import require_ridge
 from polyattn.sources.source import Source
@@ -133,6 +133,7 @@ class _Data:
     ) -> _Data:  # fmt: skip
         """Checked; ``like``: data whose numbers of coordinates and outputs they must have."""
         layout = None if like is None else like.layout
+        require_aligned(X, Y)
         batch = as_batch(X, n_dims=None if layout is None else layout.n_dims)
         attended = as_context(context, batch, form, layout)
         if layout is None:

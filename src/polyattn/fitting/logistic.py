@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, OutOfRange
-from polyattn.fitting.logistic_outcomes import describe_logistic
+from polyattn.fitting.logistic_outcomes import describe_logistic, describe_outputs
+from polyattn.fitting.proportion import BestConstant, DataSizes, Proportion
 from polyattn.fitting.result import FitResult
 from polyattn.heads.data_scale import SampleScale
 from polyattn.numerics.scaling import EPS, restored
-from polyattn.solve.log_loss import LogLoss
+from polyattn.solve.log_loss import PER_OUTPUT, LogLoss
 from polyattn.solve.logistic import LogisticSolution, solve_logistic
 from polyattn.solve.ridge import RULES, chosen_ridge
 from polyattn.stats.rows import Rows
@@ -51,9 +52,63 @@ def refuse_least_squares(
 def fit_logistic(rows: Rows, ridge: float, random_state: int) -> FitResult:
     """The minimiser for rows whose targets are class numbers 0..K-1, one for each row."""
     codes, n_classes = class_numbers(rows.targets)
-    inputs = replace(
+    return _judged(_fit_codes(rows, _inputs(rows), codes, n_classes, ridge, random_state), rows)
+
+
+def fit_logistic_outputs(rows: Rows, ridge: float, random_state: int) -> FitResult:
+    """The minimiser of the sum of log-losses of each output, for targets 0 and 1.
+
+    The outputs share nothing but the features: each is a fit of its own, of two classes, one of
+    which may be absent.  Risks are sums over outputs.
+    """
+    targets = np.asarray(rows.targets[:])
+    if np.any((targets != 0) & (targets != 1)):
+        raise InvalidInput(
+            f"with loss={PER_OUTPUT!r} Y holds 0 and 1, one for each label; got "
+            f"{targets[(targets != 0) & (targets != 1)][0]:g}."
+        )
+    inputs = _inputs(rows)
+    fits = [
+        _fit_codes(rows, inputs, column.astype(np.intp), 2, ridge, random_state)
+        for column in targets.T
+    ]
+    coef = np.concatenate([each.coef for each in fits])
+    coef.setflags(write=False)
+    conditions = [each.condition for each in fits if each.condition is not None]
+    bounds = [each.objective_bound for each in fits]
+    sums = {
+        name: sum(getattr(each, name) for each in fits)
+        for name in ("risk", "optimal_risk", "baseline_risk", "zero_risk")
+    }
+    together = replace(
+        fits[0],
+        coef=coef,
+        outcome=describe_outputs([each.outcome for each in fits]),
+        condition=max(conditions) if len(conditions) == len(fits) else None,
+        head_tolerance=max(each.head_tolerance for each in fits),
+        objective_bound=None if None in bounds else sum(each or 0.0 for each in bounds),
+        loss=PER_OUTPUT,
+        **sums,
+    )
+    return _judged(together, rows)
+
+
+def _inputs(rows: Rows) -> Rows:
+    """The same rows without targets."""
+    return replace(
         rows, targets=np.empty((rows.n_rows, 0)), target_exponent=None, output_sizes=np.empty(0)
     )
+
+
+def _fit_codes(
+    rows: Rows,
+    inputs: Rows,
+    codes: NDArray[np.intp],
+    n_classes: int,
+    ridge: float,
+    random_state: int,
+) -> FitResult:
+    """The minimiser for class numbers (rows,); ``inputs`` are the rows without targets."""
     weights = np.ones(rows.n_rows) if rows.row_weights is None else rows.row_weights
     # The largest weight is between 1/2 and 1, or squares of gradients leave the range of float64.
     unit = int(np.frexp(weights.max())[1])
@@ -137,4 +192,23 @@ def _assemble(
         sample=SampleScale.of(rows),
         loss="logistic",
         objective_bound=solution.bound,
+        baseline_risk=_risk_of_shares(loss),
+        zero_risk=float(np.log(loss.n_classes)),
+        data_sizes=str(DataSizes.of(rows)),
     )
+
+
+def _judged(result: FitResult, rows: Rows) -> FitResult:
+    """The result, whose outcome says where it is no better than predicting shares of classes."""
+    baseline = BestConstant(result.baseline_risk, result.zero_risk)
+    beside = Proportion(baseline, DataSizes.of(rows), rows.n_positive)
+    given = (result.outcome, result.risk, result.form, len(result.coef))
+    return replace(result, outcome=beside.judged(*given, ridge=result.ridge, loss="logistic"))
+
+
+def _risk_of_shares(loss: LogLoss) -> float:
+    """The log-loss of the shares of the classes, predicted everywhere."""
+    shares = np.bincount(loss.codes, loss.weights, loss.n_classes) / loss.weights.sum()
+    known = shares[shares > 0]
+    # Of one class of positive weight alone there is nothing to predict; it is not minus zero.
+    return max(-float(np.sum(known * np.log(known))), 0.0)

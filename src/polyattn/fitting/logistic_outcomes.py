@@ -12,6 +12,12 @@ from polyattn.stats.rows import Rows
 # An objective that is proved to be so near its minimum, relatively, is called minimal.
 NEAR_MINIMUM = 1e-8
 
+# Of several labels the first of these is reported.
+WORST_FIRST = (
+    "not_converged", "iterative", "partly_separable", "separable", "minimum_norm", "unique",
+    "regularised",
+)  # fmt: skip
+
 SET_RIDGE = "Set ridge > 0: there is a unique minimiser then."
 
 
@@ -30,6 +36,7 @@ def describe_logistic(
             "iterative",
             f"A minimiser of log-loss was approached. {found}",
             "Whether it is unique, or exists at all, was not examined: set ridge > 0.",
+            doubtful=True,
         )
     is_near = solution.bound is not None and solution.bound <= NEAR_MINIMUM * solution.objective
     if is_near and solution.part is not None:
@@ -48,6 +55,21 @@ def describe_logistic(
             "Smaller ridge follows the data more closely.",
         )
     return _minimum(solution, rows.n_features, n_classes, found)
+
+
+def describe_outputs(outcomes: list[Outcome[FitName]]) -> Outcome[FitName]:
+    """The outcome of several labels, each fitted by a log-loss of its own: the worst of them."""
+    worst = min(range(len(outcomes)), key=lambda at: WORST_FIRST.index(outcomes[at].name))
+    said = outcomes[worst]
+    alike = sum(each.name == said.name for each in outcomes)
+    others = "as of all" if alike == len(outcomes) else f"as of {alike} of them"
+    return FIT_OUTCOMES(
+        said.name,
+        f"Each of {counted(len(outcomes), 'label')} was fitted by a log-loss of its own. Of label "
+        f"{worst}, {others}: {said.sentence}",
+        said.next_step,
+        doubtful=not all(each.ok for each in outcomes),
+    )
 
 
 def _minimum(

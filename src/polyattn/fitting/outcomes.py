@@ -31,7 +31,9 @@ FIT_OUTCOMES = OutcomeSet[FitName](
         "minimum_norm": Meaning(False, "One of several global optima: the one of smallest norm."),
         "regularised": Meaning(True, "The unique minimiser of the loss plus the penalty."),
         "iterative": Meaning(
-            False, "A global optimum was approached; whether it is unique was not examined."
+            True,
+            "A global optimum was approached: ok where it is proved to be minimal up to rounding, "
+            "and a random test found no other.",
         ),
         "limited_heads": Meaning(True, "The best layer found with so many heads, and its gap."),
         "separable": Meaning(
@@ -105,6 +107,7 @@ def describe(solution: Solution, source: Source, path: RidgePath | None = None) 
             "Whether it is unique was not proved; pa.certify can decide it."
             if n_rows >= n_features
             else CHOICE,
+            doubtful=bool(hidden) or not (solution.seems_unique and solution.is_reached),
         )
     if solution.rank == n_features:
         determined = "its coefficient" if n_features == 1 else f"all {n_features} coefficients"

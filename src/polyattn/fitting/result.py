@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Description, Reported, Result, head_matrices, sizes_in_words
+from polyattn.display import Description, Reported, Result, head_matrices
 from polyattn.errors import InvalidInput, require_confidence
 from polyattn.files.records import Record
 from polyattn.fitting.fit_file import HEAD_ARRAYS, fit_record, stored_fit
 from polyattn.fitting.generalisation import Generalisation
 from polyattn.fitting.outcomes import FitName
-from polyattn.fitting.training_data import generalise
+from polyattn.fitting.proportion import r2_of
+from polyattn.fitting.training_data import generalise, kept_or_given
 from polyattn.form.in_words import form_in_words, form_sizes
 from polyattn.form.layout import Layout
 from polyattn.form.of_layout import OfLayout
@@ -27,8 +28,9 @@ from polyattn.numerics.parallel import computed_once, single_threaded_blas
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.outcome import Outcome
 from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sizes_in_words import sizes_in_words
 from polyattn.solve.decay import DecayPath
-from polyattn.solve.log_loss import probabilities
+from polyattn.solve.log_loss import PER_OUTPUT, probabilities
 from polyattn.solve.ridge import RidgePath
 from polyattn.sources.source import Source
 from polyattn.stats import Moments, TriangularFactor
@@ -44,7 +46,13 @@ WITH_RIDGE = {
     "gap": "difference of the two",
 }
 
-FACTS = ("risk", "optimal_risk", "gap", "ridge", "rank", "n_features", "condition", "solver")
+FACTS = (
+    "risk", "baseline_risk", "r2", "optimal_risk", "gap", "ridge", "rank", "n_features",
+    "condition", "solver", "data_sizes",
+)  # fmt: skip
+
+# What log-loss is held against.
+OF_CLASSES = {"baseline_risk": "risk of predicting class shares"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +72,30 @@ class FitResult(OfLayout, Reported, Result):
         What was found: "unique", "minimum_norm", "regularised", "iterative", "limited_heads",
         "separable", "partly_separable" or "not_converged", and a sentence
         (``str(result.outcome)``).
-    loss : "squared" | "logistic"
+    loss : "squared" | "logistic" | "logistic_per_output"
     risk : float
         Weighted mean over predicted positions of ||y - F(X)||^2, or of the log-loss, on the
         training data.
+    baseline_risk : float | None
+        The same for the best constant: the weighted mean of the targets, or with log-loss the
+        shares of the classes as probabilities.  None: sums of older releases do not know it, or it
+        is beyond float64.
+    r2 : float | None
+        1 - risk / baseline_risk: the share that the layer explains, 0 or less where predicting the
+        mean would do as well.  Of targets that are all the same 1 where the layer computes them
+        up to rounding, else minus infinity.  None where the baseline is unknown, or rounding hides
+        it.
+    risk_rounding : float | None
+        How far rounding may have moved ``risk`` where only moments were known, of which it is a
+        difference; None elsewhere: residuals were computed.
+    zero_risk : float | None
+        The same for outputs that are all zero: the mean of ||y||^2, or log K of K classes.
+    data_sizes : str | None
+        What it was fitted to: "300 sequences, 4 tokens of 50 coordinates"; None in files of older
+        releases.
+    accuracy, majority_share : float | None
+        Of the result of a classifier: the share of its data that it labels rightly, and that which
+        always naming the most frequent class would.
     optimal_risk : float
         The same for the minimiser over any number of heads, with the same ridge; ``gap`` is the
         difference.  Without a ridge it is the least risk of any layer; with one it is not, and no
@@ -117,6 +145,12 @@ class FitResult(OfLayout, Reported, Result):
     loss: str = "squared"
     objective_bound: float | None = None
     training: Rows | None = field(default=None, repr=False)
+    baseline_risk: float | None = None
+    zero_risk: float | None = None
+    data_sizes: str | None = None
+    risk_rounding: float | None = None
+    accuracy: float | None = None
+    majority_share: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A result that is sent or stored does not take the data along.
@@ -126,6 +160,11 @@ class FitResult(OfLayout, Reported, Result):
     def n_outputs(self) -> int:
         """e, the target coordinates."""
         return len(self.coef)
+
+    @property
+    def r2(self) -> float | None:
+        """1 - risk / baseline_risk, without NaN: see the attributes."""
+        return r2_of(self.risk, self.baseline_risk, self.zero_risk, self.risk_rounding)
 
     @property
     def gap(self) -> float:
@@ -193,13 +232,16 @@ class FitResult(OfLayout, Reported, Result):
         return outputs_with_context(X, context, self.layout, compute)
 
     def predict_proba(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
-        """Probabilities of the K classes for sequences X, (..., K), of a fit by log-loss."""
-        if self.loss != "logistic":
+        """Probabilities of the K classes for sequences X, (..., K), of a fit by log-loss.
+
+        Of several labels at once (``loss="logistic_per_output"``) those of each label by itself.
+        """
+        if self.loss == "squared":
             raise InvalidInput(
                 "predict_proba needs a fit with loss='logistic': outputs of least squares are "
                 "scores, not probabilities."
             )
-        return probabilities(self.predict(X, context))
+        return probabilities(self.predict(X, context), each=self.loss == PER_OUTPUT)
 
     @single_threaded_blas()
     def generalisation(
@@ -239,30 +281,8 @@ class FitResult(OfLayout, Reported, Result):
                 "sequences that were held out."
             )
         chance = require_confidence(confidence)
-        rows = self.training
-        others = (("Y", Y), ("sample_weight", sample_weight), ("context", context))
-        given = [name for name, value in others if value is not None]
-        if X is None and given:
-            raise InvalidInput(
-                f"{given[0]} was given without X: give all that was given to fit, or none of it."
-            )
-        if X is not None and Y is None and not isinstance(X, Source):
-            raise InvalidInput("X was given without Y: give both as they were given to fit.")
-        if X is None and rows is not None and not np.isfinite(rows.batch.values).all():
-            raise InvalidInput(
-                "the arrays that were fitted have been changed since: X is no longer finite. Give "
-                "X and Y again as they were given to fit."
-            )
-        if X is not None:
-            rows = Rows.build(
-                X, Y, self.form, sample_weight, context,
-                layout=self.layout, n_outputs=len(self.coef),
-            )  # fmt: skip
-        if rows is None:
-            raise InvalidInput(
-                "this result does not keep its data (they are large, a source, sums, or it comes "
-                "from a file): give them again, result.generalisation(confidence, X, Y)."
-            )
+        given = (X, Y, sample_weight, context)
+        rows = kept_or_given(self.training, *given, self.layout, len(self.coef))
         tried = 0 if self.decay_path is None else len(self.decay_path.decays)
         return generalise(rows, self.coef, self.layout, self.risk, chance, tried)
 
@@ -271,10 +291,12 @@ class FitResult(OfLayout, Reported, Result):
         sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": len(self.coef)}
         sizes |= {"mode": self.mode, "bias": self.bias}
         facts = {name: getattr(self, name) for name in FACTS}
-        if self.loss == "logistic":
+        if self.loss != "squared":
             facts["loss"] = self.loss
-        if self.loss == "logistic" or self.objective_bound is not None:
+        if self.loss != "squared" or self.objective_bound is not None:
             facts["objective_bound"] = self.objective_bound
+        if self.accuracy is not None:
+            facts |= {name: getattr(self, name) for name in ("accuracy", "majority_share")}
         facts["n_heads"] = None if heads is None else heads.n_heads
         facts["heads"] = "Looked for when layer is asked for." if heads is None else heads.sentence
         words = sizes_in_words(**sizes, form=form_in_words(self.layout))
@@ -282,7 +304,8 @@ class FitResult(OfLayout, Reported, Result):
         return self._described(
             "A fitted attention layer", f"Linear attention, {words}", facts, sizes=sizes,
             matrices={} if heads is None else head_matrices(heads.attn, heads.value),
-            labels=WITH_RIDGE if self.ridge > 0 else {},
+            labels=(WITH_RIDGE if self.ridge > 0 else {})
+            | (OF_CLASSES if self.loss != "squared" else {}),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, NDArray]:

@@ -11,20 +11,26 @@ from dataclasses import replace
 from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.fitting.generalisation import Generalisation, generalisation_of
 from polyattn.form.layout import Layout
 from polyattn.numerics.scaling import as_risk
 from polyattn.quoting import readable_bytes
+from polyattn.sequences import Sequences
 from polyattn.solve.planning import memory_limit
 from polyattn.solve.sequence_influence import Influence, influence_of
+from polyattn.sources.source import Source
 from polyattn.stats.parts import is_read
 from polyattn.stats.rows import Rows
+from polyattn.targets import Targets
 
 # Tokens and targets of up to so many bytes are kept with a result, by reference where they can be.
 KEPT_BYTES = 1 << 26
+
+# Of ``Influence``: squared errors and targets, to which all that have the same inputs add.
+SQUARES = ("left_out", "fitted", "own", "power")
 
 # Risks of the same coefficients on the same data agree to so many digits, and beside the targets.
 SAME_RISK, SAME_POWER = 1e-6, 1e-12
@@ -40,6 +46,40 @@ def kept_rows(source: object) -> Rows | None:
     return replace(source) if sum(each.nbytes for each in arrays) <= KEPT_BYTES else None
 
 
+def kept_or_given(
+    kept: Rows | None,
+    X: Sequences | Source | None,
+    Y: Targets | None,
+    sample_weight: ArrayLike | None,
+    context: Sequences | None,
+    layout: Layout,
+    n_outputs: int,
+) -> Rows:
+    """The rows that a result kept, or those that are given again; refused without either."""
+    others = (("Y", Y), ("sample_weight", sample_weight), ("context", context))
+    given = [name for name, value in others if value is not None]
+    if X is None and given:
+        raise InvalidInput(
+            f"{given[0]} was given without X: give all that was given to fit, or none of it."
+        )
+    if X is not None and Y is None and not isinstance(X, Source):
+        raise InvalidInput("X was given without Y: give both as they were given to fit.")
+    if X is not None:
+        weights = sample_weight
+        return Rows.build(X, Y, layout.form, weights, context, layout=layout, n_outputs=n_outputs)
+    if kept is None:
+        raise InvalidInput(
+            "this result does not keep its data (they are large, a source, sums, or it comes "
+            "from a file): give them again, result.generalisation(confidence, X, Y)."
+        )
+    if not np.isfinite(kept.batch.values).all():
+        raise InvalidInput(
+            "the arrays that were fitted have been changed since: X is no longer finite. Give "
+            "X and Y again as they were given to fit."
+        )
+    return kept
+
+
 def generalise(
     rows: Rows, coef: NDArray, layout: Layout, risk: float, confidence: float, n_decays: int
 ) -> Generalisation:
@@ -48,17 +88,18 @@ def generalise(
     risk : theirs on these rows, by which data that were not fitted are found out
     n_decays : how many were tried, where the data chose the decay
     """
-    merged = without_copies(rows)
+    merged, within = with_distinct_inputs(rows)
     weights = merged.sequence_weights
     positive = np.ones(len(rows.batch), bool) if weights is None else weights > 0
     n_sequences = int(np.count_nonzero(positive))
     exponent = rows.target_exponent or 0
     found = _influence(merged, coef, layout)
     if found is not None:
+        squares = {name: getattr(found, name) + within for name in SQUARES}
         total = rows.total_weight
-        _require_same(as_risk(float(found.own.sum()) / total, exponent), risk, rows)
-        columns = {name: each[positive] for name, each in vars(found).items() if np.ndim(each)}
-        found = replace(found, **columns)
+        _require_same(as_risk(float(squares["own"].sum()) / total, exponent), risk, rows)
+        columns = {name: each for name, each in vars(found).items() if np.ndim(each)} | squares
+        found = replace(found, **{name: each[positive] for name, each in columns.items()})
     units = (rows.total_weight, exponent)
     return generalisation_of(found, confidence, n_sequences, *units, n_decays)
 
@@ -90,34 +131,49 @@ def _require_same(found: float, risk: float, rows: Rows) -> None:
         )
 
 
-def without_copies(rows: Rows) -> Rows:
-    """The same rows; of sequences with equal tokens and targets one carries the weight of all.
+def with_distinct_inputs(rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
+    """Rows of the same fit, in which one of several equal sequences stands for all of them.
 
-    Copies say nothing new about the population.  Where sequences and targets are few and discrete,
-    equal ones may be independent draws: then this is on the safe side.
+    It has the sum of their weights and the mean of their targets.  Squared errors of all of them
+    are those of the one plus (N,), how their targets vary among themselves, in scaled units.
+
+    Targets that come again and again to few sequences say little about others: what a layer cannot
+    express there is the same each time.  Where sequences are few and discrete, equal ones may be
+    independent draws: then this is on the safe side.
     """
-    first: dict[bytes, int] = {}
-    copies: dict[int, int] = {}
+    within = np.zeros(len(rows.batch))
+    found: dict[bytes, list[int]] = {}
     for number, digest in enumerate(_digests(rows)):
-        if first.setdefault(digest, number) != number:
-            copies[number] = first[digest]
-    if not copies:
-        return rows
+        found.setdefault(digest, []).append(number)
+    equal = [np.array(numbers) for numbers in found.values() if len(numbers) > 1]
+    if not equal:
+        return rows, within
     given = rows.sequence_weights
     weights = np.ones(len(rows.batch)) if given is None else given.copy()
-    for number, original in copies.items():
-        weights[original] += weights[number]
-        weights[number] = 0.0
-    return replace(rows, sequence_weights=weights)
+    targets = rows.scaled_targets(0, rows.n_rows).T.copy()
+    borders = rows.borders
+    for numbers in equal:
+        first, own = numbers[0], weights[numbers]
+        spans = [slice(*borders[[i, i + 1]]) for i in numbers]
+        weights[numbers], weights[first] = 0.0, own.sum()
+        if weights[first] > 0.0:
+            # Shares do not overflow where weights do.
+            shares = own / own.max()
+            each = np.array([targets[span] for span in spans])
+            mean = np.average(each, axis=0, weights=shares)
+            # Equal targets have no spread, which their mean would round.
+            mean = np.where(np.ptp(each, axis=0) == 0.0, each[0], mean)
+            targets[spans[0]] = mean
+            within[first] = np.einsum("i,ije->", own, (each - mean) ** 2)
+    plain = np.ldexp(targets, rows.target_exponent or 0)
+    return replace(rows, sequence_weights=weights, targets=plain), within
 
 
 def _digests(rows: Rows) -> Iterator[bytes]:
-    """One for each sequence: of its tokens, its targets and what it attends to."""
+    """One for each sequence: of its tokens and of what it attends to."""
     for part in rows.parts:
-        borders = part.borders
         for number in range(len(part.batch)):
-            targets = part.targets[int(borders[number]) : int(borders[number + 1])]
-            arrays = [part.batch[number], targets]
+            arrays = [part.batch[number]]
             if part.context is not None:
                 arrays.append(part.context[number])
             digest = blake2b(digest_size=16)

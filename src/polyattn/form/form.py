@@ -269,7 +269,7 @@ def require_form(
     if not isinstance(form, Form):
         raise InvalidType(f"form must be a polyattn.Form; got {shown(form)}.")
     twice = [name for name, value in others.items() if value is not None]
-    twice += ["mode"] * (mode not in ("last", form.mode)) + ["bias"] * (bias and not form.bias)
+    twice += ["mode"] * (mode not in ("last", form.mode)) + ["bias"] * bool(bias and not form.bias)
     if twice:
         raise InvalidInput(
             f"{twice[0]} was given beside a form, which holds it too: give Form({twice[0]}=...)."

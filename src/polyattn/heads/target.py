@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import norm
 
+from polyattn.display import Description, Tabled, head_matrices, table_lines
 from polyattn.errors import OutOfRange
 from polyattn.form.layout import Layout
 from polyattn.form.pairs import fold_heads
@@ -22,7 +25,7 @@ from polyattn.quoting import counted
 
 
 @dataclass(frozen=True, repr=False)
-class Compression:
+class Compression(Tabled):
     """Heads that compute given coefficients, exactly or nearly, and the linear terms with them.
 
     attn : array (H, r, n_keys)
@@ -63,8 +66,30 @@ class Compression:
     def __repr__(self) -> str:
         return f"Compression({counted(self.n_heads, 'head')}, lost {self.lost:.1e})"
 
-    def __str__(self) -> str:
-        return self.sentence
+    def describe(self) -> Description:
+        """What was done, and how large each head is: norms of attn and value, multiplied."""
+        attn, value = (" × ".join(map(str, each.shape[1:])) for each in (self.attn, self.value))
+        about = f"{counted(self.n_heads, 'head')}, attn {attn}, value {value}"
+        names = ("lost", "output_error", "risk_gap")
+        facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        # Norms apart: the norm of a product may be beyond float64.
+        heads = zip(self.attn, self.value, strict=True)
+        rows: list[tuple[Any, ...]] = [
+            (h, float(norm(one) * norm(other))) for h, (one, other) in enumerate(heads)
+        ]
+        columns: tuple[str, ...] = ("head", "size")
+        if self.head_scales is not None and self.head_scales.any():
+            columns = ("head", "scale", "size")
+            rows = [(h, int(self.head_scales[h]), size) for h, size in rows]
+        labels = {
+            "lost": "lost of the coefficients", "output_error": "change of outputs on the data",
+            "risk_gap": "growth of the squared error",
+        }  # fmt: skip
+        return Description(
+            "Heads of a layer", about, self.sentence, facts=facts, labels=labels,
+            lines=table_lines(columns, rows) if rows else (),
+            matrices=head_matrices(self.attn, self.value),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

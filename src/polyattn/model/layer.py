@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Described, Description, Reported, head_matrices, sizes_in_words
+from polyattn.display import Described, Description, Reported, head_matrices
 from polyattn.errors import InvalidInput, OutOfRange, require_choice, require_flag
 from polyattn.features.tokens import Tokens
 from polyattn.files.fields import array, entries, flag, one_of
@@ -21,7 +21,8 @@ from polyattn.numerics import scaling
 from polyattn.numerics.arrays import real_array, require_finite
 from polyattn.progress import report
 from polyattn.quoting import counted
-from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch, is_indexed, is_list
+from polyattn.sizes_in_words import sizes_in_words
 from polyattn.sources.of_chunks import of_chunks
 from polyattn.sources.source import Source, require_alone
 
@@ -182,11 +183,12 @@ def shaped_outputs(
     """
     if isinstance(X, Source):
         return of_chunks(X, lambda data: shaped_outputs(data.batch, n_dims, mode, compute))
-    single = getattr(X, "ndim", None) == 2
-    batch = as_batch(np.asarray(X)[None] if single else X, n_dims=n_dims)
+    single = getattr(X, "ndim", None) == 2 and not is_indexed(X)
+    batch = as_batch(real_array(X, "X", True)[None] if single else X, n_dims=n_dims)
     outputs: Any = compute(batch)
     if mode != "last":
-        as_list = batch.common_length is None or isinstance(X, list | tuple | SequenceBatch)
+        as_list = batch.common_length is None or isinstance(X, SequenceBatch) or is_list(X)
+        as_list = as_list or is_indexed(X)
         outputs = (
             np.split(outputs, batch.offsets[1:-1])
             if as_list
@@ -211,7 +213,7 @@ def outputs_with_context(
             X, lambda data: outputs_with_context(data.batch, data.context, layout, compute)
         )
     if getattr(X, "ndim", None) == 2 and getattr(context, "ndim", None) == 2:
-        context = np.asarray(context)[None]
+        context = real_array(context, "context", True)[None]
 
     def beside(batch: SequenceBatch) -> NDArray:
         return compute(batch, as_context(context, batch, layout.form, layout))

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import norm
 
+from polyattn.display import Description, Tabled, table_lines
 from polyattn.errors import InvalidInput
 from polyattn.model.compare import require_alike, require_same_kind, visible_attn
 from polyattn.model.layer import AttentionLayer
 from polyattn.model.linear import LinearAttention
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
-from polyattn.quoting import shown
+from polyattn.quoting import counted, shown
 
 
-@dataclass(frozen=True, eq=False)
-class HeadMatch:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadMatch(Tabled):
     """Which head of one layer is which of another, and how far apart they are.
 
     Attributes
@@ -69,8 +71,32 @@ class HeadMatch:
             text += f"; {what}: {', '.join(map(str, heads))}" if heads else ""
         return f"{text}."
 
-    def __str__(self) -> str:
-        return self.sentence
+    def describe(self) -> Description:
+        """Which head is which, head by head."""
+        n_found = len(self.order) - len(self.missing) + len(self.extra)
+        rows: list[tuple[Any, ...]] = [
+            (h, int(at) if at >= 0 else None, *errors)
+            for h, (at, *errors) in enumerate(
+                zip(
+                    self.order.tolist(), self.attn_errors.tolist(), self.value_errors.tolist(),
+                    strict=True,
+                )
+            )
+        ]  # fmt: skip
+        rows += [(None, head, None, None) for head in self.extra]
+        columns = ("planted head", "found as", "error of attn", "error of value")
+        about = f"{counted(len(self.order), 'planted head')}, {n_found} found"
+        return Description(
+            "Heads of two layers", about, self.sentence, lines=table_lines(columns, rows),
+            sizes={
+                "order": self.order.tolist(), "attn_errors": self.attn_errors.tolist(),
+                "value_errors": self.value_errors.tolist(), "extra": list(self.extra),
+            },
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        n_matched = len(self.order) - len(self.missing)
+        return f"HeadMatch({n_matched} of {counted(len(self.order), 'head')} matched)"
 
 
 @single_threaded_blas()

@@ -11,12 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType
+from polyattn.numerics.tensors import without_tensors
 
 # How many numbers are looked at together when a whole array is checked.
 CHECK_BLOCK = 1 << 18
 
 # Every integer up to this size is a float64.
 EXACT_INTEGER = 1 << 53
+
+# Objects that are real numbers, and that float64 holds but for large integers.
+NUMBERS = (int, float, np.integer, np.float32, np.float16, np.bool_)
 
 # Bytes that the processor moves together.
 CACHE_LINE = 64
@@ -33,6 +37,7 @@ def real_array(values: object, name: str, keep_integers: bool = False) -> NDArra
             f"{name} is a masked array; remove or impute what is masked, or give unequal lengths "
             "as a list of arrays."
         )
+    values = without_tensors(values, name)
     try:
         array = np.asarray(values)
     except ValueError:
@@ -98,29 +103,40 @@ def require_unrounded(values: object, array: NDArray, name: str) -> None:
 
 
 def require_finite(
-    array: NDArray, name: str, place: Callable[[tuple[int, ...]], str] = "index {}".format
+    array: NDArray,
+    name: str,
+    place: Callable[[tuple[int, ...]], str] = "index {}".format,
+    missing: str = "remove or impute them",
 ) -> None:
-    """Refuse NaN and infinity, saying how many there are and where the first is.
+    """Refuse NaN and infinity, saying how many there are, and where and what the first is.
 
     place : an index of the array in words
+    missing : what to do about NaN
     """
-    bad, start = 0, 0
-    first: tuple[int, ...] = ()
-    # One block at a time: the array may be larger than memory.
-    for piece in pieces(array) if array.dtype.kind == "f" else ():
-        finite = np.isfinite(piece)
-        if not finite.all():
-            if not bad:
-                row, *others = (int(i) for i in np.argwhere(~finite)[0])
-                first = (start + row, *others)
-            bad += int(np.count_nonzero(~finite))
-        start += len(piece)
+    bad, first, number = _places_where(array, lambda piece: ~np.isfinite(piece))
     if bad:
-        places = "1 place" if array.size == 1 else f"{array.size} places"
+        what = f"NaN; {missing}" if np.isnan(number) else f"{number}; remove or replace it"
         raise InvalidInput(
-            f"{name} contains NaN or infinity in {bad} of {places}, first at {place(first)}; "
-            "remove or impute them."
+            f"{name} contains NaN or infinity in {bad} of {_places(array)}, first at "
+            f"{place(first)}, which is {what}."
         )
+
+
+def require_not_infinite(
+    array: NDArray, name: str, place: Callable[[tuple[int, ...]], str]
+) -> None:
+    """Refuse infinity, where NaN stands for a number that is missing."""
+    bad, first, _ = _places_where(array, np.isinf)
+    if bad:
+        raise InvalidInput(
+            f"{name} contains infinity in {bad} of {_places(array)}, first at {place(first)}; only "
+            "NaN stands for a number that is missing."
+        )
+
+
+def any_missing(array: NDArray) -> bool:
+    """Whether NaN is among the numbers."""
+    return array.dtype.kind == "f" and any(np.isnan(piece).any() for piece in pieces(array))
 
 
 def pieces(array: NDArray) -> Iterator[NDArray]:
@@ -179,6 +195,28 @@ def places_by_length(borders: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         yield borders[:-1][lengths == length][:, None] + np.arange(length)
 
 
+def _places_where(
+    array: NDArray, test: Callable[[NDArray], NDArray[np.bool_]]
+) -> tuple[int, tuple[int, ...], float]:
+    """How many numbers pass a test, and the index and value of the first; integers never do."""
+    count, start, number = 0, 0, 0.0
+    first: tuple[int, ...] = ()
+    # One block at a time: the array may be larger than memory.
+    for piece in pieces(array) if array.dtype.kind == "f" else ():
+        passed = test(piece)
+        if passed.any():
+            if not count:
+                row, *others = (int(i) for i in np.argwhere(passed)[0])
+                first, number = (start + row, *others), float(piece[(row, *others)])
+            count += int(np.count_nonzero(passed))
+        start += len(piece)
+    return count, first, number
+
+
+def _places(array: NDArray) -> str:
+    return "1 place" if array.size == 1 else f"{array.size} places"
+
+
 def _rounded(integers: NDArray) -> NDArray[np.bool_]:
     """Which of these 64-bit integers float64 does not hold."""
     if not integers.size or (integers.max() <= EXACT_INTEGER and integers.min() >= -EXACT_INTEGER):
@@ -195,9 +233,16 @@ def _with_rows(array: NDArray) -> NDArray:
 
 
 def _from_objects(array: NDArray, name: str) -> NDArray:
-    """Python integers as int64 or uint64; other objects as they came."""
-    if not all(isinstance(item, int | np.integer) for item in array.flat):
+    """Python integers as int64 or uint64, with floats as float64; other objects as they came.
+
+    Sequences of one shape in an array of objects are such numbers.
+    """
+    if not array.size or not all(isinstance(item, NUMBERS) for item in array.flat):
         return array
+    if not all(isinstance(item, int | np.integer) for item in array.flat):
+        numbers = array.astype(np.float64)
+        require_unrounded(array.tolist(), numbers, name)
+        return numbers
     least, most = min(array.flat, default=0), max(array.flat, default=0)
     for dtype in (np.int64, np.uint64):
         if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:

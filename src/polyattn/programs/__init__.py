@@ -7,6 +7,7 @@ from polyattn.programs.compile import (
     compile,  # noqa: A004 - P.compile says what it does
 )
 from polyattn.programs.deciding import Decision, decide
+from polyattn.programs.head_entries import HeadEntry
 from polyattn.programs.language.attributes import Attribute, Variable, variables
 from polyattn.programs.language.instructions import (
     Conjunction,
@@ -41,6 +42,7 @@ __all__ = [
     "Constant",
     "Copy",
     "Decision",
+    "HeadEntry",
     "IfThen",
     "Instruction",
     "Learned",

@@ -12,6 +12,7 @@ from polyattn.errors import InvalidType
 from polyattn.files.fields import any_object, entries, listed, text
 from polyattn.files.records import Record
 from polyattn.model import LinearAttention
+from polyattn.programs.head_entries import HeadEntry, entries_of
 from polyattn.programs.language.program import Program, program_description, validate
 from polyattn.programs.language.schema import Schema, task_of
 from polyattn.programs.language.terms import Term
@@ -47,6 +48,11 @@ class Compiled(ReportedProgram, Described, Runnable):
     def n_heads(self) -> int:
         """H, the number of heads."""
         return len(self.heads)
+
+    @property
+    def entries(self) -> list[HeadEntry]:
+        """The entries of all heads that are not zero, with the meaning of their coordinates."""
+        return entries_of(self.heads, self.schema)
 
     @cached_property
     def layer(self) -> LinearAttention:

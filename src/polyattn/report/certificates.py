@@ -21,6 +21,7 @@ from polyattn.form.in_words import form_in_words
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.quoting import counted
 from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes, finish_ranked
+from polyattn.report.names import SideNames
 from polyattn.report.page import Section, described, fill, plot, statement
 from polyattn.report.page_data import PageData, spread
 from polyattn.report.predictions import bounds_section
@@ -46,10 +47,12 @@ MOST_POINTS = 300
 EPS = float(np.finfo(np.float64).eps)
 
 
-def certificate_page(certificate: Certificate, data: PageData | None) -> list[Section]:
+def certificate_page(
+    certificate: Certificate, data: PageData | None, names: SideNames | None = None
+) -> list[Section]:
     """All that a certificate shows by itself; ``data`` are inputs to bound, or its own data."""
     certificate, data = with_its_data(certificate, data)
-    sections = certificate_sections(certificate)
+    sections = certificate_sections(certificate, names=names)
     if certificate.identifiable and data is not None and certificate.evidence is not None:
         meaning = (
             "So far can two layers be apart if the risk of each (the mean squared error on the "
@@ -60,7 +63,9 @@ def certificate_page(certificate: Certificate, data: PageData | None) -> list[Se
     return sections
 
 
-def certificate_sections(certificate: Certificate, about: str = "") -> list[Section]:
+def certificate_sections(
+    certificate: Certificate, about: str = "", names: SideNames | None = None
+) -> list[Section]:
     """The verdict with the spectrum, and the witness where there is one.
 
     ``about`` says which data the certificate is about, where that is not plain.
@@ -69,8 +74,9 @@ def certificate_sections(certificate: Certificate, about: str = "") -> list[Sect
         TITLE, certificate, ("digest", "method", "form"), _in_words(certificate),
         lines=[about] if about else [], **_spectrum(certificate),
     )  # fmt: skip
-    witness = [_witness(certificate)] if certificate.verdict == NOT_IDENTIFIABLE else []
-    return [verdict, *witness]
+    if certificate.verdict != NOT_IDENTIFIABLE:
+        return [verdict]
+    return [verdict, _witness(certificate, names or SideNames())]
 
 
 def certificate_if_possible(make: Callable[[], Certificate]) -> tuple[Certificate | None, str]:
@@ -115,19 +121,27 @@ def _in_words(certificate: Certificate) -> dict[str, str]:
     return words | ({"form": form} if form else {})
 
 
-def _spectrum(certificate: Certificate) -> dict[str, list[Any]]:
-    """The picture of the spectrum, or a note why there is none."""
+def spectrum_if_possible(certificate: Certificate) -> tuple[Spectrum | None, str]:
+    """The spectrum, or None and the reason why there is none to draw."""
     evidence, not_drawn = certificate.evidence, "The spectrum is not drawn:"
     if evidence is None:
-        why = "the certificate comes without its data; give them to this page and it is."
-        return {"notes": [f"{not_drawn} {why}"]}
+        return None, f"{not_drawn} the certificate comes without its data; give them to the page."
     size = evidence.space.dimension
     if size > MOST_FEATURES:
         why = f"{size:,} eigenvalues would take long; up to {MOST_FEATURES:,} are drawn."
-        return {"notes": [f"{not_drawn} {why}"]}
+        return None, f"{not_drawn} {why}"
     spectrum = spectrum_of(evidence)
     if not spectrum.values[0] > 0:
-        return {"notes": [f"{not_drawn} all features of the data are zero."]}
+        return None, f"{not_drawn} all features of the data are zero."
+    return spectrum, ""
+
+
+def _spectrum(certificate: Certificate) -> dict[str, list[Any]]:
+    """The picture of the spectrum, or a note why there is none."""
+    spectrum, why_not = spectrum_if_possible(certificate)
+    if spectrum is None:
+        return {"notes": [why_not]}
+    size = len(spectrum.values)
     caption = (
         f"The {counted(size, 'eigenvalue')} of Λ, the second moment of the features, largest "
         f"first; {spectrum.n_above:,} stand above what rounding in these sums may amount to. The "
@@ -139,17 +153,20 @@ def _spectrum(certificate: Certificate) -> dict[str, list[Any]]:
     return {"pictures": [plot(draw, "Eigenvalues of the second moment", caption)]}
 
 
-def _witness(certificate: Certificate) -> Section:
+def _witness(certificate: Certificate, names: SideNames) -> Section:
     try:
         witness = certificate.witness()
     except PolyattnError as error:
         return statement(WITNESS_TITLE, f"No witness is shown: {error}", doubt=True)
     outputs = [each.reshape(-1).tolist() for each in (witness.output_a, witness.output_b)]
     every = witness.layer_a.mode != "last"
-    places = [f"token {t + 1}" for t in range(len(outputs[0]))] if every else ["output"]
+    places = [f"token {t}" for t in range(len(outputs[0]))] if every else ["output"]
+    coordinates = names.coordinates or [f"x{at}" for at in range(witness.input.shape[1])]
+    attended = () if witness.context is None else witness.context.tolist()
+    of_context = [f"z{at}" for at in range(len(attended[0]))] if attended else []
     body = fill(
         "witness", sentence=witness.sentence, tokens=witness.input.tolist(), outputs=outputs,
-        context=[] if witness.context is None else witness.context.tolist(), places=places,
+        coordinates=coordinates, context=attended, of_context=of_context, places=places,
         disagreement=witness.training_disagreement,
     )  # fmt: skip
     return Section(WITNESS_TITLE, body)

@@ -16,6 +16,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from polyattn.errors import missing_extra
+from polyattn.report.unbroken import unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,11 @@ VARIABLES = {
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "polyattn",
+    # Names can hold dollar signs, and styles of the user do not reach in here.
+    "text.parse_math": False,
+    "text.usetex": False,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
     "font.family": "sans-serif",
     "font.size": 10,
     "text.color": INK,
@@ -110,7 +116,7 @@ def inline_svg(figure: Figure, label: str, caption: str = "") -> Markup:
     text = re.sub(r'(href="#|url\(#)', rf"\1{prefix}", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
-    shown = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    shown = f"<figcaption>{unbroken(caption)}</figcaption>" if caption else ""
     return Markup(f"<figure>{text}{shown}</figure>")  # noqa: S704 – matplotlib escapes its text
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from polyattn.auditing.audit import certify_rows
@@ -12,10 +14,13 @@ from polyattn.heads import factor
 from polyattn.heads.data_scale import SampleScale
 from polyattn.heads.target import Target
 from polyattn.model import LinearAttention
+from polyattn.quoting import counted, shortened
 from polyattn.report.certificates import certificate_if_possible, certificate_sections
 from polyattn.report.classes import classes_sections
 from polyattn.report.figures import OTHER, OURS, PlotAxes, log_ticks
 from polyattn.report.heads import MOST_UNFOLDED, heads_section, unfolded_side
+from polyattn.report.label_sets import label_sets_sections
+from polyattn.report.names import SideNames
 from polyattn.report.page import Section, described, plot, statement
 from polyattn.report.page_data import PageData, norms
 from polyattn.report.predictions import bounds_section, predictions_section
@@ -35,35 +40,62 @@ OF_LOG_LOSS = (
 # Up to this many coefficients a search for few heads takes a second, whatever it finds.
 QUICK_COEFFICIENTS = 1 << 13
 
+# So many classes are named in a sentence.
+MOST_LISTED = 20
+
 # Risks below this share of the outputs are rounding.
 ROUNDING = 1e-12
 
 
 def fit_page(
-    result: FitResult, data: PageData | None, certificate: Certificate | None = None
+    result: FitResult,
+    data: PageData | None,
+    names: SideNames | None = None,
+    certificate: Certificate | None = None,
 ) -> list[Section]:
-    """All sections; ``certificate`` if there is one already."""
+    """All sections; ``certificate`` if there is one already.
+
+    Where ``names`` has classes, targets are class numbers.
+    """
+    names = names or SideNames()
     about, of = "", TRAINING
     if certificate is None:
         certificate, about, of = certificate_of(result, data)
     squared = result.loss == "squared"
     if certificate is not None and not squared:
         about = f"{about} {OF_LOG_LOSS}".strip()
-    sections = [described("What was found", result, ("n_heads", "heads"))]
+    sections = [found_section(result, names)]
+    if names.classes and data is not None and data.targets is not None:
+        sections += of_classes(result, data, names)
     if result.decay_path is not None:
         sections.append(_decay(result.decay_path))
     if result.ridge_path is not None:
         sections.append(_ridge(result.ridge, result.ridge_path))
     if certificate is not None:
-        sections += certificate_sections(certificate, about)
-    sections.append(_heads(result, data))
-    if data is not None and data.targets is not None and not squared:
-        sections += classes_sections(result, data)
-    elif data is not None and data.targets is not None:
+        sections += certificate_sections(certificate, about, names)
+    sections.append(_heads(result, data, names))
+    if not names.classes and data is not None and data.targets is not None:
         sections.append(predictions_section(result.predict, data))
     if squared and certificate is not None and data is not None:
         sections.append(_bounds(result, certificate, data, of))
     return sections + _not_shown(squared, data, [about] if certificate is None else [])
+
+
+def found_section(result: FitResult, names: SideNames) -> Section:
+    """What was found, and of a classifier the classes by name."""
+    lines = []
+    if names.classes:
+        listed = ", ".join(shortened(each, 60) for each in names.classes[:MOST_LISTED])
+        more = len(names.classes) - MOST_LISTED
+        listed += f" and {more:,} more" if more > 0 else ""
+        noun = "label" if names.several else "class"
+        lines = [f"{counted(len(names.classes), noun)}: {listed}."]
+    return described("What was found", result, ("n_heads", "heads"), lines=lines)
+
+
+def of_classes(result: FitResult, data: PageData, names: SideNames) -> list[Section]:
+    """Classes beside true ones: one for each sequence or token, or any number of them."""
+    return (label_sets_sections if names.several else classes_sections)(result, data, names)
 
 
 def _not_shown(squared: bool, data: PageData | None, missing: list[str]) -> list[Section]:
@@ -137,51 +169,54 @@ def heads_of(result: FitResult) -> tuple[LinearAttention | None, str]:
     return result.layer_of(found), f"{found.sentence} {why}"
 
 
-def _heads(result: FitResult, data: PageData | None) -> Section:
+def _heads(result: FitResult, data: PageData | None, names: SideNames) -> Section:
     layer, sentence = heads_of(result)
     if layer is None:
         return statement("Heads", sentence)
     scale = result.data_scale
     if scale is None and data is not None:
         scale = SampleScale.of(data.rows())
-    return heads_section(layer, sentence, scale=scale)
+    return heads_section(layer, sentence, scale=scale, names=names)
+
+
+def draw_decay(path: DecayPath, axes: PlotAxes) -> None:
+    """The estimated error over the decays that were tried."""
+    axes.plot(path.decays, path.errors, ".-", color=OURS)
+    axes.axvline(path.best, color=OTHER, linestyle="--", label=f"{path.best:.4g}")
+    axes.legend(loc="best")
+    axes.set(xlabel="decay", ylabel="estimated error")
+    if np.any(path.errors > 0):
+        axes.set_yscale("log")
+        log_ticks(axes.yaxis)
+
+
+def draw_ridge(ridge: float, path: RidgePath, axes: PlotAxes) -> None:
+    """The estimated error over the ridges that were tried."""
+    # Targets that are all zero leave no error, which has no logarithm.
+    logarithmic = bool(np.any(path.errors > 0))
+    axes.set(xscale="log", yscale="log" if logarithmic else "linear")
+    axes.plot(path.ridges, path.errors, color=OURS)
+    if ridge > 0:
+        axes.axvline(ridge, color=OTHER, linestyle="--", label=f"{ridge:.3g}")
+        axes.legend(loc="best")
+    axes.set(xlabel="ridge", ylabel="estimated error")
+    log_ticks(axes.xaxis)
+    if logarithmic:
+        log_ticks(axes.yaxis)
 
 
 def _decay(path: DecayPath) -> Section:
-    def draw(axes: PlotAxes) -> None:
-        axes.plot(path.decays, path.errors, ".-", color=OURS)
-        axes.axvline(path.best, color=OTHER, linestyle="--", label=f"{path.best:.4g}")
-        axes.legend(loc="best")
-        axes.set(xlabel="decay", ylabel="estimated error")
-        if np.any(path.errors > 0):
-            axes.set_yscale("log")
-            log_ticks(axes.yaxis)
-
     bar = "" if path.error_bar is None else f" ± {path.error_bar:.2g}"
     caption = "The error of predicting sequences that are left out, for every decay tried."
     claim = f"The decay {path.best:.4g}{bar} was chosen by the data."
-    return statement(
-        "The decay", claim, pictures=[plot(draw, "Error for each decay", caption, 2.8)]
-    )
+    picture = plot(partial(draw_decay, path), "Error for each decay", caption, 2.8)
+    return statement("The decay", claim, pictures=[picture])
 
 
 def _ridge(ridge: float, path: RidgePath) -> Section:
-    def draw(axes: PlotAxes) -> None:
-        # Targets that are all zero leave no error, which has no logarithm.
-        logarithmic = bool(np.any(path.errors > 0))
-        axes.set(xscale="log", yscale="log" if logarithmic else "linear")
-        axes.plot(path.ridges, path.errors, color=OURS)
-        if ridge > 0:
-            axes.axvline(ridge, color=OTHER, linestyle="--", label=f"{ridge:.3g}")
-            axes.legend(loc="best")
-        axes.set(xlabel="ridge", ylabel="estimated error")
-        log_ticks(axes.xaxis)
-        if logarithmic:
-            log_ticks(axes.yaxis)
-
     caption = f"The error that {path.kind!r} estimates for new sequences, for every ridge tried."
     claim = f"The ridge {ridge:.3g} was chosen by the data."
-    picture = plot(draw, "Error for each ridge", caption, 2.8)
+    picture = plot(partial(draw_ridge, ridge, path), "Error for each ridge", caption, 2.8)
     return statement("The ridge", claim, pictures=[picture])
 
 

@@ -8,10 +8,9 @@ from polyattn.fitting.curve_result import LearningCurve
 from polyattn.quoting import counted
 from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes, log_ticks
 from polyattn.report.page import Section, described, plot, statement
-from polyattn.report.page_data import PageData
 
 
-def curve_page(curve: LearningCurve, _: PageData | None) -> list[Section]:
+def curve_page(curve: LearningCurve, *_: object) -> list[Section]:
     """The outcome, the picture, and the figures behind it."""
     caption = (
         "Mean squared errors with their standard errors: over repeats, and of test risks over the "

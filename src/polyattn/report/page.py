@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,6 +24,7 @@ from polyattn.files.atomic import write_atomically
 from polyattn.quoting import counted
 from polyattn.report.figures import NEGATIVE, POSITIVE, PlotAxes, drawing, inline_svg, new_figure
 from polyattn.report.page_data import PageData
+from polyattn.report.unbroken import unbroken
 
 # A card shows so many lines.
 SHOWN_LINES = 12
@@ -105,7 +106,8 @@ def _templates(package: str) -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.globals |= {"positive": POSITIVE, "negative": NEGATIVE}
-    environment.filters["short"] = partial(figure, digits=3, unknown="–")
+    environment.filters["unbroken"] = unbroken
+    environment.filters["short"] = lambda value: unbroken(figure(value, digits=3, unknown="–"))
     return environment
 
 
@@ -154,7 +156,7 @@ def described(
     """The section that says what a thing is: its sentence, and its facts but for some."""
     made = thing.describe()
     facts = {name: value for name, value in made.facts.items() if name not in left_out}
-    labels = EXPLAINED | (LOG_LOSS if facts.get("loss") == "logistic" else {})
+    labels = EXPLAINED | (LOG_LOSS if facts.get("loss", "squared") != "squared" else {})
     shown = replace(made, facts=facts).table(labels) | dict(instead or {})
     return statement(title, made.statement, doubt=bool(made.doubts), facts=shown, **more)
 

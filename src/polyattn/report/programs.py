@@ -89,7 +89,7 @@ def program_sections(
     return sections, player_script(run)
 
 
-def program_certificate_page(certificate: ProgramCertificate, _: object = None) -> list[Section]:
+def program_certificate_page(certificate: ProgramCertificate, *_: object) -> list[Section]:
     """The sections of a page about a program certificate."""
     title, claim = "What the traces determine", certificate.sentence
     facts = {name: figure(value) for name, value in certificate.describe().table().items()}

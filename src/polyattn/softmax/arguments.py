@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput
 from polyattn.sequences import SequenceBatch
 from polyattn.softmax.examples import count_unknowns
+from polyattn.sources.source import Source
+from polyattn.targets import Targets
 
 METHODS = ("auto", "moments", "sculpt")
 
@@ -22,6 +24,19 @@ MOST_UNKNOWNS = 1 << 14
 
 # Heads that are looked for at most when their number is not given.
 MOST_HEADS = 16
+
+
+def require_examples(X: object, Y: Targets | None) -> Targets:
+    """The targets; refused where they are missing, or X is a source, which holds its own."""
+    if isinstance(X, Source):
+        raise InvalidInput(
+            "learn_softmax takes sequences X and targets Y as arrays, lists or a SequenceBatch; "
+            "got a source. Every step of its search looks at all examples: read them into memory, "
+            "and give both."
+        )
+    if Y is None:
+        raise InvalidInput("learn_softmax needs targets Y beside the sequences X; got none.")
+    return Y
 
 
 def check_arguments(

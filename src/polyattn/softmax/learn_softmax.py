@@ -12,12 +12,13 @@ from polyattn.errors import require_choice, require_flag, require_integer, requi
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_generator
-from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch
+from polyattn.sequences import MODES, SequenceBatch, Sequences, as_batch, require_aligned
 from polyattn.softmax.arguments import (
     METHODS,
     MOST_HEADS,
     check_arguments,
     check_polish,
+    require_examples,
     rounding_of,
 )
 from polyattn.softmax.examples import ExampleUnits, prepare
@@ -36,7 +37,7 @@ from polyattn.targets import Targets, as_targets
 
 def learn_softmax(
     X: Sequences,
-    Y: Targets,
+    Y: Targets | None = None,
     n_heads: int | str | None = None,
     method: str = "auto",
     random_state: RandomState = 0,
@@ -102,8 +103,10 @@ def learn_softmax(
     given = None if counted else require_integer("n_heads", n_heads)
     check_polish(polish, method, given)
     most_heads = MOST_HEADS if max_heads is None else require_integer("max_heads", max_heads)
+    require_aligned(X, Y)
+    wanted = require_examples(X, Y)
     batch = as_batch(X)
-    rows = as_targets(Y, batch, mode)
+    rows = as_targets(wanted, batch, mode)
     n_held_out, n_supported, n_possible = check_arguments(batch, rows, bias, given or 1)
     noise = None if noise is None else require_number("noise", noise)
     rng = require_generator(random_state)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Description, Reported, Result
+from polyattn.display import Description, Reported, Result, head_matrices
 from polyattn.files.fields import array, entries, flag, integer, number, one_of, text
 from polyattn.files.records import Record
 from polyattn.model import SoftmaxAttention
@@ -97,6 +97,8 @@ class LearnedSoftmax(Reported, Result):
             "A softmax attention layer learned from examples",
             f"{self.layer.describe().about}, from {sequences}",
             {"recovered": self.recovered, "n_heads": self.n_heads, **self._figures()},
+            matrices=head_matrices(self.layer.attn, self.layer.value),
+            labels={"noise": "errors of the outputs"},
         )
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:

@@ -54,6 +54,9 @@ USEFUL = 1e-3
 # An estimate of the excess is so many times what the smallest Ritz value says.
 SAFETY = 10.0
 
+# Beside the power of the targets: outputs to nine digits, and of most fits to many more.
+AT_ROUNDING = 1e-18
+
 OTHER_NORM = (
     " The data do not determine all coefficients, and {reason}: of all optima, it is the one whose "
     "norm is smallest in the data's own metric, the mean square of the outputs if sums and queries "
@@ -133,7 +136,9 @@ def _determined(system: FeatureEquations, found: Approach) -> Solution:
     if whitening.n_weak:
         return _solution(system, found)
     if whitening.n_seen == n_features:
-        return _solution(system, found, " A random test found no other optimum.")
+        made = _solution(system, found, " A random test found no other optimum.")
+        bound = np.inf if made.objective_bound is None else made.objective_bound
+        return replace(made, seems_unique=bound <= AT_ROUNDING * system.target_power)
     found = replace(found, theta=whitening.in_row_space(found.theta))
     note = (
         f" In {n_features - whitening.n_seen} of {n_features} directions there are no data, and it "

@@ -20,14 +20,22 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# What ``fit`` can minimise.
+# What ``fit`` can minimise for targets or classes; and for several labels at once, each of which
+# has one output and is there or not.
 LOSSES = ("squared", "logistic")
+PER_OUTPUT = "logistic_per_output"
 
 
-def probabilities(outputs: Any) -> Any:
-    """Probabilities (..., K) of outputs (..., K), or of one (..., 1) for two classes; of lists."""
+def probabilities(outputs: Any, each: bool = False) -> Any:
+    """Probabilities (..., K) of outputs (..., K), or of one (..., 1) for two classes; of lists.
+
+    each : whether every output is that of a label by itself, of which any number may be there
+    """
     if isinstance(outputs, list):
-        return [probabilities(each) for each in outputs]
+        return [probabilities(one, each) for one in outputs]
+    if each:
+        # exp(-log(1 + exp(-f))): no exponential overflows, and small ones keep their digits.
+        return np.exp(-np.logaddexp(0.0, -outputs))
     if outputs.shape[-1] == 1:
         outputs = np.concatenate([-0.5 * outputs, 0.5 * outputs], axis=-1)
     chances = np.exp(outputs - outputs.max(axis=-1, keepdims=True))

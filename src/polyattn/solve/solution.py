@@ -50,6 +50,8 @@ class Solution:
     # False: an iteration had to stop before, or found another minimiser than that of least norm, or
     # rounding keeps it from the least error.
     is_reached: bool = True
+    # Of an iteration: proved to be minimal up to rounding, and a random test found no other.
+    seems_unique: bool = False
 
     def judged(self, coordinate_sizes: NDArray) -> Solution:
         """The same, with a word on coefficients that a small ridge leaves to rounding.

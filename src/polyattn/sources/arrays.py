@@ -6,15 +6,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import pieces, ranges_of_rows, real_array
-from polyattn.sequences import SequenceBatch, Sequences, as_batch
-from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source
+from polyattn.numerics.tensors import without_tensors
+from polyattn.sequences import SequenceBatch, Sequences, as_batch, require_aligned
+from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source, TokenLabels
 from polyattn.targets import Targets, as_targets, as_weights
 
 
@@ -32,7 +33,7 @@ class ArrayChunk(Chunk):
         content = self.content
         digest = hashlib.sha256()
         for part in (content.batch, content.targets, content.context):
-            if isinstance(part, SequenceBatch):
+            if isinstance(part, SequenceBatch | TokenLabels):
                 _digest(digest, part.offsets)
                 part = part.values
             _digest(digest, part)
@@ -61,6 +62,7 @@ class ArraySource(Source):
         context: Sequences | None,
         chunk_bytes: int,
     ) -> None:
+        require_aligned(X, Y)
         batch = as_batch(X, keep_integers=True)
         attended = None if context is None else as_batch(context, "context", keep_integers=True)
         if attended is not None and len(attended) != len(batch):
@@ -105,12 +107,12 @@ class _Targets:
 
     @classmethod
     def of(cls, Y: Targets | None, batch: SequenceBatch) -> _Targets:
-        given: Any = Y
-        if not (Y is None or isinstance(Y, SequenceBatch | np.ndarray)):
+        given: Any = without_tensors(Y, "Y")
+        if not (given is None or isinstance(given, SequenceBatch | np.ndarray)):
             try:
-                given = np.asarray(Y)
+                given = np.asarray(given)
             except ValueError:  # as many targets for each sequence as it has tokens
-                each = [real_array(item, f"Y[{i}]") for i, item in enumerate(cast(Any, Y))]
+                each = [real_array(item, f"Y[{i}]") for i, item in enumerate(given)]
                 each = [item[:, None] if item.ndim == 1 else item for item in each]
                 given = SequenceBatch.from_sequences(each, "Y")
         if isinstance(given, np.ndarray) and given.dtype.hasobject:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from polyattn.errors import InvalidInput, InvalidType, missing_extra
 from polyattn.numerics.arrays import float64_holds, require_float64
+from polyattn.quoting import shown
 
 # pyarrow's classes; it is imported only where tables are read.
 Table: TypeAlias = Any
@@ -86,6 +87,25 @@ def require_real(name: str, kind: ArrowType, place: str) -> None:
     raise InvalidType(
         f"{place}: the column {name!r} must hold real numbers; it holds {kind}. Convert it "
         "first, for example to float64."
+    )
+
+
+def is_text(kind: ArrowType) -> bool:
+    """Whether values of this type are texts, decoded (``plain_type``)."""
+    return bool(arrow().types.is_large_string(kind))
+
+
+def require_target(name: str, kind: ArrowType, place: str) -> None:
+    """Refuse a column of targets that are neither numbers nor texts, which may be labels."""
+    if not is_text(kind):
+        require_real(name, kind, place)
+
+
+def text_targets(name: str, where: str, text: str) -> InvalidType:
+    """The error about a text where a target must be a number, unless it is a label."""
+    return InvalidType(
+        f"{where}: targets are numbers, and the column {name!r} holds the text {shown(text)}. If "
+        "it names classes: polyattn.LinearAttentionClassifier, or polyattn fit --classify."
     )
 
 
@@ -170,6 +190,17 @@ def chosen_rows(table: Table, names: Sequence[str], rows: NDArray[np.int64]) -> 
     return table.select(list(names)).take(as_arrow(rows))
 
 
+def gaps_as_nan(table: Table, names: Sequence[str]) -> Table:
+    """The table with columns that have gaps as float64, NaN where a value is missing."""
+    pa = arrow()
+    for name in names:
+        column = table.column(name)
+        if column.null_count and (is_real(column.type) or pa.types.is_null(column.type)):
+            filled = _exactly_as(column, pa.float64(), name).fill_null(float("nan"))
+            table = table.set_column(table.column_names.index(name), name, filled)
+    return table
+
+
 def require_exact(column: Column, name: str) -> None:
     """Refuse integers of a column that float64 cannot hold."""
     types = arrow().types
@@ -185,7 +216,9 @@ def _decoded(chunk: Any, kind: ArrowType) -> Any:
     if isinstance(chunk.type, pa.BaseExtensionType):
         return _decoded(chunk.storage, kind)
     if pa.types.is_dictionary(chunk.type):
-        return _decoded(chunk.dictionary_decode(), kind)
+        # Texts of some types are cast before they are repeated: Arrow does not repeat them all.
+        entries = pa.DictionaryArray.from_arrays(chunk.indices, _decoded(chunk.dictionary, kind))
+        return entries.dictionary_decode()
     if pa.types.is_run_end_encoded(chunk.type):
         from pyarrow import compute
 

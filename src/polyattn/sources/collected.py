@@ -51,7 +51,9 @@ def _joined(batches: Sequence[SequenceBatch], name: str) -> SequenceBatch:
         for array in values:
             require_float64(array, f"{name}, beside sequences of another dtype,")
     lengths = np.concatenate([batch.lengths for batch in batches])
-    return SequenceBatch(np.concatenate(values), np.concatenate([[0], np.cumsum(lengths)]), name)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    missing = any(batch.has_missing for batch in batches)
+    return SequenceBatch(np.concatenate(values), offsets, name, missing=missing)
 
 
 def _targets(

@@ -11,15 +11,23 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
 
-from polyattn.errors import FileFormatError, InvalidInput
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.numerics.arrays import EXACT_INTEGER
 from polyattn.quoting import shown
-from polyattn.sources.arrow_tables import Column, Table, arrow, numbers
+from polyattn.sources.arrow_tables import (
+    Column,
+    Table,
+    arrow,
+    is_text,
+    numbers,
+    plain_type,
+    text_targets,
+)
 from polyattn.sources.stamped_files import StampedFile
 from polyattn.sources.table_columns import TableColumns
 from polyattn.sources.tables import TablePart
@@ -41,22 +49,38 @@ class CsvPart(TablePart):
 
     header : the names of all its columns
     first : where the first line of values begins, in bytes
+    numbers : the columns that hold numbers
+    targets : those of them that may be labels instead
     """
 
     file: StampedFile
     header: tuple[str, ...]
     first: int
     separator: str
-    sequence: str | None
+    sequence: str | None = None
+    numbers: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     @classmethod
     def found(cls, file: StampedFile, columns: TableColumns, separator: str) -> CsvPart:
         """The file with its header, in which the columns must be."""
+        part = cls.opened(file, separator)
+        columns.require_in(part.header, f"the file {file.path!r}")
+        weights = () if columns.weight is None else (columns.weight,)
+        numeric = (*columns.tokens, *columns.targets, *weights)
+        return replace(part, sequence=columns.sequence, numbers=numeric, targets=columns.targets)
+
+    @classmethod
+    def opened(cls, file: StampedFile, separator: str) -> CsvPart:
+        """The file with its header, whatever its columns are."""
         with file.reading("CSV file"), open(file.path, "rb") as opened:
             line = opened.readline(LONGEST_LINE)
         header = _header(line, separator, file.path)
-        columns.require_in(header, f"the file {file.path!r}")
-        return cls(file, tuple(header), len(line), separator, columns.sequence)
+        return cls(file, tuple(header), len(line), separator)
+
+    def labelled(self) -> CsvPart:
+        numeric = tuple(name for name in self.numbers if name not in self.targets)
+        return replace(self, numbers=numeric, targets=())
 
     @property
     def path(self) -> str:  # type: ignore[override]
@@ -124,6 +148,7 @@ class CsvPart(TablePart):
         texts = [self.sequence] if self.sequence in names else []
         try:
             table = self._columns(data, names, texts)
+            self._require_numbers(table, data, start)
             rounded = [name for name in names if _may_be_rounded(table.column(name))]
             if rounded:
                 exact = self._columns(data, rounded, rounded)
@@ -152,6 +177,40 @@ class CsvPart(TablePart):
                 include_columns=names, column_types={name: pa.large_string() for name in texts}
             ),
         )
+
+    def _require_numbers(self, table: Table, data: bytes, start: int) -> None:
+        """Refuse a text in a column of numbers, by line and column."""
+        for name in self.numbers:
+            if name in table.column_names and is_text(plain_type(table.column(name).type)):
+                at = self._first_text(data, self.header.index(name))
+                if at is None:
+                    continue
+                line, text = at
+                where = f"{self.path!r}, line {self._lines_before(start) + line}"
+                if name in self.targets:
+                    raise text_targets(name, where, text)
+                raise InvalidType(
+                    f"{where}: the column {name!r} must hold real numbers; it holds {shown(text)} "
+                    "there. Correct the value, or leave it empty and impute it."
+                )
+
+    def _first_text(self, data: bytes, column: int) -> tuple[int, str] | None:
+        """The first value of a column that is no number, and the number of its line from 0 on."""
+        gaps = set(_null_values())
+        for line, text in enumerate(data.decode().split("\n")):
+            values = next(csv.reader([text.rstrip("\r")], delimiter=self.separator), [])
+            value = values[column].strip() if column < len(values) else ""
+            if value not in gaps and not _is_number(value):
+                return line, value
+        return None
+
+    def _lines_before(self, position: int) -> int:
+        """The number of the line that begins at a position, the header being line 1."""
+        count, left = 1, position
+        with open(self.path, "rb") as opened:
+            while left and (block := opened.read(min(left, 1 << 20))):
+                count, left = count + block.count(b"\n"), left - len(block)
+        return count
 
     def _require_closed_quotes(self, data: bytes, start: int) -> None:
         """Refuse a line with an odd number of quotation marks: a quoted value goes on behind it."""
@@ -187,6 +246,21 @@ def _header(line: bytes, separator: str, path: str) -> list[str]:
     if not names:
         raise FileFormatError(f"{path!r} is empty: its first line must name the columns.")
     return names
+
+
+def _null_values() -> list[str]:
+    """The texts that are read as missing values."""
+    import pyarrow.csv as arrow_csv
+
+    return list(arrow_csv.ConvertOptions().null_values)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _may_be_rounded(column: Column) -> bool:

@@ -16,12 +16,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import FileFormatError, InvalidInput
+from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.numerics.arrays import real_array
 from polyattn.quoting import shown
 from polyattn.sequences import OwnedBatch, SequenceBatch
+from polyattn.sources.source import TokenLabels
 
 KEYS = ("X", "Y", "lengths", "offsets", "weights")
 # Sequences that those of X attend to, in the same forms.
@@ -34,6 +36,7 @@ class DataFile:
 
     path: Path
     arrays: dict[str, NDArray]
+    missing: bool = False  # whether X may hold NaN
 
     def sequences(self) -> SequenceBatch:
         """X as validated sequences."""
@@ -61,18 +64,24 @@ class DataFile:
                 f"{str(self.path)!r} has both {lengths!r} (padded {name}) and {offsets!r} "
                 f"({name} without padding); keep the one that describes {name}."
             )
-        tokens = self.arrays[name]
+        tokens, missing = self.arrays[name], self.missing and name == "X"
         if lengths in self.arrays:
-            return OwnedBatch.from_padded(tokens, self.arrays[lengths], name)
+            return OwnedBatch.from_padded(tokens, self.arrays[lengths], name, missing=missing)
         if offsets in self.arrays:
-            return OwnedBatch(tokens, self.arrays[offsets], name)
-        return OwnedBatch.from_array(tokens, name)
+            return OwnedBatch(tokens, self.arrays[offsets], name, missing=missing)
+        return OwnedBatch.from_array(tokens, name, missing=missing)
 
     def targets(self, mode: str) -> NDArray | SequenceBatch:
         """Y; one target per token is brought into the form of the sequences."""
         if "Y" not in self.arrays:
             raise FileFormatError(
                 f"{str(self.path)!r} has no array 'Y'; add it, or give --targets FILE.npy."
+            )
+        if self.has_texts:
+            some = shown(str(self.arrays["Y"].flat[0])) if self.arrays["Y"].size else "none"
+            raise InvalidType(
+                f"targets are numbers, and Y of {str(self.path)!r} holds text, such as {some}. If "
+                "it names classes: polyattn.LinearAttentionClassifier, or polyattn fit --classify."
             )
         Y = real_array(self.arrays["Y"], "Y")
         if mode == "last" or not {"lengths", "offsets"} & set(self.arrays):
@@ -91,6 +100,37 @@ class DataFile:
             return SequenceBatch(Y[:, None] if Y.ndim == 1 else Y, self.arrays["offsets"], "Y")
         Y = Y[:, :, None] if Y.ndim == 2 else Y
         return SequenceBatch.from_padded(Y, self.arrays["lengths"], "Y")
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether Y holds texts, which are labels."""
+        return "Y" in self.arrays and self.arrays["Y"].dtype.kind == "U"
+
+    def labels(self, mode: str) -> NDArray | TokenLabels:
+        """Y as labels of classes, one per sequence or, in other modes than "last", per token."""
+        Y, batch = self.arrays["Y"], self.sequences()
+        if mode == "last":
+            flat, wanted = Y[:, 0] if Y.ndim == 2 and Y.shape[1] == 1 else Y, (len(batch),)
+        else:
+            flat, wanted = self._of_tokens(Y, batch), (int(batch.offsets[-1]),)
+        if flat.shape != wanted:
+            of = "sequence" if mode == "last" else "token"
+            raise InvalidInput(
+                f"Y must hold one label per {of} in mode {mode!r}, {wanted[0]} in all; got shape "
+                f"{Y.shape}."
+            )
+        if np.any(flat == ""):
+            raise InvalidInput(
+                f"Y must hold a label everywhere; entry {int(np.argmax(flat == ''))} is empty."
+            )
+        return flat if mode == "last" else TokenLabels(flat, batch.offsets)
+
+    def _of_tokens(self, Y: NDArray, batch: SequenceBatch) -> NDArray:
+        """The entries of Y that belong to tokens, one after the other; padding is left out."""
+        if "offsets" in self.arrays or Y.shape[:2] != self.arrays["X"].shape[:2]:
+            return Y
+        within = np.arange(Y.shape[1]) < batch.lengths[:, None]
+        return Y[within].reshape(-1) if Y[within].ndim == 1 or Y.shape[2:] == (1,) else Y
 
     @property
     def weights(self) -> NDArray | None:

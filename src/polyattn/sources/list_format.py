@@ -16,17 +16,30 @@ from polyattn.sources.arrow_tables import (
     Column,
     Table,
     arrow,
+    gaps_as_nan,
+    is_text,
     matrix,
     numbers,
     plain_type,
     require_no_gap,
     require_real,
+    require_target,
+    text_targets,
 )
-from polyattn.sources.source import ChunkData
-from polyattn.sources.table_columns import TableColumns, is_list, require_identifier
+from polyattn.sources.long_format import label_texts
+from polyattn.sources.source import ChunkData, TokenLabels
+from polyattn.sources.table_columns import (
+    NUMBERS_ALONE,
+    Allowed,
+    TableColumns,
+    is_list,
+    require_identifier,
+)
 
 
-def list_data(table: Table, columns: TableColumns, mode: str, place: str) -> ChunkData:
+def list_data(
+    table: Table, columns: TableColumns, mode: str, place: str, allowed: Allowed = NUMBERS_ALONE
+) -> ChunkData:
     """What a table of one row per sequence holds.
 
     Tokens are several columns of lists of numbers, one per coordinate, or a single one of lists
@@ -35,6 +48,7 @@ def list_data(table: Table, columns: TableColumns, mode: str, place: str) -> Chu
 
     table : decoded (``plain_table``), with at least one row
     place : what messages call the table
+    allowed : what may stand in it beside numbers
 
     Guarantee and cost as in ``long_data``.
     """
@@ -48,9 +62,14 @@ def list_data(table: Table, columns: TableColumns, mode: str, place: str) -> Chu
         sequence = f"row {i} of what was read" if names is None else shown(str(names[i]))
         return f"{place}, sequence {sequence}"
 
-    batch = _batch(table, columns.tokens, "tokens", words)
+    batch = _batch(table, columns.tokens, "tokens", words, allowed.missing)
     weights = None if columns.weight is None else _scalars(table, (columns.weight,), words)[:, 0]
-    targets = _targets(table, columns.targets, mode, batch, words) if columns.targets else None
+    targets: NDArray | SequenceBatch | TokenLabels | None = None
+    texts = [name for name in columns.targets if is_text(_leaf(table.column(name).type))]
+    if texts:
+        targets = _labels(table.column(texts[0]), texts[0], mode, batch, words, allowed.labels)
+    elif columns.targets:
+        targets = _targets(table, columns.targets, mode, batch, words)
     return ChunkData(batch, targets=targets, weights=weights, names=names)
 
 
@@ -67,8 +86,9 @@ def require_list_types(columns: TableColumns, kinds: dict[str, ArrowType], place
                 f"{place}: {role} must be one column of lists of tokens, or several columns of "
                 f"lists of numbers; got {', '.join(f'{n!r}: {kinds[n]}' for n in names)}."
             )
+        check = require_target if role == "targets" else require_real
         for name in names:
-            require_real(name, _leaf(plain_type(kinds[name])), place)
+            check(name, _leaf(plain_type(kinds[name])), place)
             if depths[name] > 2:
                 raise InvalidType(f"{place}: the column {name!r} holds {kinds[name]}, too deep.")
     if columns.weight is not None:
@@ -95,7 +115,11 @@ def list_width(names: tuple[str, ...], kinds: dict[str, ArrowType], first_row: T
 
 
 def _batch(
-    table: Table, names: tuple[str, ...], what: str, words: Callable[[int], str]
+    table: Table,
+    names: tuple[str, ...],
+    what: str,
+    words: Callable[[int], str],
+    missing: bool = False,
 ) -> SequenceBatch:
     """The lists of a column of lists of tokens, or of several columns of numbers side by side."""
     columns, offsets = [], None
@@ -121,13 +145,16 @@ def _batch(
     if is_list(columns[0].type):
         values = _vectors(columns[0], names[0], token_words)
     else:
-        for name, column in zip(names, columns, strict=True):
-            require_no_gap(column, name, token_words)
-        values = matrix(arrow().table(dict(zip(names, columns, strict=True))), names)
+        side_by_side = arrow().table(dict(zip(names, columns, strict=True)))
+        if missing:
+            side_by_side = gaps_as_nan(side_by_side, names)
+        for name in names:
+            require_no_gap(side_by_side.column(name), name, token_words)
+        values = matrix(side_by_side, names)
     try:
-        return OwnedBatch(values, offsets, what)
+        return OwnedBatch(values, offsets, what, missing=missing)
     except InvalidInput:
-        finite = np.isfinite(values)
+        finite = np.isfinite(values) | (np.isnan(values) if missing else False)
         if finite.all():
             raise
     token = int(np.argwhere(~finite)[0, 0])
@@ -160,21 +187,60 @@ def _targets(
 ) -> NDArray | SequenceBatch:
     if not is_list(table.column(names[0]).type):
         if mode != "last":
-            raise InvalidInput(
-                f"{words(0)}: mode {mode!r} needs one target per token; the column {names[0]!r} "
-                "has one number per sequence. Give a column of lists."
-            )
+            raise _one_per_sequence(names[0], mode, words)
         return _scalars(table, names, words)
     targets = _batch(table, names, "targets", words)
-    different = targets.lengths != batch.lengths
+    _require_lengths(targets.lengths, batch, names[0], words)
+    return targets.values[targets.offsets[1:] - 1] if mode == "last" else targets
+
+
+def _labels(
+    column: Column,
+    name: str,
+    mode: str,
+    batch: SequenceBatch,
+    words: Callable[[int], str],
+    labels: bool,
+) -> NDArray | TokenLabels:
+    """Texts, one per sequence, or a list of them with one per token."""
+    require_no_gap(column, name, words)
+    if not labels:
+        raise text_targets(name, words(0), str(column[0]))
+    if not is_list(column.type):
+        if mode != "last":
+            raise _one_per_sequence(name, mode, words)
+        return label_texts(numbers(column), name, words)
+    flat, borders = _flat(column, name, words)
+    require_no_gap(flat, name, lambda at: words(_owner(borders, at)))
+    _require_lengths(np.diff(borders), batch, name, words)
+    texts = label_texts(numbers(flat), name, lambda at: words(_owner(borders, at)))
+    return texts[borders[1:] - 1] if mode == "last" else TokenLabels(texts, borders)
+
+
+def _owner(borders: NDArray[np.int64], entry: int) -> int:
+    """The list in which an entry stands."""
+    return int(np.searchsorted(borders, entry, side="right")) - 1
+
+
+def _one_per_sequence(name: str, mode: str, words: Callable[[int], str]) -> InvalidInput:
+    return InvalidInput(
+        f"{words(0)}: mode {mode!r} needs one target per token; the column {name!r} has one per "
+        "sequence. Give a column of lists."
+    )
+
+
+def _require_lengths(
+    lengths: NDArray, batch: SequenceBatch, name: str, words: Callable[[int], str]
+) -> None:
+    """Refuse lists of targets that are not as long as those of the tokens."""
+    different = lengths != batch.lengths
     if np.any(different):
         i = int(np.argmax(different))
         raise InvalidInput(
             f"{words(i)} has {counted(int(batch.lengths[i]), 'token')} and "
-            f"{counted(int(targets.lengths[i]), 'target')} in {names[0]!r}; a list of targets has "
+            f"{counted(int(lengths[i]), 'target')} in {name!r}; a list of targets has "
             "one per token, and one target per sequence is a column of numbers."
         )
-    return targets.values[targets.offsets[1:] - 1] if mode == "last" else targets
 
 
 def _scalars(table: Table, names: tuple[str, ...], words: Callable[[int], str]) -> NDArray:

@@ -12,28 +12,36 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.quoting import shown
 from polyattn.sequences import OwnedBatch, SequenceBatch
+from polyattn.sequences.long_rows import first_change, ordered_rows
 from polyattn.sources.arrow_tables import (
     Column,
     Table,
     are_numbers,
     arrow,
+    as_arrow,
     as_numpy,
     chosen_rows,
+    gaps_as_nan,
+    is_text,
     matrix,
     numbers,
     require_no_gap,
     require_real,
+    text_targets,
 )
-from polyattn.sources.source import ChunkData
-from polyattn.sources.table_columns import TableColumns, require_order
+from polyattn.sources.source import ChunkData, TokenLabels
+from polyattn.sources.table_columns import NUMBERS_ALONE, Allowed, TableColumns, require_order
 
 
-def long_data(table: Table, columns: TableColumns, mode: str, place: str) -> ChunkData:
+def long_data(
+    table: Table, columns: TableColumns, mode: str, place: str, allowed: Allowed = NUMBERS_ALONE
+) -> ChunkData:
     """What a table of whole sequences holds, each of them in adjacent rows.
 
     table : decoded (``plain_table``), with at least one row
     mode : "last" takes the target of the last token of each sequence, others one per token
     place : what messages call the table
+    allowed : what may stand in it beside numbers
 
     Guarantee: no number is rounded; a gap, NaN or infinity that is used is refused, naming
     sequence, token and column, and so are two tokens of one sequence at one place of the order.
@@ -43,13 +51,25 @@ def long_data(table: Table, columns: TableColumns, mode: str, place: str) -> Chu
     _require_identifiers(identifiers, columns.identifier(place), place)
     rows = _SequenceRows(table, columns, place, run_borders(identifiers))
     places = None if columns.order is None else rows.sorted_places(columns.order)
-    batch = rows.batch("tokens", columns.tokens, places)
+    batch = rows.batch("tokens", columns.tokens, places, allowed.missing)
     return ChunkData(
         batch,
-        targets=rows.targets(mode, places) if columns.targets else None,
+        targets=rows.targets(mode, places, allowed.labels) if columns.targets else None,
         weights=None if columns.weight is None else rows.weights(columns.weight),
         names=rows.names(),
+        order=rows.order(places),
     )
+
+
+def label_texts(texts: NDArray, name: str, words: Callable[[int], str]) -> NDArray:
+    """Labels as an array of texts; an empty one is a label that is missing."""
+    empty = np.flatnonzero(texts == "")
+    if len(empty):
+        raise InvalidInput(
+            f"{words(int(empty[0]))}: the column {name!r} has no label there; remove the sequence, "
+            "or give it one."
+        )
+    return texts.astype(str)
 
 
 def run_borders(identifiers: Column) -> NDArray[np.int64]:
@@ -117,6 +137,14 @@ class _SequenceRows:
     def names(self) -> NDArray:
         return numbers(chosen_rows(self.table, [self.columns.identifier()], self.borders[:-1])[0])
 
+    def order(self, places: NDArray[np.int64] | None) -> Column | None:
+        """What the column of the order holds for each token, in that order."""
+        name = self.columns.order
+        if name is None:
+            return None
+        column = self.table.column(name)
+        return column if places is None else column.take(as_arrow(places))
+
     def sorted_places(self, order: str) -> NDArray[np.int64] | None:
         """Where the rows of each sequence stand, in its order; None where they stand so already."""
         keys = self._keys(order)
@@ -125,10 +153,8 @@ class _SequenceRows:
         if np.all(keys[1:] > keys[:-1], where=within):
             return None
         runs = np.repeat(np.arange(len(self.borders) - 1), np.diff(self.borders))
-        places = np.lexsort((keys, runs))
-        equal = within & (keys[places][1:] == keys[places][:-1])
-        if np.any(equal):
-            row = int(places[np.argmax(equal)])
+        places, row = ordered_rows(runs, keys)
+        if row is not None:
             value = self.table.column(order)[row]
             raise InvalidInput(
                 f"{self._words(row, token=False)}: the order {order!r} is {shown(str(value))} in "
@@ -137,22 +163,34 @@ class _SequenceRows:
         return places
 
     def batch(
-        self, what: str, names: tuple[str, ...], places: NDArray[np.int64] | None
+        self,
+        what: str,
+        names: tuple[str, ...],
+        places: NDArray[np.int64] | None,
+        missing: bool = False,
     ) -> SequenceBatch:
         """Columns of numbers as one array of all tokens, in the order of ``places``."""
-        values = self._matrix(self.table, names, self._words)
+        table = gaps_as_nan(self.table, names) if missing else self.table
+        values = self._matrix(table, names, self._words)
         ordered = values if places is None else np.take(values.T, places, axis=1).T
         try:
-            return OwnedBatch(ordered, self.borders, what)
+            return OwnedBatch(ordered, self.borders, what, missing=missing)
         except InvalidInput:
-            _require_finite(values, names, self._words)  # which says where
+            known = np.where(np.isnan(values), 0.0, values) if missing else values
+            _require_finite(known, names, self._words)  # which says where
             raise
 
-    def targets(self, mode: str, places: NDArray[np.int64] | None) -> NDArray | SequenceBatch:
+    def targets(
+        self, mode: str, places: NDArray[np.int64] | None, labels: bool
+    ) -> NDArray | SequenceBatch | TokenLabels:
         names = self.columns.targets
+        last = self.borders[1:] - 1 if places is None else places[self.borders[1:] - 1]
+        text = next((name for name in names if is_text(self.table.column(name).type)), None)
+        if text is not None:
+            every = np.arange(len(self.table)) if places is None else places
+            return self._labels(text, last if mode == "last" else every, mode, labels)
         if mode != "last":
             return self.batch("targets", names, places)
-        last = self.borders[1:] - 1 if places is None else places[self.borders[1:] - 1]
 
         def words(i: int) -> str:
             return self._words(int(last[i]))
@@ -162,13 +200,23 @@ class _SequenceRows:
         _require_finite(values, names, words)
         return values
 
+    def _labels(
+        self, name: str, rows: NDArray[np.int64], mode: str, labels: bool
+    ) -> NDArray | TokenLabels:
+        """The texts in these rows of a column."""
+        column = chosen_rows(self.table, [name], rows).column(name)
+        require_no_gap(column, name, lambda i: self._words(int(rows[i])))
+        if not labels:
+            raise text_targets(name, self._words(int(rows[0])), str(column[0]))
+        values = label_texts(numbers(column), name, lambda i: self._words(int(rows[i])))
+        return values if mode == "last" else TokenLabels(values, self.borders)
+
     def weights(self, weight: str) -> NDArray:
         values = self._matrix(self.table, (weight,), self._words)
         _require_finite(values, (weight,), self._words)
         first = values[self.borders[:-1], 0]
-        different = values[:, 0] != np.repeat(first, np.diff(self.borders))
-        if np.any(different):
-            row = int(np.argmax(different))
+        row = first_change(values[:, 0], self.borders)
+        if row is not None:
             mine = first[np.searchsorted(self.borders, row, side="right") - 1]
             raise InvalidInput(
                 f"{self._words(row, token=False)}: the weight {weight!r} must be the same in all "

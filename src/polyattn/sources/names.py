@@ -136,7 +136,8 @@ def _quoted(names: NDArray, at: int) -> str:
 def _twice(what: str) -> InvalidInput:
     return InvalidInput(
         f"{what} is there twice, in different places: its parts would be taken for two sequences. "
-        "Sort the data by sequence, or give sequences names of their own."
+        "Sort the data by sequence, or give sequences names of their own; pa.from_long takes the "
+        "rows of a frame in memory in any order."
     )
 
 

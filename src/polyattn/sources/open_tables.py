@@ -9,12 +9,19 @@ from pathlib import Path
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType, require_integer
 from polyattn.files.atomic import file_to_read
 from polyattn.quoting import shown
-from polyattn.sources.arrow_tables import ArrowType, arrow, plain_table, plain_type
+from polyattn.sources.arrow_tables import (
+    ArrowType,
+    arrow,
+    is_real,
+    is_text,
+    plain_table,
+    plain_type,
+)
 from polyattn.sources.csv import MOST_CHUNK_BYTES, CsvPart
 from polyattn.sources.list_format import list_width, require_list_types
 from polyattn.sources.parquet import ArrowPart, ParquetPart, RowPart
 from polyattn.sources.stamped_files import StampedFile
-from polyattn.sources.table_columns import TableColumns, have_lists, require_long_types
+from polyattn.sources.table_columns import TableColumns, have_lists, is_list, require_long_types
 from polyattn.sources.tables import CHUNK_BYTES, TablePart, TableSource
 
 # What separates the values of a line, by suffix.
@@ -83,6 +90,34 @@ def open_tables(
             f"the table has no rows: {shown([file.path for file in files])} hold none."
         )
     return TableSource(tuple(parts), columns, n_dims, n_outputs, lists, chunk_bytes)
+
+
+def described_columns(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The columns of a table, and what each of them holds, of a CSV by its first rows."""
+    arrow()
+    files = _files(path)
+    suffix = _suffix(files)
+    if suffix in SEPARATORS:
+        part = CsvPart.opened(files[0], SEPARATORS[suffix])
+        names = list(dict.fromkeys(part.header))
+        first = next(part.rows_from(None, names), None)
+        if first is None:
+            return dict.fromkeys(names, "nothing")
+        schema = first.schema
+    else:
+        schema = ROW_PARTS[suffix](files[0], ()).layout().schema
+    return {field.name: _in_words(plain_type(field.type)) for field in schema}
+
+
+def _in_words(kind: ArrowType) -> str:
+    """What values of a type are."""
+    types = arrow().types
+    words = {
+        "whole numbers": types.is_integer(kind), "yes or no": types.is_boolean(kind),
+        "numbers": is_real(kind), "text": is_text(kind), "times": types.is_temporal(kind),
+        "lists": is_list(kind), "nothing": types.is_null(kind),
+    }  # fmt: skip
+    return next((word for word, holds in words.items() if holds), str(kind))
 
 
 def _files(paths: object) -> list[StampedFile]:

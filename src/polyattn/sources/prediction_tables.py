@@ -27,18 +27,54 @@ class PredictedPart(NamedTuple):
     values : (n_sequences, n_outputs), or one row per token
     lengths : tokens of each sequence where there is one prediction per token; None otherwise
     names : of the sequences (n_sequences,); None: they are numbered from 0 through all parts
+    order : the place of each token in its sequence, of Arrow; None: tokens are counted from 0
+    labels : of classes (n_rows,), where they are predicted
     """
 
     values: NDArray
     lengths: NDArray | None = None
     names: NDArray | None = None
+    order: Any = None
+    labels: NDArray | None = None
 
 
-def write_predictions(path: str | os.PathLike[str], parts: Iterable[PredictedPart]) -> int:
+class PredictionColumns(NamedTuple):
+    """What the columns of a table of predictions are called.
+
+    values : one name for each output; None: ``prediction_0``, ``prediction_1``, ...
+    """
+
+    sequence: str = "sequence"
+    position: str = "token"
+    label: str = "label"
+    values: tuple[str, ...] | None = None
+
+    def of(self, part: PredictedPart) -> list[str]:
+        """The names for a part, in their order, each of which must be another."""
+        names = [self.sequence]
+        names += [] if part.lengths is None else [self.position]
+        names += [] if part.labels is None else [self.label]
+        outputs = range(part.values.shape[1])
+        names += self.values or [f"prediction_{j}" for j in outputs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidInput(
+                f"the table of predictions would have two columns called {twice!r}; rename that "
+                "of the data."
+            )
+        return names
+
+
+def write_predictions(
+    path: str | os.PathLike[str],
+    parts: Iterable[PredictedPart],
+    columns: PredictionColumns | None = None,
+) -> int:
     """Write a table of predictions, and return its number of rows.
 
-    Its columns are ``sequence`` (name or number), ``token`` (from 0, where there is a prediction
-    per token) and ``prediction_0``, ``prediction_1``, ...; numbers are read again as they were.
+    Its columns are ``sequence`` (name or number), ``token`` (its place in the order, or from 0,
+    where there is a prediction per token), ``label`` where there are some, and ``prediction_0``,
+    ``prediction_1``, ..., or what ``columns`` calls them; numbers are read again as they were.
 
     Guarantee: the file appears complete or not at all, also where a part fails to be computed.
     Cost: memory of some GROUP_ROWS rows and of the largest part, twice.
@@ -55,7 +91,7 @@ def write_predictions(path: str | os.PathLike[str], parts: Iterable[PredictedPar
 
     def write(file: IO[bytes]) -> None:
         nonlocal n_rows
-        tables = _grouped(_tables(parts))
+        tables = _grouped(_tables(parts, columns or PredictionColumns()))
         first = next(tables, None)
         if first is None:
             raise InvalidInput("there are no predictions to write; give at least one part.")
@@ -70,11 +106,11 @@ def write_predictions(path: str | os.PathLike[str], parts: Iterable[PredictedPar
     return n_rows
 
 
-def _tables(parts: Iterable[PredictedPart]) -> Iterator[Table]:
+def _tables(parts: Iterable[PredictedPart], columns: PredictionColumns) -> Iterator[Table]:
     """Each part as a table; all have the columns and types of the first."""
     n_sequences, schema = 0, None
     for part in parts:
-        table = _table(part, n_sequences)
+        table = _table(part, n_sequences, columns)
         if schema is not None and table.schema != schema:
             raise InvalidInput(
                 "all predictions of a table need the same columns and types: the first part has "
@@ -85,8 +121,8 @@ def _tables(parts: Iterable[PredictedPart]) -> Iterator[Table]:
         yield table
 
 
-def _table(part: PredictedPart, first: int) -> Table:
-    """A part as a table; its sequences are numbered from ``first`` on."""
+def _table(part: PredictedPart, first: int, called: PredictionColumns) -> Table:
+    """A part as a table with these names; its sequences are numbered from ``first`` on."""
     pa = arrow()
     values = np.asarray(part.values)
     lengths = None if part.lengths is None else np.asarray(part.lengths)
@@ -102,14 +138,16 @@ def _table(part: PredictedPart, first: int) -> Table:
         names = as_arrow(np.asarray(part.names))
     else:
         raise InvalidInput(f"{count} sequences need as many names; got {len(part.names)}.")
-    columns = {"sequence": names}
+    columns = [names]
     if lengths is not None:
         starts = np.cumsum(lengths) - lengths
-        columns["sequence"] = names.take(as_arrow(np.repeat(np.arange(count), lengths)))
-        columns["token"] = as_arrow(np.arange(len(values)) - np.repeat(starts, lengths))
-    for j, column in enumerate(values.T):
-        columns[f"prediction_{j}"] = as_arrow(column)
-    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+        columns = [names.take(as_arrow(np.repeat(np.arange(count), lengths)))]
+        counts = as_arrow(np.arange(len(values)) - np.repeat(starts, lengths))
+        columns.append(counts if part.order is None else part.order)
+    if part.labels is not None:
+        columns.append(as_arrow(np.asarray(part.labels)))
+    columns += [as_arrow(column) for column in values.T]
+    return pa.Table.from_arrays(columns, names=called.of(part))
 
 
 def _grouped(tables: Iterator[Table]) -> Iterator[Table]:
@@ -134,7 +172,8 @@ def _writer(file: IO[bytes], schema: Any, suffix: str) -> Any:
     import pyarrow.parquet
 
     # Predictions hardly repeat: a dictionary of them is memory, and then thrown away.
-    repeated = [name for name in schema.names if name in ("sequence", "token")]
+    floating = arrow().types.is_floating
+    repeated = [field.name for field in schema if not floating(field.type)]
     return pyarrow.parquet.ParquetWriter(file, schema, use_dictionary=repeated)
 
 

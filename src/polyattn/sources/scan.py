@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from polyattn.errors import InvalidInput, InvalidType, require_integer
 from polyattn.files.atomic import file_to_read
 from polyattn.quoting import shown
-from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sequences import SequenceBatch, Sequences, is_frame, is_indexed, refuse_frame
 from polyattn.sources.arrays import ArraySource
 from polyattn.sources.iterables import IterableSource
 from polyattn.sources.source import Source
@@ -94,6 +94,7 @@ def scan(
     if _is_collection(data):
         opener: Any = _found(COLLECTIONS)
         return opener(data, **beside, **columns, chunk_bytes=size)
+    _refuse_frame(data, columns)
     _refuse(columns, "they name columns of tables, and these are arrays")
     if _are_sequences(data):
         return ArraySource(data, Y, sample_weight, context, size or CHUNK_BYTES)
@@ -110,6 +111,15 @@ def _is_collection(data: object) -> bool:
     if isinstance(data, list | tuple) and data:
         return _is_collection(data[0])
     return hasattr(type(data), "__dask_graph__")
+
+
+def _refuse_frame(data: object, columns: dict[str, Any]) -> None:
+    """Refuse a table in memory, unless its index says what the sequences are."""
+    if not is_frame(data):
+        return
+    if not is_indexed(data):
+        refuse_frame(data, "data")
+    _refuse(columns, "pa.from_long takes columns of a frame in memory by name")
 
 
 def _as_names(data: object) -> list[str] | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,21 +46,26 @@ class ShardChunk(Chunk):
     n_bytes: int
     places: dict[str, ArrayPlace] = field(repr=False)
     ranges: dict[str, tuple[int, int]] | None = None  # None: the file is read as a whole
+    labels: bool = False  # whether Y may be texts
+    missing: bool = False  # whether X may hold NaN
     # The arrays of the whole file that were held against their checksums.
     _sound: set[str] = field(init=False, repr=False, default_factory=set)
 
     def read(self, mode: str) -> ChunkData:
         with self._named():
-            data = DataFile(self.path, self._arrays())
+            data = DataFile(self.path, self._arrays(), self.missing)
             batch = data.sequences()
-            targets = data.targets(mode) if "Y" in data.arrays else None
-            if targets is not None:
+            targets: Any = None
+            if "Y" in data.arrays and self.labels and data.has_texts:
+                targets = data.labels(mode)
+            elif "Y" in data.arrays:
+                targets = data.targets(mode)
                 as_targets(targets, batch, mode)
             return ChunkData(batch, targets, as_weights(data.weights, batch), data.context())
 
     def read_inputs(self) -> ChunkData:
         with self._named():
-            data = DataFile(self.path, self._arrays(without="Y"))
+            data = DataFile(self.path, self._arrays(without="Y"), self.missing)
             batch = data.sequences()
             return ChunkData(batch, None, as_weights(data.weights, batch), data.context())
 
@@ -131,6 +137,16 @@ class ShardSource(Source):
     @property
     def chunks(self) -> Sequence[Chunk]:
         return self._chunks
+
+    def labelled(self) -> ShardSource:
+        made = copy(self)
+        made._chunks = [replace(chunk, labels=True) for chunk in self._chunks]
+        return made
+
+    def with_missing(self) -> ShardSource:
+        made = copy(self)
+        made._chunks = [replace(chunk, missing=True) for chunk in self._chunks]
+        return made
 
     def n_outputs_in(self, mode: str) -> int:
         targets = self._places.get("Y")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -32,21 +32,31 @@ class ChunkIdentity(NamedTuple):
     stop: int
 
 
+class TokenLabels(NamedTuple):
+    """Labels that are text, one for each token: ``values`` (n_tokens_total,), and the offsets."""
+
+    values: NDArray
+    offsets: NDArray
+
+
 @dataclass(frozen=True, eq=False)
 class ChunkData:
     """The content of a chunk, with what belongs to each of its sequences.
 
-    targets : as ``as_targets`` takes them in the mode that was asked for; None without any
+    targets : as ``as_targets`` takes them in the mode that was asked for; None without any; of a
+        source of labels also texts (n_sequences,), or ``TokenLabels``
     weights : one per sequence, or None
     context : the sequences that those of ``batch`` attend to, or None
     names : what the source calls each sequence (n_sequences,), or None
+    order : of a table, what stands in its column ``order`` for each token (n_tokens_total,)
     """
 
     batch: SequenceBatch
-    targets: NDArray | SequenceBatch | None = None
+    targets: NDArray | SequenceBatch | TokenLabels | None = None
     weights: NDArray | None = None
     context: SequenceBatch | None = None
     names: NDArray | None = None
+    order: Any = None
 
 
 class Chunk(ABC):
@@ -94,6 +104,17 @@ class Source(ABC):
     def n_outputs_in(self, mode: str) -> int:  # noqa: ARG002 - for those that override it
         """Target coordinates in this mode: an array (N, n) holds n, or one for each token."""
         return self.n_outputs
+
+    def labelled(self) -> Source:
+        """The same source, whose targets are labels of classes: texts, where it holds texts."""
+        return self
+
+    def with_missing(self) -> Source:
+        """The same source, whose tokens may hold missing values: NaN, which are to be filled."""
+        raise InvalidInput(
+            f"missing values are read from files of tables and arrays, not from a "
+            f"{type(self).__name__}; give X as a list of arrays to polyattn.SequenceImputer."
+        )
 
     @property
     def n_bytes(self) -> int:

@@ -22,7 +22,7 @@ from polyattn.sources.arrow_tables import Table, joined, plain_table
 from polyattn.sources.list_format import list_data
 from polyattn.sources.long_format import leading_rows, long_data
 from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source
-from polyattn.sources.table_columns import TableColumns
+from polyattn.sources.table_columns import NUMBERS_ALONE, Allowed, TableColumns, label_column
 
 # Bytes of numbers in a chunk, about.
 CHUNK_BYTES = 16 << 20
@@ -42,6 +42,10 @@ class TablePart(ABC):
 
     path: str
     fingerprint: str
+
+    def labelled(self) -> TablePart:
+        """The same part, whose targets may be texts."""
+        return self
 
     @abstractmethod
     def ranges(self, chunk_bytes: int) -> list[tuple[int, int, int]]:
@@ -67,6 +71,7 @@ class TableChunk(Chunk):
     parts : the part itself, the one before it (if any) and those after it
     own : which of them the part itself is
     lists : whether each row is a sequence
+    allowed : what may stand in the table beside numbers
     """
 
     identity: ChunkIdentity
@@ -75,6 +80,7 @@ class TableChunk(Chunk):
     own: int
     columns: TableColumns
     lists: bool
+    allowed: Allowed = NUMBERS_ALONE
 
     def read(self, mode: str) -> ChunkData | None:
         """The sequences that begin in the range; None where none does.
@@ -91,7 +97,8 @@ class TableChunk(Chunk):
             table = self._whole_sequences(table, before)
         if not len(table):
             return None
-        return (list_data if self.lists else long_data)(table, self.columns, mode, place)
+        read = list_data if self.lists else long_data
+        return read(table, self.columns, mode, place, self.allowed)
 
     def read_inputs(self) -> ChunkData | None:
         """The content without targets, whose columns are not read."""
@@ -147,6 +154,7 @@ class TableSource(Source):
 
     parts : each with at least one row, in order
     lists : whether each row is a sequence, in columns of lists
+    allowed : what may stand in the table beside numbers
     """
 
     parts: tuple[TablePart, ...]
@@ -156,6 +164,15 @@ class TableSource(Source):
     lists: bool = False
     chunk_bytes: int = CHUNK_BYTES
     n_context_dims: int | None = None
+    allowed: Allowed = NUMBERS_ALONE
+
+    def labelled(self) -> TableSource:
+        label_column(self.columns)
+        parts = tuple(part.labelled() for part in self.parts)
+        return replace(self, parts=parts, allowed=self.allowed._replace(labels=True))
+
+    def with_missing(self) -> TableSource:
+        return replace(self, allowed=self.allowed._replace(missing=True))
 
     @cached_property
     def chunks(self) -> Sequence[TableChunk]:
@@ -168,6 +185,7 @@ class TableSource(Source):
                 min(i, 1),
                 self.columns,
                 self.lists,
+                self.allowed,
             )
             for i, (part, fingerprint) in enumerate(
                 zip(self.parts, self._fingerprints(), strict=True)

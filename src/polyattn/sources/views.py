@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from polyattn.sequences import SequenceBatch
 from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source
+
+# What is said of chunks whose targets were changed.
+OTHER_TARGETS = "other targets"
 
 
 class SourceView(Source):
@@ -16,6 +21,16 @@ class SourceView(Source):
         self.source = source
         self.n_dims, self.n_outputs = source.n_dims, source.n_outputs
         self.n_context_dims = source.n_context_dims
+
+    def labelled(self) -> SourceView:
+        made = copy(self)
+        made.source = self.source.labelled()
+        return made
+
+    def with_missing(self) -> SourceView:
+        made = copy(self)
+        made.source = self.source.with_missing()
+        return made
 
 
 class Inputs(SourceView):
@@ -47,7 +62,37 @@ class OtherTargets(SourceView):
     @property
     def chunks(self) -> Sequence[Chunk]:
         return [
-            _ChangedChunk(chunk, _with_other_targets(chunk.identity), chunk.n_bytes, self.change)
+            _ChangedChunk(
+                chunk, _named(chunk.identity, "other targets"), chunk.n_bytes, self.change
+            )
+            for chunk in self.source.chunks
+        ]
+
+
+class OtherTokens(SourceView):
+    """The same sequences with other tokens, as many and each sequence by itself.
+
+    change : from the sequences of a chunk to others, of ``n_dims`` coordinates
+    name : what was done, in words that tell it from all else: sums of other tokens are other sums
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        change: Callable[[SequenceBatch], SequenceBatch],
+        n_dims: int,
+        name: str,
+    ) -> None:
+        super().__init__(source)
+        self.change, self.n_dims, self.name = change, n_dims, name
+
+    def n_outputs_in(self, mode: str) -> int:
+        return self.source.n_outputs_in(mode)
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        return [
+            _ChangedTokens(chunk, _named(chunk.identity, self.name), chunk.n_bytes, self.change)
             for chunk in self.source.chunks
         ]
 
@@ -84,5 +129,22 @@ class _ChangedChunk(Chunk):
         return self.chunk.read_inputs()
 
 
-def _with_other_targets(identity: ChunkIdentity) -> ChunkIdentity:
-    return identity._replace(fingerprint=f"{identity.fingerprint}, other targets")
+@dataclass(frozen=True, eq=False)
+class _ChangedTokens(Chunk):
+    chunk: Chunk
+    identity: ChunkIdentity
+    n_bytes: int
+    change: Callable[[SequenceBatch], SequenceBatch]
+
+    def read(self, mode: str) -> ChunkData | None:
+        return self._changed(self.chunk.read(mode))
+
+    def read_inputs(self) -> ChunkData | None:
+        return self._changed(self.chunk.read_inputs())
+
+    def _changed(self, content: ChunkData | None) -> ChunkData | None:
+        return None if content is None else replace(content, batch=self.change(content.batch))
+
+
+def _named(identity: ChunkIdentity, name: str) -> ChunkIdentity:
+    return identity._replace(fingerprint=f"{identity.fingerprint}, {name}")

@@ -21,10 +21,12 @@ from polyattn.form.of_layout import OfLayout
 from polyattn.form.stored import FORM_FIELDS
 from polyattn.numerics import scaling
 from polyattn.numerics.parallel import single_threaded_blas
+from polyattn.sizes_in_words import data_sizes_in_words
 from polyattn.sources.contents import Contents
 from polyattn.stats.magnitudes import Magnitudes
 from polyattn.stats.rows import Rows
 from polyattn.stats.stored import ADDED, LARGEST, SHAPE
+from polyattn.stats.target_spread import TargetSpread
 
 
 class Accumulated(OfLayout, ABC):
@@ -39,6 +41,7 @@ class Accumulated(OfLayout, ABC):
         self.total_weight = 0.0
         self.max_length = 0
         self.max_context_length = 0
+        self.min_length: int | None = None  # unknown, or nothing was added yet
         # Powers of two taken out of tokens and targets (None: nothing but zeros so far).
         self.token_exponent: int | None = None
         self.target_exponent: int | None = None
@@ -50,8 +53,16 @@ class Accumulated(OfLayout, ABC):
         self.more_roundings = 0
         self.subtracted: NDArray[np.float64] | None = None
         self.subtracted_weight = 0.0
+        # None: sums of older releases do not know the means of their targets.
+        self.target_spread: TargetSpread | None = TargetSpread.empty(n_outputs)
         self._magnitudes = Magnitudes(layout)
         self._begin()
+
+    @property
+    def data_sizes(self) -> str:
+        """What is in them: "300 sequences, 4 tokens of 50 coordinates"; older files know less."""
+        longest = self.max_length or None
+        return data_sizes_in_words(self.n_sequences, self.n_dims, self.min_length, longest)
 
     @property
     def n_roundings(self) -> int:
@@ -85,6 +96,7 @@ class Accumulated(OfLayout, ABC):
         scaled = rows.with_exponents(self.token_exponent, self.target_exponent)
         self._accumulate(scaled)
         self._magnitudes.add(scaled, self.scaled_feature_powers())
+        self._add_spread(TargetSpread.of(scaled))
         self._count(rows)
 
     @single_threaded_blas()
@@ -102,6 +114,7 @@ class Accumulated(OfLayout, ABC):
         other._take_units(*(np.maximum(a, b) for a, b in zip(mine, other._sizes, strict=True)))
         self._absorb(other)
         self._magnitudes.absorb(other._magnitudes)
+        self._add_spread(other.target_spread)
         if other.subtracted is not None:
             self.subtracted = other.subtracted + (
                 0.0 if self.subtracted is None else self.subtracted
@@ -118,6 +131,8 @@ class Accumulated(OfLayout, ABC):
             return
         self._down_weigh(factor)
         self._magnitudes.down_weigh(factor)
+        if self.target_spread is not None:
+            self.target_spread = self.target_spread.down_weighed(factor)
         if self.subtracted is not None:
             self.subtracted = self.subtracted * factor
         self.subtracted_weight *= factor
@@ -136,7 +151,16 @@ class Accumulated(OfLayout, ABC):
                 f"only statistics of the same kind merge; these have {', '.join(different)}."
             )
 
+    def _add_spread(self, more: TargetSpread | None) -> None:
+        known = None if more is None or self.target_spread is None else self.target_spread
+        self.target_spread = None if known is None or more is None else known.with_more(more)
+
     def _count(self, other: Rows | Self) -> None:
+        if self.n_rows == 0 or other.n_rows == 0:
+            self.min_length = other.min_length if self.n_rows == 0 else self.min_length
+        elif self.min_length is not None:
+            shortest = other.min_length
+            self.min_length = None if shortest is None else min(self.min_length, shortest)
         for key in ADDED:
             setattr(self, key, getattr(self, key) + getattr(other, key))
         for key in LARGEST:
@@ -180,6 +204,8 @@ class Accumulated(OfLayout, ABC):
             # Exact, but for what underflows.
             self._rescale(tokens, targets)
             self._magnitudes.rescale(tokens)
+            if self.target_spread is not None:
+                self.target_spread = self.target_spread.rescaled(targets)
             if self.subtracted is not None:
                 exponents = np.repeat([6 * tokens, 2 * targets], [self.n_features, self.n_outputs])
                 self.subtracted = np.ldexp(self.subtracted, exponents)

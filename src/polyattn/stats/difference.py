@@ -50,6 +50,10 @@ def difference(whole: Moments, part: Moments) -> Moments:
     left._magnitudes.absorb(taken._magnitudes)
     left.subtracted_weight += part.subtracted_weight + 2.0 * part.total_weight
     left.more_roundings = max(whole.more_roundings, part.more_roundings) + part.n_rows + 1
+    spread, other = left.target_spread, taken.target_spread
+    if spread is not None:
+        weight_left = counts["total_weight"]
+        left.target_spread = None if other is None else spread.without(other, weight_left)
     for key, count in counts.items():
         setattr(left, key, count)
     left.contents = contents

@@ -18,7 +18,7 @@ from polyattn.form.of_layout import OfLayout
 from polyattn.numerics import scaling
 from polyattn.numerics.arrays import ranges_of_rows, rows_between
 from polyattn.numerics.parallel import map_pieces
-from polyattn.sequences import SequenceBatch, Sequences, as_batch
+from polyattn.sequences import SequenceBatch, Sequences, as_batch, require_aligned
 from polyattn.sources.opened import OpenedSource, bytes_read_together, opened
 from polyattn.sources.read_array import ReadArray
 from polyattn.sources.source import Source, require_alone
@@ -83,6 +83,7 @@ class Rows(OfLayout):
         ``keep_integers``: the caller does not rely on float64 where it cannot hold the tokens.
         """
         read: ReadArray | None = None
+        require_aligned(X, Y)
         if isinstance(X, Source | OpenedSource):
             require_alone(Y=Y, sample_weight=sample_weight, context=context)
             found = opened(X, form.mode if X.n_outputs else None) if isinstance(X, Source) else X
@@ -131,10 +132,7 @@ class Rows(OfLayout):
         """The number of predicted positions."""
         return len(self.targets)
 
-    @property
-    def n_roundings(self) -> int:
-        """The additions in a sum over all rows."""
-        return self.n_rows
+    n_roundings = n_rows  # the additions in a sum over all rows
 
     @property
     def n_sequences(self) -> int:
@@ -145,6 +143,11 @@ class Rows(OfLayout):
     def max_length(self) -> int:
         """The number of tokens of the longest sequence."""
         return int(self.batch.lengths.max())
+
+    @property
+    def min_length(self) -> int:
+        """The number of tokens of the shortest sequence."""
+        return int(self.batch.lengths.min())
 
     @property
     def max_context_length(self) -> int:
@@ -306,16 +309,15 @@ class Rows(OfLayout):
 
     def shares(self) -> list[Rows]:
         """All rows in order, in parts for the workers: few where there is little."""
-        least = max(-(-SHARE_NUMBERS // self.numbers_per_row), SHARE_ROWS)
-        share = max(-(-self.n_rows // MOST_SHARES), least)
+        share = max(-(-self.n_rows // MOST_SHARES), -(-SHARE_NUMBERS // self.numbers_per_row))
+        share = max(share, SHARE_ROWS)
         if share >= self.n_rows:
             return [self]
         return [self.part(*piece) for piece in ranges_of_rows(self.borders, share)]
 
     def read_together(self) -> list[RowBlock]:
         """All blocks, made by several threads."""
-        parts = map_pieces(lambda share: list(share.read_blocks(None)), self.shares())
-        return list(chain.from_iterable(parts))
+        return [*chain(*map_pieces(lambda share: list(share.read_blocks(None)), self.shares()))]
 
     def read_blocks(self, block_rows: int | None) -> Iterator[RowBlock]:
         """All blocks, made one after the other."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Described, Description, data_in_words
+from polyattn.display import Described, Description
 from polyattn.errors import InvalidInput, InvalidType, require_integer, require_number
 from polyattn.files import fields
 from polyattn.files.records import Record, read_record, rebuild, write_record
@@ -21,6 +21,7 @@ from polyattn.form.stored import form_fields
 from polyattn.numerics.parallel import require_physical_memory, single_threaded_blas
 from polyattn.quoting import counted, shown
 from polyattn.sequences import Sequences
+from polyattn.sizes_in_words import data_in_words
 from polyattn.sources.contents import Contents
 from polyattn.sources.digest import content_digest
 from polyattn.sources.names import SequenceNames
@@ -40,6 +41,7 @@ from polyattn.stats.stored import (
     estimated_sizes,
     stored_sizes,
 )
+from polyattn.stats.target_spread import TargetSpread
 from polyattn.targets import Targets
 
 
@@ -223,7 +225,7 @@ class Statistics(Accumulated, Described):
 
     def describe(self) -> Description:
         words = form_in_words(self.layout)
-        data = data_in_words(self.n_sequences, self.n_dims, self.mode, words)
+        data = data_in_words(self.data_sizes, self.mode, words)
         names = ["n_sequences", "n_rows", "n_features", "n_outputs", "total_weight", "max_length"]
         facts = {name: getattr(self, name) for name in names}
         if self.contents.n_sources:
@@ -272,9 +274,13 @@ class Statistics(Accumulated, Described):
         if self.n_context_dims is None:
             del metadata["max_context_length"]
         metadata |= {key: getattr(self, key).tolist() for key in SIZES}
+        if self.min_length is not None:
+            metadata["min_length"] = self.min_length
         # Those of sums that were only ever added are not written.
         metadata |= {key: getattr(self, key) for key in ROUNDINGS if getattr(self, key)}
         arrays = self._arrays() | self._magnitudes.arrays()
+        if self.target_spread is not None:
+            arrays |= self.target_spread.arrays()
         if self.subtracted is not None:
             arrays["subtracted"] = self.subtracted
         return Record(self.kind, arrays, metadata)
@@ -289,6 +295,7 @@ class Statistics(Accumulated, Described):
         required |= cls._stored(layout, held["n_outputs"], largest)
         n_powers = layout.n_features + held["n_outputs"]
         optional |= {"subtracted": fields.array((n_powers,), least=0.0)}
+        optional |= TargetSpread.stored(held["n_outputs"], largest)
         fields.entries(required, optional)(arrays, "arrays")
         made = cls(
             layout.n_dims, held["n_outputs"],
@@ -303,6 +310,8 @@ class Statistics(Accumulated, Described):
         if "subtracted" in arrays:
             made.subtracted = np.array(arrays["subtracted"])
         made._magnitudes.restore(arrays, made.scaled_feature_powers())
+        made.min_length = held.get("min_length")
+        made.target_spread = TargetSpread.restored(arrays, made.total_weight, made.n_outputs)
         known = (made.coordinate_sizes, made.output_sizes)
         powers = (made.scaled_feature_powers(), made._target_powers())
         estimates = estimated_sizes(made, *powers) if layout.is_plain else known

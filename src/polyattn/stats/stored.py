@@ -44,6 +44,8 @@ ROUNDINGS = {
 
 OPTIONAL = SIZES | ROUNDINGS | FORM_FIELDS
 OPTIONAL |= {"max_context_length": COUNT, "contents": fields.any_object}
+# Files of older releases lack it.
+OPTIONAL |= {"min_length": COUNT}
 REQUIRED = {
     key: check for key, check in (SHAPE | ADDED | LARGEST | UNITS).items() if key not in OPTIONAL
 }

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from polyattn.cli import console
+from polyattn.cli import console, tables
 from polyattn.errors import PolyattnError
 from polyattn_papers.comparisons import ALL, Comparison, comparisons
 
@@ -39,7 +39,7 @@ def bench(scale: float, as_json: bool) -> None:
         )
         for one in found
     ]
-    text = console.table("polyattn bench: the best of a few runs each", headings, lines)
+    text = tables.table("polyattn bench: the best of a few runs each", headings, lines)
     console.emit({"comparisons": rows}, [text], as_json)
     wrong = [one.name for one in found if not one.agrees]
     if wrong:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import RenderableType
 
-from polyattn.cli import console
+from polyattn.cli import console, tables
+from polyattn.cli.tables import Grid
 from polyattn.errors import MissingExtra
 from polyattn.model import coefficient_distance
 from polyattn.report.figures import OTHER, OURS, PlotAxes, log_ticks
@@ -122,7 +122,7 @@ def _figures(
     return figures
 
 
-def _text(content: dict[str, Any]) -> list[RenderableType]:
+def _text(content: dict[str, Any]) -> list[str | Grid]:
     size, closed, adam = content["task"], content["closed_form"], content["adam"]
     sides = [side for side in (closed, adam) if side]
     rows = [
@@ -141,7 +141,7 @@ def _text(content: dict[str, Any]) -> list[RenderableType]:
         f"data: {size['n_sequences']} sequences of {size['n_tokens']} tokens with "
         f"{size['n_dims']} coordinates, causal, {head}; {size['n_validation']} more for validation"
     )
-    compared = console.table("recovering the planted layer", headings, rows)
+    compared = tables.table("recovering the planted layer", headings, rows)
     sentences = [closed["outcome"], content["certificate"]["sentence"], content["note"]]
     return [data, compared, *filter(None, sentences)]
 
@@ -152,7 +152,7 @@ def demo_page(figures: dict[str, Any], found: Recovery, task: RecoveryTask) -> P
     validation = PageData.of(task.X_validation, task.Y_validation, layer.layout)
     sections = [
         Section("The result", fill("result", "polyattn_papers.commands", **figures)),
-        *fit_page(found.result, validation, found.certificate),
+        *fit_page(found.result, validation, certificate=found.certificate),
         _beside(figures),
     ]
     heads = "1 head" if size["n_heads"] == 1 else f"{size['n_heads']} heads"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from polyattn.cli import console
+from polyattn.cli import console, tables
 from polyattn.errors import PolyattnError
 from polyattn_papers.reproduction import NAMES, Reproduction, find
 from polyattn_papers.reproduction import reproduce as run
@@ -41,15 +41,15 @@ def reproduce(name: str, profile: str, output: Path, fresh: bool, jobs: int, as_
         {key: value for key, value in one.to_dict().items() if key != "rows"} for one in made
     ]
     index = str(output / "index.html")
-    tables = [
-        console.table(
+    gates = [
+        tables.table(
             f"{one.experiment.name}: {one.experiment.title}",
             ("gate", "seen", ""),
             ((gate.claim, gate.seen, "holds" if gate.passed else "FAILS") for gate in one.gates),
         )
         for one in made
     ]
-    console.emit({"reproductions": summaries, "index": index}, [*tables, f"page: {index}"], as_json)
+    console.emit({"reproductions": summaries, "index": index}, [*gates, f"page: {index}"], as_json)
     failed = [one.experiment.name for one in made if not one.passed]
     if failed:
         raise PolyattnError(f"gates fail in: {', '.join(failed)}.")

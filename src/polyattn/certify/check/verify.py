@@ -233,6 +233,9 @@ def _about_data(
         "n_rows": batch.n_rows(certificate.mode),
         "n_features": width**2 * (width + 1) // 2 if seen is None else seen.n_features,
     }
+    lengths = {"min_length": int(batch.lengths.min()), "max_length": int(batch.lengths.max())}
+    # Older releases did not state them.
+    sizes |= {name: end for name, end in lengths.items() if getattr(certificate, name) is not None}
     for name, found in sizes.items():
         stated = getattr(certificate, name)
         if stated != found:

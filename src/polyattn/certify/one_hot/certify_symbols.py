@@ -108,6 +108,7 @@ def certify_symbols(batch: SequenceBatch, form: Form, domain: Real | OneHot) -> 
         lambda_max=most, method=method, prime=PRIME if method == "exact" else None, note=note,
         rounding=0.0, digest=digest_sequences(batch), structure=structure,
         n_occurring=survey.n_occurring, given_unseen=unseen, batch=batch, deficient=deficient,
+        min_length=int(batch.lengths.min()), max_length=int(batch.lengths.max()),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from polyattn._version import __version__
-from polyattn.certify.document import ENTRIES, OF_IDS, OPTIONAL, seal
+from polyattn.certify.document import ENTRIES, LENGTHS, OF_IDS, OPTIONAL, seal, stated_lengths
 from polyattn.certify.domains import domain_from_dict
 from polyattn.certify.one_hot.certificate import OneHotCertificate, UnseenFeatures
 from polyattn.certify.structure import Structure
@@ -52,6 +52,7 @@ def to_document(certificate: OneHotCertificate) -> dict[str, Any]:
         }
     if certificate.structure is not None:
         document["structure"] = certificate.structure.to_dict()
+    document |= stated_lengths(certificate)
     document["sentence"] = _certificate(document).sentence
     document["seal"] = seal(document)
     return document
@@ -61,7 +62,8 @@ def from_document(document: dict[str, Any]) -> OneHotCertificate:
     """The certificate of a document, without the data behind it; refused where it was changed."""
     version = document.get("version")
     checks.require(version == VERSION, "the certificate.version", str(VERSION), version)
-    checks.entries(CONTENT, {"structure": OPTIONAL["structure"]})(document, "the certificate")
+    beside = {"structure": OPTIONAL["structure"], **LENGTHS}
+    checks.entries(CONTENT, beside)(document, "the certificate")
     d, claimed = document["n_dims"], document["n_features"]
     wanted = n_features(d)
     checks.require(claimed == wanted, "the certificate.n_features", str(wanted), claimed)

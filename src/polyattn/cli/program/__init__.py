@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from polyattn.cli.help_lines import Group
 from polyattn.cli.program.learn import learn
 from polyattn.cli.program.library import compile_program, list_programs, show
 from polyattn.cli.program.run import run
 
 
-@click.group()
+@click.group(cls=Group)
 def program() -> None:
     """Computations as one layer of attention: list, show, compile, run, learn.
 

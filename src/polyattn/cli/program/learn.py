@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import RenderableType
 
 from polyattn import programs
-from polyattn.cli import console
+from polyattn.cli import console, tables
 from polyattn.cli.program.library import STYLES, make_program, option_name, program_option
+from polyattn.cli.tables import Grid
 from polyattn.errors import InvalidInput, PolyattnError
 from polyattn.files.atomic import write_atomically
 from polyattn.programs.learning.learn import METHODS, RULES
@@ -136,7 +136,7 @@ def _test(
     return {"sizes": encoding.sizes, "n_machines": n_machines} | counts
 
 
-def _text(learned: Any, content: dict[str, Any]) -> list[RenderableType]:
+def _text(learned: Any, content: dict[str, Any]) -> list[str | Grid]:
     rows: dict[str, object] = {
         "learned from": f"{content['n_traces']} traces, {content['n_rows']} tokens to predict",
         "sizes": console.sizes_text(content["sizes"]),
@@ -151,12 +151,12 @@ def _text(learned: Any, content: dict[str, Any]) -> list[RenderableType]:
         )
     files = {"output": "saved to", "saved_program": "program saved to"}
     rows |= {said: content[key] for key, said in files.items() if key in content}
-    text: list[RenderableType] = [str(learned.outcome)]
+    text: list[str | Grid] = [str(learned.outcome)]
     if "certificate" in content:
         text.append(content["certificate"]["sentence"])
     if content["terms"]:
         text += ["the program that was learned:", *console.numbered(content["terms"])]
-    return [*text, console.facts("learned", rows)]
+    return [*text, tables.facts("learned", rows)]
 
 
 def _refuse_others(kind: str, style: str | None, given: dict[str, Any]) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import RenderableType
 
-from polyattn.cli import console
+from polyattn.cli import console, tables
+from polyattn.cli.program.shown import machine_text
+from polyattn.cli.tables import Grid
 from polyattn.errors import InvalidInput
 from polyattn.programs import Compiled, Program
 from polyattn.programs import compile as compile_layer
 from polyattn.programs.library import PROGRAMS
-from polyattn.programs.machines import NamedMachine
-from polyattn.programs.machines.files import content_of, table_of
+from polyattn.programs.machines.files import content_of
 from polyattn.programs.machines.ready import READY, find_machine
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -129,7 +129,8 @@ def list_programs(as_json: bool, **sizes: Any) -> None:
     machines = [
         {
             "name": name, "about": each.about, "kind": each.machine.kind,
-            "title": each.machine.title, "example": f"polyattn program run {name} {each.example}",
+            "title": each.machine.title,
+            "example": f"polyattn program run {name} {each.example}".rstrip(),
         }
         for name, each in READY.items()
     ]  # fmt: skip
@@ -141,11 +142,19 @@ def list_programs(as_json: bool, **sizes: Any) -> None:
         (each["name"], each["about"], each["example"].removeprefix("polyattn "))
         for each in machines
     ]
-    does, title = "what it does", "programs: polyattn program show NAME"
-    text: list[RenderableType] = [
-        console.table(title, ("name", does, "sizes", "coordinates", "heads"), of_programs),
-        console.table(
-            "machines: polyattn program run NAME INPUT", ("name", does, "try"), of_machines
+    does = "what it does"
+    text: list[str | Grid] = [
+        tables.table(
+            "programs: polyattn program show NAME",
+            ("name", does, "sizes", "coordinates", "heads"),
+            of_programs,
+            whole=("name",),
+        ),
+        tables.table(
+            "machines: polyattn program run NAME INPUT",
+            ("name", does, "try"),
+            of_machines,
+            whole=("name", "try"),
         ),
     ]
     console.emit({"programs": programs, "machines": machines}, text, as_json)
@@ -184,50 +193,27 @@ def show(name: str, as_json: bool, **sizes: Any) -> None:
         raise click.UsageError(f"--{said} is for programs ({', '.join(PROGRAMS)}).")
     named = find_machine(name)
     content = content_of(named)
-    console.emit(content, _machine_text(named, content), as_json)
+    console.emit(content, machine_text(named, content), as_json)
 
 
-def _program_text(program: Program, content: dict[str, Any]) -> list[RenderableType]:
+def _program_text(program: Program, content: dict[str, Any]) -> list[str | Grid]:
     headings, attributes = ("attribute", "values", "coordinates", "rounded to"), []
     for each in program.schema.attributes:
         values = "; ".join([*map(str, each.sorts), *each.whole]) or "holds or not"
         attributes.append((each, values, len(each.values), each.rounding))
     return [
         f"{program.name} ({console.sizes_text(content['sizes'])})",
-        console.table("attributes of a token", headings, attributes),
+        tables.table("attributes of a token", headings, attributes),
         "instructions:",
         *console.numbered(content["instructions"]),
         "terms (write <- read & match of one token, given the last token):",
         *console.numbered(content["terms"]),
-        console.facts("layer", {"coordinates": content["n_dims"], "heads": content["n_heads"]}),
-    ]
-
-
-def _machine_text(named: NamedMachine, content: dict[str, Any]) -> list[RenderableType]:
-    """A machine as a table, a row for each state and a column for each letter."""
-    rows = []
-    for state, remarks, rules in table_of(named):
-        accepts = " (accepting)" if "accepting" in remarks else ""
-        rows.append((f"{'>' if 'start' in remarks else ' '} {state}{accepts}", *rules))
-    rest = {
-        "start": content["start"],
-        "accepting": ", ".join(content["accepting"]) if "accepting" in content else None,
-        "rejecting": ", ".join(content.get("rejecting", [])) or None,
-        "blank": content.get("blank"),
-        "halts in": ", ".join(content.get("halt", [])) or None,
-    }
-    if named.input:
-        rest["word" if named.kind == "dfa" else "tape"] = named.written(named.input)
-    known = {key: each for key, each in rest.items() if each is not None}
-    return [
-        named.title,
-        console.table("", ("state", *named.letters), rows),
-        console.facts("machine", known),
+        tables.facts("layer", {"coordinates": content["n_dims"], "heads": content["n_heads"]}),
     ]
 
 
 @click.command(name="compile")
-@click.argument("name", type=click.Choice(tuple(PROGRAMS)))
+@click.argument("name", metavar="NAME", type=click.Choice(tuple(PROGRAMS)))
 @size_options
 @console.saved_option("Where to save the layer")
 @program_option
@@ -256,4 +242,4 @@ def compile_program(
     if output is not None:
         rows |= console.saved(compiled.layer, output, content, "layer", "layer saved to")
     rows |= console.saved(compiled, kept, content, "saved_program", "program saved to")
-    console.emit(content, [console.facts("compiled", rows)], as_json)
+    console.emit(content, [tables.facts("compiled", rows)], as_json)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import click
-from rich.console import RenderableType
 
 from polyattn import programs
-from polyattn.cli import console
+from polyattn.cli import console, tables
 from polyattn.cli.program.library import STYLES, program_facts
+from polyattn.cli.tables import Grid
 from polyattn.errors import InvalidInput
 from polyattn.programs.library import show_run
 from polyattn.programs.machines import NamedMachine
@@ -87,7 +87,7 @@ def run(
             compiled, done, checks = _run_turing(named, given, steps=steps, check=check, **chosen)
     n_tokens, layer = len(done.tokens), program_facts(compiled)
     content = done.content | {"n_tokens": n_tokens, "layer": layer}
-    text: list[RenderableType] = [*done.lines]
+    text: list[str | Grid] = [*done.lines]
     if show_tokens:
         shown = done.tokens[: 2 * steps + 1]
         content["tokens"] = [token_line(compiled.schema, token, named) for token in shown]
@@ -95,7 +95,7 @@ def run(
         if len(shown) < n_tokens:
             text.append(f"  ... {n_tokens - len(shown)} more (--steps)")
     said = f"{compiled.name}: {compiled.n_heads} heads, {compiled.n_dims} coordinates"
-    text.append(console.facts("run", done.facts | {"layer": f"{said}; {n_tokens} tokens written"}))
+    text.append(tables.facts("run", done.facts | {"layer": f"{said}; {n_tokens} tokens written"}))
     if checks:
         content["check"] = checks
         names = {"interpreter": "the interpreter", "rules": "the machine's own rules"}

@@ -11,6 +11,7 @@ from polyattn.errors import InvalidInput
 from polyattn.features.symbol_counts import QueryGroup, query_groups, refusal
 from polyattn.fitting.one_hot.outcomes import describe_symbols
 from polyattn.fitting.one_hot.result import OneHotFit
+from polyattn.fitting.proportion import BestConstant, DataSizes, Proportion
 from polyattn.form.form import Form
 from polyattn.form.layout import Layout
 from polyattn.model.symbol_table import SymbolTable
@@ -18,6 +19,7 @@ from polyattn.numerics import scaling
 from polyattn.numerics.parallel import map_pieces, single_threaded_blas
 from polyattn.sequences import SequenceBatch
 from polyattn.solve.symbol_groups import GroupSolution, solve_group
+from polyattn.stats.target_spread import TargetSpread
 from polyattn.targets import Targets, as_targets, as_weights
 
 # Weights and a ridge beside the largest weight of a group: squares of their roots are in range.
@@ -87,10 +89,26 @@ def fit_symbols(
     condition = float(np.max(conditions))
     layout = Layout.of(form, batch.n_dims)
     outcome = describe_symbols(solutions, table, layout, ridge, rank, condition)
+    beside = _beside_mean(batch, targets, weights, of_targets)
+    outcome = beside.judged(outcome, risk, form, targets.shape[1], ridge=ridge)
     return OneHotFit(
         table, layout, outcome, risk=risk, ridge=ridge, rank=rank,
-        condition=condition if np.isfinite(condition) else None,
+        condition=condition if np.isfinite(condition) else None, **beside.figures,
     )  # fmt: skip
+
+
+def _beside_mean(
+    batch: SequenceBatch, targets: NDArray, weights: NDArray | None, exponent: int
+) -> Proportion:
+    """What the fit is held against: targets (n_rows, e) are read in parts."""
+
+    def read(first: int, stop: int) -> NDArray[np.float64]:
+        return np.ldexp(targets[first:stop].T.astype(np.float64), -exponent)
+
+    spread = TargetSpread.of_parts(read, len(targets), targets.shape[1], weights)
+    ends = int(batch.lengths.min()), int(batch.lengths.max())
+    sizes = DataSizes(len(batch), batch.n_dims, *ends, are_ids=True)
+    return Proportion(BestConstant.of(spread, exponent), sizes, len(targets))
 
 
 def _solved_weighted(

@@ -55,7 +55,7 @@ def describe_symbols(
     if rank is None:
         return FIT_OUTCOMES(
             "iterative", f"A global optimum was approached iteratively: {occur}.{note}",
-            "Whether it is unique was not examined; pa.certify can decide it.",
+            "Whether it is unique was not examined; pa.certify can decide it.", doubtful=True,
         )  # fmt: skip
     if rank == layout.n_features:
         return FIT_OUTCOMES(

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Description, head_matrices, sizes_in_words
+from polyattn.display import Description, head_matrices
 from polyattn.errors import InvalidInput
 from polyattn.files import fields
 from polyattn.files.fields import array, entries, nullable, number, one_of, require
 from polyattn.files.records import Record
+from polyattn.fitting.fit_file import PROPORTION
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
 from polyattn.fitting.result import FACTS, FitResult
 from polyattn.form.in_words import form_in_words, form_sizes
@@ -24,6 +25,7 @@ from polyattn.numerics.one_hot_tokens import OneHotTokens
 from polyattn.numerics.parallel import computed_once
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES, SequenceBatch, Sequences
+from polyattn.sizes_in_words import sizes_in_words
 from polyattn.sources.source import Source
 
 # What a file holds beside the table.
@@ -33,7 +35,7 @@ FIELDS = entries(
         "risk": number(0), "ridge": number(0), "rank": nullable(fields.integer(0)),
         "condition": nullable(number(0)), "outcome": FIT_OUTCOMES.check,
     },
-    FORM_FIELDS,
+    FORM_FIELDS | PROPORTION,
 )  # fmt: skip
 
 HEADS = (
@@ -74,11 +76,19 @@ class OneHotFit(FitResult):
         ridge: float,
         rank: int | None,
         condition: float | None,
+        baseline_risk: float | None = None,
+        zero_risk: float | None = None,
+        data_sizes: str | None = None,
+        accuracy: float | None = None,
+        majority_share: float | None = None,
+        risk_rounding: float | None = None,
     ) -> None:
         vars(self).update(
             table=table, layout=layout, outcome=outcome, risk=risk, optimal_risk=risk,
             ridge=ridge, rank=rank, condition=condition, solver="one_hot", head_tolerance=1e-10,
-            random_state=0,
+            random_state=0, baseline_risk=baseline_risk, zero_risk=zero_risk,
+            data_sizes=data_sizes, accuracy=accuracy, majority_share=majority_share,
+            risk_rounding=risk_rounding,
         )  # fmt: skip
 
     @property
@@ -122,6 +132,8 @@ class OneHotFit(FitResult):
         sizes: dict[str, Any] = {"n_dims": self.n_dims, "n_outputs": self.table.n_outputs}
         sizes |= {"mode": self.mode, "bias": self.bias}
         facts = {name: getattr(self, name) for name in FACTS}
+        if self.accuracy is not None:
+            facts |= {name: getattr(self, name) for name in ("accuracy", "majority_share")}
         facts["n_occurring"] = self.n_occurring
         facts["n_heads"] = None if heads is None else heads.n_heads
         words = sizes_in_words(**sizes, form=form_in_words(self.layout))
@@ -148,7 +160,7 @@ class OneHotFit(FitResult):
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        plain = ("mode", "bias", "n_dims", "risk", "ridge", "rank", "condition")
+        plain = ("mode", "bias", "n_dims", "risk", "ridge", "rank", "condition", *PROPORTION)
         metadata = {name: getattr(self, name) for name in plain} | form_fields(self.layout)
         metadata["outcome"] = self.outcome.to_dict()
         return Record(self.kind, self.arrays(), metadata)
@@ -164,6 +176,7 @@ class OneHotFit(FitResult):
         fits = rank is None or rank <= table.n_pairs
         require(fits, "metadata.rank", f"at most {table.n_pairs}", rank)
         figures = {name: metadata[name] for name in ("risk", "ridge", "rank", "condition")}
+        figures |= {name: metadata.get(name) for name in PROPORTION}
         return cls(table, layout, FIT_OUTCOMES.from_dict(metadata["outcome"]), **figures)
 
 

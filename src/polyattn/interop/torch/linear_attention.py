@@ -2,23 +2,42 @@
 
 Forward and backward cost is linear in the number of tokens.  In mode ``causal`` tokens stand in
 chunks: a chunk sees itself, and those in which a window ends, by scores, and all between by sums.
+
+A module that is traced, exported or compiled must not decide anything by the length of a sequence,
+since the graph serves every length: there chunks have their full length and sums over chunks
+before are products with a matrix of weights (quadratic in the number of chunks alone).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from polyattn.errors import InvalidInput
-from polyattn.form.form import Form, Scale
+from polyattn.form.form import Form
+from polyattn.interop.torch.graphs import is_traced
 from polyattn.interop.torch.modules import TorchAttention, zeros_of
 from polyattn.interop.torch.token_maps import SeenTokens
 from polyattn.model import LinearAttention
 
 # Tokens of a causal chunk: scores are formed inside a chunk only.
 CHUNK = 64
+
+# No sequence is longer: distances beyond it are as good as none.
+FARTHEST = 1 << 40
+
+
+class HeadsOfScale(NamedTuple):
+    """The heads of one scale: their numbers (None: all), and whom they attend to."""
+
+    own: list[int] | None
+    start: int
+    stop: int | None
+    decay: float
 
 
 class TorchLinearAttention(TorchAttention):
@@ -59,6 +78,10 @@ class TorchLinearAttention(TorchAttention):
         )  # fmt: skip
         super().__init__(attn, value, layer.mode, layer.bias)
         self.layout, self.head_scales = layer.layout, layer.head_scales
+        # Plain numbers, which graphs can hold, in the place of properties that compute them.
+        self.scale_heads = _heads_by_scale(self.layout.form, self.head_scales)
+        self.has_mean, self.include_query = self.form.mean, self.form.include_query
+        self.most_attended = min(self.form.window or FARTHEST, FARTHEST)
         for name, given in (("skip", skip), ("intercept", intercept)):
             wanted = getattr(layer, name)
             if wanted is not None:
@@ -120,6 +143,8 @@ class TorchLinearAttention(TorchAttention):
         return f"{sizes}, {context}form={self.form!r}"
 
     def _require_beside(self, X: Tensor, context: Tensor) -> None:
+        if is_traced():
+            return
         same_count = X.ndim == context.ndim and (X.ndim == 2 or len(X) == len(context))
         if not same_count or (self.mode == "causal" and X.shape[-2] != context.shape[-2]):
             raise InvalidInput(
@@ -128,80 +153,91 @@ class TorchLinearAttention(TorchAttention):
             )
 
     def _heads(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        form, n_tokens = self.form, keys.shape[1]
         total = queries.new_zeros((*queries.shape[:2], self.value.shape[2]))
-        for number, scale in enumerate(form.scales):
-            own = np.flatnonzero(self.head_scales == number)
-            if len(own):
-                attn, value = self.attn[own], self.value[own]
-                if len(own) == len(self.attn):
-                    attn, value = self.attn, self.value
-                total = total + self._scale(scale, attn, value, queries, keys, values)
-        if not form.mean:
+        for heads in self.scale_heads:
+            attn = self.attn if heads.own is None else self.attn[heads.own]
+            value = self.value if heads.own is None else self.value[heads.own]
+            total = total + self._scale(heads, attn, value, queries, keys, values)
+        if not self.has_mean:
             return total
-        positions = np.arange(1, n_tokens + 1) if self.mode == "causal" else np.array([n_tokens])
-        attended = torch.tensor(np.maximum(form.n_attended(positions), 1), device=total.device)
-        return total / attended[:, None]
+        attended = torch.arange(1, keys.shape[1] + 1, device=total.device)
+        attended = attended if self.mode == "causal" else attended[-1:]
+        attended = attended.clamp(max=self.most_attended) - (0 if self.include_query else 1)
+        return total / attended.clamp(min=1)[:, None]
 
     def _scale(
-        self, scale: Scale, attn: Tensor, value: Tensor, Q: Tensor, K: Tensor, V: Tensor
+        self, scale: HeadsOfScale, attn: Tensor, value: Tensor, Q: Tensor, K: Tensor, V: Tensor
     ) -> Tensor:
         """The heads of one scale."""
         if self.mode == "causal":
             return _causal(scale, attn, value, Q, K, V)
-        if self.mode == "full" and not self.form.include_query:
+        if self.mode == "full" and not self.include_query:
             # Tokens before and tokens after: nothing is subtracted.
             after = _causal(scale, attn, value, *(each.flip(1) for each in (Q, K, V)))
             return _causal(scale, attn, value, Q, K, V) + after.flip(1)
-        if self.mode == "last":
+        if self.mode == "last" and (scale.start, scale.stop, scale.decay) != (0, None, 1.0):
             n_tokens = K.shape[1]
-            attended = scale.attended(n_tokens)
-            K, V = K[:, attended], V[:, attended]
-            weights = scale.weights(n_tokens - 1 - np.arange(attended.start, attended.stop))
-            V = V if weights is None else V * torch.tensor(weights[:, None]).to(V)
+            distances = torch.arange(n_tokens, device=V.device).flip(0)
+            V = V * _weights_of(distances, scale.start, scale.stop, scale.decay, V)[:, None]
         # One (r, e) matrix per sequence serves all its tokens: sum_h A_h S V_h.
         return Q @ (attn @ (K.transpose(1, 2) @ V)[:, None] @ value).sum(1)
 
 
-def _causal(scale: Scale, attn: Tensor, value: Tensor, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+def _heads_by_scale(form: Form, head_scales: NDArray[np.int64]) -> list[HeadsOfScale]:
+    """The heads of every scale that has some."""
+    found = []
+    for number, (start, stop, decay) in enumerate(form.scales):
+        own = np.flatnonzero(head_scales == number).tolist()
+        every = len(own) == len(head_scales)
+        end = None if stop is None or stop >= FARTHEST else stop
+        if own:
+            found.append(HeadsOfScale(None if every else own, start, end, decay))
+    return found
+
+
+def _causal(
+    scale: HeadsOfScale, attn: Tensor, value: Tensor, Q: Tensor, K: Tensor, V: Tensor
+) -> Tensor:
     """Outputs (B, n, e): distances start <= t - s < stop, weights decay^(t - s)."""
-    n_tokens, start = Q.shape[1], scale.start
-    if start >= n_tokens:
-        return Q.new_zeros((*Q.shape[:2], value.shape[2]))
-    width = None if scale.stop is None or scale.stop >= n_tokens else scale.stop - start
-    if start:
-        # Tokens at distance ``start`` come as if they stood at the query.
-        Q, K, V = Q[:, start:], K[:, : n_tokens - start], V[:, : n_tokens - start]
+    start, width = scale.start, None if scale.stop is None else scale.stop - scale.start
+    # Tokens at distance ``start`` come as if they stood at the query.
+    K, V = _later(K, start, 1), _later(V, start, 1)
     if width == 1:
         scores = ((Q[:, None] @ attn) * K[:, None]).sum(-1, keepdim=True)
         outputs = ((scores * V[:, None]) @ value).sum(1)
     else:
         outputs = _in_chunks(width, scale.decay, attn, value, Q, K, V)
-    return nn.functional.pad(outputs * scale.decay**start, (0, 0, start, 0)) if start else outputs
+    return outputs * scale.decay**start if start else outputs
 
 
 def _in_chunks(
     width: int | None, decay: float, attn: Tensor, value: Tensor, Q: Tensor, K: Tensor, V: Tensor
 ) -> Tensor:
     """Distances 0 <= t - s < width, or all."""
-    n_sequences, n_tokens, _ = Q.shape
-    chunk = min(CHUNK, n_tokens)
-    Q, K, V = (_chunks(each, chunk) for each in (Q, K, V))  # (B, 1, chunks, chunk, .)
+    n_tokens = Q.shape[1]
+    traced = is_traced()
+    chunk = CHUNK if traced else min(CHUNK, n_tokens)
+    # One or two more than needed in a graph, which takes the number one for a constant.
+    n_chunks = n_tokens // chunk + 2 if traced else -(-n_tokens // chunk)
+    Q, K, V = (_chunks(each, n_chunks, chunk) for each in (Q, K, V))  # (B, 1, chunks, chunk, .)
     queries = Q @ attn[:, None]  # (B, H, chunks, chunk, rk)
     cut = [0] if width is None else sorted({0, width // chunk, width // chunk + 1})
-    n_chunks = Q.shape[2]
     mixed = queries.new_zeros(())
-    for back in (each for each in cut if each < n_chunks):
-        scores = queries @ _later(K, back).transpose(-1, -2)
-        mixed = mixed + (scores * _weights(chunk, back, width, decay, Q)) @ _later(V, back)
-    n_whole = n_chunks - 1 if width is None else min(width // chunk - 1, n_chunks - 1)
-    if n_whole > 0:
+    for back in cut if traced else [each for each in cut if each < n_chunks]:
+        scores = queries @ _later(K, back, 2).transpose(-1, -2)
+        mixed = mixed + (scores * _weights(chunk, back, width, decay, Q)) @ _later(V, back, 2)
+    most = None if width is None else width // chunk - 1
+    if (most is None or most > 0) and (traced or n_chunks > 1):
         places = torch.arange(chunk, dtype=Q.dtype, device=Q.device)[:, None]
         sums = (K * decay ** (chunk - 1 - places)).transpose(-1, -2) @ V
-        earlier = _earlier(sums, n_whole, decay**chunk)
+        if traced:
+            earlier = _earlier_by_weights(sums, most, decay**chunk)
+        else:
+            earlier = _earlier(sums, min(most or n_chunks, n_chunks - 1), decay**chunk)
         mixed = mixed + (queries @ earlier) * decay ** (places + 1)
     outputs = (mixed @ value[:, None]).sum(1)
-    return outputs.reshape(n_sequences, -1, value.shape[2])[:, :n_tokens]
+    places = torch.arange(n_tokens, device=Q.device)
+    return outputs[:, places // chunk, places % chunk]
 
 
 def _earlier(sums: Tensor, n_whole: int, decay: float) -> Tensor:
@@ -210,31 +246,51 @@ def _earlier(sums: Tensor, n_whole: int, decay: float) -> Tensor:
     span, size = sums, 1  # sums over ``size`` chunks that end with each one
     while length < n_whole:
         if n_whole & size:
-            total = total + decay**length * _later(span, length + 1)
+            total = total + decay**length * _later(span, length + 1, 2)
             length += size
         if length < n_whole:
-            span, size = span + decay**size * _later(span, size), 2 * size
+            span, size = span + decay**size * _later(span, size, 2), 2 * size
     return total
+
+
+def _earlier_by_weights(sums: Tensor, n_whole: int | None, decay: float) -> Tensor:
+    """The same for any number of chunks, ``n_whole=None``: all before each one."""
+    places = torch.arange(sums.shape[2], device=sums.device)
+    distances = places[:, None] - places - 1
+    weights = _weights_of(distances, 0, n_whole, decay, sums)
+    return torch.einsum("ij,bhjkl->bhikl", weights, sums)
 
 
 def _weights(chunk: int, back: int, width: int | None, decay: float, like: Tensor) -> Tensor:
     """Weights (C, C) with which a chunk sees the one that stands ``back`` chunks before it."""
     places = torch.arange(chunk, device=like.device)
-    distances = back * chunk + places[:, None] - places
-    attended = distances >= 0
-    if width is not None:
-        attended = attended & (distances < width)
+    return _weights_of(back * chunk + places[:, None] - places, 0, width, decay, like)
+
+
+def _weights_of(
+    distances: Tensor, start: int, stop: int | None, decay: float, like: Tensor
+) -> Tensor:
+    """decay^distance where start <= distance < stop, else zero."""
+    attended = distances >= start
+    if stop is not None:
+        attended = attended & (distances < stop)
     return torch.where(attended, decay ** distances.clamp(min=0).to(like.dtype), 0.0)
 
 
-def _chunks(tokens: Tensor, chunk: int) -> Tensor:
+def _chunks(tokens: Tensor, n_chunks: int, chunk: int) -> Tensor:
     """Tokens (B, n, width) as (B, 1, chunks, C, width), with zeros behind them."""
-    padded = nn.functional.pad(tokens, (0, 0, 0, -tokens.shape[1] % chunk))
-    return padded.reshape(len(tokens), 1, -1, chunk, tokens.shape[2])
+    # By places: a graph cannot prove that a symbolic length is a multiple of the chunk.
+    first = chunk * torch.arange(n_chunks, device=tokens.device)
+    places = first[:, None] + torch.arange(chunk, device=tokens.device)
+    found = tokens[:, places.clamp(max=tokens.shape[1] - 1)]
+    return torch.where((places < tokens.shape[1])[..., None], found, 0.0)[:, None]
 
 
-def _later(chunks: Tensor, back: int) -> Tensor:
-    """What stands ``back`` chunks before each one; zeros where there is none."""
+def _later(tensor: Tensor, back: int, axis: int) -> Tensor:
+    """What stands ``back`` places before each one along an axis; zeros where there is none."""
     if back == 0:
-        return chunks
-    return nn.functional.pad(chunks[:, :, :-back], (0, 0, 0, 0, back, 0))
+        return tensor
+    places = torch.arange(tensor.shape[axis], device=tensor.device) - back
+    shape = (-1, *[1] * (tensor.ndim - 1 - axis))
+    moved = tensor.index_select(axis, places.clamp(min=0))
+    return torch.where((places >= 0).reshape(shape), moved, 0.0)

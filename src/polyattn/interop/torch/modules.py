@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polyattn.errors import InvalidInput, InvalidType
+from polyattn.interop.torch.graphs import is_traced
 from polyattn.model import SoftmaxAttention
 
 
@@ -22,25 +24,13 @@ class TorchAttention(nn.Module):
         self.attn = nn.Parameter(attn)
         self.value = nn.Parameter(value)
         self.mode, self.bias = mode, bias
+        # A number, and no shape: graphs follow shapes.
+        self._n_dims = int(attn.shape[1]) - bias
 
     @property
     def n_dims(self) -> int:
         """Coordinates of an input token (without the constant one of ``bias``)."""
-        return self.attn.shape[1] - self.bias
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Outputs (B, e) in mode ``last`` and (B, n, e) otherwise, for X (B, n, d).
-
-        One sequence (n, d) gives (e,) or (n, e).
-        """
-        self._require(X, self.n_dims, "X")
-        batch = X if X.ndim == 3 else X[None]
-        if self.bias:
-            batch = nn.functional.pad(batch, (0, 1), value=1.0)
-        queries = batch[:, -1:] if self.mode == "last" else batch
-        outputs = self._attend(batch, queries)
-        outputs = outputs[:, 0] if self.mode == "last" else outputs
-        return outputs if X.ndim == 3 else outputs[0]
+        return self._n_dims
 
     def extra_repr(self) -> str:
         """What ``print`` shows between the parentheses."""
@@ -51,6 +41,13 @@ class TorchAttention(nn.Module):
         )
 
     def _require(self, X: Tensor, n_dims: int, name: str) -> None:
+        if is_traced():
+            # A graph serves all lengths, so that only what is the same for all is checked.
+            if torch.compiler.is_compiling():
+                torch._check(
+                    X.shape[-1] == n_dims, lambda: f"{name} must have {n_dims} coordinates"
+                )
+            return
         if not isinstance(X, Tensor):
             raise InvalidType(
                 f"{name} must be a torch.Tensor; got {type(X).__name__}. torch.as_tensor({name}, "
@@ -66,10 +63,6 @@ class TorchAttention(nn.Module):
                 f"{name} has dtype {X.dtype}, the module {self.attn.dtype}; convert one of them, "
                 f"for example with module.float() or {name}.double()."
             )
-
-    def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
-        """Outputs of the queries, the last or all of the tokens X (B, n, d), constant included."""
-        raise NotImplementedError
 
 
 class TorchSoftmaxAttention(TorchAttention):
@@ -90,12 +83,23 @@ class TorchSoftmaxAttention(TorchAttention):
         layer = SoftmaxAttention(zeros_of(attn, "attn"), zeros_of(value, "value"), mode, bias)
         super().__init__(attn, value, layer.mode, layer.bias)
 
-    def _attend(self, X: Tensor, queries: Tensor) -> Tensor:
-        keys = X[:, None].expand(-1, len(self.attn), -1, -1)  # (B, H, n, d)
+    def forward(self, X: Tensor) -> Tensor:
+        """Outputs (B, e) in mode ``last`` and (B, n, e) otherwise, for X (B, n, d).
+
+        One sequence (n, d) gives (e,) or (n, e).
+        """
+        self._require(X, self.n_dims, "X")
+        batch = X if X.ndim == 3 else X[None]
+        if self.bias:
+            batch = nn.functional.pad(batch, (0, 1), value=1.0)
+        queries = batch[:, -1:] if self.mode == "last" else batch
+        keys = batch[:, None].expand(-1, self.attn.shape[0], -1, -1)  # (B, H, n, d)
         means = nn.functional.scaled_dot_product_attention(
             queries[:, None] @ self.attn, keys, keys, is_causal=self.mode == "causal", scale=1.0
         )
-        return (means @ self.value).sum(1)
+        outputs = (means @ self.value).sum(1)
+        outputs = outputs[:, 0] if self.mode == "last" else outputs
+        return outputs if X.ndim == 3 else outputs[0]
 
 
 def zeros_of(tensor: Tensor, name: str) -> NDArray[np.float64]:

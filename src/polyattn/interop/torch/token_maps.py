@@ -17,6 +17,7 @@ from polyattn.errors import InvalidInput
 from polyattn.form import ready_maps
 from polyattn.form.layout import Layout
 from polyattn.form.token_maps import TokenMap, applied, coordinates_of, same_map
+from polyattn.interop.torch.graphs import is_traced
 
 
 class SeenTokens(nn.Module):
@@ -84,6 +85,13 @@ class _OwnFunction(nn.Module):
         self.function, self.name = function, name
 
     def forward(self, tokens: Tensor) -> Tensor:
+        if is_traced():
+            # Its numbers would be constants of the graph, wrong for all other tokens.
+            raise InvalidInput(
+                f"{self.name} is a function of numpy arrays, which cannot be part of a graph: a "
+                "module that is traced, exported or compiled needs coordinates, a matrix or a map "
+                "of pa.maps."
+            )
         if tokens.requires_grad:
             raise InvalidInput(
                 f"{self.name} is a function of numpy arrays, so that no gradient can pass through "

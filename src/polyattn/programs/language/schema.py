@@ -103,6 +103,11 @@ class Schema:
         return {atom: at for at, atom in enumerate(self.atoms)}
 
     @cached_property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """What each coordinate means, for a person to read: ``key(0, 1)``."""
+        return tuple(atom_text(name, value, 1) for name, value in self.atoms)
+
+    @cached_property
     def blocks(self) -> dict[str, slice]:
         """The coordinates of each attribute."""
         ends = np.cumsum([0, *(len(each.values) for each in self.attributes)]).tolist()

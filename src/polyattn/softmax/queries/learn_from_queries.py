@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidType, require_choice, require_flag, require_integer
+from polyattn.errors import require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
 from polyattn.softmax.queries.findings import QueryFindings, assemble
 from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
 from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
+from polyattn.softmax.queries.of_module import as_oracle
 from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
 from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
@@ -36,7 +37,7 @@ MOST_BY_COPIES = 6
 
 def learn_from_queries(
     oracle: Callable[[NDArray[np.float64]], Any],
-    n_dims: int,
+    n_dims: int | None = None,
     n_heads: int | str | None = None,
     bias: bool = False,
     max_queries: int | None = None,
@@ -56,10 +57,12 @@ def learn_from_queries(
 
     Parameters
     ----------
-    oracle : callable (B, n, d) -> (B, n, e)
-        A full or a causal layer; only the last row is read.
-    n_dims : int
-        d, the coordinates of a token.
+    oracle : callable (B, n, d) -> (B, n, e), or torch module
+        A full or a causal layer; only the last row is read.  Of a module a copy is queried, in
+        float64 and evaluation mode: ``nn.MultiheadAttention`` as self-attention, of an
+        ``nn.TransformerEncoderLayer`` its attention, any other called with one tensor.
+    n_dims : int, optional
+        d, the coordinates of a token; needed where the oracle does not say it.
     n_heads : int, None or "auto"
         Number of heads, if known.  It is found in any case; another one is an outcome of its own.
     bias : bool
@@ -74,7 +77,8 @@ def learn_from_queries(
     batch_size : int
         Most sequences of one call of the oracle.
     mode : "full" | "causal" | "last"
-        Of the layer that is returned; what is learned is the same.
+        Of the layer that is returned; what is learned is the same.  Modules of ``to_torch`` have
+        their own.
     callback : callable, optional
         Receives (phase, number of heads so far, number of queries) after every call of the oracle.
     max_seconds : float, optional
@@ -99,13 +103,11 @@ def learn_from_queries(
     for rounded answers; with fewer outputs than heads 1.3 d H (D + e) / e queries of 48 tokens.
     Memory: one batch of queries and O(d (D + e) H) for the answer.
     """
-    if not callable(oracle):
-        raise InvalidType(f"oracle must be callable; got {type(oracle).__name__}.")
-    n_dims = require_integer("n_dims", n_dims)
+    require_choice("mode", mode, MODES)
+    oracle, n_dims, mode = as_oracle(oracle, n_dims, mode)
     counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
     given = None if counted else require_integer("n_heads", n_heads)
     budget = inf if max_queries is None else require_integer("max_queries", max_queries)
-    require_choice("mode", mode, MODES)
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))

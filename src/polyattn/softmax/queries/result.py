@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Description, Reported, Result, sizes_in_words
+from polyattn.display import Description, Reported, Result, head_matrices
 from polyattn.files.fields import any_object, entries, integer, nullable, number, text
 from polyattn.files.records import Record
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
 from polyattn.quoting import counted, printable, shortened
+from polyattn.sizes_in_words import sizes_in_words
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 from polyattn.softmax.recorder import Phase, check_phases
 
@@ -26,6 +27,13 @@ def _doubt(value: Any, where: str) -> None:
     if value != INFINITE:
         nullable(number(0))(value, where)
 
+
+LABELS = {
+    "deviation": "largest deviation held out",
+    "doubt": "relative error of heads, likely",
+    "noise": "errors of the outputs",
+    "validation_error": "relative error held out",
+}
 
 PLAIN = ("n_queries", "validation_error", "deviation", "noise")
 
@@ -107,7 +115,10 @@ class QueryResult(Reported, Result):
         if self.error is not None:
             facts["error"] = self.error_text
         about = f"{about}, from {self.n_queries:,} queries"
-        return self._described("A softmax attention layer learned from queries", about, facts)
+        return self._described(
+            "A softmax attention layer learned from queries", about, facts, labels=LABELS,
+            matrices={} if layer is None else head_matrices(layer.attn, layer.value),
+        )  # fmt: skip
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The heads, if there are any."""

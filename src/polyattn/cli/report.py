@@ -1,4 +1,4 @@
-"""Verbs about a file that polyattn wrote: ``show`` it, ``report`` on it."""
+"""``polyattn report``: a page about a file that polyattn wrote."""
 
 from __future__ import annotations
 
@@ -9,30 +9,16 @@ import click
 
 import polyattn as pa
 from polyattn.cli import console
-from polyattn.cli.data import GivenData, data_argument, data_options, take_data
-from polyattn.cli.fit import learned_text
-from polyattn.cli.predict import predictor
+from polyattn.cli.data import GivenData, data_argument, data_options, require_memory, take_data
+from polyattn.cli.models import FittedEstimator, predictor
 from polyattn.cli.sections import SectionedCommand
 from polyattn.errors import InvalidInput
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned
 from polyattn.programs.machines.ready import find_machine
 from polyattn.report import write_program_report, write_report
-
-
-@click.command()
-@click.argument("model", type=console.FILE)
-@console.json_option
-def show(model: Path, as_json: bool) -> None:
-    """Say what is in MODEL, whatever polyattn saved.
-
-    A layer, a result, statistics, a program, a certificate.  Nothing is computed for it.  With
-    --json arrays are printed, too.
-    """
-    with console.working("reading"):
-        loaded = pa.load(model)
-    text = learned_text(loaded) if isinstance(loaded, pa.LearnedSoftmax) else console.shown(loaded)
-    console.emit(loaded.to_full_dict(), text, as_json)
+from polyattn.sources import Source
+from polyattn.sources.collected import collected
 
 
 @click.command(cls=SectionedCommand)
@@ -50,7 +36,8 @@ def report(
     """Write a page about MODEL, and DATA if they are given.
 
     MODEL is a file that polyattn wrote: a layer, a fit result, an audit, a learning curve, a
-    learned softmax layer, statistics, a certificate (.json), or a program, compiled or learned.
+    learned softmax layer, an estimator or a pipeline, statistics, a certificate (.json), or a
+    program, compiled or learned.
     DATA is a .npz with X and perhaps Y, weights and context as for polyattn fit, or several files,
     or tables, which are held in memory; with them the page shows bounds, predictions and the
     certificate of what keeps no data.  Of a program the page shows a run to click through.
@@ -82,6 +69,36 @@ def report(
 
 def _data(model: Any, given: GivenData) -> dict[str, Any]:
     """X, its context; targets and weights where the model predicts; and what was left out."""
+    if isinstance(model, FittedEstimator):
+        return _of_estimator(model, given) | _names(model.layer, given)
+    return _of_layer(model, given) | _names(model, given)
+
+
+def _names(model: Any, given: GivenData) -> dict[str, Any]:
+    """What coordinates are called: as the columns of tables, where each of these is one."""
+    names = given.token_names
+    known = isinstance(model, pa.FitResult | AttentionLayer) and model.n_dims == len(names)
+    return {"coordinate_names": names} if known and names else {}
+
+
+def _of_estimator(model: FittedEstimator, given: GivenData) -> dict[str, Any]:
+    """X as it is, before the steps of a pipeline, and labels where there are classes."""
+    if not given.has_targets:
+        inputs = given.inputs(missing=model.fills_gaps)
+        if isinstance(inputs["X"], Source):
+            require_memory(inputs["X"], "report")
+            read = collected(inputs["X"], None)
+            inputs = {"X": read.batch, "context": read.context}
+        return inputs
+    # scikit-learn is slow to load.
+    from polyattn.cli.estimator_data import estimator_data
+
+    labels = model.classes is not None
+    data = estimator_data(given, model.mode, labels, model.fills_gaps, in_memory=True)
+    return data | {"Y": data.pop("y")}
+
+
+def _of_layer(model: Any, given: GivenData) -> dict[str, Any]:
     predicts = isinstance(model, pa.FitResult | AttentionLayer)
     held = given.held("report", model.mode if predicts else None, targets=False)
     content: dict[str, Any] = {"X": held.X, "context": held.context}

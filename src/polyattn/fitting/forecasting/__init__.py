@@ -1,0 +1,1 @@
+"""Forecasts: a layer that predicts the next token, whose predictions become its tokens."""

@@ -1,0 +1,85 @@
+"""ModuleOracle: a torch module as a function of arrays, for ``learn_from_queries``."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from polyattn.errors import InvalidInput
+from polyattn.interop.torch.modules import TorchAttention
+
+# Where modules say how many coordinates their tokens have.
+SIZES = ("n_dims", "embed_dim", "in_features", "d_model", "hidden_size")
+
+
+@dataclass(frozen=True)
+class ModuleOracle:
+    """A copy of a module, in float64, in evaluation mode and on the CPU.
+
+    n_dims : coordinates of a token; None where the module does not say it
+    mode : that of a module of ``to_torch``; None of others
+    """
+
+    module: nn.Module
+    n_dims: int | None
+    mode: str | None
+
+    @classmethod
+    def of(cls, module: nn.Module) -> ModuleOracle:
+        """The module as it would answer without dropout and rounding; it stays as it is.
+
+        Of an ``nn.TransformerEncoderLayer`` its attention is taken: what it adds to that, its
+        normalisation and its other layers are no attention.
+        """
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module = module.self_attn
+        if isinstance(module, nn.MultiheadAttention):
+            _require_self_attention(module)
+        try:
+            copied = deepcopy(module)
+        except Exception as error:
+            raise InvalidInput(
+                f"oracle, a {type(module).__name__}, cannot be copied ({error}); wrap it in a "
+                "function of arrays."
+            ) from error
+        exact = copied.to("cpu", torch.float64).eval()
+        sizes = (getattr(module, name, None) for name in SIZES)
+        n_dims = next((size for size in sizes if type(size) is int), None)
+        return cls(exact, n_dims, module.mode if isinstance(module, TorchAttention) else None)
+
+    def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Outputs (B, n, e) for X (B, n, d); of a module of mode last the same for all tokens."""
+        tokens = torch.tensor(np.ascontiguousarray(X))
+        with torch.no_grad():
+            outputs = self._outputs(tokens)
+        if not isinstance(outputs, Tensor):
+            raise InvalidInput(
+                "oracle must return a tensor, or a tuple that begins with one; the "
+                f"{type(self.module).__name__} returned {type(outputs).__name__}. Wrap it in a "
+                "function of arrays."
+            )
+        if self.mode == "last":
+            outputs = outputs[:, None].expand(-1, tokens.shape[1], -1)
+        return np.asarray(outputs.numpy())
+
+    def _outputs(self, tokens: Tensor) -> object:
+        if isinstance(self.module, nn.MultiheadAttention):
+            given = tokens if self.module.batch_first else tokens.transpose(0, 1)
+            outputs = self.module(given, given, given, need_weights=False)[0]
+            return outputs if self.module.batch_first else outputs.transpose(0, 1)
+        outputs = self.module(tokens)
+        return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
+def _require_self_attention(module: nn.MultiheadAttention) -> None:
+    if module.kdim != module.embed_dim or module.vdim != module.embed_dim:
+        raise InvalidInput(
+            f"oracle, an nn.MultiheadAttention with kdim={module.kdim} and vdim={module.vdim}, "
+            "attends to other sequences than its queries; wrap its self-attention in a function "
+            "of arrays."
+        )

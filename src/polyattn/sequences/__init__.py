@@ -1,0 +1,28 @@
+"""Sequences in: one validated container for equal-length, ragged and padded data."""
+
+from polyattn.sequences.arguments import (
+    Sequences,
+    as_batch,
+    in_layout,
+    is_frame,
+    is_list,
+    refuse_frame,
+)
+from polyattn.sequences.batch import MODES, OwnedBatch, SequenceBatch, checked_before
+from polyattn.sequences.frame_columns import is_indexed
+from polyattn.sequences.long_rows import require_aligned
+
+__all__ = [
+    "MODES",
+    "OwnedBatch",
+    "SequenceBatch",
+    "Sequences",
+    "as_batch",
+    "checked_before",
+    "in_layout",
+    "is_frame",
+    "is_indexed",
+    "is_list",
+    "refuse_frame",
+    "require_aligned",
+]
