@@ -95,6 +95,12 @@ def valid_steps(ahead: np.ndarray, truth: np.ndarray) -> int:
     return int(above[0]) if len(above) else len(ahead)
 
 
+def expected_steps(ahead: pa.Forecast) -> int:
+    """The same of the errors that a forecast expects; its own valid_steps count the worst one."""
+    above = np.sqrt(np.mean(ahead.coordinate_errors[0] ** 2, axis=1)) > TOLERANCE
+    return int(above.argmax()) if above.any() else len(above)
+
+
 def same_solution() -> None:
     """On tokens (1, x_t, x_(t-1)) a layer that asks for the 1 alone has the features of NVAR."""
     rng = np.random.default_rng(0)
@@ -137,7 +143,7 @@ def lorenz() -> None:
         seconds["NVAR"].append(time.perf_counter() - middle)
         unit = DT * LORENZ_EXPONENT
         times["pa.forecast"].append(unit * valid_steps(ahead.values, truth))
-        times["expected"].append(unit * int(ahead.valid_steps[0]))
+        times["expected"].append(unit * expected_steps(ahead))
         times["NVAR"].append(unit * valid_steps(nvar, truth))
     report("Lorenz, valid time", times, "Lyapunov times")
     report("Lorenz, choosing, fitting and forecasting", seconds, "s")

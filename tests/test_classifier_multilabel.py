@@ -167,7 +167,7 @@ def test_it_is_saved(loss, tmp_path):
     [
         (2 * Y, r"columns of 0 and 1; got 2 for sequence \d+, label \d"),
         (Y - 1, "got -1 for"), (Y + 0.5, r"got [01]\.5 for sequence 0, label 0"),
-        (np.where(Y, np.nan, 0.0), "got nan for"), (Y[:, :1], "not indicator columns"),
+        (np.where(Y, np.nan, 0.0), "got nan for"), (Y[:, :1], "y has one column"),
         (Y[:, :, None], "not indicator columns"), (Y[:5], "X has 110 sequences but Y has 5"),
         (np.where(Y, "yes", "no"), "not indicator columns"), (Y[:, :0], "shape"),
     ],

@@ -56,9 +56,11 @@ def test_the_default_ridge_is_chosen_and_probabilities_are_not_claimed():
     assert model.result_.ridge > 0
     assert model.result_.ridge_path is not None
     assert not hasattr(model, "predict_proba")
-    with pytest.raises(AttributeError) as refused:
+    with pytest.raises(AttributeError, match="predict_proba needs loss='logistic'; got") as refused:
         model.predict_proba(X)
-    assert "needs loss='logistic'" in str(refused.value.__cause__)
+    assert refused.value.__cause__ is None
+    # Of the class it is a function like any other, for documentation and subclasses.
+    assert "Probabilities" in CLASSIFIER.predict_proba.__doc__
 
 
 def test_classifier_labels_tokens_of_ragged_sequences():
@@ -97,7 +99,12 @@ def test_classes_of_a_stream():
         (np.full(N, np.nan), InvalidInput, "NaN"),
         (np.eye(3)[np.arange(N) % 3, None], InvalidInput, "not indicator columns"),
         (np.arange(N) % 2 + 0j, InvalidType, "complex"),
-        (np.array([None, "a"] * (N // 2)), InvalidType, "text, integers or booleans"),
+        (np.array([b"a", "b"] * (N // 2), dtype=object), InvalidType, "text, integers or booleans"),
+        (np.array(["a", None] * (N // 2)), InvalidInput, r"y\[1\] is missing \(got None\), and"),
+        (["a", "b"] * (N // 2 - 1) + ["a", np.nan], InvalidInput, rf"y\[{N - 1}\] is .*nan\); eve"),
+        ([True, None] * (N // 2), InvalidInput, r"y\[1\] is missing \(got None\)"),
+        ((np.arange(N) % 2)[:, None], InvalidInput, rf"one column, shape \({N}, 1\): give np.rav"),
+        ([["a"], ["b"]] * (N // 2), InvalidInput, r"one column.*give np.ravel\(y\), shape \(n_seq"),
         ([["a"], ["a", "b"]] * (N // 2), InvalidInput, "not rectangular"),
         (["a", "b"], InvalidInput, f"X has {N} sequences but Y has 2"),
     ],
@@ -114,3 +121,26 @@ def test_labels_of_another_kind_are_refused():
     tokens = CLASSIFIER(mode="full")
     with pytest.raises(InvalidInput, match="y is empty"):
         tokens.fit(X, [])
+
+
+def test_missing_labels_of_frames_and_of_tokens_are_named():
+    pandas = pytest.importorskip("pandas")
+    y = np.where(np.arange(N) % 2, "a", "b").astype(object)
+    y[7] = None
+    for labels in (pandas.Series(y), pandas.Series(y, dtype="string"), y.tolist()):
+        with pytest.raises(InvalidInput, match=r"y\[7\] is missing"):
+            CLASSIFIER().fit(tokens(), labels)
+    X = tokens()
+    per_token = np.where(X[..., 0] > 0, "a", "b").astype(object)
+    with pytest.raises(InvalidInput, match=r"one column.*give np.asarray\(y\)\[..., 0\]"):
+        CLASSIFIER(mode="causal").fit(X, per_token[..., None])
+    per_token[3, 1] = np.nan
+    with pytest.raises(InvalidInput, match=r"y\[3, 1\] is missing \(got nan\)"):
+        CLASSIFIER(mode="causal").fit(X, per_token)
+    with pytest.raises(InvalidInput, match=r"y\[3\]\[1\] is missing"):
+        CLASSIFIER(mode="causal").fit(list(X), list(per_token))
+
+
+def test_the_word_nan_is_a_label_like_any_other():
+    X, y = planted_labels("last", ["nan", "None"])
+    assert CLASSIFIER().fit(X, y).classes_.tolist() == ["None", "nan"]

@@ -11,7 +11,7 @@ from polyattn.form.layout import Layout
 from polyattn.form.pairs import unfold_coef
 from polyattn.report import make_page
 from polyattn.report.certificates import draw_spectrum, spectrum_of
-from polyattn.report.figures import finish_ranked, new_figure
+from polyattn.report.figures import drawing, finish_ranked, inline_svg, new_figure
 from polyattn.report.head_maps import head_sizes
 from polyattn.report.maps import draw_map
 from polyattn.report.page_data import PageData, spread
@@ -127,3 +127,31 @@ def unfolded(coef):
     """The symmetric part of the tensor as a matrix (e d, d d)."""
     tensor = unfold_coef(coef)
     return tensor.reshape(len(tensor) * tensor.shape[1], -1)
+
+
+@pytest.mark.parametrize("base", [10, 2])
+def test_logarithmic_axes_have_plain_numbers_and_no_formulas(base):
+    """Whoever draws: pages show text as it is, so that formulas would be raw TeX."""
+    figure = new_figure()
+    with drawing():
+        axes = figure.add_subplot()
+        axes.plot([1, 2, 3], [0.03, 0.2, 0.4])
+        axes.set_yscale("log", base=base)
+        formula = axes.yaxis.get_major_formatter()(0.25 if base == 2 else 0.1)
+    assert "mathdefault" in formula  # what matplotlib would write
+    drawn = str(inline_svg(figure, "numbers"))
+    assert "mathdefault" not in drawn
+    assert "$" not in drawn
+    assert f">{0.25 if base == 2 else 0.1}<" in drawn
+
+
+def test_pages_and_pictures_of_forecasts_have_plain_numbers(tmp_path):
+    t = np.arange(120)
+    wave = np.sin(t / 4) + 0.1 * np.random.default_rng(0).standard_normal(120)
+    ahead = pa.forecast(wave, 20, form=pa.Form(mode="causal", window=2, lags=2))
+    ahead.report(tmp_path / "ahead.html")
+    text = (tmp_path / "ahead.html").read_text(encoding="utf-8")
+    assert "mathdefault" not in text
+    _, errors = ahead.plot().axes
+    errors.figure.canvas.draw()
+    assert all("$" not in label.get_text() for label in errors.get_yticklabels())

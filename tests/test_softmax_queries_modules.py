@@ -111,3 +111,42 @@ def test_without_the_copy_float32_and_dropout_are_seen():
     true = pa.interop.from_torch(module)
     assert pa.match_heads(found.layer, true).worst_attn > 1e-8
     assert np.isfinite(found.layer.attn).all()
+
+
+class Causal(torch.nn.Module):
+    """Attention with a mask that nobody outside sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = multihead(batch_first=True)
+        self.embed_dim = 4
+
+    def forward(self, tokens):
+        sizes = (tokens.shape[1], tokens.shape[1])
+        mask = torch.ones(sizes, dtype=torch.bool).triu(1)
+        return self.inner(tokens, tokens, tokens, attn_mask=mask, need_weights=False)[0]
+
+
+def test_a_mask_inside_a_module_is_found():
+    module = Causal()
+    asked = pa.learn_from_queries(module, bias=True)
+    assert asked.recovered
+    assert asked.layer.mode == "causal"
+    X = np.random.default_rng(0).standard_normal((3, 6, 4))
+    with torch.no_grad():
+        theirs = module.double().eval()(torch.from_numpy(X)).numpy()
+    np.testing.assert_allclose(asked.layer(X), theirs, atol=1e-9)
+
+
+class Residual(Causal):
+    def forward(self, tokens):
+        return tokens + super().forward(tokens)
+
+
+def test_modules_that_are_not_attention_alone_are_told_apart():
+    linear = pa.learn_from_queries(torch.nn.Linear(4, 4), bias=True)
+    assert linear.outcome.name == "not_attention"
+    assert "There is no attention" in linear.outcome.sentence
+    residual = pa.learn_from_queries(Residual(), bias=True)
+    assert residual.outcome.name == "not_attention"
+    assert "a residual connection" in residual.outcome.sentence

@@ -39,10 +39,11 @@ print(found)
 assert found.recovered
 
 # %%
-# Now the weights are looked at, to see that this is them. Queries look at the last position, which
-# sees all tokens whether there is a mask or not: the mode is "full".
+# Now the weights are looked at, to see that this is them. Heads are read from the last position,
+# which sees all tokens whether there is a mask or not; the other positions show that there is one.
 
-true = pa.interop.from_torch(module)
+true = pa.interop.from_torch(module, mode="causal")
+assert found.layer.mode == "causal"
 match = pa.match_heads(found.layer, true)
 print(match)
 assert pa.same_function(found.layer, true, tolerance=1e-6)

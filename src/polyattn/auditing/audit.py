@@ -32,7 +32,7 @@ from polyattn.numerics.scaling import (
     largest_magnitude,
     scaled,
 )
-from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sequences import SequenceBatch, Sequences, names_of, require_same_names
 from polyattn.sources.source import Source
 from polyattn.stats import Moments
 from polyattn.stats.rows import Rows
@@ -96,6 +96,7 @@ def audit(
     layout = None
     if audited.n_dims is not None:
         layout = Layout.of(audited.form, audited.n_dims, audited.n_context_dims)
+    require_same_names(names_of(X), names_of(layer))
     rows = Rows.build(
         X, Y, audited.form, sample_weight, context, layout=layout, n_outputs=audited.n_outputs
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import polyattn as pa
 from polyattn.errors import InvalidInput
 from polyattn.model.layer import AttentionLayer
+from polyattn.sequences import names_of, require_same_names
 from polyattn.sources import ChunkData
 from polyattn.sources.prediction_tables import PredictedPart
 
@@ -75,6 +76,7 @@ class FittedEstimator:
         """Sequences, or a source of them, as the estimator takes them."""
         for step in self.steps:
             X = step.transform(X)
+        require_same_names(names_of(X), getattr(self.final, "feature_names_in_", None))
         return X
 
     def predicted(self, data: ChunkData, probabilities: bool) -> PredictedPart:

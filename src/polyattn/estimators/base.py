@@ -15,6 +15,7 @@ from polyattn.certify import Certificate
 from polyattn.errors import InvalidInput, require_choice, require_flag, require_head_count
 from polyattn.estimators.arguments import require_targets, tokens_first
 from polyattn.estimators.description import DescribedEstimator
+from polyattn.estimators.feature_names import NamesOfFeatures
 from polyattn.estimators.fitted_state import FittedState, evidence_of
 from polyattn.estimators.reported import ReportedEstimator
 from polyattn.fitting.fit import fit
@@ -35,7 +36,12 @@ from polyattn.stats.rows import Rows
 from polyattn.targets import Targets
 
 
-class SequenceEstimator(ReportedEstimator, BaseEstimator, DescribedEstimator):  # type: ignore[misc]
+class SequenceEstimator(
+    ReportedEstimator,
+    BaseEstimator,  # type: ignore[misc]
+    DescribedEstimator,
+    NamesOfFeatures,
+):
     """Base of all estimators: sequences in, and a result with its layer and its outcome."""
 
     result_: Any
@@ -68,7 +74,7 @@ class SequenceEstimator(ReportedEstimator, BaseEstimator, DescribedEstimator):  
     def _outputs(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Outputs with their last axis of length e, in the form of X but for its layout."""
         fitted = self._fitted()
-        return self._computed(fitted, *tokens_first(X, context, self.layout))
+        return self._computed(fitted, *self._taken(X, context))
 
     @staticmethod
     def _computed(fitted: Any, X: Any, context: Any) -> Any:
@@ -103,7 +109,7 @@ class SequenceEstimator(ReportedEstimator, BaseEstimator, DescribedEstimator):  
         """Targets and weights, one row per predicted position, and the outputs (n_rows, e)."""
         require_targets(X, targets)
         fitted = self._fitted()
-        X, context = tokens_first(X, context, self.layout)
+        X, context = self._taken(X, context)
         layout = (
             fitted.layout
             if isinstance(fitted, FitResult)
@@ -200,6 +206,7 @@ class LinearEstimator(SequenceEstimator):
             state.evidence = evidence_of(rows)
         self._state, self.n_features_in_, self.n_outputs_ = state, result.n_dims, result.n_outputs
         self._note_shape(targets, result.mode, X)
+        self._remember_names(X)
         return self
 
     def _learn_more(
@@ -214,9 +221,11 @@ class LinearEstimator(SequenceEstimator):
         X, context = tokens_first(X, context, self.layout)
         kind = self._streaming_kind()
         sums = self._continued_sums(kind) if self.__sklearn_is_fitted__() else None
+        if sums is not None:
+            self._require_names(X)
         if isinstance(X, Source):
             require_alone(y=targets, sample_weight=sample_weight, context=context)
-            return self._add_source(X, sums or self._empty_sums(kind, X))
+            return self._add_source(X, sums or self._empty_sums(kind, X), sums is None)
         rows = Rows.build(
             X, targets, self._form(), sample_weight, context,
             layout=None if sums is None else sums.layout,
@@ -228,7 +237,11 @@ class LinearEstimator(SequenceEstimator):
                 own.n_dims, rows.n_outputs, form=own.form, n_context_dims=own.n_context_dims
             )
             self._note_shape(targets, rows.mode)
+            self._remember_names(rows.batch)
         sums.add_rows(rows)
+        return self._with_sums(sums)
+
+    def _with_sums(self, sums: Moments | TriangularFactor) -> Self:
         self._state = FittedState(sums, self._options())
         self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
         return self
@@ -244,11 +257,11 @@ class LinearEstimator(SequenceEstimator):
         n_outputs, of_context = source.n_outputs_in(form.mode), source.n_context_dims
         return kind(source.n_dims, n_outputs, form=form, n_context_dims=of_context)
 
-    def _add_source(self, source: Source, sums: Moments | TriangularFactor) -> Self:
+    def _add_source(self, source: Source, sums: Moments | TriangularFactor, is_first: bool) -> Self:
         sums.update(source)
-        self._state = FittedState(sums, self._options())
-        self.n_features_in_, self.n_outputs_ = sums.n_dims, sums.n_outputs
-        return self
+        if is_first:
+            self._remember_names(source)
+        return self._with_sums(sums)
 
     def _predicted(
         self, X: Sequences | Source, return_bound: bool, context: Sequences | None = None
@@ -256,7 +269,7 @@ class LinearEstimator(SequenceEstimator):
         """Outputs for X; with ``return_bound`` also how far layers of no more risk can be apart."""
         bounded = require_flag("return_bound", return_bound)
         fitted = self._fitted()
-        X, context = tokens_first(X, context, self.layout)
+        X, context = self._taken(X, context)
         outputs = self._computed(fitted, X, context)
         shaped, state = self._shaped(outputs), self._state
         if not bounded:

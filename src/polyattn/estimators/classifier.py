@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from polyattn.errors import InvalidInput, require_choice
@@ -22,6 +21,7 @@ from polyattn.estimators.class_weights import (
     refuse_for_source,
     require_class_weight,
 )
+from polyattn.estimators.conditional import provided
 from polyattn.estimators.labels import (
     Labels,
     as_label_sets,
@@ -48,14 +48,13 @@ from polyattn.targets import as_weights
 DEFAULT_RIDGE = 0.5
 
 
-def has_probabilities(estimator: LinearAttentionClassifier) -> bool:
-    """True where ``predict_proba`` is there; scikit-learn asks for this error where it is not."""
-    if estimator.loss == "logistic":
-        return True
-    raise AttributeError(
-        f"predict_proba needs loss='logistic'; got loss={estimator.loss!r}, whose scores are no "
-        "probabilities. decision_function returns them."
-    )
+def _has_probabilities(estimator: LinearAttentionClassifier) -> None:
+    """Say why ``predict_proba`` is not there, where it is not."""
+    if estimator.loss != "logistic":
+        raise AttributeError(
+            f"predict_proba needs loss='logistic'; got loss={estimator.loss!r}, whose scores are "
+            "no probabilities. decision_function returns them."
+        )
 
 
 @answers_unknown(PARTS)
@@ -219,7 +218,7 @@ class LinearAttentionClassifier(ClassifierMixin, TrainingShares, LinearEstimator
             )
         return self._predicted(X, return_bound, context)
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @provided(_has_probabilities)
     def predict_proba(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Probabilities (..., K) of ``classes_``; only with ``loss="logistic"``."""
         outputs = self._outputs(X, context)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from polyattn.display import Described, Description
 from polyattn.quoting import counted, shown
+from polyattn.sequences.coordinate_names import in_description
 
 # So many labels are named; of more only their number is said.
 SHOWN_LABELS = 12
@@ -28,7 +29,7 @@ class DescribedEstimator(Described):
             return Description("An estimator", repr(model), NOT_FITTED)
         known = _known_result(model)
         about = f"{type(model).__name__}, {self._learned_in_words()}"
-        facts = self._learned_facts()
+        facts = self._learned_facts() | in_description(getattr(model, "feature_names_in_", None))
         if known is None:
             sentence = NOT_SOLVED if hasattr(model, "_state") else ""
             return Description(self._title(), about, sentence, facts=facts)
@@ -83,9 +84,11 @@ class DescribedPipeline(Described):
             return Description("A pipeline", f"{before}, {steps[-1]}" if before else str(steps[-1]))
         about = f"{before}, then {last.about}" if before else last.about
         facts: dict[str, Any] = {"steps": [_step_in_words(step) for step in steps]}
+        names = (getattr(step, "feature_names_in_", None) for step in steps)
+        first = in_description(next((each for each in names if each is not None), None))
         lines = tuple(f"{name}: {step!r}" for name, step in self.pipeline.steps)
-        return replace(last, title="A fitted pipeline", about=about, facts=facts | last.facts,
-                       lines=lines)  # fmt: skip
+        return replace(last, title="A fitted pipeline", about=about,
+                       facts=facts | last.facts | first, lines=lines)  # fmt: skip
 
     def arrays(self) -> dict[str, NDArray]:
         """Those of all steps, under the names of these."""

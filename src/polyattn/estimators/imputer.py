@@ -46,6 +46,7 @@ class SequenceImputer(SequenceTransformer):
     statistics_ : array (d,), what fills a coordinate where its sequence does not tell
     indicator_features_ : array of int, the coordinates of which one was missing in training
     n_features_in_ : int, coordinates of a token
+    feature_names_in_ : array of str, only of sequences with names: what coordinates are called
 
     X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims) or a
     SequenceBatch; what comes back is of the same kind, in float64.  Infinity is refused, and so is
@@ -83,6 +84,7 @@ class SequenceImputer(SequenceTransformer):
             statistics = _medians(values) if strategy == "median" else _means(values)
         self.statistics_, self.n_features_in_ = statistics, batch.n_dims
         self.indicator_features_ = np.flatnonzero(missing.any(axis=0))
+        self._remember_names(X)
         return self
 
     def transform(self, X: Sequences) -> Any:
@@ -104,7 +106,7 @@ class SequenceImputer(SequenceTransformer):
         return self._as_given(X, filled, batch)
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
-        """The names of the coordinates: those given or x0, x1, ..., then those of indicators."""
+        """The names of the coordinates, as known or given (x0, ...); then those of indicators."""
         names = super().get_feature_names_out(input_features)
         if not self.add_indicator:
             return names

@@ -146,12 +146,18 @@ def label_array(y: object, name: str, n_axes: int, shape: str) -> NDArray:
             f"{name} is not rectangular; labels must have shape {shape}. Labels of single tokens "
             "are a list of arrays (n_tokens,) and need mode='causal' or mode='full'."
         ) from None
+    _refuse_missing(y, array, name)
     if array.dtype.kind in "OT" and all(isinstance(item, str) for item in array.flat):
         array = array.astype(str)
     if array.dtype.kind not in "biufU":
         raise InvalidType(
             f"Unknown label type: {name} must hold labels that are text, integers or booleans; got "
             f"dtype {array.dtype}."
+        )
+    if array.ndim == n_axes + 1 and array.shape[-1] == 1:
+        cure = f"np.ravel({name})" if n_axes == 1 else f"np.asarray({name})[..., 0]"
+        raise InvalidInput(
+            f"{name} has one column, shape {array.shape}: give {cure}, shape {shape}."
         )
     if array.ndim != n_axes:
         raise InvalidInput(
@@ -169,3 +175,24 @@ def label_array(y: object, name: str, n_axes: int, shape: str) -> NDArray:
                 "predicts continuous numbers."
             )
     return array
+
+
+def _refuse_missing(y: object, array: NDArray, name: str) -> None:
+    """Refuse text beside None or NaN, of which numpy would make the texts "None" and "nan"."""
+    if array.dtype.kind not in "OTU" or (array.dtype.kind == "U" and isinstance(y, np.ndarray)):
+        return
+    items = np.asarray(y, dtype=object)
+    missing = [index for index, item in np.ndenumerate(items) if _is_missing(item)]
+    if missing:
+        first = ", ".join(str(i) for i in missing[0])
+        others = f", and {len(missing) - 1} others are" if len(missing) > 1 else ""
+        raise InvalidInput(
+            f"{name}[{first}] is missing (got {items[missing[0]]!r}){others}; every predicted "
+            "position needs a label. Leave such sequences out, or give them a label of their own."
+        )
+
+
+def _is_missing(item: object) -> bool:
+    """None, NaN, and what pandas writes for them."""
+    is_nan = isinstance(item, float | np.floating) and bool(np.isnan(item))
+    return item is None or is_nan or type(item).__name__ in ("NAType", "NaTType")

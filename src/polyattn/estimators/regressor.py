@@ -86,6 +86,10 @@ class LinearAttentionRegressor(SequenceRegressor, LinearEstimator):
     outcome_ : Outcome, what was found as a sentence
     certificate_ : Certificate, whether the training data determine the layer on all real inputs
     n_features_in_, n_outputs_ : int, coordinates of a token and of an output
+    feature_names_in_ : array of str (n_features_in_,), only of sequences with names
+        What coordinates were called (``SequenceBatch.coordinate_names``, the columns of tables).
+        Sequences with other names, or in another order, are then refused by all methods; those
+        without names are taken.
 
     X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims), a SequenceBatch,
     or a source (``polyattn.scan``), which holds y and weights.  Predictions have the form of the y
@@ -215,6 +219,7 @@ class SoftmaxAttentionRegressor(SequenceRegressor):
         self.n_features_in_ = self.result_.layer.n_dims
         self.n_outputs_ = self.result_.layer.n_outputs
         self._note_shape(y, self.mode)
+        self._remember_names(X)
         return self
 
     def predict(self, X: Sequences | Source) -> Any:

@@ -38,7 +38,9 @@ ESTIMATORS = {
 PASSTHROUGH = "passthrough"
 
 ESTIMATOR_FIELDS = entries(
-    {"class": one_of(tuple(ESTIMATORS)), "parameters": any_object, "fitted": any_object}
+    {"class": one_of(tuple(ESTIMATORS)), "parameters": any_object, "fitted": any_object},
+    # Of sequences with names; files of older releases have none.
+    {"feature_names": listed(text())},
 )
 PIPELINE_FIELDS = entries(
     {"steps": listed(entries({"name": text(1000), "step": any_object}), 1), "verbose": flag},
@@ -64,7 +66,10 @@ class SavedEstimator:
             raise InvalidInput(f"this {name} is not fitted yet; call fit before it is saved.")
         parameters = parameters_to_dict(estimator)
         arrays, fitted = state_to_record(estimator)
-        return Record(cls.kind, arrays, {"class": name, "parameters": parameters, "fitted": fitted})
+        metadata = {"class": name, "parameters": parameters, "fitted": fitted}
+        if hasattr(estimator, "feature_names_in_"):
+            metadata["feature_names"] = estimator.feature_names_in_.tolist()
+        return Record(cls.kind, arrays, metadata)
 
     @classmethod
     def from_record(cls, record: Record) -> Any:
@@ -183,4 +188,9 @@ def _estimator(arrays: dict[str, Any], content: Any, where: str) -> Any:
     parameters = parameters_from_dict(content["parameters"], kind, f"{where}.parameters")
     estimator = kind(**parameters)
     restore_state(estimator, arrays, content["fitted"], f"{where}.fitted")
+    names = content.get("feature_names")
+    if names is not None:
+        wanted = estimator.n_features_in_
+        require(len(names) == wanted, f"{where}.feature_names", f"{wanted} names", len(names))
+        estimator._set_names(names)
     return estimator

@@ -43,6 +43,7 @@ class SequenceScaler(SequenceTransformer):
     ----------
     mean_, scale_ : arrays (d,), what is subtracted, and what is divided by (1 where constant)
     n_features_in_ : int, coordinates of a token
+    feature_names_in_ : array of str, only of sequences with names: what coordinates are called
     n_sequences_seen_, n_tokens_seen_ : int, of positive weight
 
     X is an array (n_sequences, n_tokens, n_dims), a list of arrays (n_i, n_dims), a SequenceBatch
@@ -97,6 +98,7 @@ class SequenceScaler(SequenceTransformer):
         """X scaled, in its own kind."""
         change = self._standardisation()
         if isinstance(X, Source):
+            self._require_names(X)
             _require_dims(X, self.n_features_in_)
             return OtherTokens(X, change.batch, X.n_dims, f"scaled by {change.digest}")
         batch = self._batch(X, self.n_features_in_)
@@ -136,8 +138,10 @@ class SequenceScaler(SequenceTransformer):
     ) -> Self:
         for name in ("with_mean", "with_std", "unit_norm"):
             require_flag(name, getattr(self, name))
-        n_dims = None if sums is None else len(sums.mean)
+        n_dims, is_first = None if sums is None else len(sums.mean), sums is None
         if isinstance(X, Source):
+            if not is_first:
+                self._require_names(X)
             require_alone(sample_weight=sample_weight)
             _require_dims(X, n_dims)
             found = each_chunk(X, _sums_of_chunk)
@@ -149,6 +153,8 @@ class SequenceScaler(SequenceTransformer):
             n_sequences += count
         if sums is None:
             raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
+        if is_first:
+            self._remember_names(X)
         return self._remember(sums, n_sequences)
 
     def _remember(self, sums: CoordinateSums, n_sequences: int) -> Self:
@@ -187,7 +193,7 @@ class Standardisation:
 
     def batch(self, batch: SequenceBatch) -> SequenceBatch:
         """The same sequences with changed tokens."""
-        return checked_before(self.tokens(batch), batch.offsets)
+        return checked_before(self.tokens(batch), batch.offsets, batch.coordinate_names)
 
     def tokens(self, batch: SequenceBatch) -> Array:
         """The changed tokens of a batch, (n_tokens, d)."""

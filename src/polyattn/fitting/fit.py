@@ -34,7 +34,7 @@ from polyattn.heads.limited import limited_heads
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.random_state import RandomState, require_seed
 from polyattn.numerics.scaling import EPS, as_risk, restored
-from polyattn.sequences import Sequences
+from polyattn.sequences import Sequences, names_of
 from polyattn.solve.decay import chosen_decay, with_decay
 from polyattn.solve.feature_passes import FeaturePasses
 from polyattn.solve.log_loss import LOSSES, PER_OUTPUT
@@ -173,7 +173,8 @@ def fit(
         raise InvalidInput("sample_weight is zero everywhere; at least one must be positive.")
     if loss != "squared" and isinstance(source, Rows):
         minimise = fit_logistic if loss == "logistic" else fit_logistic_outputs
-        return replace(minimise(source, float(penalty), seed), head_rank=rank)
+        result = minimise(source, float(penalty), seed)
+        return replace(result, head_rank=rank, coordinate_names=names_of(X))
     decays = None
     if isinstance(source, Rows) and chosen.decay == "loo":
         decays = chosen_decay(source, *_ridges(penalty, ridge_grid, source))
@@ -192,7 +193,7 @@ def fit(
     asked = float(penalty) if path is None else path.best
     solution = replace(solution, ridge=asked, note=solution.note + decay_in_words(decays))
     result = _assemble(solution, name, source, path, seed)
-    result = replace(result, decay_path=decays, head_rank=rank)
+    result = replace(result, decay_path=decays, head_rank=rank, coordinate_names=names_of(X))
     if heads is not None:
         # The best layer of so many heads takes the place of the optimum, sought in its units.
         known, coef, risk, note = limited_heads(

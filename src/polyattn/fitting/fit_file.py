@@ -65,6 +65,8 @@ FIELDS = entries(
         "head_rank": fields.integer(1),
         # Files of older releases lack them.
         **PROPORTION,
+        # Of data with names alone.
+        "coordinate_names": fields.listed(text(), 1),
     },
 )  # fmt: skip
 
@@ -79,8 +81,7 @@ def fit_record(result: FitResult) -> Record:
     metadata["outcome"] = result.outcome.to_dict()
     metadata |= {name: getattr(result, name) for name in PROPORTION}
     metadata |= form_fields(result.layout)
-    if result.head_rank is not None:
-        metadata["head_rank"] = result.head_rank
+    metadata |= _where_given(result)
     if result.loss != "squared":
         metadata["loss"] = result.loss
     if result.loss != "squared" or result.objective_bound is not None:
@@ -106,6 +107,16 @@ def fit_record(result: FitResult) -> Record:
         arrays |= {f"statistics.{name}": array for name, array in inner.arrays.items()}
         metadata["statistics"] = {"kind": inner.kind, "metadata": inner.metadata}
     return Record("fit_result", arrays, metadata)
+
+
+def _where_given(result: FitResult) -> dict[str, Any]:
+    """What most fits have not, and their files do not mention."""
+    found: dict[str, Any] = {}
+    if result.coordinate_names is not None:
+        found["coordinate_names"] = list(result.coordinate_names)
+    if result.head_rank is not None:
+        found["head_rank"] = result.head_rank
+    return found
 
 
 def stored_fit(record: Record) -> dict[str, Any]:
@@ -151,8 +162,18 @@ def stored_fit(record: Record) -> dict[str, Any]:
             "loss": metadata.get("loss", "squared"),
             "objective_bound": metadata.get("objective_bound"),
             "head_rank": metadata.get("head_rank"),
+            "coordinate_names": _names(metadata),
         }
     )
+
+
+def _names(metadata: dict[str, Any]) -> tuple[str, ...] | None:
+    """What coordinates are called, one name for each, if the file says so."""
+    names, n_dims = metadata.get("coordinate_names"), metadata["n_dims"]
+    if names is None:
+        return None
+    require(len(names) == n_dims, "metadata.coordinate_names", f"{n_dims} names", len(names))
+    return tuple(names)
 
 
 def _check_arrays(arrays: dict[str, NDArray], metadata: dict[str, Any], layout: Layout) -> None:

@@ -27,7 +27,8 @@ from polyattn.model.linear import LinearAttention
 from polyattn.numerics.parallel import computed_once, single_threaded_blas
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, scaled
 from polyattn.outcome import Outcome
-from polyattn.sequences import SequenceBatch, Sequences
+from polyattn.sequences import SequenceBatch, Sequences, names_of, require_same_names
+from polyattn.sequences.coordinate_names import in_description
 from polyattn.sizes_in_words import sizes_in_words
 from polyattn.solve.decay import DecayPath
 from polyattn.solve.log_loss import PER_OUTPUT, probabilities
@@ -118,6 +119,7 @@ class FitResult(OfLayout, Reported, Result):
         of log-loss, and of squared error where it was approached iteratively (without a ridge but
         for one chance in a million, that a random test is wrong).  None: not examined; other
         solvers err by rounding alone.
+    coordinate_names : tuple of str | None, of data with names: ``predict`` then refuses others
     training : Rows | None
         The data, if they are small (64 MB) and were given as arrays: what ``generalisation`` looks
         at.  Files and copies of the result are without them.
@@ -151,6 +153,7 @@ class FitResult(OfLayout, Reported, Result):
     risk_rounding: float | None = None
     accuracy: float | None = None
     majority_share: float | None = None
+    coordinate_names: tuple[str, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A result that is sent or stored does not take the data along.
@@ -223,6 +226,7 @@ class FitResult(OfLayout, Reported, Result):
 
     def predict(self, X: Sequences | Source, context: Sequences | None = None) -> Any:
         """Outputs for sequences X from the coefficients, in the form of X (as a layer's)."""
+        require_same_names(names_of(X), self.coordinate_names)
         exponent = exponent_for(largest_magnitude(self.coef)) or 0
         coef = scaled(self.coef, -exponent)
 
@@ -280,6 +284,7 @@ class FitResult(OfLayout, Reported, Result):
                 "generalisation is about squared error; this fit is by log-loss. Judge it on "
                 "sequences that were held out."
             )
+        require_same_names(names_of(X), self.coordinate_names)
         chance = require_confidence(confidence)
         given = (X, Y, sample_weight, context)
         rows = kept_or_given(self.training, *given, self.layout, len(self.coef))
@@ -301,8 +306,9 @@ class FitResult(OfLayout, Reported, Result):
         facts["heads"] = "Looked for when layer is asked for." if heads is None else heads.sentence
         words = sizes_in_words(**sizes, form=form_in_words(self.layout))
         sizes |= form_sizes(self.layout)
+        named = in_description(self.coordinate_names)
         return self._described(
-            "A fitted attention layer", f"Linear attention, {words}", facts, sizes=sizes,
+            "A fitted attention layer", f"Linear attention, {words}", facts | named, sizes=sizes,
             matrices={} if heads is None else head_matrices(heads.attn, heads.value),
             labels=(WITH_RIDGE if self.ridge > 0 else {})
             | (OF_CLASSES if self.loss != "squared" else {}),

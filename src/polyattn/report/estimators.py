@@ -22,6 +22,7 @@ from polyattn.estimators.labels import as_label_sets, as_labels, encode
 from polyattn.fitting.result import FitResult
 from polyattn.quoting import printable, shown
 from polyattn.report.names import numbered
+from polyattn.sequences import names_of, require_same_names
 from polyattn.solve.log_loss import PER_OUTPUT
 
 
@@ -46,9 +47,18 @@ class ShownModel:
         """X and its context as the layer takes them."""
         if self.steps is not None and X is not None:
             X = self.steps.transform(X)
-        if self.estimator is None or X is None:
+        if X is None:
+            return X, context
+        require_same_names(names_of(X), self.coordinate_names)
+        if self.estimator is None:
             return X, context
         return tokens_first(X, context, self.estimator.layout)
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...] | None:
+        """What the coordinates of the layer were called in the data that it was fitted to."""
+        names = getattr(self.estimator, "feature_names_in_", None)
+        return names_of(self.thing) if names is None else tuple(names)
 
     def targets(self, y: Any) -> Any:
         """Labels of an estimator as class numbers, or columns of 0 and 1; others as they are."""

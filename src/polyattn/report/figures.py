@@ -98,6 +98,9 @@ def drawing() -> Iterator[None]:
 def inline_svg(figure: Figure, label: str, caption: str = "") -> Markup:
     """The figure as part of a page; ``label`` says what it shows to those who do not see it."""
     buffer = io.BytesIO()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            _without_formulas(axis)
     with drawing():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue().decode()
@@ -147,6 +150,19 @@ def log_ticks(axis: Axis) -> None:
     low, high = map(float, axis.get_view_interval())
     between = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
     axis.set_major_locator(LogLocator(subs=between, numticks=7))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda number, _: f"{number:g}")
+
+
+def _without_formulas(axis: Axis) -> None:
+    """Plain numbers where matplotlib would write powers as formulas, which pages do not typeset."""
+    from matplotlib.ticker import LogFormatterMathtext, NullLocator
+
+    if not isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+        return
+    if getattr(axis.get_transform(), "base", 10) == 10:
+        log_ticks(axis)
+        return
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda number, _: f"{number:g}")
 

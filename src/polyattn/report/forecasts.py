@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polyattn.fitting.forecasting.result import Forecast
-from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes
+from polyattn.report.figures import OTHER, OURS, SOFT, PlotAxes, log_ticks
 from polyattn.report.page import Section, described, plot, statement
 
 # So many coordinates of one sequence are drawn, and so many sequences in the picture of errors.
@@ -44,6 +44,7 @@ def draw_errors(axes: PlotAxes, ahead: Forecast) -> None:
             own = numbers[i, : ahead.n_done[i]]
             label = name if i == 0 else None
             axes.plot(np.arange(1, len(own) + 1), own, color=colour, linewidth=1, label=label)
+    log_ticks(axes.yaxis)
     axes.legend(loc="best")
 
 

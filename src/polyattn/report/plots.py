@@ -62,7 +62,8 @@ def make_plot(
         raise InvalidType(f"a plot is made of one of {kinds}; got {type(thing).__name__}.")
     sizes = thing.describe().sizes
     n_outputs = len(shown.classes) or sizes.get("n_outputs")
-    names = SideNames.of(coordinate_names, output_names, sizes.get("n_dims"), n_outputs)
+    known = shown.coordinate_names if coordinate_names is None else coordinate_names
+    names = SideNames.of(known, output_names, sizes.get("n_dims"), n_outputs)
     if shown.classes:
         names = names.with_classes(shown.classes, shown.several)
     groups, legends = panels_of(thing, names)

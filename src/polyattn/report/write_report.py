@@ -131,7 +131,8 @@ def make_page(
     sizes = {} if measure is None else measure.describe().sizes
     n_outputs = sizes.get("n_outputs")
     n_names = len(shown.classes) or n_outputs
-    names = SideNames.of(coordinate_names, output_names, sizes.get("n_dims"), n_names)
+    known = shown.coordinate_names if coordinate_names is None else coordinate_names
+    names = SideNames.of(known, output_names, sizes.get("n_dims"), n_names)
     if shown.classes:
         names = names.with_classes(shown.classes, shown.several)
         n_outputs = n_outputs if shown.several else 1  # class numbers

@@ -9,6 +9,7 @@ from polyattn.sequences.arguments import (
     refuse_frame,
 )
 from polyattn.sequences.batch import MODES, OwnedBatch, SequenceBatch, checked_before
+from polyattn.sequences.coordinate_names import common_names, names_of, require_same_names
 from polyattn.sequences.frame_columns import is_indexed
 from polyattn.sequences.long_rows import require_aligned
 
@@ -19,10 +20,13 @@ __all__ = [
     "Sequences",
     "as_batch",
     "checked_before",
+    "common_names",
     "in_layout",
     "is_frame",
     "is_indexed",
     "is_list",
+    "names_of",
     "refuse_frame",
     "require_aligned",
+    "require_same_names",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex, overload
 
@@ -21,6 +22,7 @@ from polyattn.numerics.arrays import (
 from polyattn.numerics.one_hot_tokens import OneHotTokens
 from polyattn.numerics.scaling import column_magnitudes, column_sizes
 from polyattn.quoting import counted
+from polyattn.sequences.coordinate_names import checked_names
 from polyattn.sequences.flattening import flat_array, flat_ids, flat_padded, flat_sequences
 
 MODES = ("last", "causal", "full")
@@ -48,6 +50,9 @@ class SequenceBatch:
         Whether NaN, a number that is missing, is let in.  ``has_missing`` says whether there is
         one; such a batch is taken by what looks for missing numbers (``SequenceImputer``), and
         refused by everything that computes.  Infinity is always refused.
+    coordinate_names : texts (n_dims,), optional
+        What coordinates are called, such as the columns of a table.  Parts of the batch keep
+        them; whatever was fitted to named sequences refuses others, and another order.
 
     Anything that takes sequences takes a SequenceBatch, and builds one from an array
     (n_sequences, n_tokens, n_dims) or a list of arrays (n_i, n_dims).
@@ -56,9 +61,16 @@ class SequenceBatch:
     values: NDArray
     offsets: NDArray[np.int64]
     has_missing: bool = False
+    coordinate_names: tuple[str, ...] | None = None
 
     def __init__(
-        self, values: ArrayLike, offsets: ArrayLike, name: str = "X", *, missing: bool = False
+        self,
+        values: ArrayLike,
+        offsets: ArrayLike,
+        name: str = "X",
+        *,
+        missing: bool = False,
+        coordinate_names: Sequence[str] | None = None,
     ) -> None:
         if isinstance(values, OneHotTokens):
             array: Any = values
@@ -93,6 +105,7 @@ class SequenceBatch:
             )
         borders.setflags(write=False)
         vars(self).update(values=array, offsets=borders)
+        vars(self)["coordinate_names"] = checked_names(coordinate_names, self.n_dims)
         vars(self)["has_missing"] = self._look(name, require_flag("missing", missing))
 
     @classmethod
@@ -155,6 +168,12 @@ class SequenceBatch:
         """
         flat, offsets = flat_ids(ids, name)
         return cls(OneHotTokens.checked(flat, n_symbols, name), offsets, name)
+
+    def named(self, coordinate_names: Sequence[str] | None) -> Self:
+        """The same sequences, whose coordinates are called so; a view."""
+        made = copy(self)
+        vars(made)["coordinate_names"] = checked_names(coordinate_names, self.n_dims)
+        return made
 
     def require_complete(self, name: str = "X") -> None:
         """Refuse missing numbers, saying which sequence, token and coordinate the first is."""
@@ -254,7 +273,7 @@ class SequenceBatch:
 
     def _some(self, values: Any, offsets: NDArray[np.int64]) -> SequenceBatch:
         """Some of these sequences, which were looked at with all of them."""
-        batch = checked_before(values, offsets)
+        batch = checked_before(values, offsets, self.coordinate_names)
         vars(batch)["has_missing"] = self.has_missing and any_missing(values)
         return batch
 
@@ -278,13 +297,15 @@ class OwnedBatch(SequenceBatch):
         return found
 
 
-def checked_before(values: Any, offsets: NDArray[np.int64]) -> SequenceBatch:
+def checked_before(
+    values: Any, offsets: NDArray[np.int64], coordinate_names: tuple[str, ...] | None = None
+) -> SequenceBatch:
     """A batch of sequences that were looked at before.
 
     values : an array, or what is read like one when it is sliced (``sources.read_array``)
     """
     batch = object.__new__(SequenceBatch)
-    vars(batch).update(values=values, offsets=offsets)
+    vars(batch).update(values=values, offsets=offsets, coordinate_names=coordinate_names)
     return batch
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput
 from polyattn.quoting import counted, shown
 from polyattn.sequences.batch import IMPUTE, SequenceBatch
+from polyattn.sequences.coordinate_names import column_texts
 from polyattn.sequences.frame_columns import (
     FrameColumn,
     index_column,
@@ -78,7 +79,8 @@ class LongRows:
                 f"{self.words(token)}: the column {columns[j].name!r} holds {values[token, j]} "
                 "there; remove or replace what is not finite."
             )
-        return SequenceBatch(values, self.borders, name, missing=missing)
+        names = column_texts(each.name for each in columns)
+        return SequenceBatch(values, self.borders, name, missing=missing, coordinate_names=names)
 
     def require_whole(
         self,
@@ -129,6 +131,13 @@ def first_change(values: NDArray, borders: NDArray[np.int64]) -> int | None:
     firsts = np.repeat(values[borders[:-1]], np.diff(borders), axis=0)
     different = np.atleast_2d(np.asarray(values != firsts).T).any(axis=0)
     return int(np.argmax(different)) if different.any() else None
+
+
+def changing_sequences(values: NDArray, borders: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The numbers of the sequences within which some of the values (n_rows, e) change."""
+    firsts = np.repeat(values[borders[:-1]], np.diff(borders), axis=0)
+    different = np.asarray(values != firsts).any(axis=1)
+    return np.flatnonzero(np.logical_or.reduceat(different, borders[:-1]))
 
 
 def indexed_batch(frame: Any, name: str, missing: bool) -> SequenceBatch:

@@ -90,6 +90,7 @@ class ArraySource(Source):
         self._targets = targets
         self.n_dims, self.n_outputs = batch.n_dims, targets.n_outputs("last")
         self.n_context_dims = None if attended is None else attended.n_dims
+        self.coordinate_names = batch.coordinate_names
 
     @property
     def chunks(self) -> Sequence[ArrayChunk]:

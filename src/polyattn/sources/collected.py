@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput
 from polyattn.numerics.arrays import require_float64
 from polyattn.progress import report
-from polyattn.sequences import SequenceBatch
+from polyattn.sequences import SequenceBatch, common_names
 from polyattn.sources.names import SequenceNames
 from polyattn.sources.opened import read_chunk
 from polyattn.sources.source import ChunkData, Source
@@ -53,7 +53,10 @@ def _joined(batches: Sequence[SequenceBatch], name: str) -> SequenceBatch:
     lengths = np.concatenate([batch.lengths for batch in batches])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     missing = any(batch.has_missing for batch in batches)
-    return SequenceBatch(np.concatenate(values), offsets, name, missing=missing)
+    names = common_names(batch.coordinate_names for batch in batches)
+    return SequenceBatch(
+        np.concatenate(values), offsets, name, missing=missing, coordinate_names=names
+    )
 
 
 def _targets(

@@ -68,8 +68,15 @@ class PairChunk(DaskChunk):
 class DaskSource(Source):
     """Chunks that Dask computes, as ``array_source`` and the others list them."""
 
-    def __init__(self, chunks: Sequence[DaskChunk], n_dims: int, n_outputs: int) -> None:
+    def __init__(
+        self,
+        chunks: Sequence[DaskChunk],
+        n_dims: int,
+        n_outputs: int,
+        coordinate_names: tuple[str, ...] | None = None,
+    ) -> None:
         self._chunks = tuple(chunks)
+        self.coordinate_names = coordinate_names
         self.n_dims, self.n_outputs = n_dims, n_outputs
         self.n_context_dims = None
 
@@ -145,7 +152,7 @@ def delayed_source(parts: Sequence[Any]) -> DaskSource:
     ]
     if len({chunk.identity for chunk in chunks}) < len(chunks):
         raise InvalidInput("parts holds a delayed object twice; give each once.")
-    return DaskSource(chunks, batch.n_dims, n_outputs)
+    return DaskSource(chunks, batch.n_dims, n_outputs, batch.coordinate_names)
 
 
 def is_delayed(value: object) -> bool:

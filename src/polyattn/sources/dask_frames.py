@@ -98,7 +98,7 @@ def frame_source(
         part = dask.delayed(list)([partitions[i], *rows])
         chunks.append(FrameChunk(identity, n_bytes, part, columns, before))
         before = ends[i].last
-    return DaskSource(chunks, len(columns.tokens), len(columns.targets))
+    return DaskSource(chunks, len(columns.tokens), len(columns.targets), columns.tokens)
 
 
 def is_frame(value: Any) -> bool:

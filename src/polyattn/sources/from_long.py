@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from polyattn.sequences.frame_columns import (
     pandas_column,
     pandas_names,
 )
-from polyattn.sequences.long_rows import LongRows, first_change
+from polyattn.sequences.long_rows import LongRows, changing_sequences, first_change
 from polyattn.sources.arrow_frames import arrow_column, arrow_table
 from polyattn.sources.table_columns import TableColumns
 
@@ -54,6 +55,18 @@ class LongData:
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.X, self.Y))
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        """X for 0 and Y for 1, as of a pair."""
+        if not isinstance(index, SupportsIndex):
+            raise InvalidType(
+                f"the parts of LongData are data[0], X, and data[1], Y; got data[{shown(index)}]. "
+                "Others have names, such as data.ids."
+            )
+        at = operator.index(index)
+        if at not in (-2, -1, 0, 1):
+            raise IndexError(f"LongData is a pair: data[0] is X and data[1] is Y; got data[{at}].")
+        return (self.X, self.Y)[at]
 
     def __repr__(self) -> str:
         targets = "no targets"
@@ -93,7 +106,8 @@ def from_long(
     target_per : "auto", "sequence", "token" or "last"
         Whether Y has a target for each sequence, the same in all its rows, or for each token, or
         for each sequence that of its last token.  "auto": for each sequence where no target
-        changes within one, otherwise for each token.
+        changes within one, and for each token where one does within most of them.  Where it
+        changes in some and not in most, that may be a slip in a few rows, and is refused.
 
     Guarantee: sequences come in the order of their names (``ids``), tokens in that of ``order``,
     whatever the order of the rows.  No number is rounded.  Null and NaN are missing; refused are
@@ -212,13 +226,36 @@ def _targets(rows: LongRows, columns: list[FrameColumn], target_per: str) -> tup
     values = _side_by_side(rows, columns, chosen)
     if target_per == "last":
         return values, "sequence"
-    if target_per == "token" or (
-        target_per == "auto" and first_change(values, rows.borders) is not None
-    ):
-        return np.split(values, rows.borders[1:-1]), "token"
     names = ", ".join(repr(each.name) for each in columns)
+    if target_per == "auto" and _changes(rows, values, f"the target {names}"):
+        target_per = "token"
+    if target_per == "token":
+        return np.split(values, rows.borders[1:-1]), "token"
     hint = " target_per='token' takes one for each token, 'last' that of the last."
     return _one_each(rows, values, f"the target {names}", hint), "sequence"
+
+
+def _changes(rows: LongRows, values: NDArray, what: str) -> bool:
+    """Whether targets change within sequences; refused where they do in some, but not in most.
+
+    A slip in one row of one sequence must not make targets of tokens of all others.
+    """
+    changed = changing_sequences(values, rows.borders)
+    several = int(np.count_nonzero(np.diff(rows.borders) > 1))
+    if not len(changed):
+        return False
+    if 2 * len(changed) > several:
+        return True
+    i = int(changed[0])
+    own = values[rows.borders[i] : rows.borders[i + 1]]
+    other = own[np.any(own != own[0], axis=1)][0]
+    raise InvalidInput(
+        f"{rows.place}, sequence {rows.called(i)}: {what} is {shown(own[0].tolist())} in one row "
+        f"and {shown(other.tolist())} in another, and so it changes within {len(changed)} of "
+        f"{several} sequences of several rows. If these are slips, mend them; otherwise say what "
+        "has a target: target_per='token', or 'last' for that of the last row ('sequence' refuses "
+        "every change)."
+    )
 
 
 def _side_by_side(rows: LongRows, columns: list[FrameColumn], chosen: NDArray[np.intp]) -> NDArray:

@@ -16,7 +16,7 @@ from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.quoting import shown
-from polyattn.sequences import MODES
+from polyattn.sequences import MODES, common_names
 from polyattn.sources.arrays import ArrayChunk, ArraySource
 from polyattn.sources.kept_items import KeptItems
 from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source
@@ -74,6 +74,7 @@ class IterableSource(Source):
                     f"item {number} has {name} = {found}, and item 0 has {needed}; all need the "
                     "same."
                 )
+        self.coordinate_names = common_names((self.coordinate_names, source.coordinate_names))
         (chunk,) = source.chunks
         return keep(chunk, number, _identity(chunk, number))
 

@@ -90,11 +90,13 @@ class Source(ABC):
     n_dims : coordinates per token
     n_outputs : target coordinates; 0 without targets
     n_context_dims : coordinates per token of the context; None without one
+    coordinate_names : what coordinates are called, as the columns of a table; None: not known
     """
 
     n_dims: int
     n_outputs: int
     n_context_dims: int | None
+    coordinate_names: tuple[str, ...] | None = None
 
     @property
     @abstractmethod

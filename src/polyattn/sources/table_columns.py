@@ -126,6 +126,11 @@ def label_column(columns: TableColumns) -> str:
     return columns.targets[0]
 
 
+def token_names(columns: TableColumns, n_dims: int) -> tuple[str, ...] | None:
+    """What coordinates are called; None where a column of lists holds several of them."""
+    return columns.tokens if len(columns.tokens) == n_dims else None
+
+
 def have_lists(columns: TableColumns, kinds: dict[str, ArrowType]) -> bool:
     """Whether the tokens stand in columns of lists: one row per sequence."""
     return any(is_list(plain_type(kinds[name])) for name in columns.tokens)

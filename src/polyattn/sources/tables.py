@@ -22,7 +22,13 @@ from polyattn.sources.arrow_tables import Table, joined, plain_table
 from polyattn.sources.list_format import list_data
 from polyattn.sources.long_format import leading_rows, long_data
 from polyattn.sources.source import Chunk, ChunkData, ChunkIdentity, Source
-from polyattn.sources.table_columns import NUMBERS_ALONE, Allowed, TableColumns, label_column
+from polyattn.sources.table_columns import (
+    NUMBERS_ALONE,
+    Allowed,
+    TableColumns,
+    label_column,
+    token_names,
+)
 
 # Bytes of numbers in a chunk, about.
 CHUNK_BYTES = 16 << 20
@@ -98,7 +104,9 @@ class TableChunk(Chunk):
         if not len(table):
             return None
         read = list_data if self.lists else long_data
-        return read(table, self.columns, mode, place, self.allowed)
+        content = read(table, self.columns, mode, place, self.allowed)
+        names = token_names(self.columns, content.batch.n_dims)
+        return content if names is None else replace(content, batch=content.batch.named(names))
 
     def read_inputs(self) -> ChunkData | None:
         """The content without targets, whose columns are not read."""
@@ -165,6 +173,11 @@ class TableSource(Source):
     chunk_bytes: int = CHUNK_BYTES
     n_context_dims: int | None = None
     allowed: Allowed = NUMBERS_ALONE
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        """The columns of tokens, unless one of them holds several coordinates in lists."""
+        return token_names(self.columns, self.n_dims)
 
     def labelled(self) -> TableSource:
         label_column(self.columns)

@@ -21,6 +21,7 @@ class SourceView(Source):
         self.source = source
         self.n_dims, self.n_outputs = source.n_dims, source.n_outputs
         self.n_context_dims = source.n_context_dims
+        self.coordinate_names = source.coordinate_names
 
     def labelled(self) -> SourceView:
         made = copy(self)

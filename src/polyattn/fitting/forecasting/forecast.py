@@ -8,23 +8,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, InvalidType, require_flag, require_integer, require_number
+from polyattn.errors import InvalidInput, require_flag, require_integer, require_number
+from polyattn.fitting.forecasting.arguments import (
+    checked_sequences,
+    layer_or_none,
+    require_next_tokens,
+)
+from polyattn.fitting.forecasting.error_trend import ErrorTrend, error_trend
 from polyattn.fitting.forecasting.known_ahead import known_ahead, predicted_coordinates
 from polyattn.fitting.forecasting.next_token import NextToken
 from polyattn.fitting.forecasting.of_series import SeriesFit, fit_series
 from polyattn.fitting.forecasting.one_step import N_STRETCHES, one_step_errors, stretches
 from polyattn.fitting.forecasting.result import LARGEST, Forecast
 from polyattn.fitting.forecasting.roll_out import Rolled, Setting, roll_out
-from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form.form import Form
-from polyattn.form.layout import Layout
 from polyattn.model.linear import LinearAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import column_sizes
 from polyattn.quoting import counted
-from polyattn.sequences import SequenceBatch, Sequences, as_batch
-from polyattn.sources.source import Source
+from polyattn.sequences import SequenceBatch, Sequences
 
 # With fewer predicted positions for each coefficient, errors on the data of a fit are too small.
 LEAST_ROWS = 2
@@ -62,7 +65,8 @@ def forecast(
         standard deviations, in products of three coordinates of the last tokens or linearly.
         Which of both, how many tokens back, and which ridge is chosen by forecasts of tokens that
         are held out.
-    X : sequences to continue, as for ``fit``; one sequence may be an array (n, d)
+    X : sequences to continue, as for ``fit``; one sequence may be an array (n, d), and a series of
+        numbers, such as a column of a table, an array (n,): tokens of one coordinate
     steps : how many tokens each of them gains
     increments : whether the layer predicts by how much tokens change; sequences given alone are
         always fitted so
@@ -84,8 +88,9 @@ def forecast(
 
     Guarantee: the tokens are those of calling the layer again and again, up to rounding; growth
     is the exact derivative of that (through functions of tokens by differences, to about 1e-9).
-    For how many steps a forecast is valid is an estimate: the errors of the layer over one step
-    on X, in their order, added up to first order.
+    For how many steps a forecast is valid is an estimate, and no bound: the errors of the layer
+    over one step on X, in their order and as large as they are at the end, added up to first
+    order; the coordinate that fares worst counts.
     Cost: a step of one sequence costs 4 e m r flops, whatever its length; in windows their length
     counts.
 
@@ -111,10 +116,10 @@ def forecast(
         steps, require_flag("increments", increments), predicted, future,
         require_number("tolerance", tolerance), require_number("limit", limit),
     )  # fmt: skip
-    fitted = _fitted(result)
+    fitted = layer_or_none(result)
     if fitted is None:
         _require_alone(X, predicted, future)
-        batch, single = _sequences(result, None, "the first argument")
+        batch, single = checked_sequences(result, None, "the first argument")
         series = fit_series(batch, form, steps)
         ahead = None if series.future is None else np.repeat(series.future, steps, axis=0)
         options = replace(options, increments=True, future=ahead)
@@ -126,7 +131,7 @@ def forecast(
             f"form is of a fit, and the {type(result).__name__} that was given has one; leave it "
             "out."
         )
-    batch, single = _sequences(X, fitted.layout.n_dims, "X")
+    batch, single = checked_sequences(X, fitted.layout.n_dims, "X")
     return _continued(fitted, batch, single, options)
 
 
@@ -166,24 +171,28 @@ def _continued(
 ) -> Forecast:
     """The forecast of a layer for sequences that were checked."""
     layout, coef, steps = fitted.layout, fitted.coef, options.steps
-    _require_next_tokens(layout, len(coef), options.future)
+    require_next_tokens(layout, len(coef), options.future)
     chosen = predicted_coordinates(options.predicted, layout.n_dims, len(coef))
     others = np.setdiff1d(np.arange(layout.n_dims), chosen)
     spread = _spread(batch)[chosen]
     errors = one_step_errors(layout, coef, batch, chosen, options.increments)
+    trend = error_trend(errors, spread) if errors else None
     sizes = column_sizes(batch.values)[chosen]
     setting = Setting(
         n_steps=steps, predicted=chosen, others=others, increments=options.increments,
         future=known_ahead(options.future, len(batch), steps, len(others)), spread=spread,
         limits=np.where(sizes > 0.0, options.limit * sizes, np.inf),
-        errors=_drawn_errors(errors, fitted, spread, steps),
+        errors=_drawn_errors(errors, trend, fitted, spread, steps),
     )  # fmt: skip
     rolled = roll_out(NextToken.of(layout, coef, batch), batch, setting)
     one_step = None
     if setting.errors is not None:
         known = np.concatenate(errors or list(setting.errors))
-        one_step = float(np.sqrt(np.mean((known / spread) ** 2)))
-    return _as_forecast(rolled, one_step, options, single, fitted, series)
+        one_step = float(np.sqrt(np.mean((known / spread) ** 2, axis=0)).max())
+    doubts = [_doubt(fitted), "" if trend is None else trend.sentence]
+    return _as_forecast(
+        rolled, one_step, options, single, fitted, series, " ".join(filter(None, doubts))
+    )
 
 
 def _as_forecast(
@@ -193,19 +202,20 @@ def _as_forecast(
     single: bool,
     fitted: FitResult | LinearAttention,
     series: SeriesFit | None,
+    doubt: str,
 ) -> Forecast:
     """The steps that were made, and figures within the range of files."""
     made = np.arange(options.steps) < rolled.n_done[:, None]
     with np.errstate(over="ignore", under="ignore"):
         growth = np.minimum(np.exp(np.where(made, rolled.log_growth, -np.inf)), LARGEST)
-    expected = np.where(made, np.minimum(rolled.expected, LARGEST), LARGEST)
+    expected = np.where(made[..., None], np.minimum(rolled.expected, LARGEST), LARGEST)
     values = rolled.values[made]
     return Forecast(
         flat_values=values if series is None else series.restored(values),
         n_done=rolled.n_done, growth=growth,
-        expected_error=np.zeros_like(growth) if one_step is None else expected,
+        coordinate_errors=np.zeros_like(expected) if one_step is None else expected,
         steps=options.steps, tolerance=options.tolerance, one_step_error=one_step, single=single,
-        of_fit="" if series is None else series.sentence, doubt=_doubt(fitted),
+        of_fit="" if series is None else series.sentence, doubt=doubt,
         fit=fitted if isinstance(fitted, FitResult) else None,
     )  # fmt: skip
 
@@ -226,80 +236,6 @@ def _doubt(fitted: FitResult | LinearAttention) -> str:
     return ""
 
 
-def _fitted(result: object) -> FitResult | LinearAttention | None:
-    """What predicts: a fit or a layer, of an estimator that which it found; None of sequences."""
-    if isinstance(result, Source):
-        raise InvalidInput(
-            "forecast continues sequences in memory; read them first, such as one file of them."
-        )
-    # Estimators lie above this module: they are known by what they hold.
-    if hasattr(type(result), "classes_") or hasattr(result, "classes_"):
-        raise InvalidInput(
-            "a classifier has scores of classes as outputs, not tokens; a forecast needs a "
-            "regression to the next tokens."
-        )
-    if hasattr(type(result), "result_"):
-        result = result.result_  # type: ignore[attr-defined]
-    if isinstance(result, OneHotFit):
-        raise InvalidInput(
-            "a fit of token ids has scores of symbols as outputs, not tokens; a forecast needs "
-            "tokens of numbers."
-        )
-    if isinstance(result, FitResult):
-        if result.loss != "squared":
-            raise InvalidInput(
-                "a fit by log-loss has log-odds of classes as outputs, not tokens; a forecast "
-                "needs a fit by squared error to the next tokens."
-            )
-        return result
-    if isinstance(result, LinearAttention):
-        return result
-    if isinstance(result, SequenceBatch | np.ndarray | list | tuple) or hasattr(
-        result, "__array__"
-    ):
-        return None
-    raise InvalidType(
-        "forecast takes a FitResult, a LinearAttention, a fitted LinearAttentionRegressor or "
-        f"sequences; got {type(result).__name__}."
-    )
-
-
-def _sequences(X: Any, n_dims: int | None, name: str) -> tuple[SequenceBatch, bool]:
-    """Checked sequences, and whether it is one, given as an array (n, d)."""
-    if isinstance(X, Source):
-        raise InvalidInput(f"{name} must be sequences in memory; got a source.")
-    single = getattr(X, "ndim", None) == 2
-    return as_batch(np.asarray(X)[None] if single else X, name, n_dims=n_dims), single
-
-
-def _require_next_tokens(layout: Layout, n_outputs: int, future: object) -> None:
-    """Refuse layers whose outputs cannot be their next tokens."""
-    if layout.n_context_dims is not None:
-        raise InvalidInput(
-            "this layer attends to a context, which ends where it ends; a forecast needs a layer "
-            "that attends to the tokens before. Coordinates that are known ahead can be part of "
-            "the tokens: see future."
-        )
-    if layout.form.mode == "full":
-        raise InvalidInput(
-            "in mode 'full' a token attends to those after it, too, which a forecast does not "
-            "have; fit with mode='causal'."
-        )
-    if n_outputs > layout.n_dims:
-        raise InvalidInput(
-            f"a forecast needs outputs that are coordinates of the next token, at most "
-            f"{layout.n_dims}; the layer has {n_outputs}. Fit it to next tokens: "
-            "fit(X[:, :-1], X[:, 1:], mode='causal')."
-        )
-    if n_outputs < layout.n_dims and future is None:
-        missing = counted(layout.n_dims - n_outputs, "coordinate")
-        raise InvalidInput(
-            f"tokens have {counted(layout.n_dims, 'coordinate')} and the layer {n_outputs} "
-            f"outputs: {missing} of the next token would be unknown. Fit it to whole next tokens, "
-            "or give those as future, where they are known ahead."
-        )
-
-
 def _spread(batch: SequenceBatch) -> NDArray[np.float64]:
     """The standard deviation of each coordinate, or its size where it never changes."""
     tokens = np.asarray(batch.values, dtype=np.float64)
@@ -311,12 +247,16 @@ def _spread(batch: SequenceBatch) -> NDArray[np.float64]:
 
 
 def _drawn_errors(
-    errors: list[NDArray], fitted: FitResult | LinearAttention, spread: NDArray, steps: int
+    errors: list[NDArray],
+    trend: ErrorTrend | None,
+    fitted: FitResult | LinearAttention,
+    spread: NDArray,
+    steps: int,
 ) -> NDArray[np.float64] | None:
     """Errors (M, steps, e) to follow: those that were seen, or of the size of the fit's risk."""
     rng = np.random.default_rng(SEED)
-    if errors:
-        return stretches(errors, steps, rng)
+    if trend is not None:
+        return stretches(errors, steps, rng) * trend.levels(steps)
     if not isinstance(fitted, FitResult):
         return None
     # The risk is a sum over coordinates; each gets its part in its own units.

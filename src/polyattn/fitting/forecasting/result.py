@@ -50,7 +50,7 @@ LARGEST = 1e300
 # Sequences whose figures are printed one by one.
 MOST_LINES = 8
 
-ARRAYS = ("flat_values", "n_done", "growth", "expected_error")
+ARRAYS = ("flat_values", "n_done", "growth", "coordinate_errors")
 FIELDS = entries(
     {
         "steps": integer(1), "tolerance": number(0), "single": flag,
@@ -74,13 +74,15 @@ class Forecast(Reported, Result):
         The largest factor by which an error of the newest given token has grown at each step
         (the spectral norm of the derivative of the whole run, coordinates in units of their
         standard deviation); 0 behind the end of a run.
+    coordinate_errors : array (N, steps, e)
+        The root mean square error that the layer's own one-step errors add up to in each
+        coordinate, in the same units and to first order: an estimate, and no bound; 1e300 behind
+        the end of a run.  Zero, and without meaning, where ``one_step_error`` is None.
     expected_error : array (N, steps)
-        The root mean square error that the layer's own one-step errors add up to, in the same
-        units and to first order; 1e300 behind the end of a run.  Zero, and without
-        meaning, where ``one_step_error`` is None.
+        The largest of these, that of the coordinate that fares worst.
     one_step_error : float | None
         Root mean square of the layer's error over one step on the sequences given, in the same
-        units; None where nothing says it.
+        units and of the coordinate where it is largest; None where nothing says it.
     tolerance : float
     fit : FitResult | None
         The fit behind it; None of a bare layer, and of a forecast from a file.
@@ -91,7 +93,7 @@ class Forecast(Reported, Result):
     flat_values: NDArray[np.float64] = field(repr=False)
     n_done: NDArray[np.int64]
     growth: NDArray[np.float64] = field(repr=False)
-    expected_error: NDArray[np.float64] = field(repr=False)
+    coordinate_errors: NDArray[np.float64] = field(repr=False)
     steps: int
     tolerance: float
     one_step_error: float | None
@@ -117,6 +119,11 @@ class Forecast(Reported, Result):
     def diverged(self) -> NDArray[np.bool_]:
         """Which sequences left the range of the data (N,)."""
         return np.asarray(self.n_done < self.steps)
+
+    @property
+    def expected_error(self) -> NDArray[np.float64]:
+        """What errors add up to in the coordinate that fares worst (N, steps)."""
+        return np.asarray(self.coordinate_errors.max(axis=2))
 
     @property
     def valid_steps(self) -> NDArray[np.int64] | None:
@@ -199,9 +206,14 @@ class Forecast(Reported, Result):
             "n_done": array((count,), least=0, most=steps, dtype="int64"),
             "flat_values": array((total, None)),
             "growth": array(shape, least=0.0, most=LARGEST),
-            "expected_error": array(shape, least=0.0, most=LARGEST),
+            "coordinate_errors": array((*shape, None), least=0.0, most=LARGEST),
         }
         entries(checks)(arrays, "arrays")
+        n_outputs, n_judged = (arrays[name].shape[-1] for name in ("flat_values", ARRAYS[-1]))
+        require(
+            n_outputs == n_judged > 0, "arrays.coordinate_errors",
+            f"numbers of {counted(n_outputs, 'coordinate')}", n_judged,
+        )  # fmt: skip
         held: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         return cls(**held, **record.metadata)
 
@@ -233,26 +245,47 @@ class Forecast(Reported, Result):
             )
             return "not_judged", f"{text} How exact one step is, is not known.", advice
         measured = (
-            f"One step is wrong by {self.one_step_error:.2g} standard deviations (root mean square)"
+            f"One step is wrong by {self.one_step_error:.2g} standard deviations (root mean square"
+            f"{self._of_worst()})"
         )
         if valid.min() >= self.steps:
             worst = float(self.expected_error.max())
-            text += f" {measured}; errors are expected to add up to {worst:.2g} at most."
+            where = self._named(*np.unravel_index(self.expected_error.argmax(), self.growth.shape))
+            text += (
+                f" {measured}; errors{where} are expected to add up to about {worst:.2g}, which is "
+                "an estimate and no bound."
+            )
             return "within_tolerance", text, ""
         least, most, middle = int(valid.min()), int(valid.max()), int(np.median(valid))
         span = "" if least == most else f" (from {least} to {most})"
-        text += (
-            f" {measured}; errors add up to {self.tolerance:g} after about "
-            f"{counted(middle, 'step')}{span}."
-        )
-        return "beyond_tolerance", text, "Use the steps before: forecast.valid_steps."
+        after = f"after about {counted(middle, 'step')}{span}" if most else "at the first step"
+        where = self._named(int(valid.argmin()), least)
+        text += f" {measured}; errors{where} add up to {self.tolerance:g} {after}, an estimate."
+        return "beyond_tolerance", text, self._what_is_left(most)
+
+    def _what_is_left(self, most: int) -> str:
+        if most:
+            return "Use the steps before: forecast.valid_steps."
+        if self.coordinate_errors.shape[2] == 1:
+            return "Do not use it."
+        return "Which coordinates can be used for longer: forecast.coordinate_errors."
+
+    def _of_worst(self) -> str:
+        return "" if self.coordinate_errors.shape[2] == 1 else ", the worst coordinate"
+
+    def _named(self, sequence: Any, step: Any) -> str:
+        """Which coordinate fares worst there; nothing where there is one only."""
+        if self.coordinate_errors.shape[2] == 1:
+            return ""
+        return f" of coordinate {int(self.coordinate_errors[sequence, step].argmax())}"
 
 
 def _rate(rate: float) -> str:
-    if abs(rate) < 1e-6:
+    factor = f"{np.exp(min(abs(rate), 690.0)):.3g}"
+    # A factor that is 1 in the digits shown is no growth.
+    if factor == "1":
         return "neither grow nor fade in the long run"
-    what = "grow" if rate > 0 else "fade"
-    return f"{what} by a factor of {np.exp(min(abs(rate), 690.0)):.3g} a step in the long run"
+    return f"{'grow' if rate > 0 else 'fade'} by a factor of {factor} a step in the long run"
 
 
 def _median(numbers: NDArray) -> float | None:

@@ -60,7 +60,8 @@ class Rolled:
     values : (N, n_steps, e), NaN behind the steps that were made
     n_done : how many steps each made before it left its limits, (N,)
     log_growth : logarithm of the factor by which an error of the newest token has grown
-    expected : root mean square of the errors that add up, in units of the spread; NaN if unknown
+    expected : root mean square of the errors that add up in each coordinate, (N, n_steps, e), in
+        units of the spread; NaN if unknown
     """
 
     values: NDArray[np.float64]
@@ -81,7 +82,7 @@ def roll_out(layer: NextToken, batch: SequenceBatch, setting: Setting) -> Rolled
     shape = (n_sequences, setting.n_steps)
     rolled = Rolled(
         np.full((*shape, n_outputs), np.nan), np.zeros(n_sequences, dtype=np.int64),
-        np.full(shape, np.nan), np.full(shape, np.nan),
+        np.full(shape, np.nan), np.full((*shape, n_outputs), np.nan),
     )  # fmt: skip
     done = 0
     for which in _blocks(layer, batch, setting):
@@ -188,9 +189,9 @@ class _GrowingSequences:
             offset = self.powers * np.log(2.0)
             rolled.log_growth[self.which, step] = np.log(largest) + offset
             if setting.errors is not None:
-                mean = np.sqrt(np.mean(relative[:, n_outputs:] ** 2, axis=(1, 2)))
+                mean = np.sqrt(np.mean(relative[:, n_outputs:] ** 2, axis=1))
                 rolled.expected[self.which, step] = np.exp(
-                    np.minimum(np.log(mean) + offset, np.log(np.finfo(np.float64).max))
+                    np.minimum(np.log(mean) + offset[:, None], np.log(np.finfo(np.float64).max))
                 )
         rolled.values[self.which, step] = self.tokens[:, chosen]
         rolled.n_done[self.which] = step + 1

@@ -44,6 +44,7 @@ class HeldOutCheck:
     doubt : the relative error of attn and value that residuals suggest, which may be large although
         the function is known well; infinite where residuals do not explain the deviation
     validation_error : ||Y - F(X)|| / ||Y||
+    modes : those of "full" and "causal" in which the layer answers the other rows, too
     """
 
     heads: list[HeadsAt]
@@ -51,6 +52,7 @@ class HeldOutCheck:
     allowed: float
     doubt: float
     validation_error: float
+    modes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -70,16 +72,20 @@ class QueryFindings:
     total : S and b; None before one-token sequences were answered
     n_independent : so many heads at least are there, as the rank of effects showed
     best : the check of the best complete layer so far
+    no_effect_up_to : size of tokens without effect of attention, where larger ones are not answered
+    mode : as it was asked for; "auto" is answered by the other rows
     partial : the heads of an earlier attempt that did not end
     """
 
     oracle: Oracle
     bias: bool
+    mode: str = "auto"
     total: SumOfValues | None = None
     heads: list[HeadsAt] = field(default_factory=list)
     recorder: Recorder = field(default_factory=Recorder)
     n_independent: int = 1
     best: HeldOutCheck | None = None
+    no_effect_up_to: float | None = None
     partial: list[HeadsAt] = field(default_factory=list)
 
     def record(self, **measured: Any) -> None:
@@ -99,6 +105,13 @@ class QueryFindings:
     def n_heads(self) -> int:
         """Heads of the layer that is known so far; 0 before one-token sequences were answered."""
         return len(self.settled[0].values) if self.settled else int(self.total is not None)
+
+    @property
+    def layer_mode(self) -> str:
+        """The mode of the layer to return: "last" while no other rows are known to agree."""
+        if self.mode != "auto":
+            return self.mode
+        return self.best.modes[0] if self.best and self.best.modes else "last"
 
     @property
     def settled(self) -> list[HeadsAt]:

@@ -22,6 +22,7 @@ from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
 from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
 from polyattn.softmax.queries.result import QueryResult
+from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
@@ -43,7 +44,7 @@ def learn_from_queries(
     max_queries: int | None = None,
     random_state: RandomState = 0,
     batch_size: int = 1024,
-    mode: str = "full",
+    mode: str = "auto",
     callback: Callback | None = None,
     max_seconds: float | None = None,
 ) -> QueryResult:
@@ -58,9 +59,10 @@ def learn_from_queries(
     Parameters
     ----------
     oracle : callable (B, n, d) -> (B, n, e), or torch module
-        A full or a causal layer; only the last row is read.  Of a module a copy is queried, in
-        float64 and evaluation mode: ``nn.MultiheadAttention`` as self-attention, of an
-        ``nn.TransformerEncoderLayer`` its attention, any other called with one tensor.
+        A full or a causal layer; heads are read from the last row, and the mode from the others.
+        Of a module a copy is queried, in float64 and evaluation mode: ``nn.MultiheadAttention``
+        as self-attention, of an ``nn.TransformerEncoderLayer`` its attention, any other called
+        with one tensor.
     n_dims : int, optional
         d, the coordinates of a token; needed where the oracle does not say it.
     n_heads : int, None or "auto"
@@ -76,9 +78,12 @@ def learn_from_queries(
         Decides all queries.
     batch_size : int
         Most sequences of one call of the oracle.
-    mode : "full" | "causal" | "last"
-        Of the layer that is returned; what is learned is the same.  Modules of ``to_torch`` have
-        their own.
+    mode : "auto" | "full" | "causal" | "last"
+        Of the layer that is returned; the heads are the same.  ``auto``: the one in which the layer
+        answers the other rows of held-out sequences, and ``last`` where neither ``full`` nor
+        ``causal`` does, or the run ended before them.  Modules of ``to_torch`` have their own.
+        Where the other rows are not those of the mode, the outcome is "other_rows_differ"; in mode
+        ``last`` they are not looked at.
     callback : callable, optional
         Receives (phase, number of heads so far, number of queries) after every call of the oracle.
     max_seconds : float, optional
@@ -94,16 +99,17 @@ def learn_from_queries(
     Guarantee: ``recovered`` means that one-token answers are linear up to rounding (what is left
     is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
     three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
-    explains, that residuals explain what is left, and that they leave attn and value in no doubt
-    above 1.5e-4.  Identifiable, and so recoverable, are the A_i and V_i up to the order of heads,
-    heads with equal A_i merged, heads with V_i = 0 left out.
+    explains (in modes full and causal the other rows, too, up to a few times that), that residuals
+    explain what is left, and that they leave attn and value in no doubt above 1.5e-4.
+    Identifiable, and so recoverable, are the A_i and V_i up to the order of heads, heads with
+    equal A_i merged, heads with V_i = 0 left out.
 
     Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
     (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
     for rounded answers; with fewer outputs than heads 1.3 d H (D + e) / e queries of 48 tokens.
     Memory: one batch of queries and O(d (D + e) H) for the answer.
     """
-    require_choice("mode", mode, MODES)
+    require_choice("mode", mode, ("auto", *MODES))
     oracle, n_dims, mode = as_oracle(oracle, n_dims, mode)
     counted = n_heads is None or (isinstance(n_heads, str) and n_heads == "auto")
     given = None if counted else require_integer("n_heads", n_heads)
@@ -111,7 +117,7 @@ def learn_from_queries(
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
-    findings = QueryFindings(box, bias)
+    findings = QueryFindings(box, bias, mode)
     if callback is not None:
         box.on_answers = lambda: callback(
             findings.recorder.present, findings.n_heads, float(box.n_queries)
@@ -125,17 +131,17 @@ def learn_from_queries(
             outcome, error = stop.outcome, stop.__cause__
         except OutOfTime:
             outcome = unfinished("out_of_time", findings, given)
-        return _result(findings, mode, outcome, error)
+        return _result(findings, outcome, error)
     except KeyboardInterrupt as interruption:
         outcome = unfinished("interrupted", findings, given)
-        return _result(findings, mode, outcome, interruption)
+        return _result(findings, outcome, interruption)
 
 
 def _result(
-    findings: QueryFindings, mode: str, outcome: Outcome[QueryName], error: BaseException | None
+    findings: QueryFindings, outcome: Outcome[QueryName], error: BaseException | None
 ) -> QueryResult:
     """Everything that is known, whatever ended the run."""
-    layer, best = assemble(findings, findings.settled, mode), findings.best
+    layer, best = assemble(findings, findings.settled, findings.layer_mode), findings.best
     return QueryResult(
         layer=None if layer is None else findings.oracle.restored(layer),
         n_queries=findings.oracle.n_queries,
@@ -151,24 +157,7 @@ def _learn(
     findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
 ) -> Outcome[QueryName]:
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
-    pairs, box = _begin(findings, rng), findings.oracle
-    if pairs.delta_size >= 2.0**LIMIT and not findings.bias:
-        # Larger tokens from now on; the units of answers are chosen anew.
-        box.token_exponent, box.answer_exponent = int(np.log2(pairs.delta_size)), None
-        pairs = _begin(findings, rng)
-    if pairs.delta_size > 2.0**LIMIT:
-        raise Stopped(
-            "saturated",
-            f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
-            "beside which the constant coordinate of bias=True is lost.",
-        )
-    if pairs.largest_tried is not None:
-        raise Stopped(
-            "recovered_on_these_inputs",
-            f"Attention has no effect on tokens up to size {2.0**pairs.largest_tried:.0e}, where a "
-            "head that attends to all tokens alike is right; larger ones the oracle does not "
-            "answer.",
-        )
+    pairs = _sized(findings, rng)
     n_close = 0
     for find_heads in _strategies(pairs, findings, n_heads):
         findings.begin()
@@ -183,7 +172,8 @@ def _learn(
         findings.recorder.present = "held-out check"
         check = validate(pairs, layer, findings.heads)
         measured = ("deviation", "allowed", "doubt", "validation_error")
-        findings.record(**{name: getattr(check, name) for name in measured})
+        figures = {name: getattr(check, name) for name in measured}
+        findings.record(**figures, other_rows_as_in=list(check.modes) or "neither mode")
         # One that passed goes first: a smaller deviation may come with more doubt about heads.
         best = findings.best
         if best is None or check.passed or check.deviation < best.deviation:
@@ -195,6 +185,26 @@ def _learn(
         known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
         raise Stopped("not_recovered", f"The heads could not be separated ({known} solved).")
     return concluded(findings.best, findings, n_heads)
+
+
+def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
+    """Pairs of tokens of sizes at which attention has an effect, if there is one at any."""
+    pairs, box = _begin(findings, rng), findings.oracle
+    if pairs.delta_size >= 2.0**LIMIT and not findings.bias:
+        # Larger tokens from now on; the units of answers are chosen anew.
+        box.token_exponent, box.answer_exponent = int(np.log2(pairs.delta_size)), None
+        pairs = _begin(findings, rng)
+    if pairs.delta_size > 2.0**LIMIT:
+        raise Stopped(
+            "saturated",
+            f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
+            "beside which the constant coordinate of bias=True is lost.",
+        )
+    if pairs.flat:
+        require_symmetry(pairs)
+    if pairs.largest_tried is not None:
+        findings.no_effect_up_to = 2.0**pairs.largest_tried
+    return pairs
 
 
 def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
@@ -222,8 +232,12 @@ def _strategies(
         # Attention without effect is one head that attends to all tokens alike.
         yield lambda: True
         return
-    for _ in range(N_ATTEMPTS):
+    for attempt in range(N_ATTEMPTS):
         yield partial(heads_by_pairs, pairs, findings)
+        if attempt == 0 and not (findings.best and findings.best.close):
+            findings.recorder.present = "forwards and backwards"
+            require_symmetry(pairs)
+            findings.record()
     measured: list[Places] = []
     numbers = range(findings.n_independent, MOST_BY_COPIES + 1)
     for number in sorted(numbers, key=lambda number: (number != n_heads, number)):

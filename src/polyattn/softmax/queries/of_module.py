@@ -21,7 +21,7 @@ def as_oracle(oracle: Any, n_dims: int | None, mode: str) -> tuple[Callable[[Any
     if import_module("polyattn.interop").is_torch_module(oracle):
         module = import_module("polyattn.interop.torch.queries").ModuleOracle.of(oracle)
         oracle, known = module, module.n_dims
-        mode = mode if module.mode is None or mode != "full" else module.mode
+        mode = module.mode if mode == "auto" and module.mode else mode
     if n_dims is None and known is None:
         raise InvalidInput(
             "n_dims is missing: the coordinates of a token, which the oracle does not say."

@@ -52,7 +52,8 @@ LARGEST_NOISE = 1e-2
 class Oracle:
     """Outputs of a black box (B, n, d) -> (B, n, e) at the last token, counted.
 
-    Only the last row is read: in a causal layer as in a full one it attends to all tokens.
+    Heads are read from the last row: in a causal layer as in a full one it attends to all tokens.
+    The other rows tell these two apart, once the heads are known.
 
     max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
@@ -71,11 +72,16 @@ class Oracle:
     answer_exponent: int | None = None
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Last rows (B, e) of the outputs for X (B, n, d), both divided by powers of two.
+        """Last rows (B, e) of the outputs for X (B, n, d), in the units of ``rows``."""
+        return self.rows(X, 1)[:, 0]
 
-        That of answers is set by the first which are not zero.  Raises Stopped when the budget does
-        not suffice or the black box fails (before its first answer its own exception passes
-        through, since nothing is lost), and OutOfTime after the caller's deadline.
+    def rows(self, X: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
+        """The last ``n_rows`` rows of the outputs for X (B, n, d), both divided by powers of two.
+
+        Of these only the last is sure to be finite.  The unit of answers is set by the first which
+        are not zero.  Raises Stopped when the budget does not suffice or the black box fails
+        (before its first answer its own exception passes through, since nothing is lost), and
+        OutOfTime after the caller's deadline.
         """
         if self.n_queries + len(X) > self.max_queries:
             raise Stopped(
@@ -85,10 +91,12 @@ class Oracle:
             )
         at_once = max(1, min(self.batch_size, CALL_NUMBERS // X[0].size))
         given = scaled(X, self.token_exponent)
-        answers = [self._answers(given[first:stop]) for first, stop in even_ranges(len(X), at_once)]
+        answers = [
+            self._answers(given[first:stop], n_rows) for first, stop in even_ranges(len(X), at_once)
+        ]
         rows = np.concatenate(answers)
         if self.answer_exponent is None:
-            self.answer_exponent = exponent_for(largest_magnitude(rows))
+            self.answer_exponent = exponent_for(largest_magnitude(rows[:, -1]))
         return scaled(rows, -(self.answer_exponent or 0))
 
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
@@ -98,7 +106,7 @@ class Oracle:
         value = restored(layer.value, of_value, "value", ONE, ADVICE)
         return SoftmaxAttention(attn, value, layer.mode, layer.bias)
 
-    def _answers(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _answers(self, X: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
         require_time()
         try:
             answer = self.function(X)
@@ -110,17 +118,17 @@ class Oracle:
             ) from error
         self.n_queries += len(X)
         try:
-            rows = self._checked(answer, X.shape)
+            rows = self._checked(answer, X.shape, n_rows)
         except InvalidInput as error:
             if not self.n_outputs:
                 raise
             raise Stopped("oracle_failed", f"After good answers, {error}") from error
-        self.n_outputs = rows.shape[1]
+        self.n_outputs = rows.shape[2]
         self.on_answers()
         return rows
 
-    def _checked(self, answer: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """The last rows, if ``answer`` is finite and has the shape (B, n, e) of all answers."""
+    def _checked(self, answer: object, shape: tuple[int, ...], n_rows: int) -> NDArray[np.float64]:
+        """The last rows, if ``answer`` has the shape (B, n, e) of all and ends in finite rows."""
         array = real_array(answer, "the output of the oracle")
         wanted = f"({shape[0]}, {shape[1]}, {self.n_outputs or 'e'})"
         as_before = array.ndim == 3 and self.n_outputs in (0, array.shape[2])
@@ -130,8 +138,8 @@ class Oracle:
                 f"got {array.shape}."
             )
         self.output_dtype = array.dtype
-        rows = np.array(array[:, -1], dtype=np.float64)
-        require_finite(rows, "the output of the oracle")
+        rows = np.array(array[:, -n_rows:], dtype=np.float64)
+        require_finite(rows[:, -1], "the output of the oracle")
         return rows
 
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from polyattn.softmax.queries.findings import HeldOutCheck, QueryFindings
 
 QueryName = Literal[
-    "recovered", "recovered_on_these_inputs", "imprecise", "other_number_of_heads",
-    "not_recovered", "bias_needed", "not_attention", "not_deterministic", "saturated",
-    "budget", "oracle_failed", "interrupted", "out_of_time",
+    "recovered", "recovered_on_these_inputs", "other_rows_differ", "imprecise",
+    "other_number_of_heads", "not_recovered", "bias_needed", "not_attention",
+    "not_deterministic", "saturated", "budget", "oracle_failed", "interrupted", "out_of_time",
 ]  # fmt: skip
 
 QUERY_OUTCOMES = OutcomeSet[QueryName](
@@ -26,6 +26,9 @@ QUERY_OUTCOMES = OutcomeSet[QueryName](
         ),
         "recovered_on_these_inputs": Meaning(
             False, "Attention has no effect on any token that the oracle answers."
+        ),
+        "other_rows_differ": Meaning(
+            False, "The last row is that of a layer; the other rows are not those of its mode."
         ),
         "imprecise": Meaning(False, "A layer explains the oracle, but less exactly than required."),
         "other_number_of_heads": Meaning(False, "It is a layer, but not of n_heads heads."),
@@ -60,9 +63,9 @@ ADVICE: dict[QueryName, str] = {
 class Stopped(PolyattnError):
     """No further query can be made: the outcome says why."""
 
-    def __init__(self, name: QueryName, sentence: str) -> None:
+    def __init__(self, name: QueryName, sentence: str, advice: str | None = None) -> None:
         super().__init__(sentence)
-        self.outcome = QUERY_OUTCOMES(name, str(self), ADVICE[name])
+        self.outcome = QUERY_OUTCOMES(name, str(self), advice or ADVICE[name])
 
 
 def concluded(
@@ -98,7 +101,24 @@ def concluded(
             f"No layer that was found explains the oracle: {agreement}, "
             f"{check.allowed:.1e} was required.",
             "Heads may be too alike, too different in size, or too many for the number of outputs; "
-            "another random_state tries other queries.",
+            "another random_state tries other queries. If the oracle does more than attention, "
+            "give the attention alone.",
+        )
+    return _passed(check, findings, n_heads, agreement)
+
+
+def _passed(
+    check: HeldOutCheck, findings: QueryFindings, n_heads: int | None, agreement: str
+) -> Outcome[QueryName]:
+    """The outcome of a layer that passed the held-out check."""
+    heads = counted(findings.n_heads, "head")
+    if findings.no_effect_up_to is not None:
+        return QUERY_OUTCOMES(
+            "recovered_on_these_inputs",
+            f"Attention has no effect on tokens up to size {findings.no_effect_up_to:.0e}, where a "
+            "head that attends to all tokens alike is right; larger ones the oracle does not "
+            "answer.",
+            ADVICE["recovered_on_these_inputs"],
         )
     if n_heads is not None and n_heads != findings.n_heads:
         return QUERY_OUTCOMES(
@@ -107,13 +127,36 @@ def concluded(
             "Heads with equal attn can only be seen merged and heads with value zero not at all; "
             "leave n_heads out to accept what is found.",
         )
-    sentence = f"The layer was recovered with {heads}: {agreement}."
+    # Neither mode is told from the other where both answer all rows.
+    in_all_rows = findings.layer_mode in check.modes
+    of_rows = "" if in_all_rows else ", of the last row only"
+    sentence = f"The layer was recovered with {heads}{of_rows}: {agreement}."
     if findings.bias:
         sentence += (
             " The last column of attn is invisible and set to zero; of the last rows of value only "
             "their sum can be seen, which is shared equally."
         )
-    return QUERY_OUTCOMES("recovered", sentence)
+    if in_all_rows or findings.mode == "last":
+        return QUERY_OUTCOMES("recovered", sentence)
+    return _other_rows_differ(sentence, check, findings)
+
+
+def _other_rows_differ(
+    sentence: str, check: HeldOutCheck, findings: QueryFindings
+) -> Outcome[QueryName]:
+    """The outcome where the layer, of its mode, answers the last row and not the others."""
+    if check.modes:
+        return QUERY_OUTCOMES(
+            "other_rows_differ",
+            f"{sentence} The other rows are those of mode={check.modes[0]!r}, not of "
+            f"mode={findings.mode!r}, which was given.",
+            "Leave mode out to find it.",
+        )
+    return QUERY_OUTCOMES(
+        "other_rows_differ",
+        f"{sentence} The other rows are those of neither a full nor a causal layer.",
+        "Another mask may be behind them; mode='last' accepts a layer of the last row alone.",
+    )
 
 
 def unfinished(

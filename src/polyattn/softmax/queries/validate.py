@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, isfinite
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.softmax.queries.findings import HeadsAt, HeldOutCheck
+from polyattn.softmax.queries.findings import CLOSE, HeadsAt, HeldOutCheck
 from polyattn.softmax.queries.pairs import Pairs
 
 LENGTHS, N_PER_LENGTH = (2, 3, 5, 9), 9
@@ -20,6 +22,59 @@ SPREADS = (0.7, 2.0, 4.0)
 # heads leave over that are nearly alike and were taken for one.
 PRECISION, NOISE_FACTOR, LARGEST_TOLERANCE, EXPLAINED = 1e-7, 1000, 1e-3, 10
 
+# Modes in which a layer answers all rows; the first is taken where nothing tells them apart.
+ROW_MODES = ("full", "causal")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Rows (R, e) that the oracle answered, those of a layer, and what one token alone would give.
+
+    Lengths follow one another; of each, every third sequence has the same spread: ``spread`` (R,).
+    """
+
+    observed: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    alone: NDArray[np.float64]
+    spread: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, X: NDArray, observed: NDArray, predicted: NDArray, pairs: Pairs) -> Compared:
+        """Of rows (B, q, e) for the last q, or the first q, tokens X (B, q, d)."""
+        alone = X @ pairs.total.value + pairs.total.bias
+        spread = np.repeat(np.arange(len(X)) % len(SPREADS), X.shape[1])
+        n_outputs = alone.shape[2]
+        return cls(
+            observed.reshape(-1, n_outputs),
+            predicted.reshape(-1, n_outputs),
+            alone.reshape(-1, n_outputs),
+            spread,
+        )
+
+    @classmethod
+    def together(cls, parts: list[Compared]) -> Compared:
+        """All rows of several lengths."""
+        names = ("observed", "predicted", "alone", "spread")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def at(self, number: int) -> Compared:
+        """The rows of one spread."""
+        which = self.spread == number
+        return Compared(
+            self.observed[which], self.predicted[which], self.alone[which], self.spread[which]
+        )
+
+    @property
+    def size(self) -> float:
+        """The rms effect of attention; without any effect, the largest output."""
+        effects, outputs = self.observed - self.alone, self.observed
+        return float(np.sqrt(np.mean(effects**2)) or np.abs(outputs).max()) or 1.0
+
+    @property
+    def deviation(self) -> float:
+        """The largest deviation, relative to ``size``; NaN where answers are."""
+        return float(np.abs(self.observed - self.predicted).max()) / self.size
+
 
 def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> HeldOutCheck:
     """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
@@ -27,34 +82,70 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
     Tokens are a random query token and others around it, of three spreads: what only shows on
     large inputs is noticed, and large outputs do not cover what small ones show.  Deviations are
     relative to the rms of F - x' S - b, which a layer without attention does not explain.
+    The other rows, which are answered in any case, show in which modes the layer is right.
     Cost: N_PER_LENGTH queries for every length.
     """
+    answered = [_ask(pairs, length) for length in LENGTHS]
+    last = Compared.together(
+        [Compared.of(X[:, -1:], rows[:, -1:], layer(X)[:, None], pairs) for X, rows in answered]
+    )
+    missed, size = last.observed - last.predicted, float(np.linalg.norm(last.observed)) or 1.0
+    checks = [
+        _check(pairs, last.at(number), heads, float(np.linalg.norm(missed)) / size)
+        for number in range(len(SPREADS))
+    ]
+    worst = max(checks, key=lambda check: check.deviation / check.allowed)
+    fitting = tuple(mode for mode in ROW_MODES if _fits(pairs, layer, mode, answered, checks))
+    return replace(worst, modes=fitting)
+
+
+def _ask(pairs: Pairs, length: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Random sequences (N_PER_LENGTH, length, d) of all spreads, and all rows of their answers."""
     n_dims, rng = pairs.n_dims, pairs.rng
     spread = np.resize(SPREADS, N_PER_LENGTH)[:, None, None] / np.sqrt(n_dims)
-    compared = []
-    for length in LENGTHS:
-        points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
-        moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
-        X = np.concatenate([points + moves, points], axis=1)
-        observed = pairs.oracle(X)
-        effects = observed - points[:, 0] @ pairs.total.value - pairs.total.bias
-        compared.append((observed - layer(X), effects, observed))
-    whole = [np.concatenate(parts) for parts in zip(*compared, strict=True)]
-    validation_error = float(np.linalg.norm(whole[0]) / (np.linalg.norm(whole[2]) or 1.0))
-    checks = []
-    for at in range(len(SPREADS)):
-        # Every third sequence of a length has this spread.
-        deviations, effects, outputs = (part[at :: len(SPREADS)] for part in whole)
-        # Without any effect, deviations are relative to the outputs.
-        size = float(np.sqrt(np.mean(effects**2)) or np.abs(outputs).max()) or 1.0
-        by_noise = NOISE_FACTOR * pairs.total.noise * float(np.abs(outputs).max()) / size
-        allowed = min(PRECISION + by_noise, LARGEST_TOLERANCE)
-        deviation, doubt = float(np.abs(deviations).max()) / size, _doubt(heads)
-        if deviation > EXPLAINED * (by_noise + doubt):
-            # The residuals at single differences do not show how wrong the heads are.
-            allowed, doubt = min(allowed, EXPLAINED * (by_noise + doubt)), inf
-        checks.append(HeldOutCheck(heads, deviation, allowed, doubt, validation_error))
-    return max(checks, key=lambda check: check.deviation / check.allowed)
+    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
+    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
+    X = np.concatenate([points + moves, points], axis=1)
+    return X, pairs.oracle.rows(X, length)
+
+
+def _check(
+    pairs: Pairs, compared: Compared, heads: list[HeadsAt], validation_error: float
+) -> HeldOutCheck:
+    """The check of the last rows of one spread."""
+    largest, deviation, doubt = np.abs(compared.observed).max(), compared.deviation, _doubt(heads)
+    by_noise = NOISE_FACTOR * pairs.total.noise * float(largest) / compared.size
+    allowed = min(PRECISION + by_noise, LARGEST_TOLERANCE)
+    if deviation > EXPLAINED * (by_noise + doubt):
+        # The residuals at single differences do not show how wrong the heads are.
+        allowed, doubt = min(allowed, EXPLAINED * (by_noise + doubt)), inf
+    return HeldOutCheck(heads, deviation, allowed, doubt, validation_error)
+
+
+def _fits(
+    pairs: Pairs,
+    layer: SoftmaxAttention,
+    mode: str,
+    answered: list[tuple[NDArray, NDArray]],
+    checks: list[HeldOutCheck],
+) -> bool:
+    """Whether the layer of this mode answers all rows but the last as well as it does the last.
+
+    Their queries are other tokens, of other size: EXPLAINED times what the last row shows is
+    allowed.  A wrong mode deviates by about 1.
+    """
+    other = SoftmaxAttention(layer.attn, layer.value, mode, layer.bias)
+    # Rows that nobody reads may hold anything, large numbers and NaN included: the layer says what
+    # size they should have, so the two change places.
+    compared = Compared.together(
+        [Compared.of(X[:, :-1], other(X)[:, :-1], rows[:, :-1], pairs) for X, rows in answered]
+    )
+    for number, check in enumerate(checks):
+        doubt = check.doubt if isfinite(check.doubt) else 0.0
+        most = EXPLAINED * min(check.deviation + PRECISION + check.allowed + doubt, CLOSE)
+        if not compared.at(number).deviation <= most:
+            return False
+    return True
 
 
 def _doubt(heads: list[HeadsAt]) -> float:
