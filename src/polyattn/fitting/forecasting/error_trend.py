@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 # Fewer blocks in a half say nothing of how far their mean can be off; few of one sequence are long,
 # and hardly depend on each other where errors stay alike for many steps.
@@ -117,5 +117,6 @@ def _rises(places: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[n
     slopes = x @ logs / (x @ x)
     freedom = len(x) - 2
     noise = np.sum((logs - x[:, None] * slopes) ** 2, axis=0) / freedom / (x @ x)
-    limit = float(student.isf(CHANCE / len(slopes), freedom))
+    # The upper quantile of Student's t, which is symmetric.
+    limit = -float(stdtrit(freedom, CHANCE / len(slopes)))
     return np.asarray(slopes > limit * np.sqrt(noise))
