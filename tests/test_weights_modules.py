@@ -5,6 +5,7 @@ the residual connection and normalisation.
 """
 
 import importlib.util
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import polyattn as pa
-from polyattn.interop import from_weights, read_projections
+from polyattn.interop import from_weights, read_projections, to_weights
 from weight_cases import N_DIMS, N_HEADS, outputs, powers
 
 # One worker imports transformers.
@@ -132,6 +133,26 @@ def test_parts_of_modules_and_their_state_are_read_alike(name, models):
     assert from_weights(model.state_dict(), 1, config=model.config.to_dict()) == whole
     if name != "qwen2":
         assert from_weights(module.state_dict(), n_heads=N_HEADS) == whole
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_modules_take_what_is_written(name, models):
+    """Into a copy of the module with other weights; only normalisation beside it stays."""
+    model, (kind, settings, beside) = models[name], ALL[name]
+    layer, module = from_weights(model, 1, **beside), deepcopy(attention_of(model))
+    layouts = {"Bert": "bert", "Roberta": "bert", "Electra": "bert", "Albert": "albert",
+               "GPT2": "gpt2", "Qwen2": "qwen2"}  # fmt: skip
+    layout = layouts.get(kind, "llama")
+    groups = {"n_kv_heads": settings["num_key_value_heads"]} if name in TURNED else {}
+    state = to_weights(layer, layout, **groups)
+    with torch.no_grad():
+        for each in module.parameters():
+            each.zero_()
+    tensors = {each: torch.tensor(array) for each, array in state.items()}
+    told = module.load_state_dict(tensors, strict=False)
+    assert not told.unexpected_keys
+    assert all("LayerNorm" in each for each in told.missing_keys)
+    close(attended(module), layer(X))
 
 
 def test_a_saved_model_is_read_from_its_folder(models, tmp_path):

@@ -10,7 +10,7 @@ from polyattn.interop.from_projections import from_projections
 from polyattn.interop.low_rank import ROUNDING
 from polyattn.interop.projections import Projections
 from polyattn.interop.to_projections import to_projections
-from polyattn.interop.weights import from_weights, read_projections
+from polyattn.interop.weights import from_weights, read_projections, to_weights
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
@@ -26,6 +26,7 @@ __all__ = [
     "to_multihead",
     "to_projections",
     "to_torch",
+    "to_weights",
 ]
 
 

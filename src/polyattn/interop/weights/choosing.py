@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyattn.errors import InvalidInput, InvalidType, require_choice, require_integer
-from polyattn.interop.weights.layouts import LAYOUTS, WeightLayout
+from polyattn.interop.weights.layouts import LAYOUTS, SAME_NAMES, WeightLayout
 from polyattn.quoting import shown
 
 # So many names are listed in a message.
@@ -56,7 +56,8 @@ def find_place(
     layer : the number of a block, a name or a part of one, or None where there is one layer
     layout : a name of ``LAYOUTS``, or "auto"
     """
-    require_choice("layout", layout, ("auto", *LAYOUTS))
+    layout = require_choice("layout", layout, ("auto", *LAYOUTS, *SAME_NAMES))
+    layout = SAME_NAMES.get(layout, layout)
     looked_for = [each for name, each in LAYOUTS.items() if layout in ("auto", name)]
     every = [place for each in looked_for for place in _places(names, each)]
     if not every:

@@ -52,6 +52,13 @@ class WeightLayout:
                                     *self.optional)))  # fmt: skip
 
 
+# Of layouts that are four ``nn.Linear``: their names of queries, keys, values and outputs.
+_BERT = "self.query self.key self.value output.dense"
+_ALBERT = "query key value dense"
+_LLAMA = "q_proj k_proj v_proj o_proj"
+NAMES = {"bert": _BERT, "albert": _ALBERT, "llama": _LLAMA, "qwen2": _LLAMA}
+
+
 def _linear(names: str) -> Callable[[Tensors], Sides]:
     """Four ``nn.Linear``: ``names`` of query, key, value and output, weights (out, in)."""
 
@@ -134,10 +141,6 @@ def thirds(array: Matrix, axis: int, name: str, shape: str) -> list[Matrix]:
     return np.split(array, 3, axis=axis)
 
 
-_BERT = "self.query self.key self.value output.dense"
-_ALBERT = "query key value dense"
-_LLAMA = "q_proj k_proj v_proj o_proj"
-
 # In the order in which they are named.
 LAYOUTS = {
     layout.name: layout
@@ -177,3 +180,6 @@ LAYOUTS = {
         ),
     )
 }  # fmt: skip
+
+# Layouts that are read as another one is.
+SAME_NAMES = {"qwen2": "llama"}
