@@ -60,7 +60,8 @@ def from_weights(
     layout : "auto" | "multihead" | "bert" | "albert" | "gpt2" | "llama" | "transformer_lens"
         How tensors are called: those of ``nn.MultiheadAttention``; BERT and RoBERTa; ALBERT; GPT-2
         (Conv1D); Llama, Mistral, Qwen2 and Gemma (``"qwen2"`` is the same); TransformerLens.
-        ``"auto"`` goes by the names, and refuses models (``model_type``) whose attention is not known to be that of the layout.
+        ``"auto"`` goes by the names, and refuses models (``model_type``) whose attention is not
+        known to be that of the layout.
     mode : "full" | "causal" | "last", optional
         By default ``causal`` for gpt2, llama and decoders, ``full`` for others; weights of
         TransformerLens without a configuration need it.
