@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from polyattn.form.form import Form
 from polyattn.interop.from_projections import from_projections
 from polyattn.interop.low_rank import ROUNDING
 from polyattn.interop.projections import Projections
+from polyattn.interop.sequence_buffer import TakesUpdates
 from polyattn.interop.to_projections import to_projections
 from polyattn.interop.weights import from_weights, read_projections, to_weights
 from polyattn.model import LinearAttention, SoftmaxAttention
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Projections",
+    "capture",
     "from_projections",
     "from_torch",
     "from_weights",
@@ -83,6 +88,60 @@ def to_multihead(
     from polyattn.interop.torch import convert
 
     return convert.to_multihead(layer, n_heads, tolerance)
+
+
+def capture(
+    module: Any,
+    form: Form,
+    *,
+    name: str | None = None,
+    into: str | TakesUpdates = "moments",
+    lengths: Callable[..., Any] | None = None,
+    calls: int | Collection[int] | None = None,
+    batch_first: bool | None = None,
+) -> AbstractContextManager[Any]:
+    """Add up the inputs and outputs of a module while a model runs: ``with capture(...) as sums:``.
+
+    Tokens are the first tensor that the module is given, (n, d) or (B, n, d), outputs the tensor
+    that it returns, or the first of several; both become float64.  After the block ``sums`` are
+    statistics like any others: ``pa.fit`` and ``pa.certify`` take ``statistics=sums``, they are
+    added by ``+``, and saved.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module, or the model that it is a part of, with ``name``.
+    form : Form
+        The layer whose statistics are wanted.  Query, key and value that are matrices (d, r) make
+        sums of wide tokens small.
+    name : str, optional
+        What ``model.named_modules()`` calls the module.  The model's own masks are then known too.
+    into : "moments", "triangular", "source", or an object with a method ``update(X, Y)``
+        ``Moments``; a ``TriangularFactor``; a source for ``pa.fit(source, form=form)``, whose
+        sequences lie in a temporary file, where features are too many for sums; or what was made
+        before, such as the sums of an earlier run.
+    lengths : function, optional
+        How many tokens of each sequence are no padding, (B,), by the tokens (B, n, d).
+    calls : int or several, optional
+        Of a module that the model calls several times in one forward pass, which of these calls
+        count, from 0; needs ``name``.  Default: all of them.
+    batch_first : bool, optional
+        Whether (B, n, d) is meant, or (n, B, d).  Default: what the module says, else True.
+
+    Padding is left out: by ``lengths``, or by the ``key_padding_mask`` or ``attention_mask`` that
+    the module or the model is given.  A mask that does not tell which tokens are padding is
+    refused, and so are tokens that attend to other sequences, or to tokens of earlier calls.
+
+    Guarantee: ``sums`` equal the statistics of all sequences given at once, to rounding.  No number
+    of a forward pass changes, and the hooks are gone after the block, whatever ended it.  (Of
+    ``nn.TransformerEncoderLayer`` torch itself takes its fused kernel only where there are no
+    hooks: in evaluation without gradients, rounding may differ.)  A module that is never called
+    raises ``InvalidInput`` at the end of the block.
+    Cost: memory of the statistics and one portion of 8 MB, however many tokens there are.
+    """
+    from polyattn.interop.torch import capture as torch_capture
+
+    return torch_capture.capture(module, form, name, into, lengths, calls, batch_first)
 
 
 def is_torch_module(obj: object) -> bool:
