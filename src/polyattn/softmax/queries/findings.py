@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from polyattn.display import plain
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.oracle import Oracle, SumOfValues
+from polyattn.softmax.queries.structure import Structure
 from polyattn.softmax.recorder import Recorder
 
 # Deviations up to this are a matter of precision, not of wrong heads.
@@ -75,6 +76,7 @@ class QueryFindings:
     no_effect_up_to : size of tokens without effect of attention, where larger ones are not answered
     mode : as it was asked for; "auto" is answered by the other rows
     partial : the heads of an earlier attempt that did not end
+    structure : what lies around attention
     """
 
     oracle: Oracle
@@ -87,6 +89,7 @@ class QueryFindings:
     best: HeldOutCheck | None = None
     no_effect_up_to: float | None = None
     partial: list[HeadsAt] = field(default_factory=list)
+    structure: Structure = field(default_factory=Structure)
 
     def record(self, **measured: Any) -> None:
         """Record what the present phase measured."""
@@ -96,6 +99,17 @@ class QueryFindings:
         n_queries = self.oracle.n_queries
         sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
         self.recorder.ended(self.recorder.present, sentence, n_queries=n_queries, **plain(measured))
+
+    def restructure(self, structure: Structure) -> None:
+        """Start anew with what was found around attention."""
+        names = ("residual", "normalisation", "rotary")
+        known = {name: getattr(structure, name) for name in names}
+        if structure.found is not None:
+            known |= {"normalisation": structure.found.kind, "eps": structure.found.eps}
+        self.recorder.present = "structure"
+        self.record(**known)
+        self.structure, self.total, self.best, self.no_effect_up_to = structure, None, None, None
+        self.heads, self.partial, self.n_independent = [], [], 1
 
     def begin(self) -> None:
         """Start another attempt at the heads; the longest one so far is kept."""

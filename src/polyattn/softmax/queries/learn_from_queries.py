@@ -22,6 +22,7 @@ from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
 from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
 from polyattn.softmax.queries.result import QueryResult
+from polyattn.softmax.queries.structure import Restructured, Structure, look_for_normalisation
 from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
@@ -45,6 +46,9 @@ def learn_from_queries(
     random_state: RandomState = 0,
     batch_size: int = 1024,
     mode: str = "auto",
+    residual: bool | str = "auto",
+    normalisation: str | None = "auto",
+    rotary: bool | str | None = "auto",
     callback: Callback | None = None,
     max_seconds: float | None = None,
 ) -> QueryResult:
@@ -117,7 +121,8 @@ def learn_from_queries(
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
-    findings = QueryFindings(box, bias, mode)
+    around = Structure.required(residual, normalisation, rotary)
+    findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(
             findings.recorder.present, findings.n_heads, float(box.n_queries)
@@ -142,8 +147,12 @@ def _result(
 ) -> QueryResult:
     """Everything that is known, whatever ended the run."""
     layer, best = assemble(findings, findings.settled, findings.layer_mode), findings.best
+    around = findings.structure
     return QueryResult(
-        layer=None if layer is None else findings.oracle.restored(layer),
+        layer=None if layer is None else around.outside(findings.oracle.restored(layer)),
+        residual=around.adds_input,
+        normalisation=None if around.found is None else around.found.kind,
+        eps=None if around.found is None else around.found.eps,
         n_queries=findings.oracle.n_queries,
         outcome=outcome,
         noise=None if findings.total is None else findings.total.noise_std,
@@ -154,6 +163,19 @@ def _result(
 
 
 def _learn(
+    findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
+) -> Outcome[QueryName]:
+    """The attention alone, once it is known what lies around it; anew when more of that is."""
+    function, n_dims = findings.oracle.function, findings.oracle.n_dims
+    while True:
+        findings.structure.settle(findings.oracle, function, n_dims)
+        try:
+            return _learn_attention(findings, n_heads, rng)
+        except Restructured as found:
+            findings.restructure(found.structure)
+
+
+def _learn_attention(
     findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
 ) -> Outcome[QueryName]:
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
@@ -201,7 +223,7 @@ def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
             "beside which the constant coordinate of bias=True is lost.",
         )
     if pairs.flat:
-        require_symmetry(pairs)
+        require_symmetry(pairs, findings.structure)
     if pairs.largest_tried is not None:
         findings.no_effect_up_to = 2.0**pairs.largest_tried
     return pairs
@@ -210,10 +232,17 @@ def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
 def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
     """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
     findings.recorder.present = "sum of values"
-    findings.total = total = measure_sum(findings.oracle, findings.bias, rng)
-    findings.record(relative_noise=total.noise, repeat_error=total.repeat_error)
-    findings.recorder.present = "sizes"
-    require_linear(findings.oracle, total, rng)
+    if findings.structure.pending:
+        look_for_normalisation(findings.oracle, findings.structure)
+    try:
+        findings.total = total = measure_sum(findings.oracle, findings.bias, rng)
+        findings.record(relative_noise=total.noise, repeat_error=total.repeat_error)
+        findings.recorder.present = "sizes"
+        require_linear(findings.oracle, total, rng)
+    except Stopped as stop:
+        if stop.outcome.name == "not_attention":
+            look_for_normalisation(findings.oracle, findings.structure)
+        raise
     pairs = Pairs(findings.oracle, findings.bias, total, rng)
     calibrate(pairs)
     findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
@@ -236,8 +265,10 @@ def _strategies(
         yield partial(heads_by_pairs, pairs, findings)
         if attempt == 0 and not (findings.best and findings.best.close):
             findings.recorder.present = "forwards and backwards"
-            require_symmetry(pairs)
+            require_symmetry(pairs, findings.structure)
             findings.record()
+    if np.isfinite(findings.oracle.largest):
+        return
     measured: list[Places] = []
     numbers = range(findings.n_independent, MOST_BY_COPIES + 1)
     for number in sorted(numbers, key=lambda number: (number != n_heads, number)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class Oracle:
     max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
     on_answers : called after every call
+    largest : norm below which tokens must stay, infinite without a limit
     """
 
     function: Callable[[NDArray[np.float64]], Any]
@@ -70,6 +72,7 @@ class Oracle:
     output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     token_exponent: int = 0
     answer_exponent: int | None = None
+    largest: float = inf
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), in the units of ``rows``."""
@@ -173,6 +176,7 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     size = 1.0
     if of_bias > of_value > 0:
         size = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
+        size = min(size, oracle.largest / (8 * n_dims**0.5))
         value = (oracle(size * np.eye(n_dims)[:, None, :]) - origin) / size
     tokens = size * rng.standard_normal((N_CHECKS, 1, n_dims))
     first, again = oracle(tokens), oracle(tokens)

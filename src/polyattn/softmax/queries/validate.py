@@ -101,11 +101,7 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
 
 def _ask(pairs: Pairs, length: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Random sequences (N_PER_LENGTH, length, d) of all spreads, and all rows of their answers."""
-    n_dims, rng = pairs.n_dims, pairs.rng
-    spread = np.resize(SPREADS, N_PER_LENGTH)[:, None, None] / np.sqrt(n_dims)
-    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
-    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
-    X = np.concatenate([points + moves, points], axis=1)
+    X = pairs.random_sequences(np.resize(SPREADS, N_PER_LENGTH), length)
     return X, pairs.oracle.rows(X, length)
 
 
