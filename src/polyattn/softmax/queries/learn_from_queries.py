@@ -22,6 +22,7 @@ from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
 from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
 from polyattn.softmax.queries.result import QueryResult
+from polyattn.softmax.queries.rotary import RATIO, measure_turning
 from polyattn.softmax.queries.structure import Restructured, Structure, look_for_normalisation
 from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.validate import validate
@@ -184,7 +185,12 @@ def _learn_attention(
     for find_heads in _strategies(pairs, findings, n_heads):
         findings.begin()
         try:
-            layer = assemble(findings, findings.heads, "last") if find_heads() else None
+            found = find_heads()
+            if found and findings.structure.turns:
+                findings.recorder.present = "positions"
+                findings.turning = measure_turning(pairs, findings.heads)
+                findings.record(n_planes=len(findings.turning.frequencies))
+            layer = assemble(findings, findings.heads, "last") if found else None
         except np.linalg.LinAlgError as failure:
             findings.recorder.present = "numerical failure"
             findings.record(reason=str(failure))
@@ -192,7 +198,7 @@ def _learn_attention(
         if layer is None:
             continue
         findings.recorder.present = "held-out check"
-        check = validate(pairs, layer, findings.heads)
+        check = validate(pairs, layer, findings.heads, findings.turning)
         measured = ("deviation", "allowed", "doubt", "validation_error")
         figures = {name: getattr(check, name) for name in measured}
         findings.record(**figures, other_rows_as_in=list(check.modes) or "neither mode")
@@ -222,7 +228,7 @@ def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
             f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
             "beside which the constant coordinate of bias=True is lost.",
         )
-    if pairs.flat:
+    if pairs.flat or findings.structure.turns:
         require_symmetry(pairs, findings.structure)
     if pairs.largest_tried is not None:
         findings.no_effect_up_to = 2.0**pairs.largest_tried
@@ -243,7 +249,8 @@ def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
         if stop.outcome.name == "not_attention":
             look_for_normalisation(findings.oracle, findings.structure)
         raise
-    pairs = Pairs(findings.oracle, findings.bias, total, rng)
+    ratio = RATIO if findings.structure.turns else 1.0
+    pairs = Pairs(findings.oracle, findings.bias, total, rng, ratio=ratio)
     calibrate(pairs)
     findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
     return pairs
@@ -267,7 +274,8 @@ def _strategies(
             findings.recorder.present = "forwards and backwards"
             require_symmetry(pairs, findings.structure)
             findings.record()
-    if np.isfinite(findings.oracle.largest):
+    if np.isfinite(findings.oracle.largest) or findings.structure.turns:
+        # Copies may be too large, and stand at several positions.
         return
     measured: list[Places] = []
     numbers = range(findings.n_independent, MOST_BY_COPIES + 1)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
+from polyattn.softmax.queries.layers import of_tokens
 from polyattn.softmax.queries.oracle import Oracle
 from polyattn.softmax.queries.outcomes import Stopped
 
@@ -101,8 +102,7 @@ class Coordinates:
         outwards = np.zeros((self.normalisation.n_dims + layer.bias, self.n_dims + layer.bias))
         outwards[: self.normalisation.n_dims, : self.n_dims] = self.normalisation.basis / self.unit
         outwards[self.normalisation.n_dims :, self.n_dims :] = 1.0
-        attn = outwards @ layer.attn @ outwards.T
-        return SoftmaxAttention(attn, outwards @ layer.value, layer.mode, layer.bias)
+        return of_tokens(layer, outwards)
 
 
 @dataclass(frozen=True)

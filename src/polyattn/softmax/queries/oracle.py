@@ -20,6 +20,7 @@ from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
 from polyattn.softmax.arguments import rounding_of
+from polyattn.softmax.queries.layers import rewritten
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.recorder import require_time
 
@@ -105,9 +106,12 @@ class Oracle:
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer in the units of the black box; refused where float64 would lose digits."""
         of_value = (self.answer_exponent or 0) - self.token_exponent
-        attn = restored(layer.attn, -2 * self.token_exponent, "attn", ONE, ADVICE)
-        value = restored(layer.value, of_value, "value", ONE, ADVICE)
-        return SoftmaxAttention(attn, value, layer.mode, layer.bias)
+        return rewritten(
+            layer,
+            lambda attn: restored(attn, -2 * self.token_exponent, "attn", ONE, ADVICE),
+            lambda each: restored(each, -self.token_exponent, "W_Q and W_K", ONE, ADVICE),
+            lambda value: restored(value, of_value, "value", ONE, ADVICE),
+        )
 
     def _answers(self, X: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
         require_time()
