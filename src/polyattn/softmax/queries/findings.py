@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from polyattn.display import plain
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.oracle import Oracle, SumOfValues
+from polyattn.softmax.queries.structure import Structure
 from polyattn.softmax.recorder import Recorder
+
+if TYPE_CHECKING:
+    from polyattn.softmax.queries.rotary import Turning
 
 # Deviations up to this are a matter of precision, not of wrong heads.
 CLOSE = 1e-2
@@ -45,6 +49,7 @@ class HeldOutCheck:
         the function is known well; infinite where residuals do not explain the deviation
     validation_error : ||Y - F(X)|| / ||Y||
     modes : those of "full" and "causal" in which the layer answers the other rows, too
+    turning : planes and frequencies, with rotary positions
     """
 
     heads: list[HeadsAt]
@@ -53,6 +58,7 @@ class HeldOutCheck:
     doubt: float
     validation_error: float
     modes: tuple[str, ...] = ()
+    turning: Turning | None = None
 
     @property
     def passed(self) -> bool:
@@ -75,6 +81,8 @@ class QueryFindings:
     no_effect_up_to : size of tokens without effect of attention, where larger ones are not answered
     mode : as it was asked for; "auto" is answered by the other rows
     partial : the heads of an earlier attempt that did not end
+    structure : what lies around attention
+    turning : planes and frequencies of the heads, with rotary positions
     """
 
     oracle: Oracle
@@ -87,6 +95,8 @@ class QueryFindings:
     best: HeldOutCheck | None = None
     no_effect_up_to: float | None = None
     partial: list[HeadsAt] = field(default_factory=list)
+    structure: Structure = field(default_factory=Structure)
+    turning: Turning | None = None
 
     def record(self, **measured: Any) -> None:
         """Record what the present phase measured."""
@@ -97,9 +107,21 @@ class QueryFindings:
         sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
         self.recorder.ended(self.recorder.present, sentence, n_queries=n_queries, **plain(measured))
 
+    def restructure(self, structure: Structure) -> None:
+        """Start anew with what was found around attention."""
+        names = ("residual", "normalisation", "rotary")
+        known = {name: getattr(structure, name) for name in names}
+        if structure.found is not None:
+            known |= {"normalisation": structure.found.kind, "eps": structure.found.eps}
+        self.recorder.present = "structure"
+        self.record(**known)
+        self.structure, self.total, self.best, self.no_effect_up_to = structure, None, None, None
+        self.heads, self.partial, self.n_independent, self.turning = [], [], 1, None
+
     def begin(self) -> None:
         """Start another attempt at the heads; the longest one so far is kept."""
         self.partial, self.heads = max(self.partial, self.heads, key=len), []
+        self.turning = None
 
     @property
     def n_heads(self) -> int:
@@ -122,7 +144,8 @@ class QueryFindings:
 def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> SoftmaxAttention | None:
     """The layer that the findings determine with ``heads``, of least norm where they leave it open.
 
-    A_i solves A_i delta_j = columns, V_i solves delta_j V_i = values.  What these leave of S is
+    A_i solves A_i delta_j = columns, V_i solves delta_j V_i = values; with rotary positions A_i is
+    that of offset one, unless the planes of these heads are known.  What these leave of S is
     shared equally by the heads, as is b: neither belongs visibly to one head.  Without heads, one
     that attends to all tokens alike carries S.  None before S is known.
     """
@@ -137,6 +160,11 @@ def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> Softma
         value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in heads]))
         if len(heads) < n_dims:
             value = value + (total - value.sum(axis=0)) / len(value)
+    best, turning = findings.best, findings.turning
+    if best is not None and heads is best.heads:
+        turning = best.turning
+    if turning is not None and len(turning.query) == len(value):
+        return turning.layer(value, mode)
     if findings.bias:
         # Conventions: a zero key column, and b shared equally by the heads.
         attn = np.concatenate([attn, np.zeros((*attn.shape[:2], 1))], axis=2)

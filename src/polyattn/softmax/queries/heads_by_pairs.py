@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
-from polyattn.softmax.queries.mixing import DISTANCE, N_HALVINGS, NOISY, Points, other_directions
-from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.mixing import DISTANCE, N_HALVINGS, Points, other_directions
+from polyattn.softmax.queries.pairs import NOISY, Pairs
 
 # Query tokens by which heads are counted first; doubled while that is not enough.
 FIRST_POINTS = 16

@@ -22,6 +22,8 @@ from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
 from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
 from polyattn.softmax.queries.result import QueryResult
+from polyattn.softmax.queries.rotary import RATIO, measure_turning
+from polyattn.softmax.queries.structure import Restructured, Structure, look_for_normalisation
 from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
@@ -45,6 +47,9 @@ def learn_from_queries(
     random_state: RandomState = 0,
     batch_size: int = 1024,
     mode: str = "auto",
+    residual: bool | str = "auto",
+    normalisation: str | None = "auto",
+    rotary: bool | str | None = "auto",
     callback: Callback | None = None,
     max_seconds: float | None = None,
 ) -> QueryResult:
@@ -117,7 +122,8 @@ def learn_from_queries(
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
-    findings = QueryFindings(box, bias, mode)
+    around = Structure.required(residual, normalisation, rotary)
+    findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(
             findings.recorder.present, findings.n_heads, float(box.n_queries)
@@ -142,8 +148,12 @@ def _result(
 ) -> QueryResult:
     """Everything that is known, whatever ended the run."""
     layer, best = assemble(findings, findings.settled, findings.layer_mode), findings.best
+    around = findings.structure
     return QueryResult(
-        layer=None if layer is None else findings.oracle.restored(layer),
+        layer=None if layer is None else around.outside(findings.oracle.restored(layer)),
+        residual=around.adds_input,
+        normalisation=None if around.found is None else around.found.kind,
+        eps=None if around.found is None else around.found.eps,
         n_queries=findings.oracle.n_queries,
         outcome=outcome,
         noise=None if findings.total is None else findings.total.noise_std,
@@ -156,13 +166,31 @@ def _result(
 def _learn(
     findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
 ) -> Outcome[QueryName]:
+    """The attention alone, once it is known what lies around it; anew when more of that is."""
+    function, n_dims = findings.oracle.function, findings.oracle.n_dims
+    while True:
+        findings.structure.settle(findings.oracle, function, n_dims)
+        try:
+            return _learn_attention(findings, n_heads, rng)
+        except Restructured as found:
+            findings.restructure(found.structure)
+
+
+def _learn_attention(
+    findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
+) -> Outcome[QueryName]:
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
     pairs = _sized(findings, rng)
     n_close = 0
     for find_heads in _strategies(pairs, findings, n_heads):
         findings.begin()
         try:
-            layer = assemble(findings, findings.heads, "last") if find_heads() else None
+            found = find_heads()
+            if found and findings.structure.turns:
+                findings.recorder.present = "positions"
+                findings.turning = measure_turning(pairs, findings.heads)
+                findings.record(n_planes=len(findings.turning.frequencies))
+            layer = assemble(findings, findings.heads, "last") if found else None
         except np.linalg.LinAlgError as failure:
             findings.recorder.present = "numerical failure"
             findings.record(reason=str(failure))
@@ -170,7 +198,7 @@ def _learn(
         if layer is None:
             continue
         findings.recorder.present = "held-out check"
-        check = validate(pairs, layer, findings.heads)
+        check = validate(pairs, layer, findings.heads, findings.turning)
         measured = ("deviation", "allowed", "doubt", "validation_error")
         figures = {name: getattr(check, name) for name in measured}
         findings.record(**figures, other_rows_as_in=list(check.modes) or "neither mode")
@@ -200,8 +228,8 @@ def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
             f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
             "beside which the constant coordinate of bias=True is lost.",
         )
-    if pairs.flat:
-        require_symmetry(pairs)
+    if pairs.flat or findings.structure.turns:
+        require_symmetry(pairs, findings.structure)
     if pairs.largest_tried is not None:
         findings.no_effect_up_to = 2.0**pairs.largest_tried
     return pairs
@@ -210,11 +238,19 @@ def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
 def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
     """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
     findings.recorder.present = "sum of values"
-    findings.total = total = measure_sum(findings.oracle, findings.bias, rng)
-    findings.record(relative_noise=total.noise, repeat_error=total.repeat_error)
-    findings.recorder.present = "sizes"
-    require_linear(findings.oracle, total, rng)
-    pairs = Pairs(findings.oracle, findings.bias, total, rng)
+    if findings.structure.pending:
+        look_for_normalisation(findings.oracle, findings.structure)
+    try:
+        findings.total = total = measure_sum(findings.oracle, findings.bias, rng)
+        findings.record(relative_noise=total.noise, repeat_error=total.repeat_error)
+        findings.recorder.present = "sizes"
+        require_linear(findings.oracle, total, rng)
+    except Stopped as stop:
+        if stop.outcome.name == "not_attention":
+            look_for_normalisation(findings.oracle, findings.structure)
+        raise
+    ratio = RATIO if findings.structure.turns else 1.0
+    pairs = Pairs(findings.oracle, findings.bias, total, rng, ratio=ratio)
     calibrate(pairs)
     findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
     return pairs
@@ -236,8 +272,11 @@ def _strategies(
         yield partial(heads_by_pairs, pairs, findings)
         if attempt == 0 and not (findings.best and findings.best.close):
             findings.recorder.present = "forwards and backwards"
-            require_symmetry(pairs)
+            require_symmetry(pairs, findings.structure)
             findings.record()
+    if np.isfinite(findings.oracle.largest) or findings.structure.turns:
+        # Copies may be too large, and stand at several positions.
+        return
     measured: list[Places] = []
     numbers = range(findings.n_independent, MOST_BY_COPIES + 1)
     for number in sorted(numbers, key=lambda number: (number != n_heads, number)):

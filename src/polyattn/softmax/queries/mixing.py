@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise, spread
-from polyattn.softmax.queries.pairs import Pairs, unit_rows
+from polyattn.softmax.queries.pairs import NOISY, Pairs, unit_rows
 
 # Norm of query tokens, in calibrated sizes.
 POINT_SIZE = 1.5
@@ -33,9 +33,6 @@ SPARE = 6
 
 # Up to this many rows of attn all of them are unknowns while heads are unmixed.
 WHOLE_ROWS = 100
-
-# Noise above this is worth a second solve with all query tokens.
-NOISY = 1e-12
 
 
 def _unmix(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
 from polyattn.softmax.arguments import rounding_of
+from polyattn.softmax.queries.layers import rewritten
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.recorder import require_time
 
@@ -58,6 +60,7 @@ class Oracle:
     max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
     on_answers : called after every call
+    largest : norm below which tokens must stay, infinite without a limit
     """
 
     function: Callable[[NDArray[np.float64]], Any]
@@ -70,6 +73,7 @@ class Oracle:
     output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     token_exponent: int = 0
     answer_exponent: int | None = None
+    largest: float = inf
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), in the units of ``rows``."""
@@ -102,9 +106,12 @@ class Oracle:
     def restored(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer in the units of the black box; refused where float64 would lose digits."""
         of_value = (self.answer_exponent or 0) - self.token_exponent
-        attn = restored(layer.attn, -2 * self.token_exponent, "attn", ONE, ADVICE)
-        value = restored(layer.value, of_value, "value", ONE, ADVICE)
-        return SoftmaxAttention(attn, value, layer.mode, layer.bias)
+        return rewritten(
+            layer,
+            lambda attn: restored(attn, -2 * self.token_exponent, "attn", ONE, ADVICE),
+            lambda each: restored(each, -self.token_exponent, "W_Q and W_K", ONE, ADVICE),
+            lambda value: restored(value, of_value, "value", ONE, ADVICE),
+        )
 
     def _answers(self, X: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
         require_time()
@@ -173,6 +180,7 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     size = 1.0
     if of_bias > of_value > 0:
         size = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
+        size = min(size, oracle.largest / (8 * n_dims**0.5))
         value = (oracle(size * np.eye(n_dims)[:, None, :]) - origin) / size
     tokens = size * rng.standard_normal((N_CHECKS, 1, n_dims))
     first, again = oracle(tokens), oracle(tokens)

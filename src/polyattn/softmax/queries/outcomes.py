@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 QueryName = Literal[
     "recovered", "recovered_on_these_inputs", "other_rows_differ", "imprecise",
-    "other_number_of_heads", "not_recovered", "bias_needed", "not_attention",
+    "other_number_of_heads", "other_structure", "not_recovered", "bias_needed", "not_attention",
     "not_deterministic", "saturated", "budget", "oracle_failed", "interrupted", "out_of_time",
 ]  # fmt: skip
 
@@ -32,6 +32,9 @@ QUERY_OUTCOMES = OutcomeSet[QueryName](
         ),
         "imprecise": Meaning(False, "A layer explains the oracle, but less exactly than required."),
         "other_number_of_heads": Meaning(False, "It is a layer, but not of n_heads heads."),
+        "other_structure": Meaning(
+            False, "Around attention lies something else than the arguments say."
+        ),
         "not_recovered": Meaning(False, "No layer that was found explains the oracle."),
         "bias_needed": Meaning(False, "One-token answers are affine, not linear."),
         "not_attention": Meaning(False, "No attention without positions answers so."),
@@ -49,8 +52,9 @@ ADVICE: dict[QueryName, str] = {
     "budget": "Raise max_queries; the layer is what was known when it was reached.",
     "oracle_failed": "The layer is what was known before; mend the oracle and run again.",
     "bias_needed": "Call again with bias=True.",
-    "not_attention": "Layers with positions, normalisation or residual streams are not covered: "
-    "give an oracle of the attention alone.",
+    "not_attention": "Give an oracle of the attention alone, or with what can be found: a residual "
+    "connection, normalisation before attention, rotary positions.",
+    "other_structure": "Leave residual, normalisation and rotary out.",
     "not_deterministic": "Switch dropout and sampling off.",
     "saturated": "Scale the inputs of the oracle.",
     "recovered_on_these_inputs": "Nothing, if tokens are no larger; else scale the inputs of the "

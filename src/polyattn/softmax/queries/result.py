@@ -10,12 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.display import Description, Reported, Result, head_matrices
-from polyattn.files.fields import any_object, entries, integer, nullable, number, text
+from polyattn.errors import InvalidInput
+from polyattn.files.fields import (
+    any_object, entries, flag, integer, nullable, number, one_of, text,
+)  # fmt: skip
 from polyattn.files.records import Record
+from polyattn.model.layer import shaped_outputs
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.outcome import Outcome
 from polyattn.quoting import counted, printable, shortened
+from polyattn.sequences import SequenceBatch, Sequences
 from polyattn.sizes_in_words import sizes_in_words
+from polyattn.softmax.queries.normalised import NORMALISATIONS, Normalisation
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
 from polyattn.softmax.recorder import Phase, check_phases
 
@@ -37,10 +43,16 @@ LABELS = {
 
 PLAIN = ("n_queries", "validation_error", "deviation", "noise")
 
+# What lies around the layer; files of earlier versions have none of these.
+AROUND = ("residual", "normalisation", "eps")
+
 FIELDS = entries({
     "layer": nullable(any_object), "n_queries": integer(0), "outcome": QUERY_OUTCOMES.check,
     "validation_error": nullable(number(0)), "deviation": nullable(number(0)), "doubt": _doubt,
     "noise": nullable(number(0)), "error": nullable(text()), "phases": check_phases,
+}, {
+    "residual": flag, "normalisation": nullable(one_of(NORMALISATIONS)),
+    "eps": nullable(number(0)),
 })  # fmt: skip
 
 
@@ -69,6 +81,14 @@ class QueryResult(Reported, Result):
         outputs; None before it was measured.
     phases : tuple of Phase
         What each phase measured, in order.
+    residual : bool
+        Whether the oracle adds its input: F(X) = X + layer(...).
+    normalisation : "layer_norm", "rms_norm" or None
+        What happens to tokens before the layer, which then acts on normalised ones: z = x /
+        sqrt(mean(x^2) + eps), of layer_norm with x less its mean coordinate.  A scale and a shift
+        that follow are part of the layer.
+    eps : float or None
+        The number in the normalisation, as it was measured.
     error : exception, str or None
         The exception of the oracle, or the interrupt, that ended the run.  A file keeps its text:
         of a loaded result ``error`` is a str, or None where there was none.
@@ -83,6 +103,9 @@ class QueryResult(Reported, Result):
     deviation: float | None = None
     doubt: float | None = None
     noise: float | None = None
+    residual: bool = False
+    normalisation: str | None = None
+    eps: float | None = None
     phases: tuple[Phase, ...] = field(default=(), repr=False)
     error: BaseException | str | None = field(default=None, repr=False)
 
@@ -96,6 +119,28 @@ class QueryResult(Reported, Result):
         """Heads of the layer; 0 without one."""
         return 0 if self.layer is None else self.layer.n_heads
 
+    def predict(self, X: Sequences) -> Any:
+        """What the oracle answers to sequences X, the whole function: [X +] layer([norm](X)).
+
+        Shapes are those of a call of the layer; in mode ``last`` it is the last token.
+        """
+        layer = self.layer
+        if layer is None:
+            raise InvalidInput("there is no layer that predicts: the outcome says why.")
+        return shaped_outputs(X, layer.n_dims, layer.mode, self._rows)
+
+    def _rows(self, batch: SequenceBatch) -> NDArray[np.float64]:
+        layer, tokens = self.layer, np.asarray(batch.values, dtype=np.float64)
+        assert layer is not None
+        seen = tokens
+        if self.normalisation is not None:
+            seen = Normalisation(self.normalisation, self.eps or 0.0, layer.n_dims)(tokens)
+        outputs = layer(SequenceBatch(seen, batch.offsets))
+        outputs = outputs if layer.mode == "last" else np.concatenate(outputs)
+        if self.residual:
+            outputs = outputs + (tokens[batch.offsets[1:] - 1] if layer.mode == "last" else tokens)
+        return np.asarray(outputs)
+
     @property
     def error_text(self) -> str | None:
         """What ended the run, as text: "RuntimeError: the line is dead"."""
@@ -104,13 +149,18 @@ class QueryResult(Reported, Result):
             return shortened(printable(words))
         return self.error
 
+    def _around(self) -> str:
+        """What lies around the layer, in words."""
+        words = "" if self.normalisation is None else f", of tokens normalised by {self.normalisation}"
+        return words + (", added to its input" if self.residual else "")
+
     def describe(self) -> Description:
         """What was found, by how many queries, and how far it can be trusted."""
         layer, about = self.layer, "No layer"
         if layer is not None:
             sizes = sizes_in_words(layer.n_dims, layer.n_outputs, layer.mode, layer.bias)
-            about = f"{counted(layer.n_heads, 'head')}, {sizes}"
-        names = ("recovered", "n_heads", *PLAIN, "doubt")
+            about = f"{counted(layer.n_heads, 'head')}, {sizes}{self._around()}"
+        names = ("recovered", "n_heads", *PLAIN, "doubt", *(AROUND if self._around() else ()))
         facts = {name: getattr(self, name) for name in names}
         if self.error is not None:
             facts["error"] = self.error_text
@@ -133,7 +183,7 @@ class QueryResult(Reported, Result):
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""
-        metadata = {name: getattr(self, name) for name in PLAIN} | {
+        metadata = {name: getattr(self, name) for name in PLAIN + AROUND} | {
             "layer": None if self.layer is None else self.layer.to_record().metadata,
             "doubt": INFINITE if self.doubt == inf else self.doubt,
             "outcome": self.outcome.to_dict(),
@@ -159,5 +209,5 @@ class QueryResult(Reported, Result):
             doubt=inf if held["doubt"] == INFINITE else held["doubt"],
             phases=tuple(Phase(**phase) for phase in held["phases"]),
             error=held["error"],
-            **{name: held[name] for name in PLAIN},
+            **{name: held[name] for name in PLAIN + AROUND if name in held},
         )

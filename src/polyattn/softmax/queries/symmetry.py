@@ -7,15 +7,18 @@ linear in delta, and sigmoid(z) + sigmoid(-z) = 1.  Hence, whatever the heads an
 
 which one-token sequences give as delta S.  A linear map R of the token itself that is added to
 attention, the identity of a residual connection for one, is in S and not on the left: what is
-missing there is delta R.  Positions and weights that are no softmax break the equation, too.
+missing there is delta R.  Weights that are no softmax break the equation, too, and so do positions,
+which show in the order of tokens before any equation.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
+from polyattn.softmax.queries.structure import Restructured, Structure
 
 # Random pairs that are moved forwards and backwards.
 N_MOVES = 4
@@ -23,40 +26,49 @@ N_MOVES = 4
 # What may be missing, relative to the effects, and in errors of an effect.
 TOLERANCE, ERRORS = 1e-3, 100
 
-ADDED = "Give the attention alone, or subtract the input: lambda X: oracle(X) - X."
+# Tokens between the two places at which a moved token is tried, and what may be left.
+N_BETWEEN, IN_ORDER = 16, 1e-6
+
+# Nothing lies around attention, and nothing is to be found.
+ALONE = Structure(residual=False, normalisation=None, rotary=False)
 
 
-def require_symmetry(pairs: Pairs) -> None:
+def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
     """Raise Stopped, in words of what is wrong, unless moves forwards and backwards add up.
 
+    Raises Restructured where a residual connection or positions explain it and were to be found.
     Its tokens are no part of the random ones of the run, which stay as they are.
-    Cost: 2 N_MOVES queries.
+    Cost: 2 N_MOVES queries, and as many of N_BETWEEN + 2 tokens.
     """
     rng = np.random.default_rng(0)
     points = pairs.point_size * unit_rows(rng, N_MOVES, pairs.n_dims)
     deltas = pairs.delta_size * unit_rows(rng, N_MOVES, pairs.n_dims)
+    if np.isfinite(pairs.oracle.largest):
+        # At a right angle both moves stay inside.
+        along = np.einsum("qd,qd->q", points, deltas) / np.sum(deltas**2, axis=1)
+        points = points - along[:, None] * deltas
     # Calibration may have seen much larger outputs, whose errors are not those of these.
     before, pairs.output_size = pairs.output_size, 0.0
-    both = pairs.effect(np.concatenate([points, points]), np.concatenate([deltas, -deltas]))
+    forwards, backwards = (pairs.forward_effect(points, sign * deltas) for sign in (1, -1))
     whole = deltas @ pairs.total.value
-    missing = whole - (both[:N_MOVES] - both[N_MOVES:])
-    size = max(float(np.abs(whole).max()), float(np.abs(both).max()))
+    missing = whole - (forwards - backwards)
+    moved = max(float(np.abs(forwards).max()), float(np.abs(backwards).max()))
+    size = max(float(np.abs(whole).max()), moved)
     allowed = TOLERANCE * size + ERRORS * pairs.error
     pairs.output_size = max(before, pairs.output_size)
+    if not structure.turns:
+        _require_no_positions(pairs, structure, points, deltas)
     if float(np.abs(missing).max()) <= allowed:
         return
-    if float(np.abs(both).max()) <= allowed:
+    exponent = pairs.oracle.token_exponent - (pairs.oracle.answer_exponent or 0)
+    inputs = np.ldexp(deltas, exponent)
+    if structure.found is None and missing.shape == inputs.shape:
+        _require_no_input(missing, inputs, allowed, moved, structure)
+    if moved <= allowed:
         raise Stopped(
             "not_attention",
             "There is no attention: the last token is answered as if it were alone, whatever the "
             "other tokens are.",
-        )
-    if missing.shape == deltas.shape and float(np.abs(missing - deltas).max()) <= allowed:
-        raise Stopped(
-            "not_attention",
-            "The oracle adds its input to attention (a residual connection): one token alone is "
-            "answered by x more than the values that attention moves.",
-            ADDED,
         )
     part = float(np.linalg.norm(missing)) / (float(np.linalg.norm(whole)) or size)
     raise Stopped(
@@ -65,3 +77,70 @@ def require_symmetry(pairs: Pairs) -> None:
         f"by {part:.1e} of its size from what one token shows. A map of the token itself may be "
         "added, positions may matter, or weights may be no softmax.",
     )
+
+
+def _require_no_input(
+    missing: NDArray, inputs: NDArray, allowed: float, moved: float, structure: Structure
+) -> None:
+    """Raise where what is missing is the input itself, added or subtracted."""
+    if structure.adds_input and float(np.abs(missing + inputs).max()) <= allowed:
+        raise Stopped(
+            "other_structure",
+            "The oracle does not add its input: there is no residual connection.",
+            "Leave residual out, or call again with residual=False.",
+        )
+    if structure.adds_input or float(np.abs(missing - inputs).max()) > allowed:
+        return
+    if moved <= allowed:
+        raise Stopped(
+            "not_attention",
+            "There is no attention: the oracle returns its input, a residual connection around "
+            "nothing that other tokens change.",
+        )
+    if structure.residual == "auto":
+        raise Restructured(structure, residual=True)
+    raise Stopped(
+        "other_structure",
+        "The oracle adds its input to attention (a residual connection): one token alone is "
+        "answered by x more than the values that attention moves.",
+        "Leave residual out, or call again with residual=True.",
+    )
+
+
+def positions_matter(pairs: Pairs, points: NDArray, deltas: NDArray) -> bool:
+    """Whether it makes a difference where the moved token stands.
+
+    Cost: two queries of N_BETWEEN + 2 tokens for each of the points (Q, d).
+    """
+    X = np.repeat(points[:, None, :], N_BETWEEN + 2, axis=1)
+    far, near = X.copy(), X
+    far[:, 0] += deltas
+    near[:, -2] += deltas
+    answers = pairs.oracle(np.concatenate([far, near]))
+    first, second = np.split(answers, 2)
+    effects = answers - np.tile(points @ pairs.total.value + pairs.total.bias, (2, 1))
+    error = max(pairs.total.noise * float(np.abs(answers).max()), pairs.floor)
+    allowed = IN_ORDER * float(np.abs(effects).max()) + ERRORS * error
+    return float(np.abs(first - second).max()) > allowed
+
+
+def _require_no_positions(
+    pairs: Pairs, structure: Structure, points: NDArray, deltas: NDArray
+) -> None:
+    if not positions_matter(pairs, points, deltas):
+        return
+    if structure.rotary is False:
+        raise Stopped(
+            "other_structure",
+            "The order of the tokens before the last one matters: positions are part of attention.",
+            "Leave rotary out, or call again with rotary=True, if positions turn queries and keys.",
+        )
+    if pairs.bias:
+        raise Stopped(
+            "other_structure",
+            "The order of the tokens before the last one matters, and there are biases: rotary "
+            "positions are covered without biases only.",
+            "Give an oracle without positions, one whose queries, keys and values have no biases, "
+            "or the weights themselves.",
+        )
+    raise Restructured(structure, rotary=True)

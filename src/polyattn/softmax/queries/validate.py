@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf, isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.findings import CLOSE, HeadsAt, HeldOutCheck
+from polyattn.softmax.queries.layers import in_mode
 from polyattn.softmax.queries.pairs import Pairs
 
+if TYPE_CHECKING:
+    from polyattn.softmax.queries.rotary import Turning
+
 LENGTHS, N_PER_LENGTH = (2, 3, 5, 9), 9
+
+# Positions are looked at farther back.
+WITH_POSITIONS = (*LENGTHS, 40)
 
 # Spreads of the tokens, in calibrated sizes; each is judged by itself.
 SPREADS = (0.7, 2.0, 4.0)
@@ -76,7 +84,9 @@ class Compared:
         return float(np.abs(self.observed - self.predicted).max()) / self.size
 
 
-def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> HeldOutCheck:
+def validate(
+    pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt], turning: Turning | None = None
+) -> HeldOutCheck:
     """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
 
     Tokens are a random query token and others around it, of three spreads: what only shows on
@@ -85,35 +95,33 @@ def validate(pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt]) -> Hel
     The other rows, which are answered in any case, show in which modes the layer is right.
     Cost: N_PER_LENGTH queries for every length.
     """
-    answered = [_ask(pairs, length) for length in LENGTHS]
+    lengths, beside = (LENGTHS, 0.0) if turning is None else (WITH_POSITIONS, turning.doubt)
+    answered = [_ask(pairs, length) for length in lengths]
     last = Compared.together(
         [Compared.of(X[:, -1:], rows[:, -1:], layer(X)[:, None], pairs) for X, rows in answered]
     )
     missed, size = last.observed - last.predicted, float(np.linalg.norm(last.observed)) or 1.0
     checks = [
-        _check(pairs, last.at(number), heads, float(np.linalg.norm(missed)) / size)
+        _check(pairs, last.at(number), heads, float(np.linalg.norm(missed)) / size, beside)
         for number in range(len(SPREADS))
     ]
     worst = max(checks, key=lambda check: check.deviation / check.allowed)
     fitting = tuple(mode for mode in ROW_MODES if _fits(pairs, layer, mode, answered, checks))
-    return replace(worst, modes=fitting)
+    return replace(worst, modes=fitting, turning=turning)
 
 
 def _ask(pairs: Pairs, length: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Random sequences (N_PER_LENGTH, length, d) of all spreads, and all rows of their answers."""
-    n_dims, rng = pairs.n_dims, pairs.rng
-    spread = np.resize(SPREADS, N_PER_LENGTH)[:, None, None] / np.sqrt(n_dims)
-    points = rng.standard_normal((N_PER_LENGTH, 1, n_dims)) * pairs.point_size * spread
-    moves = rng.standard_normal((N_PER_LENGTH, length - 1, n_dims)) * pairs.delta_size * spread
-    X = np.concatenate([points + moves, points], axis=1)
+    X = pairs.random_sequences(np.resize(SPREADS, N_PER_LENGTH), length)
     return X, pairs.oracle.rows(X, length)
 
 
 def _check(
-    pairs: Pairs, compared: Compared, heads: list[HeadsAt], validation_error: float
+    pairs: Pairs, compared: Compared, heads: list[HeadsAt], validation_error: float, beside: float
 ) -> HeldOutCheck:
     """The check of the last rows of one spread."""
-    largest, deviation, doubt = np.abs(compared.observed).max(), compared.deviation, _doubt(heads)
+    largest, deviation = np.abs(compared.observed).max(), compared.deviation
+    doubt = max(_doubt(heads), beside)
     by_noise = NOISE_FACTOR * pairs.total.noise * float(largest) / compared.size
     allowed = min(PRECISION + by_noise, LARGEST_TOLERANCE)
     if deviation > EXPLAINED * (by_noise + doubt):
@@ -134,7 +142,7 @@ def _fits(
     Their queries are other tokens, of other size: EXPLAINED times what the last row shows is
     allowed.  A wrong mode deviates by about 1.
     """
-    other = SoftmaxAttention(layer.attn, layer.value, mode, layer.bias)
+    other = in_mode(layer, mode)
     # Rows that nobody reads may hold anything, large numbers and NaN included: the layer says what
     # size they should have, so the two change places.
     compared = Compared.together(

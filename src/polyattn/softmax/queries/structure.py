@@ -1,0 +1,160 @@
+"""What lies around the attention of a black box: as it was asked for, and as it was found.
+
+    F(X) = [X +] attention([norm](X)),      with rotary positions or without
+
+``Structure`` holds both; ``Sublayer`` is the black box without what lies around it, a function of
+the tokens that attention sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput, PolyattnError, require_choice
+from polyattn.model.softmax import SoftmaxAttention
+from polyattn.numerics.arrays import real_array
+from polyattn.softmax.queries.normalised import (
+    NORMALISATIONS,
+    Coordinates,
+    Normalisation,
+    find_normalisation,
+)
+from polyattn.softmax.queries.oracle import Oracle
+from polyattn.softmax.queries.outcomes import Stopped
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What lies around attention; "auto" where it is still to be found.
+
+    residual : "auto", or whether the input is added
+    normalisation : "auto", one of NORMALISATIONS, or None; ``found`` holds it with its eps
+    rotary : "auto", or whether positions turn queries and keys
+    """
+
+    residual: bool | str = "auto"
+    normalisation: str | None = "auto"
+    rotary: bool | str = "auto"
+    found: Normalisation | None = None
+
+    @classmethod
+    def required(cls, residual: Any, normalisation: Any, rotary: Any) -> Structure:
+        """The arguments of ``learn_from_queries``, checked."""
+        flags = {"residual": residual, "rotary": False if rotary is None else rotary}
+        for name, given in flags.items():
+            if not isinstance(given, bool | np.bool_) and given != "auto":
+                other = "None" if name == "rotary" else "False"
+                raise InvalidInput(f'{name} must be "auto", True or {other}; got {given!r}.')
+            flags[name] = given if isinstance(given, str) else bool(given)
+        if normalisation is not None:
+            require_choice("normalisation", normalisation, ("auto", *NORMALISATIONS))
+        return cls(flags["residual"], normalisation, flags["rotary"])
+
+    @property
+    def pending(self) -> bool:
+        """Whether a normalisation was given whose eps is not known yet."""
+        return self.normalisation in NORMALISATIONS and self.found is None
+
+    @property
+    def adds_input(self) -> bool:
+        """Whether the input is added, as far as that is known."""
+        return self.residual is True
+
+    @property
+    def turns(self) -> bool:
+        """Whether positions turn queries and keys, as far as that is known."""
+        return self.rotary is True
+
+    def settle(self, oracle: Oracle, function: Callable[[NDArray], Any], n_dims: int) -> None:
+        """Let ``oracle`` answer for the attention alone of ``function``, as far as known."""
+        inside = None if self.found is None else Coordinates(self.found)
+        oracle.function = Sublayer(function, inside, self.adds_input)
+        oracle.n_dims = n_dims if inside is None else inside.n_dims
+        oracle.largest = np.inf if inside is None else inside.largest
+        oracle.token_exponent, oracle.answer_exponent = 0, None
+
+    def outside(self, layer: SoftmaxAttention) -> SoftmaxAttention:
+        """The layer that acts on normalised tokens, for one in coordinates of these."""
+        return layer if self.found is None else Coordinates(self.found).of_normalised(layer)
+
+
+class Restructured(PolyattnError):
+    """Something lies around the attention that was not known: learning begins anew with it."""
+
+    def __init__(self, structure: Structure, **found: Any) -> None:
+        super().__init__(", ".join(map(str, found)))
+        self.structure = replace(structure, **found)
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """The attention inside a black box, as a function of the tokens that it sees."""
+
+    function: Callable[[NDArray[np.float64]], Any]
+    inside: Coordinates | None
+    residual: bool
+
+    def __call__(self, U: NDArray[np.float64]) -> Any:
+        """Answers (B, n, e) to tokens U (B, n, k), less the input where it is added."""
+        X = U if self.inside is None else self.inside.tokens(U)
+        answer = self.function(X)
+        if not self.residual:
+            return answer
+        outputs = real_array(answer, "the output of the oracle")
+        if outputs.shape != X.shape:
+            raise InvalidInput(
+                f"residual=True needs outputs of the shape of the inputs, {X.shape}; the oracle "
+                f"returned {outputs.shape}."
+            )
+        kind = outputs.dtype if outputs.dtype.kind == "f" else np.dtype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (outputs - X).astype(kind)
+
+
+def look_for_normalisation(oracle: Oracle, structure: Structure) -> None:
+    """Raise Restructured where tokens are normalised before attention; return where they are not.
+
+    Raises Stopped where that contradicts what was asked for.
+    """
+    if structure.found is not None or not isinstance(oracle.function, Sublayer):
+        return
+    alone, oracle.function = oracle.function, oracle.function.function
+    try:
+        prepared = find_normalisation(oracle, structure.normalisation or "auto")
+    except Stopped as stop:
+        # Tokens that it does not answer say nothing about why those before were answered so.
+        if stop.outcome.name != "oracle_failed" or structure.pending:
+            raise
+        prepared = None
+    finally:
+        oracle.function = alone
+    if prepared is None:
+        if structure.pending:
+            raise Stopped(
+                "other_structure",
+                f"Tokens are not normalised by {structure.normalisation!r}: answers to one token "
+                "change with its size in another way.",
+                "Leave normalisation out, or call again with normalisation=None.",
+            )
+        return
+    kind, residual = prepared.normalisation.kind, prepared.residual
+    if structure.normalisation is None:
+        raise Stopped(
+            "other_structure",
+            f"Tokens are normalised before attention, by {kind!r}: answers to one large token do "
+            "not change with its size" + (", but for the token itself." if residual else "."),
+            f"Leave normalisation out, or call again with normalisation={kind!r}.",
+        )
+    if structure.residual not in ("auto", residual):
+        raise Stopped(
+            "other_structure",
+            f"The oracle {'adds' if residual else 'does not add'} its input to attention of "
+            f"normalised tokens: there is {'a' if residual else 'no'} residual connection.",
+            f"Leave residual out, or call again with residual={residual}.",
+        )
+    raise Restructured(structure, found=prepared.normalisation, residual=residual)
