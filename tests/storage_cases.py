@@ -50,6 +50,7 @@ OBJECTS = {
     "layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, mode="causal"),
     "layer with bias from queries": lambda: pa.learn_from_queries(random_softmax, 3, bias=True),
     "no layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, max_queries=2),
+    "circuits": lambda: pa.interop.circuits(2 * [pa.data.random_softmax_layer(3, n_heads=2)]),
     "moments": lambda: pa.Moments(2, 2).update(X, Y),
     "paired moments": lambda: pa.Moments(2, 2, "full", bias=True).update(X, Y_CAUSAL),
     "scaled moments": lambda: pa.Moments(2, 2).update(1e100 * X, 1e-100 * Y),

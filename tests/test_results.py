@@ -94,6 +94,7 @@ THINGS = {
     "layer": lambda: LAYER,
     "wide layer": lambda: pa.data.random_layer(20),
     "softmax layer": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), bias=True),
+    "circuits": lambda: pa.interop.circuits(SOFTMAX),
     "moments": lambda: pa.Moments(2).update(X),
     "program": lambda: P.compile(MEMORY),
     "factor": lambda: pa.TriangularFactor(2, 2).update(X, Y),

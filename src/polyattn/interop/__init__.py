@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from polyattn.interop.circuits import Circuits, circuits
 from polyattn.interop.from_projections import from_projections
 from polyattn.interop.low_rank import ROUNDING
 from polyattn.interop.projections import Projections
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from polyattn.interop.torch import TorchAttention
 
 __all__ = [
+    "Circuits",
     "Projections",
+    "circuits",
     "from_projections",
     "from_torch",
     "from_weights",

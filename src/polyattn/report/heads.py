@@ -48,7 +48,7 @@ def heads_section(
         pictures += _singular_values(layer, sizes[ranked(sizes)], scale)
     maps = maps_of_layer(layer, names or SideNames())
     if maps is not None:
-        pictures.append(_maps(maps, errors))
+        pictures.append(maps_in_groups(maps, errors))
         if layer.n_heads > MOST_HEADS:
             notes.append(f"Shown are the {MOST_HEADS} largest of {layer.n_heads:,} heads.")
         if isinstance(layer, LinearAttention):
@@ -67,8 +67,11 @@ def heads_section(
     return statement("Heads", claim, pictures=pictures, notes=notes)
 
 
-def _maps(found: MapsOfLayer, errors: Sequence[str]) -> Markup:
-    """The maps in groups of one scale, each with its caption; then what their colours mean."""
+def maps_in_groups(found: MapsOfLayer, errors: Sequence[str] = ()) -> Markup:
+    """The maps in groups of one scale, each with its caption; then what their colours mean.
+
+    errors : what captions say of each head of the layer, beside its size
+    """
     groups: dict[str, list[Markup]] = {}
     for each in found.maps:
         label = f"{' and '.join(part.title for part in each.parts)} of {each.name.lower()}"
