@@ -18,8 +18,9 @@ def test_show_prints_frequencies_and_the_offset_of_attn(tmp_path):
     pa.save(layer, path)
     shown = CliRunner().invoke(cli, ["show", path, "--weights"])
     assert shown.exit_code == 0, shown.output
-    assert "rotary positions in 2 planes" in shown.output
-    assert "attn at offset 0 of head 1" in shown.output
+    assert "rotary positions in 2 planes" in " ".join(shown.output.split())
+    assert "query[0] (4, 4):" in shown.output
+    assert "attn at offset 0 of head 1" in CliRunner().invoke(cli, ["show", path]).output
     found = CliRunner().invoke(cli, ["show", path, "--json"])
     assert json.loads(found.output)["frequencies"] == layer.frequencies.tolist()
 

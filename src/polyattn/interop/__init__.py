@@ -32,8 +32,9 @@ def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     Its parameters ``attn`` (H, d, d) and ``value`` (H, d, e) are float64 copies; ``.float()``
     and ``.to(device)`` work as for every module.  Linear layers of other forms have the shapes of
     their form, ``skip`` and ``intercept`` are parameters too, and a ``context`` is the second
-    argument of the module.  Maps of ``pa.maps`` are computed by torch; functions of one's own are
-    called with numpy arrays, and pass no gradient to the tokens.
+    argument of the module.  With rotary positions the parameters are ``query``, ``key`` and
+    ``value``, and the frequencies a buffer.  Maps of ``pa.maps`` are computed by torch; functions
+    of one's own are called with numpy arrays, and pass no gradient to the tokens.
     """
     from polyattn.interop.torch import convert
 
@@ -75,6 +76,7 @@ def to_multihead(
     columns at equal size, where only rounding may be missed: up to 1e-12).  What does not fit is
     dropped: ``module.relative_change`` is the largest part of an ``attn`` or ``value`` that
     was.  Layers that were learned have ranks that are right to rounding only: there 1e-9 is apt.
+    Rotary positions have no place in the module, and are refused.
     """
     from polyattn.interop.torch import convert
 

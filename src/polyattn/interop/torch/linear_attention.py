@@ -76,7 +76,7 @@ class TorchLinearAttention(TorchAttention):
             skip=None if skip is None else np.zeros(tuple(skip.shape)),
             intercept=None if intercept is None else np.zeros(tuple(intercept.shape)),
         )  # fmt: skip
-        super().__init__(attn, value, layer.mode, layer.bias)
+        super().__init__(value, layer.mode, layer.bias, attn=attn)
         self.layout, self.head_scales = layer.layout, layer.head_scales
         # Plain numbers, which graphs can hold, in the place of properties that compute them.
         self.scale_heads = _heads_by_scale(self.layout.form, self.head_scales)
