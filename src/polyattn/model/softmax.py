@@ -95,8 +95,8 @@ class SoftmaxAttention(AttentionLayer):
     >>> layer = pa.SoftmaxAttention((query, key), np.eye(2), "causal", rotary=[np.pi])
     >>> layer
     SoftmaxAttention(1 head, 2 -> 2, mode 'causal', rotary positions in 1 plane)
-    >>> layer.attn_at(1).round(12).tolist()  # a half turn: the token before repels
-    [[[-1.0, -0.0], [0.0, -1.0]]]
+    >>> (layer.attn_at(1).round(12) + 0.0).tolist()  # a half turn: the token before repels
+    [[[-1.0, 0.0], [0.0, -1.0]]]
     """
 
     mode: str = "full"
