@@ -92,10 +92,10 @@ def test_projections_are_kept_as_they_were_trained():
     for name, each in repeated(heads).items():
         np.testing.assert_array_equal(getattr(found, name), each)
     assert found.scale == 2.0
-    np.testing.assert_allclose(found.frequencies, powers(500.0, 4), rtol=1e-15)
+    np.testing.assert_allclose(found.rotary, powers(500.0, 4), rtol=1e-15)
     layer = from_weights(llama_state(heads), n_heads=4, rotary=500.0)
     assert found.to_layer() == layer
-    assert read_projections(bert_state(HEADS), n_heads=3).frequencies is None
+    assert read_projections(bert_state(HEADS), n_heads=3).rotary is None
 
 
 # ---------------------------------------------------------------- rotary positions
