@@ -129,6 +129,7 @@ def test_every_kind_is_covered_here():
             "audit",
             "learning curve",
             "forecast",
+            "circuits",
             "scaler",
             "pipeline of transformers",
         )

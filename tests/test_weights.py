@@ -92,10 +92,10 @@ def test_projections_are_kept_as_they_were_trained():
     for name, each in repeated(heads).items():
         np.testing.assert_array_equal(getattr(found, name), each)
     assert found.scale == 2.0
-    np.testing.assert_allclose(found.frequencies, powers(500.0, 4), rtol=1e-15)
+    np.testing.assert_allclose(found.rotary, powers(500.0, 4), rtol=1e-15)
     layer = from_weights(llama_state(heads), n_heads=4, rotary=500.0)
     assert found.to_layer() == layer
-    assert read_projections(bert_state(HEADS), n_heads=3).frequencies is None
+    assert read_projections(bert_state(HEADS), n_heads=3).rotary is None
 
 
 # ---------------------------------------------------------------- rotary positions
@@ -260,6 +260,35 @@ def test_names_of_more_than_one_digit_are_kept_apart():
     found = from_weights(state, "encoder.layer.1", n_heads=3)
     np.testing.assert_allclose(found(X), outputs(random_heads(seed=1), X), rtol=0, atol=1e-12)
     assert from_weights(state, 11, n_heads=3) != found
+
+
+def test_attention_to_another_sequence_is_passed_over():
+    decoder = torch.nn.TransformerDecoderLayer(12, 3, 8, batch_first=True, dtype=torch.float64)
+    stacked = torch.nn.TransformerDecoder(decoder, 2).eval()
+    tokens = torch.tensor(X)
+    wanted = stacked.layers[1].self_attn(tokens, tokens, tokens)[0].detach().numpy()
+    for layer in (1, "layers.1"):
+        found = from_weights(stacked, layer)
+        np.testing.assert_allclose(found(X), wanted, rtol=0, atol=1e-12)
+    both = bert_state(HEADS, "layer.0.attention.") | bert_state(HEADS, "layer.0.crossattention.")
+    assert from_weights(both, n_heads=3) == from_weights(both, "layer.0", n_heads=3)
+
+
+def test_buffers_beside_the_weights_are_passed_over():
+    state = gpt2_state(HEADS) | {"attn.bias": np.ones((1, 1, 4, 4)), "attn.masked_bias": -1e4}
+    assert from_weights(state, n_heads=3) == from_weights(gpt2_state(HEADS), n_heads=3)
+    old = llama_state(HEADS) | {"self_attn.rotary_emb.inv_freq": np.ones(2)}
+    assert from_weights(old, n_heads=3, rotary=9.0) == from_weights(
+        llama_state(HEADS), n_heads=3, rotary=9.0
+    )
+
+
+def test_an_empty_configuration_takes_the_place_of_the_one_beside_a_file(tmp_path):
+    save_file(bert_state(HEADS), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 4}))
+    assert from_weights(tmp_path).n_heads == 4
+    assert from_weights(tmp_path, n_heads=3, config={}).n_heads == 3
+    assert from_weights(tmp_path, config=tmp_path / "config.json").n_heads == 4
 
 
 def test_albert_shares_one_layer_among_all_blocks():

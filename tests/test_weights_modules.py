@@ -120,7 +120,7 @@ def test_the_layer_computes_what_the_module_does(name, models):
     found = read_projections(model, 1, **beside)
     heads = {n: getattr(found, n) for n in ("W_Q", "W_K", "W_V", "W_O")}
     heads |= {n: b for n in ("b_Q", "b_K", "b_V", "b_O") if (b := getattr(found, n)) is not None}
-    numpys = outputs(heads, X, causal=layer.mode == "causal", frequencies=found.frequencies)
+    numpys = outputs(heads, X, causal=layer.mode == "causal", frequencies=found.rotary)
     close(layer(X), numpys)
 
 

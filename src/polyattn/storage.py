@@ -14,6 +14,7 @@ from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.forecasting.result import Forecast
 from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
+from polyattn.interop import Circuits
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.programs import Compiled, LearnedCoefficients, LearnedRules, ProgramCertificate
 from polyattn.softmax import LearnedSoftmax, QueryResult
@@ -23,7 +24,9 @@ from polyattn.stats.checkpoint import KIND as CHECKPOINT
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
 _LAYERS_AND_SUMS = (LinearAttention, SoftmaxAttention, Moments, TriangularFactor)
-_RESULTS = (FitResult, OneHotFit, LearningCurve, Forecast, Audit, LearnedSoftmax, QueryResult)
+_RESULTS = (
+    FitResult, OneHotFit, LearningCurve, Forecast, Audit, LearnedSoftmax, QueryResult, Circuits,
+)  # fmt: skip
 _PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
 KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESULTS, *_PROGRAMS)}
 

@@ -23,7 +23,7 @@ from scipy.linalg import norm
 
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
-from polyattn.numerics.scaling import EPS, restored
+from polyattn.numerics.scaling import EPS
 
 
 class Component(NamedTuple):
@@ -131,7 +131,8 @@ def _matrices(
         for real, imaginary in (np.split(W, 2, axis=2) for W in (turned.query, turned.key))
     )
     product = queries @ keys.conj().transpose(0, 2, 1)
-    parts = [restored(each, power, "attn") for each in (product.real, product.imag)]
+    with np.errstate(under="ignore"):
+        parts = [np.ldexp(each, power) for each in (product.real, product.imag)]
     if frequency == 0.0 and layer.bias:
         parts[0][:, :, -1] = 0.0
     return parts[0] if is_real else parts[0] + 1j * parts[1]

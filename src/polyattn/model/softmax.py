@@ -46,6 +46,9 @@ from polyattn.sequences import MODES, SequenceBatch
 # Logits that are in memory together.
 BLOCK_LOGITS = 1 << 20
 
+# What attn of a layer with rotary positions is called where it is shown.
+AT_OFFSET_ZERO = "attn at offset 0"
+
 # What files hold of a layer with rotary positions, in the place of attn.
 PROJECTIONS = dict.fromkeys(("query", "key", "value"), array((None, None, None)))
 ROTARY_ARRAYS = entries(PROJECTIONS | {"frequencies": array((None,))})
@@ -92,8 +95,8 @@ class SoftmaxAttention(AttentionLayer):
     >>> layer = pa.SoftmaxAttention((query, key), np.eye(2), "causal", rotary=[np.pi])
     >>> layer
     SoftmaxAttention(1 head, 2 -> 2, mode 'causal', rotary positions in 1 plane)
-    >>> layer.attn_at(1).round(12).tolist()  # a half turn: the token before repels
-    [[[-1.0, -0.0], [0.0, -1.0]]]
+    >>> (layer.attn_at(1).round(12) + 0.0).tolist()  # a half turn: the token before repels
+    [[[-1.0, 0.0], [0.0, -1.0]]]
     """
 
     mode: str = "full"
@@ -172,8 +175,12 @@ class SoftmaxAttention(AttentionLayer):
             return described
         return replace(
             described,
-            about=f"{described.about}, {self.rotary_heads.words} (attn is that at offset 0)",
+            about=f"{described.about}, {self.rotary_heads.words}",
             sizes=described.sizes | {"frequencies": self.rotary_heads.frequencies.tolist()},
+            matrices={
+                name.replace("attn", AT_OFFSET_ZERO): each
+                for name, each in described.matrices.items()
+            },
         )
 
     def arrays(self) -> dict[str, NDArray]:

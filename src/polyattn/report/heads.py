@@ -18,7 +18,14 @@ from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.quoting import counted
 from polyattn.report.figures import OURS, SOFT, PlotAxes, finish_ranked
-from polyattn.report.head_maps import MOST_HEADS, MapsOfLayer, head_sizes, maps_of_layer, ranked
+from polyattn.report.head_maps import (
+    MOST_HEADS,
+    MapsOfLayer,
+    has_rotary,
+    head_sizes,
+    maps_of_layer,
+    ranked,
+)
 from polyattn.report.map_pictures import map_picture
 from polyattn.report.maps import MOST_POINTS
 from polyattn.report.names import CONSTANT, SideNames
@@ -48,13 +55,19 @@ def heads_section(
         pictures += _singular_values(layer, sizes[ranked(sizes)], scale)
     maps = maps_of_layer(layer, names or SideNames())
     if maps is not None:
-        pictures.append(_maps(maps, errors))
+        pictures.append(maps_in_groups(maps, errors))
         if layer.n_heads > MOST_HEADS:
             notes.append(f"Shown are the {MOST_HEADS} largest of {layer.n_heads:,} heads.")
         if isinstance(layer, LinearAttention):
             notes.append(
                 "A factor can move between the two matrices of a head; here both have the same "
                 "norm."
+            )
+        if has_rotary(layer):
+            notes.append(
+                "With rotary positions attention depends on how far a query and a key are apart: "
+                "attn is shown for a token that attends to itself, layer.attn_at(offset) is that "
+                "of another offset."
             )
         if max(*layer.attn.shape[1:], *layer.value.shape[1:]) > MOST_POINTS:
             notes.append(
@@ -67,8 +80,11 @@ def heads_section(
     return statement("Heads", claim, pictures=pictures, notes=notes)
 
 
-def _maps(found: MapsOfLayer, errors: Sequence[str]) -> Markup:
-    """The maps in groups of one scale, each with its caption; then what their colours mean."""
+def maps_in_groups(found: MapsOfLayer, errors: Sequence[str] = ()) -> Markup:
+    """The maps in groups of one scale, each with its caption; then what their colours mean.
+
+    errors : what captions say of each head of the layer, beside its size
+    """
     groups: dict[str, list[Markup]] = {}
     for each in found.maps:
         label = f"{' and '.join(part.title for part in each.parts)} of {each.name.lower()}"

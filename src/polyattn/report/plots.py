@@ -17,13 +17,15 @@ from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.forecasting.result import Forecast
 from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
+from polyattn.interop import Circuits
 from polyattn.model.layer import AttentionLayer
 from polyattn.quoting import counted, shortened
 from polyattn.report.certificates import draw_spectrum, spectrum_if_possible
+from polyattn.report.circuits import composition_maps, matrices_of
 from polyattn.report.figures import OTHER, OURS, PlotAxes, drawing, finish_ranked
 from polyattn.report.fits import draw_decay, draw_ridge, heads_of
 from polyattn.report.forecasts import draw_errors, draw_values
-from polyattn.report.head_maps import head_sizes, maps_of_layer, ranked
+from polyattn.report.head_maps import MapsOfLayer, head_sizes, maps_of_layer, ranked
 from polyattn.report.learning_curves import draw_curve
 from polyattn.report.maps import legend_panel
 from polyattn.report.names import SideNames
@@ -96,11 +98,8 @@ def _on_given(ax: Any, panels: Sequence[Panel]) -> Figure:
 
 def _of_layer(layer: AttentionLayer, names: SideNames) -> tuple[Groups, list[Panel]]:
     """The maps of the heads; of matrices with too many entries the sizes of the heads."""
-    found = maps_of_layer(layer, names, titled=True)
-    if found is None:
-        return [[Panel("sizes of heads", partial(_draw_sizes, layer))]], []
-    groups = [[part.panel for part in each.parts] for each in found.maps]
-    return groups, [legend_panel(*each) for each in found.full_colour.items() if each[1] > 0]
+    found = _as_panels(maps_of_layer(layer, names, titled=True))
+    return found or ([[Panel("sizes of heads", partial(_draw_sizes, layer))]], [])
 
 
 def _of_fit(result: FitResult, names: SideNames) -> tuple[Groups, list[Panel]]:
@@ -149,6 +148,22 @@ def _of_forecast(ahead: Forecast, _: SideNames) -> tuple[Groups, list[Panel]]:
         return _in_words("forecast", ahead.sentence)
     values = Panel("tokens that follow", partial(draw_values, ahead=ahead))
     return [[values], [Panel("errors", partial(draw_errors, ahead=ahead))]], []
+
+
+def _of_circuits(found: Circuits, _: SideNames) -> tuple[Groups, list[Panel]]:
+    """How heads of several layers compose; the matrices of one layer."""
+    if found.n_layers == 1:
+        return _as_panels(matrices_of(found, titled=True)) or _in_words("circuits", found.sentence)
+    maps = composition_maps(found)
+    return [[each.panel for each in maps]], [legend_panel("composition", maps[0].largest)]
+
+
+def _as_panels(found: MapsOfLayer | None) -> tuple[Groups, list[Panel]] | None:
+    """Maps of heads, and what their colours mean; None where there are none."""
+    if found is None:
+        return None
+    groups = [[part.panel for part in each.parts] for each in found.maps]
+    return groups, [legend_panel(*each) for each in found.full_colour.items() if each[1] > 0]
 
 
 def _in_words(name: str, text: str) -> tuple[Groups, list[Panel]]:
@@ -200,4 +215,5 @@ _PANELS: dict[type, Callable[[Any, SideNames], tuple[Groups, list[Panel]]]] = {
     Audit: _of_audit,
     LearningCurve: _of_curve,
     Forecast: _of_forecast,
+    Circuits: _of_circuits,
 }

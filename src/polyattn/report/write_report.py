@@ -24,6 +24,7 @@ from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form.layout import Layout
 from polyattn.heads.data_scale import SampleScale
+from polyattn.interop import Circuits
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.programs import Compiled, Learned, Program, ProgramCertificate
@@ -34,6 +35,7 @@ from polyattn.report.certificates import (
     certificate_sections,
     with_its_data,
 )
+from polyattn.report.circuits import circuits_page
 from polyattn.report.figures import require_matplotlib
 from polyattn.report.fits import fit_page, found_section, of_classes
 from polyattn.report.forecasts import forecast_page
@@ -69,8 +71,8 @@ def write_report(
     Parameters
     ----------
     thing : FitResult, LearningCurve, Forecast, LearnedSoftmax, QueryResult, LinearAttention,
-        SoftmaxAttention, Certificate, ProgramCertificate, Audit, Moments, TriangularFactor, an
-        estimator, or a pipeline that ends with one
+        SoftmaxAttention, Circuits, Certificate, ProgramCertificate, Audit, Moments,
+        TriangularFactor, an estimator, or a pipeline that ends with one
         For programs see ``write_program_report``.
     path : where to write; the folder must exist
     X, Y : sequences and targets, as for ``fit``; the page says what it cannot show without them
@@ -126,7 +128,7 @@ def make_page(
     thing, (X, context), Y = shown.thing, shown.sequences(X, context), shown.targets(Y)
     sections, sized = _PAGES[_kind(thing)]
     measure = sized(thing)
-    if isinstance(thing, LearningCurve | Forecast | ProgramCertificate):
+    if isinstance(thing, LearningCurve | Forecast | ProgramCertificate | Circuits):
         _refuse(thing, X=X, Y=Y, sample_weight=sample_weight, context=context)
     sizes = {} if measure is None else measure.describe().sizes
     n_outputs = sizes.get("n_outputs")
@@ -273,6 +275,7 @@ _PAGES: dict[type, tuple[Callable[[Any, Any, SideNames], list[Section]], Callabl
     Forecast: (forecast_page, lambda _: None),
     Audit: (audit_page, lambda found: found.certificate),
     ProgramCertificate: (program_certificate_page, lambda _: None),
+    Circuits: (circuits_page, lambda _: None),
     Moments: (_statistics_page, lambda sums: sums),
     TriangularFactor: (_statistics_page, lambda sums: sums),
 }

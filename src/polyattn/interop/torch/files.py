@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._weights_only_unpickler import UnpicklingError  # type: ignore[attr-defined]
 
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.quoting import shown
@@ -17,7 +18,7 @@ def load_state(path: Path) -> dict[str, Tensor]:
     """The tensors by name; files that hold more than tensors and plain data are refused."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except torch.serialization.pickle.UnpicklingError:  # type: ignore[attr-defined]
+    except UnpicklingError:
         raise InvalidInput(
             f"source {str(path)!r} holds more than tensors, and reading it would run what it holds;"
             " convert it to safetensors (safetensors.torch.save_file) where you trust it."

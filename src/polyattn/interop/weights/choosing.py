@@ -42,11 +42,6 @@ class Place:
         # ALBERT: layers of a group share weights, and groups are what differs.
         return numbers[0] if "albert_layer_groups" in self.name else numbers[-1]
 
-    @property
-    def is_cross(self) -> bool:
-        """Whether it attends to another sequence, by its name."""
-        return self.name.rpartition(".")[2].lower() in CROSS
-
 
 def find_place(
     names: Sequence[str], layer: int | str | None, layout: str, config: dict[str, Any] | None
@@ -62,15 +57,22 @@ def find_place(
     every = [place for each in looked_for for place in _places(names, each)]
     if not every:
         raise InvalidInput(_nothing_fits(names, looked_for))
-    # Attention to another sequence is found by its name alone, to be refused there.
-    own = [place for place in every if not place.is_cross]
-    found = _named(every, layer) if isinstance(layer, str) else own
-    if layer is not None and not isinstance(layer, str):
+    own = [place for place in every if not _is_cross(place, every)]
+    if layer is None:
+        found = own
+    elif isinstance(layer, str):
+        # Attention to another sequence is found by its name alone, to be refused.
+        found = _named(own, layer) or _named(every, layer)
+    else:
         found = _numbered(own, layer, config)
     if len(found) != 1:
         raise InvalidInput(_not_one(found, every, layer))
     (place,) = found
-    _require_own(place, every)
+    if place not in own:
+        raise InvalidInput(
+            f"layer {place.name!r} attends to another sequence, which SoftmaxAttention does not "
+            "express; choose a layer of self-attention."
+        )
     _require_known(place, names)
     return place
 
@@ -157,16 +159,12 @@ def _not_one(found: list[Place], every: list[Place], layer: object) -> str:
     return f"there is no layer {shown(layer)}; the layers that are there: {listed(every)}."
 
 
-def _require_own(place: Place, every: list[Place]) -> None:
-    """Refuse attention of one sequence to another."""
+def _is_cross(place: Place, every: list[Place]) -> bool:
+    """Whether a layer attends to another sequence, by its name and those beside it."""
     above, _, last = place.name.rpartition(".")
-    beside = {each.name for each in every}
-    beside_self = last == "multihead_attn" and f"{above}.self_attn".lstrip(".") in beside
-    if place.is_cross or beside_self:
-        raise InvalidInput(
-            f"layer {place.name!r} attends to another sequence, which SoftmaxAttention does not "
-            "express; choose a layer of self-attention."
-        )
+    beside = f"{above}.self_attn".lstrip(".")
+    by_torch = last == "multihead_attn" and any(each.name == beside for each in every)
+    return last.lower() in CROSS or by_torch
 
 
 def _require_known(place: Place, names: Sequence[str]) -> None:

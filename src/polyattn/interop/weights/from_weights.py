@@ -123,8 +123,8 @@ def read_projections(
     """What ``from_weights`` reads, as W_Q, W_K, W_V, W_O and biases, as they were trained.
 
     Parameters are those of ``from_weights``, which is ``read_projections(...).to_layer()``.  Keys
-    and values that several heads share are repeated for each of them; ``frequencies`` are those
-    of rotary positions in the half layout, None without.
+    and values that several heads share are repeated for each of them; ``rotary`` holds the
+    frequencies of rotary positions in the half layout, None without.
     """
     weights = WeightSource.of(source, config)
     require_flag("interleaved", interleaved)
@@ -155,7 +155,7 @@ def read_projections(
     return Projections(
         W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O,
         scale=require_scale(scale, "softmax", counts.head_dim), kind="softmax", mode=mode,
-        heads=np.arange(counts.n_heads), change=0.0, frequencies=frequencies,
+        heads=np.arange(counts.n_heads), change=0.0, rotary=frequencies,
     )  # fmt: skip
 
 

@@ -88,12 +88,7 @@ def _multihead(tensors: Tensors) -> Sides:
         stacked = [tensors[name] for name in names]
     found = {f"W_{role}": each.T for role, each in zip("QKV", stacked, strict=True)}
     found["W_O"] = tensors["out_proj.weight"].T
-    if "in_proj_bias" in tensors:
-        rows = thirds(tensors["in_proj_bias"], 0, "in_proj_bias", "(3 d,)")
-        found |= {f"b_{role}": each for role, each in zip("QKV", rows, strict=True)}
-    if "out_proj.bias" in tensors:
-        found["b_O"] = tensors["out_proj.bias"]
-    return found
+    return found | _fused_biases(tensors, "in_proj_bias", "out_proj.bias")
 
 
 def _gpt2(tensors: Tensors) -> Sides:
@@ -109,12 +104,16 @@ def _gpt2(tensors: Tensors) -> Sides:
         for role, each in zip("QKV", thirds(fused, 1, "c_attn.weight", "(d, 3 d)"), strict=True)
     }
     found["W_O"] = tensors["c_proj.weight"]
-    if "c_attn.bias" in tensors:
-        rows = thirds(tensors["c_attn.bias"], 0, "c_attn.bias", "(3 d,)")
-        found |= {f"b_{role}": each for role, each in zip("QKV", rows, strict=True)}
-    if "c_proj.bias" in tensors:
-        found["b_O"] = tensors["c_proj.bias"]
-    return found
+    return found | _fused_biases(tensors, "c_attn.bias", "c_proj.bias")
+
+
+def _fused_biases(tensors: Tensors, fused: str, output: str) -> Sides:
+    """b_Q, b_K and b_V of one vector (3 d,), and b_O, where they are."""
+    found = {}
+    if fused in tensors:
+        rows = thirds(tensors[fused], 0, fused, "(3 d,)")
+        found = {f"b_{role}": each for role, each in zip("QKV", rows, strict=True)}
+    return found | ({"b_O": tensors[output]} if output in tensors else {})
 
 
 def _transformer_lens(tensors: Tensors) -> Sides:

@@ -43,7 +43,8 @@ class WeightSource:
         given = None if config is None else _settings(config)
         if isinstance(source, str | os.PathLike):
             found = open_weights(source)
-            return cls(found.names, found.where, given or config_beside(source), None, found.read)
+            given = config_beside(source) if given is None else given
+            return cls(found.names, found.where, given, None, found.read)
         module = None
         if not isinstance(source, Mapping) and callable(getattr(source, "state_dict", None)):
             module, source = source, source.state_dict()
