@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.model.offsets import Component, components
+from polyattn.model.offsets import components
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.scaling import EPS
 
@@ -35,13 +35,13 @@ def written_in_planes(
 
     Cost: O(H d^3) for each frequency.
     """
-    seen = [
-        Component(each.frequency, [each.matrices[0][list(heads)]])
-        for each in components([layer], tolerance)
-    ]
+    seen = list(components([layer], tolerance))
     if not any(each.frequency for each in seen):
-        return in_order(seen[0].matrices[0] if seen else 0.0 * layer.attn[heads], value, layer)
-    decomposed = [np.linalg.svd(each.matrices[0], full_matrices=False) for each in seen]
+        attn = seen[0].matrices[0] if seen else 0.0 * layer.attn
+        return in_order(attn[list(heads)], value, layer)
+    decomposed = [
+        np.linalg.svd(each.matrices[0][list(heads)], full_matrices=False) for each in seen
+    ]
     largest = max(float(sigma.max()) for _, sigma, _ in decomposed)
     rounding = max(tolerance, EPS * value.shape[1]) * largest
     written = []
