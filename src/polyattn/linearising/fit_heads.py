@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +34,17 @@ class FittedHead(NamedTuple):
 
 
 def fit_heads(
-    view: LayerView, batch: SequenceBatch, ridge: float | None, n_left_out: int
+    view: LayerView,
+    batch: SequenceBatch,
+    ridge: float | None,
+    n_left_out: int,
+    weights: Sequence[Array] | None = None,
 ) -> list[FittedHead]:
     """The global minimiser of every head by itself.
 
     ridge : a relative ridge, or None: the one with the least error on the last ``n_left_out``
         sequences when the others are fitted; then all are
+    weights : linear maps (d + 1, c) of the query tokens, whose outputs are taken off the targets
     """
     parts = [batch]
     if ridge is None and n_left_out:
@@ -46,7 +52,7 @@ def fit_heads(
         parts = [batch.part(0, border), batch.part(border, len(batch))]
     found: list[FittedHead] = []
     for group in _groups(view, len(parts)):
-        sums = [_summed(view, part, group) for part in parts]
+        sums = [_summed(view, part, group, weights) for part in parts]
         found += [_solved([each[i] for each in sums], ridge) for i in range(len(group))]
     return found
 
@@ -60,7 +66,9 @@ def _groups(view: LayerView, n_parts: int) -> list[list[int]]:
     return [list(range(first, min(first + at_once, H))) for first in range(0, H, at_once)]
 
 
-def _summed(view: LayerView, batch: SequenceBatch, group: list[int]) -> list[HeadSums]:
+def _summed(
+    view: LayerView, batch: SequenceBatch, group: list[int], weights: Sequence[Array] | None
+) -> list[HeadSums]:
     """Sums of some heads over all sequences: one pass."""
     sums: dict[int, HeadSums] = {}
 
@@ -68,6 +76,8 @@ def _summed(view: LayerView, batch: SequenceBatch, group: list[int]) -> list[Hea
 
         def add(h: int, X: Array = X) -> None:
             block = view.block(X, h)
+            if weights is not None:
+                block = block._replace(targets=block.targets - view.linear(X, weights[h]))
             sums.setdefault(h, sums_for(block)).add(block)
 
         map_pieces(add, group)

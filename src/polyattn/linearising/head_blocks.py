@@ -59,7 +59,7 @@ def head_block(
     own = None
     if window is not None:
         own = window_rows(seen.queries, seen.keys, seen.values, mode, window)
-    targets = softmax_outputs(seen, mode) if with_targets else None
+    targets = softmax_outputs(seen, mode) if with_targets else np.empty((*phi.shape[:2], 0))
     return HeadBlock(phi, rows, own, targets)
 
 

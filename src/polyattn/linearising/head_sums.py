@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
 from polyattn.form.pairs import n_pairs, pair_index, pair_position
 from polyattn.numerics.arrays import even_ranges
 
@@ -35,13 +34,13 @@ class HeadBlock(NamedTuple):
     phi : (B, T, F), features of the queries at the predicted positions
     rows : (B, 1, G, c) where all positions share them, else (B, T, G, c)
     own : (B, T, c), one more row for each position; or None
-    targets : (B, T, c); None where nobody needs them
+    targets : (B, T, c); (B, T, 0) where nobody needs them
     """
 
     phi: Array
     rows: Array
     own: Array | None
-    targets: Array | None
+    targets: Array
 
 
 class HeadSums:
@@ -81,8 +80,6 @@ class HeadSums:
     def add(self, block: HeadBlock) -> None:
         """Add the positions of some sequences of one length."""
         phi, rows, own, targets = block
-        if targets is None:
-            raise InvalidInput("a block needs targets to be added to sums; got one without.")
         self.power += float(np.sum(targets * targets))
         self.total += targets.sum(axis=(0, 1))
         self.n_rows += targets.shape[0] * targets.shape[1]

@@ -10,16 +10,17 @@ conjugate gradients: the diagonal blocks of the matrix are theirs, since E_h E_h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from polyattn.linearising.fit_heads import FittedHead
 from polyattn.linearising.head_blocks import predictions
-from polyattn.linearising.head_sums import correlated
+from polyattn.linearising.head_sums import HeadBlock, correlated
 from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.token_map import TOKEN_RIDGE, TokenSums
 from polyattn.numerics.parallel import map_pieces
 from polyattn.sequences import SequenceBatch
 
@@ -33,9 +34,6 @@ MOST_PASSES = 24
 # It ends where a pass takes less than this share off what is left.
 ENOUGH = 2e-3
 
-# The penalty of W, relative to the diagonal of its own normal matrix.
-SKIP_RIDGE = 1e-6
-
 
 class JointFit(NamedTuple):
     """What was found: M of each head, W (d + 1, e) or None, passes, and whether it converged."""
@@ -47,19 +45,20 @@ class JointFit(NamedTuple):
 
 
 def fit_together(
-    view: LayerView, batch: SequenceBatch, fitted: Sequence[FittedHead], *, skip: bool, heads: bool
+    view: LayerView, batch: SequenceBatch, fitted: Sequence[FittedHead], skip: Array | None
 ) -> JointFit:
-    """The least squared error of the layer's outputs over all M_h, and W with ``skip``.
+    """The least squared error of the layer's outputs over all M_h, and W.
 
-    heads : False to leave all M_h as they are, and to find W for what they leave
+    skip : W (d + 1, e) to begin with; None where there is none
 
-    Guarantee: a convex problem; the error falls with every pass, from that of the heads by
-    themselves, and ``converged`` says that the last one took less than ENOUGH of it off.
+    Guarantee: a convex problem; the error falls with every pass, from that of the given heads,
+    and ``converged`` says that the last one took less than ENOUGH of it off.
     Cost: one pass over the data for each iteration, without softmax; memory as for one head.
     """
-    problem = _Problem(view, batch, fitted, skip, heads)
-    found, n_passes, converged = problem.solve()
-    weights = found[-1] if skip else None
+    start = [each.mixing for each in fitted] + ([] if skip is None else [skip])
+    problem = _Problem(view, batch, fitted, skip is not None)
+    found, n_passes, converged = problem.solve(start)
+    weights = None if skip is None else found[-1]
     return JointFit(found[: len(fitted)], weights, n_passes, converged)
 
 
@@ -72,22 +71,15 @@ class _Problem:
         batch: SequenceBatch,
         fitted: Sequence[FittedHead],
         skip: bool,
-        heads: bool,
     ) -> None:
         self.view, self.batch, self.fitted = view, batch, fitted
-        self.skip, self.heads = skip, heads
-        self.power = 0.0
-        width = view.heads.n_dims + 1
-        self.token_gram = np.zeros((width, width))
+        self.skip, self.power = skip, 0.0
+        self.of_tokens = TokenSums(view.heads.n_dims + 1, view.heads.n_outputs)
 
-    def solve(self) -> tuple[Unknowns, int, bool]:
-        """Conjugate gradients from the heads by themselves and W = 0."""
-        x = [each.mixing.copy() for each in self.fitted]
-        if self.skip:
-            x.append(np.zeros((self.view.heads.n_dims + 1, self.view.heads.n_outputs)))
+    def solve(self, x: Unknowns) -> tuple[Unknowns, int, bool]:
+        """Conjugate gradients from x."""
         right = self._right_side()
         residual = _sum(right, self._apply(x), -1.0)
-        self._precondition_tokens()
         z = self._precondition(residual)
         direction, size = z, _dot(residual, z)
         left = self._error(x, right, residual)
@@ -113,11 +105,11 @@ class _Problem:
         """What the unknowns are compared with, and sums over tokens: one pass, with softmax."""
         found = self._zeros()
         for X in self.view.blocks(self.batch):
-            blocks = self._blocks(X, with_targets=True)
-            outputs = self._in_outputs([block.targets for block in blocks])
+            blocks = self._blocks(X)
+            targets = map_pieces(partial(self.view.targets, X), range(len(blocks)))
+            outputs = self.view.in_outputs(targets)
             self.power += float(np.sum(outputs * outputs))
-            tokens = self.view.tokens(X)
-            self.token_gram += tokens.T @ tokens
+            self.of_tokens.add(self.view.tokens(X), outputs)
             self._add(found, X, blocks, outputs)
         return found
 
@@ -125,28 +117,23 @@ class _Problem:
         """The normal matrix times x: one pass."""
         found = self._zeros()
         for X in self.view.blocks(self.batch):
-            blocks = self._blocks(X, with_targets=False)
+            blocks = self._blocks(X)
             each = zip(blocks, x, strict=False)
-            outputs = self._in_outputs([predictions(block, M) for block, M in each])
+            outputs = self.view.in_outputs([predictions(block, M) for block, M in each])
             if self.skip:
                 outputs += (self.view.tokens(X) @ x[-1]).reshape(outputs.shape)
             self._add(found, X, blocks, outputs)
         for total, M, head in zip(found, x, self.fitted, strict=False):
             total += head.ridge * head.diagonal * M
         if self.skip:
-            found[-1] += SKIP_RIDGE * self.token_gram.diagonal()[:, None] * x[-1]
+            found[-1] += TOKEN_RIDGE * self.of_tokens.gram.diagonal()[:, None] * x[-1]
         return found
 
-    def _blocks(self, X: Array, with_targets: bool) -> list:
+    def _blocks(self, X: Array) -> list[HeadBlock]:
         heads = range(len(self.fitted))
-        return map_pieces(lambda h: self.view.block(X, h, with_targets), list(heads))
+        return map_pieces(lambda h: self.view.block(X, h, with_targets=False), heads)
 
-    def _in_outputs(self, parts: Sequence[Array | None]) -> Array:
-        """sum_h o_h E_h (B, T, e)."""
-        each = zip(parts, self.view.coordinates, strict=True)
-        return np.asarray(sum(part @ E for part, (_, E) in each if part is not None))
-
-    def _add(self, found: Unknowns, X: Array, blocks: list, outputs: Array) -> None:
+    def _add(self, found: Unknowns, X: Array, blocks: list[HeadBlock], outputs: Array) -> None:
         """The transpose of the map from unknowns to outputs."""
         for h, block in enumerate(blocks):
             found[h] += correlated(block, outputs @ self.view.coordinates[h][1].T)
@@ -159,19 +146,11 @@ class _Problem:
             sizes.append((self.view.heads.n_dims + 1, self.view.heads.n_outputs))
         return [np.zeros(size) for size in sizes]
 
-    def _precondition_tokens(self) -> None:
-        penalty = np.maximum(self.token_gram.diagonal(), np.finfo(np.float64).tiny)
-        penalised = self.token_gram + 10 * SKIP_RIDGE * np.diag(penalty)
-        self.token_factor = cho_factor(penalised, lower=True)
-
     def _precondition(self, residual: Unknowns) -> Unknowns:
-        if self.heads:
-            each = zip(self.fitted, residual, strict=False)
-            found = [head.factor.apply(right) for head, right in each]
-        else:
-            found = [np.zeros_like(head.mixing) for head in self.fitted]
+        each = zip(self.fitted, residual, strict=False)
+        found = [head.factor.apply(right) for head, right in each]
         if self.skip:
-            found.append(np.asarray(cho_solve(self.token_factor, residual[-1])))
+            found.append(self.of_tokens.solve(residual[-1]))
         return found
 
     def _error(self, x: Unknowns, right: Unknowns, residual: Unknowns) -> float:

@@ -5,19 +5,21 @@ Sequences of one length come together, in blocks of bounded memory, whatever the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.features.tokens import Tokens
-from polyattn.linearising.head_blocks import Replacement, head_block
+from polyattn.linearising.head_blocks import Replacement, head_block, predictions
 from polyattn.linearising.head_sums import HeadBlock
 from polyattn.linearising.softmax_heads import SeenHead, SoftmaxHeads, softmax_outputs
+from polyattn.model.attended import attended_rows, window_rows
 from polyattn.model.feature_maps import FeatureMap
 from polyattn.model.layer import equal_groups, in_sequences, tokens_of
+from polyattn.model.linearised import normalised
 from polyattn.numerics.arrays import even_ranges
 from polyattn.progress import report
 from polyattn.sequences import SequenceBatch
@@ -52,15 +54,46 @@ class LayerView:
             self.seen(X, head), self.feature_map, head, self.replacement, with_targets
         )
 
+    def ratio_block(self, X: Array, head: int) -> HeadBlock:
+        """A block whose rows (B, T, G', c + 1) end with the sums of features; without targets."""
+        seen, mode = self.seen(X, head), self.replacement.mode
+        ones = np.ones((*seen.values.shape[:2], 1))
+        values = np.concatenate([seen.values, ones], axis=2)
+        phi = self.feature_map.query.features(seen.queries, head)
+        rows = attended_rows(seen.keys, values, self.feature_map.key, head, mode, "tokens")
+        rows = np.broadcast_to(rows, (*phi.shape[:2], *rows.shape[2:]))
+        if self.replacement.window is not None:
+            own = window_rows(seen.queries, seen.keys, values, mode, self.replacement.window)
+            rows = np.concatenate([rows, own[:, :, None]], axis=2)
+        return HeadBlock(phi, rows, None, np.empty((*phi.shape[:2], 0)))
+
+    def outputs(self, X: Array, head: int, mixing: Array) -> Array:
+        """Outputs (B, T, c) of a head that is replaced, with M (F, G')."""
+        if self.replacement.denominator == "fitted":
+            return normalised(predictions(self.ratio_block(X, head), mixing))
+        return predictions(self.block(X, head, with_targets=False), mixing)
+
     def targets(self, X: Array, head: int) -> Array:
         """Outputs (B, T, c) of a softmax head on X, in its own coordinates of the outputs."""
         return softmax_outputs(self.seen(X, head), self.replacement.mode)
+
+    def in_outputs(self, parts: Sequence[Array]) -> Array:
+        """sum_h o_h E_h (B, T, e) of outputs (B, T, c) of all heads."""
+        total = np.zeros((*parts[0].shape[:2], self.heads.n_outputs))
+        for part, (_, E) in zip(parts, self.coordinates, strict=True):
+            total += part @ E
+        return total
 
     def tokens(self, X: Array) -> Array:
         """The query tokens less their mean, and a constant 1: (B T, d + 1)."""
         asking = X[:, -1:] if self.replacement.mode == "last" else X
         flat = (asking - self.mean).reshape(-1, X.shape[2])
         return np.column_stack([flat, np.ones(len(flat))])
+
+    def linear(self, X: Array, weights: Array) -> Array:
+        """A linear map (d + 1, e) of the query tokens of X: (B, T, e)."""
+        n_asking = 1 if self.replacement.mode == "last" else X.shape[1]
+        return np.asarray((self.tokens(X) @ weights).reshape(len(X), n_asking, -1))
 
     def blocks(self, batch: SequenceBatch) -> Iterator[Array]:
         """Tokens X (B, n, d) of all sequences, those of one length together."""
@@ -75,7 +108,3 @@ class LayerView:
                 yield in_sequences(tokens.read(tokens_of(batch, which)), len(which))
                 done += len(which)
                 report(done, len(batch))
-
-    def with_map(self, feature_map: FeatureMap, replacement: Replacement) -> LayerView:
-        """The same heads with another replacement."""
-        return replace(self, feature_map=feature_map, replacement=replacement)
