@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from polyattn.auditing import Audit
+from polyattn.auditing import Audit, HeadAudit
 from polyattn.certify import Certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files.atomic import file_to_read, file_to_write
@@ -23,7 +23,8 @@ from polyattn.stats.checkpoint import KIND as CHECKPOINT
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
 _LAYERS_AND_SUMS = (LinearAttention, SoftmaxAttention, Moments, TriangularFactor)
-_RESULTS = (FitResult, OneHotFit, LearningCurve, Forecast, Audit, LearnedSoftmax, QueryResult)
+_FITS = (FitResult, OneHotFit, LearningCurve, Forecast)
+_RESULTS = (*_FITS, Audit, HeadAudit, LearnedSoftmax, QueryResult)
 _PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
 KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESULTS, *_PROGRAMS)}
 
