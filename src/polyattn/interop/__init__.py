@@ -10,6 +10,7 @@ from polyattn.interop.from_projections import from_projections
 from polyattn.interop.low_rank import ROUNDING
 from polyattn.interop.projections import Projections
 from polyattn.interop.to_projections import to_projections
+from polyattn.interop.weights import from_weights, read_projections, to_weights
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
@@ -20,9 +21,12 @@ __all__ = [
     "Projections",
     "from_projections",
     "from_torch",
+    "from_weights",
+    "read_projections",
     "to_multihead",
     "to_projections",
     "to_torch",
+    "to_weights",
 ]
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_head_count
 from polyattn.heads.head_rank import equal_units
+from polyattn.model import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 
 Matrix = NDArray[np.float64]
@@ -83,10 +84,13 @@ class LowRank:
         return float(self.missed[np.arange(len(widths)), widths].max())
 
 
-def require_width(width: int, matrices: Sequence[LowRank], reason: str, advice: str) -> None:
+def require_width(
+    width: int, matrices: Sequence[LowRank], reason: str, advice: str, shared: int = 1
+) -> None:
     """Refuse matrices that ``width`` terms miss by more than their tolerance.
 
     reason, advice : why a head must have this width, and what to do; may hold {rank}
+    shared : how many neighbouring heads each matrix belongs to
     """
     for each in matrices:
         rank = int(each.ranks.max())
@@ -94,9 +98,33 @@ def require_width(width: int, matrices: Sequence[LowRank], reason: str, advice: 
             # As a larger tolerance measures it: in the units that are given.
             wholes = (some.left @ some.right.transpose(0, 2, 1) for some in matrices)
             most = max(LowRank.of(whole, 1.0, each.name).lost(width) for whole in wholes)
+            first = shared * int(each.ranks.argmax())
+            who = f"head {first} has"
+            if shared > 1:
+                who = f"heads {first} to {first + shared - 1} together have"
             raise InvalidInput(
-                f"head {int(each.ranks.argmax())} has {each.name} of rank {rank}, more than "
+                f"{who} {each.name} of rank {rank}, more than "
                 f"head_dim = {width}{reason}; {advice.format(rank=rank)}, or "
                 f"tolerance={min(1.0, max(1.06 * most, 2.0 * ROUNDING)):.2g}, which drops what "
                 "does not fit."
             )
+
+
+def dividing_head_count(layer: SoftmaxAttention, n_heads: int | str | None, module: str) -> int:
+    """The given number, or the smallest divisor of d that all heads fit into."""
+    d = layer.n_dims
+    given = require_head_count(n_heads)
+    if isinstance(given, int):
+        if d % given or given < layer.n_heads:
+            raise InvalidInput(
+                f"n_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
+                f"number of heads; got {given}."
+            )
+        return given
+    possible = [count for count in range(layer.n_heads, d + 1) if d % count == 0]
+    if not possible:
+        raise InvalidInput(
+            f"{module} has at most as many heads as coordinates; the layer has "
+            f"{layer.n_heads} and {d}."
+        )
+    return possible[0]

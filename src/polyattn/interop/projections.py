@@ -33,7 +33,9 @@ class Projections:
         linear     y_t = sum_h sum_s  w_h(t, s) (q_t . k_s / scale)     v_s W_O[h]  +  b_O
 
     Both x and z are the tokens, and w = 1, unless a linear layer has a ``form`` or a context that
-    says otherwise; forms with ``skip`` add x_t W_skip.
+    says otherwise; forms with ``skip`` add x_t W_skip.  With ``frequencies`` the queries and keys
+    of a softmax layer are turned: coordinates i and i + head_dim/2 of q_t and k_t by the angle
+    t * frequencies[i].
 
     Attributes
     ----------
@@ -55,6 +57,8 @@ class Projections:
     head_scales : integer array (H',)
         Which scale of the form w_h is, for linear layers.
     W_skip : array (d, e), or None
+    frequencies : array (head_dim / 2,), or None
+        Of rotary positions; None where nothing is turned.
     """
 
     W_Q: Matrix
@@ -73,6 +77,7 @@ class Projections:
     layout: Layout | None = None
     head_scales: NDArray[np.int64] | None = None
     W_skip: Matrix | None = None
+    frequencies: Matrix | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -110,7 +115,7 @@ class Projections:
             }  # fmt: skip
         return from_projections(
             self.W_Q, self.W_K, self.W_V, self.W_O, self.b_Q, self.b_K, self.b_V, self.b_O,
-            kind=self.kind, scale=self.scale, **beside,
+            kind=self.kind, scale=self.scale, rotary=self.frequencies, **beside,
         )  # fmt: skip
 
     def side_by_side(self) -> dict[str, Matrix]:

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyattn.errors import InvalidInput, InvalidType, require_head_count, require_number
-from polyattn.interop.low_rank import ROUNDING, LowRank, require_width
+from polyattn.errors import InvalidInput, InvalidType, require_number
+from polyattn.interop.low_rank import ROUNDING, LowRank, dividing_head_count, require_width
 from polyattn.interop.torch import modules
 from polyattn.interop.torch.linear_attention import TorchLinearAttention
 from polyattn.interop.torch.modules import TorchSoftmaxAttention
@@ -160,7 +160,7 @@ def to_multihead(
             f"{layer.n_outputs} and {d}."
         )
     require_number("tolerance", tolerance, most=1.0)
-    count = _number_of_heads(layer, n_heads)
+    count = dividing_head_count(layer, n_heads, "nn.MultiheadAttention")
     head_dim = d // count
     # What a constant coordinate adds to the keys has no effect, so keys need no bias.
     logits = LowRank.of(layer.attn[:, :, :d] * np.sqrt(head_dim), tolerance, "attn")
@@ -191,23 +191,3 @@ def to_multihead(
 def as_array(parameter: Tensor) -> Matrix:
     """A parameter as float64 numbers of its own."""
     return np.array(parameter.detach().to("cpu", torch.float64).numpy())
-
-
-def _number_of_heads(layer: SoftmaxAttention, n_heads: int | str | None) -> int:
-    """The given number, or the smallest divisor of d that all heads fit into."""
-    d = layer.n_dims
-    given = require_head_count(n_heads)
-    if isinstance(given, int):
-        if d % given or given < layer.n_heads:
-            raise InvalidInput(
-                f"n_heads must divide the {d} coordinates and be at least {layer.n_heads}, the "
-                f"number of heads; got {given}."
-            )
-        return given
-    possible = [count for count in range(layer.n_heads, d + 1) if d % count == 0]
-    if not possible:
-        raise InvalidInput(
-            f"nn.MultiheadAttention has at most as many heads as coordinates; the layer has "
-            f"{layer.n_heads} and {d}."
-        )
-    return possible[0]
