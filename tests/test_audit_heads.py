@@ -251,7 +251,7 @@ class TestInvariance:
 
     def test_pieces_do_not_matter(self, usual, monkeypatch):
         soft, known = usual
-        monkeypatch.setattr("polyattn.auditing.head_groups.BLOCK_NUMBERS", 2000)
+        monkeypatch.setattr("polyattn.auditing.order_pairs.BLOCK_NUMBERS", 2000)
         monkeypatch.setattr("polyattn.auditing.order_fits.BLOCK_NUMBERS", 10)
         np.testing.assert_allclose(pa.audit(soft, sequences()).shares, known.shares, atol=1e-8)
 
@@ -263,6 +263,29 @@ class TestInvariance:
         assert not np.array_equal(found.shares, known.shares)
         np.testing.assert_allclose(found.shares, known.shares, atol=0.05)
         assert np.all(np.diff(found.training_shares, axis=1) > -1e-6)
+
+
+class TestRotary:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_planes_that_are_not_turned_change_nothing(self, mode):
+        query, key = RNG.standard_normal((2, 2, 3, 4))
+        value = RNG.standard_normal((2, 3, 2))
+        still = pa.SoftmaxAttention((query, key), value, mode, rotary=[0.0, 0.0])
+        plain = pa.SoftmaxAttention(query @ key.swapaxes(1, 2), value, mode)
+        ragged = [x[: 2 + i % 4] for i, x in enumerate(sequences(80))]
+        known, found = pa.audit(plain, ragged), pa.audit(still, ragged)
+        np.testing.assert_allclose(found.shares, known.shares, atol=1e-6)
+        np.testing.assert_allclose(found.logit_sizes, known.logit_sizes, rtol=1e-9)
+
+    def test_small_logits_are_linear_attention_of_turned_queries_and_keys(self):
+        """Mean values do not explain what depends on positions; linear attention does."""
+        query, key = RNG.standard_normal((2, 1, 3, 4))
+        query[:, -1] = key[:, -1] = [1.0, 0.0, 0.0, 0.0]  # of the constant: logits by offset
+        value = np.vstack([RNG.standard_normal((2, 2)), np.zeros((1, 2))])[None]
+        soft = pa.SoftmaxAttention((0.6 * query, key), value, bias=True, rotary=[0.7, 0.1])
+        found = pa.audit(soft, 0.3 * sequences(300, 8, 2))
+        assert found.shares[0, 1] < 0.97 < found.shares[0, 2]
+        assert found.explains("linear")[0]
 
 
 class TestArguments:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from polyattn import interop
 from polyattn.auditing.head_audit import HeadAudit
 from polyattn.auditing.head_features import HeadFeatures, Whitening
-from polyattn.auditing.head_groups import Block, HeadData
 from polyattn.auditing.order_fits import OrderFit, fit_orders
+from polyattn.auditing.order_pairs import HeadData, SeenBlock
 from polyattn.errors import InvalidInput
 from polyattn.model import SoftmaxAttention
 from polyattn.numerics.arrays import places_by_length
@@ -159,12 +159,12 @@ def _audit_layer(
     squared: list[list[Array]] = [[], []]
     found = []
     for h in range(layer.n_heads):
-        features = HeadFeatures.of(layer.attn[h], layer.value[h], whitening)
+        features = HeadFeatures.of(layer, h, whitening, sides[0].tokens)
         head, shift = _seen_head(layer, h, features, whitening)
         both = [side.data(features, head, shift) for side in sides]
         fits, centre = fit_orders(both[0]), _mean_output(both[0])
         for of_side, side, data in zip(squared, sides, both, strict=True):
-            of_side.append(side.add(data, fits, centre))
+            of_side.append(side.add(data, fits, centre, features.outputs))
         level = whitening.mean @ layer.value[h] + centre @ features.outputs
         found.append((features, float(level @ level)))
     n_rows = sum(each[0, 0].size // layer.n_outputs for each in sides[0].residuals)
@@ -194,6 +194,7 @@ class _Side:
 
     batch: SequenceBatch
     tokens: list[Array]
+    whitened: list[Array]
     rows: list[NDArray[np.int64]]
     mode: str
     step: int
@@ -203,36 +204,40 @@ class _Side:
     def of(
         cls, batch: SequenceBatch, layer: SoftmaxAttention, whitening: Whitening, step: int
     ) -> _Side:
-        whitened = whitening(_tokens(batch, layer.bias))
+        flat = _tokens(batch, layer.bias)
         rows = list(places_by_length(batch.offsets))
-        tokens = [whitened[each] for each in rows]
+        tokens = [flat[each] for each in rows]
         if layer.mode == "last":
             lengths = batch.lengths
             rows = [np.flatnonzero(lengths == each.shape[1])[:, None] for each in rows]
-        return cls(batch, tokens, rows, layer.mode, step, [])
+        return cls(batch, tokens, [whitening(each) for each in tokens], rows, layer.mode, step, [])
 
     def data(self, features: HeadFeatures, head: SoftmaxAttention, shift: Array) -> HeadData:
         """Beside the outputs of a head."""
         found = head(self.batch)
         outputs = (found if self.mode == "last" else np.concatenate(found)) - shift
-        each = zip(self.tokens, self.rows, strict=True)
-        blocks = [Block(tokens, outputs[rows]) for tokens, rows in each]
-        return HeadData(features, blocks, self.mode, self.step)
+        each = zip(self.whitened, self.tokens, self.rows, strict=True)
+        blocks = [
+            SeenBlock(features.see(whitened, tokens, self.mode), whitened, outputs[rows])
+            for whitened, tokens, rows in each
+        ]
+        return HeadData(blocks, self.mode, self.step)
 
-    def add(self, data: HeadData, fits: Sequence[OrderFit], centre: Array) -> Array:
-        """Squared errors (1 + orders, N) of a head, whose residuals are added to those here."""
-        squared = []
-        lifted = []
-        for block in data.blocks:
-            n = len(block.tokens)
+    def add(self, data: HeadData, fits: Sequence[OrderFit], centre: Array, outputs: Array) -> Array:
+        """Squared errors (1 + orders, N) of a head, whose residuals are added to those here.
+
+        outputs : (c, e), from the numbers that are counted to outputs
+        """
+        squared, lifted = [], []
+        for seen in data.blocks:
             parts = []
-            for each in data.groups_of(block):
-                missed = [each.outputs - centre, *(each.outputs - fit(each) for fit in fits)]
-                parts.append(np.stack(missed).reshape(len(missed), -1, len(centre)))
+            for block, own in data.parts_of(seen):
+                guesses = [np.broadcast_to(centre, block.targets.shape)]
+                guesses += [fit(block, own) for fit in fits]
+                parts.append(block.targets - np.stack(guesses))
             residuals = np.concatenate(parts, axis=1)
-            shaped = residuals.reshape(len(residuals), n, -1, len(centre))
-            squared.append(np.sum(shaped**2, axis=(2, 3)))
-            lifted.append(shaped @ data.features.outputs)
+            squared.append(np.sum(residuals**2, axis=(2, 3)))
+            lifted.append(residuals @ outputs)
         before = self.residuals or [np.zeros(()) for _ in lifted]
         self.residuals = [old + new for old, new in zip(before, lifted, strict=True)]
         return np.concatenate(squared, axis=1)
@@ -253,13 +258,15 @@ def _seen_head(
 ) -> tuple[SoftmaxAttention, Array]:
     """A layer of one head whose outputs, less a constant, are those of ``features.values``."""
     value = whitening.inward @ features.values
-    one = SoftmaxAttention(layer.attn[h], value, layer.mode, layer.bias)
-    return one, whitening.mean @ value
+    turned, one = layer.rotary_heads, slice(h, h + 1)
+    attn = layer.attn[one] if turned is None else (turned.query[one], turned.key[one])
+    head = SoftmaxAttention(attn, value[None], layer.mode, layer.bias, layer.frequencies)
+    return head, whitening.mean @ value
 
 
 def _mean_output(data: HeadData) -> Array:
     """The mean output (c,) over the positions that are fitted."""
-    parts = [each.outputs.reshape(-1, each.outputs.shape[2]) for each in data.groups()]
+    parts = [block.targets.reshape(-1, data.n_outputs) for block, _ in data.parts()]
     return np.asarray(np.concatenate(parts).mean(axis=0))
 
 

@@ -9,6 +9,8 @@ where w are the whitened tokens, x - mu = w E, and E A E^T = U diag(sigma) V^T, 
 Queries are the a_i, of unit variance.  Keys are the eigenvectors of the second moment of what
 multiplies w_s, N = beta beta^T + V diag(sigma^2) V^T: the first directions are those that carry
 most of the logits.  None of this depends on units, or on how A is written as a product.
+With rotary positions the same is done for turned queries and keys, x_t W_Q R_t and x_s W_K R_s,
+whitened each by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from polyattn.linearising.softmax_heads import SeenHead
+from polyattn.model import SoftmaxAttention
+from polyattn.model.rotary import RotaryHeads
 
 Array = NDArray[np.float64]
 
@@ -29,13 +35,14 @@ NEGLIGIBLE = 1e-12
 # A head whose logits have more directions is seen through so many of them.
 MOST_DIRECTIONS = 64
 
-# Products of two coordinates are taken of so many leading directions of queries and of keys.
+# Products of two coordinates are taken of so many leading directions of queries, and one more of
+# keys, whose mean direction is one of them.
 SECOND_DIRECTIONS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """Tokens x (rows, D) -> w (rows, k), uncorrelated and of unit variance on the data.
+    """Tokens x (..., D) -> w (..., k), uncorrelated and of unit variance on the data.
 
     mean : array (D,)
     inward : array (D, k), w = (x - mean) inward
@@ -62,20 +69,30 @@ class Whitening:
         return cls(mean, directions / spread / unit[:, None], (directions * spread).T * unit)
 
     def __call__(self, tokens: Array) -> Array:
-        """Whitened tokens (rows, k)."""
+        """Whitened tokens (..., k)."""
         return (tokens - self.mean) @ self.inward
+
+
+@dataclass(frozen=True, eq=False)
+class Turned:
+    """One head with rotary positions, and how its turned queries and keys are whitened."""
+
+    head: RotaryHeads
+    queries: Whitening
+    keys: Whitening
 
 
 @dataclass(frozen=True, eq=False)
 class HeadFeatures:
     """What a polynomial of queries and keys is made of, for one head.
 
-    queries : array (k, r), from whitened tokens to coordinates of a query
+    queries : array (k, r), from whitened tokens, or turned queries, to coordinates of a query
     keys : array (k, r'), the same for keys
     values : array (k, c), whitened tokens to values in c orthonormal directions of the outputs
     outputs : array (c, e), those directions
     logit_size : standard deviation of the logits over queries and keys that were drawn at random
     logit_share : the share of their variance in the leading directions
+    turned : of a head with rotary positions
     """
 
     queries: Array
@@ -84,25 +101,64 @@ class HeadFeatures:
     outputs: Array
     logit_size: float
     logit_share: float
+    turned: Turned | None = None
 
     @classmethod
-    def of(cls, attn: Array, value: Array, whitening: Whitening) -> HeadFeatures:
-        """Of a head attn (D, D), value (D, e)."""
-        logits = whitening.outward @ attn @ whitening.outward.T
-        left, sigma, right = np.linalg.svd(logits)
-        offset = whitening.outward @ (whitening.mean @ attn)
-        total = float(np.sum(sigma**2) + offset @ offset)
-        rank = int(np.count_nonzero(sigma**2 > NEGLIGIBLE * total))
-        rank = min(rank, MOST_DIRECTIONS)
-        # What multiplies a whitened key, one column for the constant and each query direction.
-        loads = np.column_stack([offset, right[:rank].T * sigma[:rank]])
-        keys, sizes, _ = np.linalg.svd(loads, full_matrices=False)
-        keys = keys[:, sizes**2 > NEGLIGIBLE * total][:, : MOST_DIRECTIONS + 1]
-        leading = keys[:, : SECOND_DIRECTIONS + 1].T @ loads[:, : SECOND_DIRECTIONS + 1]
-        share = float(np.sum(leading**2)) / total if total > 0.0 else 1.0
-        values, outputs = _values(whitening.outward @ value)
-        size = float(np.sqrt(total))
-        return cls(left[:, :rank], keys, values, outputs, size, share)
+    def of(
+        cls, layer: SoftmaxAttention, head: int, whitening: Whitening, blocks: list[Array]
+    ) -> HeadFeatures:
+        """Of a head of a layer, on tokens by length (B, n, D), with the constant of ``bias``."""
+        turned = None
+        if layer.rotary_heads is None:
+            attn = layer.attn[head]
+            logits = whitening.outward @ attn @ whitening.outward.T
+            offset = whitening.outward @ (whitening.mean @ attn)
+        else:
+            turned = _turned(layer.rotary_heads, head, blocks)
+            logits = turned.queries.outward @ turned.keys.outward.T
+            offset = turned.keys.outward @ turned.queries.mean
+        values, outputs = _values(whitening.outward @ layer.value[head])
+        queries, keys, size, share = _directions(logits, offset)
+        return cls(queries, keys, values, outputs, size, share, turned)
+
+    def see(self, whitened: Array, tokens: Array, mode: str) -> SeenHead:
+        """Coordinates of queries, keys and values of whitened tokens (B, n, k)."""
+        first = whitened.shape[1] - 1 if mode == "last" else 0
+        values = whitened @ self.values
+        if self.turned is None:
+            return SeenHead(whitened[:, first:] @ self.queries, whitened @ self.keys, values)
+        ((queries, keys),) = self.turned.head.projected(tokens, first)
+        return SeenHead(
+            self.turned.queries(queries) @ self.queries, self.turned.keys(keys) @ self.keys, values
+        )
+
+
+def _turned(heads: RotaryHeads, head: int, blocks: list[Array]) -> Turned:
+    one = slice(head, head + 1)
+    alone = RotaryHeads(heads.query[one], heads.key[one], heads.frequencies)
+    pairs = [pair for tokens in blocks for pair in alone.projected(tokens, 0)]
+    queries, keys = (
+        np.concatenate([each.reshape(-1, each.shape[2]) for each in side])
+        for side in zip(*pairs, strict=True)
+    )
+    return Turned(alone, Whitening.of(queries), Whitening.of(keys))
+
+
+def _directions(logits: Array, offset: Array) -> tuple[Array, Array, float, float]:
+    """Directions of whitened queries (k, r) and keys (k', r'), leading ones first.
+
+    Then the size of the logits, and the share of their variance in the leading directions.
+    """
+    left, sigma, right = np.linalg.svd(logits, full_matrices=False)
+    total = float(np.sum(sigma**2) + offset @ offset)
+    rank = min(int(np.count_nonzero(sigma**2 > NEGLIGIBLE * total)), MOST_DIRECTIONS)
+    # What multiplies a whitened key, one column for the constant and each query direction.
+    loads = np.column_stack([offset, right[:rank].T * sigma[:rank]])
+    keys, sizes, _ = np.linalg.svd(loads, full_matrices=False)
+    keys = keys[:, sizes**2 > NEGLIGIBLE * total]
+    leading = keys[:, : SECOND_DIRECTIONS + 1].T @ loads[:, : SECOND_DIRECTIONS + 1]
+    share = float(np.sum(leading**2)) / total if total > 0.0 else 1.0
+    return left[:, :rank], keys, float(np.sqrt(total)), share
 
 
 def _values(carried: Array) -> tuple[Array, Array]:
