@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import polyattn as pa
+from command_endings import parsed, refused
 from polyattn.auditing.head_audit import ORDERS, percent
-from polyattn.errors import InvalidInput
+from polyattn.errors import FileFormatError, InvalidInput
+from polyattn.files.records import Record
 from polyattn.reference.head_orders import Head, shares_by_order
+from polyattn.report import make_page
 
 RNG = np.random.default_rng(0)
 MODES = ("full", "causal", "last")
@@ -344,10 +347,15 @@ class TestArguments:
             pa.audit(**given)
 
 
+def of_few_sequences():
+    """A head that linear attention explains on the sequences of the fit alone."""
+    soft = layer(3.0 * np.random.default_rng(8).standard_normal((4, 4)), n_outputs=1)
+    return soft, sequences(8, 2, 4)
+
+
 class TestInWords:
     def test_a_fit_that_holds_on_its_own_data_alone_decides_nothing(self):
-        soft = layer(3.0 * np.random.default_rng(8).standard_normal((4, 4)), n_outputs=1)
-        found = pa.audit(soft, sequences(8, 2, 4))
+        found = pa.audit(*of_few_sequences())
         assert found.training_shares[0, 2] > 0.99
         assert found.outcome.name == "undecided"
         assert not found.outcome.ok
@@ -369,3 +377,74 @@ class TestInWords:
             "31 %", "99.7 %", "100 %", "100 %", "-20 %",
         ]  # fmt: skip
         assert ORDERS == ("token", "mean", "linear", "second")
+
+
+class TestInterfaces:
+    @pytest.fixture
+    def files(self, run):
+        soft = layer(RNG.standard_normal((2, 3, 3)) * [[[0.05]], [[1.0]]])
+        pa.save(soft, "soft.safetensors")
+        X = sequences(80)
+        np.savez("x.npz", X=X)
+        np.savez("both.npz", X=X, Y=soft(X))
+        np.savez("weighted.npz", X=X, weights=np.ones(80))
+        return run
+
+    def test_the_command(self, files):
+        done = files("audit", "soft.safetensors", "x.npz", "-o", "heads.safetensors")
+        assert done.exit_code == 0
+        assert "of 1 of 2 heads" in done.output
+        known = pa.audit(pa.load("soft.safetensors"), sequences(80))
+        assert pa.load("heads.safetensors").to_full_dict() == known.to_full_dict()
+        content = parsed(files("audit", "soft.safetensors", "x.npz", "--json"))
+        assert content["shares"] == known.shares.tolist()
+        assert files("report", "heads.safetensors").exit_code == 0
+        assert "risk" in files("audit", "soft.safetensors", "both.npz").output
+
+    def test_what_the_command_refuses(self, files):
+        refused(files("audit", "soft.safetensors", "weighted.npz"), "without weights")
+        done = files("audit", "soft.safetensors", "x.npz", "--domain", "boolean")
+        refused(done, "--domain belongs")
+
+    def test_undecided_heads_have_their_exit_code(self, files):
+        pa.save(of_few_sequences()[0], "sharp.safetensors")
+        np.savez("few.npz", X=of_few_sequences()[1])
+        assert files("audit", "sharp.safetensors", "few.npz").exit_code == 4
+
+    def test_the_page(self, tmp_path):
+        soft = layer(RNG.standard_normal((3, 3, 3)))
+        both = pa.audit([soft, soft], [sequences(60)] * 2)
+        page = make_page(both)
+        assert [each.title for each in page.sections] == [
+            "How linear are the heads?", "Layer 0", "Layer 1", "What was measured",
+        ]  # fmt: skip
+        html = page.sections[0].body + page.sections[1].body
+        assert "Shares over layers and heads" in html
+        assert "Shares of the heads of layer 0" in html
+        alone = make_page(pa.audit(soft, sequences(60)))
+        assert alone.sections[1].title == "Head by head"
+        with pytest.raises(InvalidInput, match="X says nothing about a HeadAudit"):
+            both.report(tmp_path / "page.html", sequences())
+
+    def test_bars_never_shrink_and_never_exceed_what_was_held_out(self):
+        soft = layer(2.0 * RNG.standard_normal((3, 3)))
+        found = pa.audit(soft, sequences(20))
+        figure = found.plot()
+        bars = [box for box in figure.axes[0].patches if box.get_height() == 0.8]
+        assert all(bar.get_width() >= 0.0 for bar in bars)
+        ends = max(bar.get_x() + bar.get_width() for bar in bars)
+        assert ends <= max(found.shares.max(), found.layer_shares.max(), 0.0) + 1e-12
+
+    def test_damaged_files_are_refused(self):
+        record = pa.audit(layer(np.eye(3)), sequences(20)).to_record()
+        for name, wrong in (
+            ("shares", np.zeros((1, 3))),
+            ("head_layers", np.array([1])),
+            ("errors", np.full((1, 4), np.nan)),
+            ("sizes", np.array([-1.0])),
+        ):
+            arrays = record.arrays | {name: wrong}
+            with pytest.raises(FileFormatError, match=name):
+                pa.HeadAudit.from_record(Record(record.kind, arrays, record.metadata))
+        with pytest.raises(FileFormatError, match="modes"):
+            pa.HeadAudit.from_record(Record(record.kind, record.arrays, {"modes": []}))

@@ -240,13 +240,16 @@ class HeadAudit(Reported, Result):
 
     def _in_words(self, count: int, open_heads: int) -> str:
         n, second = self.n_heads, int(self.explains("second").sum())
-        whose = "the head" if n == 1 else f"{count} of {n} heads"
-        text = f"On sequences held out, linear attention explains at least 90 % of {whose}"
+        said = "linear attention explains"
         if n == 1:
-            text = "On sequences held out, linear attention explains "
-            text += f"{percent(self.shares[0, ORDERS.index('linear')])} of the head"
-        elif second > count:
-            text += f", and second order {second - count} more"
+            text = f"On sequences held out, {said} {percent(self.shares[0, 2])} of the head"
+        else:
+            whose = {0: f"none of {n} heads", n: f"all {n} heads"}.get(
+                count, f"{count} of {n} heads"
+            )
+            text = f"On sequences held out, {said} at least 90 % of {whose}"
+        if n > 1 and second > count:
+            text += f", and second order of {second - count} more"
         text += f". {self._extremes()}"
         if open_heads:
             text += (
