@@ -8,7 +8,7 @@ from command_endings import parsed, refused
 from polyattn.auditing.head_audit import ORDERS, percent
 from polyattn.errors import FileFormatError, InvalidInput
 from polyattn.files.records import Record
-from polyattn.reference.head_orders import Head, shares_by_order
+from polyattn.reference.head_orders import WrittenHead, shares_by_order
 from polyattn.report import make_page
 
 RNG = np.random.default_rng(0)
@@ -42,7 +42,7 @@ class TestReference:
         X, others = sequences(60, 4, 2), sequences(20, 4, 2, seed=5) + 0.2
         soft = layer(1.3 * RNG.standard_normal((2, 2)), mode)
         found = pa.audit(soft, X, X_test=others)
-        head = Head(soft.attn[0], soft.value[0], np.eye(2), np.eye(2))
+        head = WrittenHead(soft.attn[0], soft.value[0], np.eye(2), np.eye(2))
         training, shares = shares_by_order(head, list(X), list(others), mode)
         np.testing.assert_allclose(found.training_shares[0], training, atol=1e-7)
         np.testing.assert_allclose(found.shares[0], shares, atol=1e-5)
@@ -61,7 +61,7 @@ class TestReference:
         found = pa.audit(soft, X, X_test=others)
         query, key = left[:, None], np.column_stack([right, offset])
         query[-1] = key[-1] = 0.0  # of a coordinate that is 1 nothing but constants
-        head = Head(soft.attn[0], soft.value[0], query, key)
+        head = WrittenHead(soft.attn[0], soft.value[0], query, key)
         wide = [[np.column_stack([x, np.ones(len(x))]) for x in each] for each in (X, others)]
         training, shares = shares_by_order(head, *wide, mode)
         np.testing.assert_allclose(found.training_shares[0], training, atol=1e-6)
@@ -72,7 +72,7 @@ class TestReference:
         X = sequences(60, 4, 2)
         soft = layer(1.3 * RNG.standard_normal((2, 2)))
         found = pa.audit(soft, X, X_test=X)
-        head = Head(soft.attn[0], soft.value[0], np.eye(2)[:, :1], np.eye(2))
+        head = WrittenHead(soft.attn[0], soft.value[0], np.eye(2)[:, :1], np.eye(2))
         training, _ = shares_by_order(head, list(X), list(X), "full")
         assert abs(found.training_shares[0] - training)[2] > 1e-3
 

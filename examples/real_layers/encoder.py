@@ -9,14 +9,18 @@ and ALBERT applies one and the same layer n_layers times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf, softmax
 
 Array = NDArray[np.float64]
+
+#: From tokens (B, n, d) to what attention adds to them.
+Attention: TypeAlias = Callable[[Array], Array]
 
 # Our names of the parts of a layer -> those in a file.
 BERT = {
@@ -58,26 +62,47 @@ class Encoder:
     n_heads: int
     epsilon: float = 1e-12
 
-    def steps(self, ids: Sequence[NDArray[np.intp]], n_layers: int | None = None) -> list[Step]:
+    def steps(
+        self,
+        ids: Sequence[NDArray[np.intp]],
+        n_layers: int | None = None,
+        instead: Mapping[int, Attention] | None = None,
+    ) -> list[Step]:
         """One ``Step`` for each of the first ``n_layers`` layers, for sequences of token ids.
 
         Sequences of one length run together; none is padded.
+        instead : for some layers another attention, from tokens (B, n, d) to what is added to them
         Cost: O(n d (d + n)) per sequence and layer.
         """
-        n_layers = self.n_layers if n_layers is None else n_layers
+        return self._run(ids, self.n_layers if n_layers is None else n_layers, instead or {})[0]
+
+    def embeddings(
+        self, ids: Sequence[NDArray[np.intp]], instead: Mapping[int, Attention] | None = None
+    ) -> Array:
+        """The mean over tokens of what the last layer returns (N, d)."""
+        return np.stack(
+            [each.mean(axis=0) for each in self._run(ids, self.n_layers, instead or {})[1]]
+        )
+
+    def _run(
+        self, ids: Sequence[NDArray[np.intp]], n_layers: int, instead: Mapping[int, Attention]
+    ) -> tuple[list[Step], list[Array]]:
+        """The steps, and the tokens (n_i, d) behind the last of them."""
         lengths = np.array([len(each) for each in ids])
-        found: list[list[tuple[Array, Array]]] = [
-            [(None, None)] * len(ids) for _ in range(n_layers)
-        ]
+        nothing = np.zeros((0, 0))
+        found = [[(nothing, nothing)] * len(ids) for _ in range(n_layers)]
+        last = [nothing] * len(ids)
         for length in np.unique(lengths):
             numbers = np.flatnonzero(lengths == length)
             X = self.embed(np.stack([ids[number] for number in numbers]))
             for layer in range(n_layers):
-                attended = self.attend(layer, X)
+                attended = instead[layer](X) if layer in instead else self.attend(layer, X)
                 for row, number in enumerate(numbers):
                     found[layer][number] = (X[row], attended[row])
                 X = self.finish(layer, X, attended)
-        return [_step(pairs, len(np.unique(lengths)) == 1) for pairs in found]
+            for row, number in enumerate(numbers):
+                last[number] = X[row]
+        return [_step(pairs, len(np.unique(lengths)) == 1) for pairs in found], last
 
     def embed(self, ids: NDArray[np.intp]) -> Array:
         """Token ids (B, n) -> tokens (B, n, d) that the first layer is given."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from polyattn import interop
 from polyattn.auditing.head_audit import HeadAudit
-from polyattn.auditing.head_features import HeadFeatures, Whitening
+from polyattn.auditing.head_features import HeadFeatures, TokenWhitening
 from polyattn.auditing.order_fits import OrderFit, fit_orders
 from polyattn.auditing.order_pairs import HeadData, SeenBlock
 from polyattn.errors import InvalidInput
@@ -153,7 +153,7 @@ def _audit_layer(
     layer: SoftmaxAttention, train: SequenceBatch, test: SequenceBatch
 ) -> _LayerShares:
     """Each head by itself, and the sum of what was found for them against the whole layer."""
-    whitening = Whitening.of(_tokens(train, layer.bias))
+    whitening = TokenWhitening.of(_tokens(train, layer.bias))
     step = max(1, len(train.values) // MOST_POSITIONS) if layer.mode == "causal" else 1
     sides = [_Side.of(train, layer, whitening, step), _Side.of(test, layer, whitening, 1)]
     squared: list[list[Array]] = [[], []]
@@ -202,7 +202,7 @@ class _Side:
 
     @classmethod
     def of(
-        cls, batch: SequenceBatch, layer: SoftmaxAttention, whitening: Whitening, step: int
+        cls, batch: SequenceBatch, layer: SoftmaxAttention, whitening: TokenWhitening, step: int
     ) -> _Side:
         flat = _tokens(batch, layer.bias)
         rows = list(places_by_length(batch.offsets))
@@ -254,7 +254,7 @@ def _tokens(batch: SequenceBatch, bias: bool) -> Array:
 
 
 def _seen_head(
-    layer: SoftmaxAttention, h: int, features: HeadFeatures, whitening: Whitening
+    layer: SoftmaxAttention, h: int, features: HeadFeatures, whitening: TokenWhitening
 ) -> tuple[SoftmaxAttention, Array]:
     """A layer of one head whose outputs, less a constant, are those of ``features.values``."""
     value = whitening.inward @ features.values

@@ -41,7 +41,7 @@ SECOND_DIRECTIONS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Whitening:
+class TokenWhitening:
     """Tokens x (..., D) -> w (..., k), uncorrelated and of unit variance on the data.
 
     mean : array (D,)
@@ -54,7 +54,7 @@ class Whitening:
     outward: Array
 
     @classmethod
-    def of(cls, tokens: Array) -> Whitening:
+    def of(cls, tokens: Array) -> TokenWhitening:
         """That of tokens (rows, D); directions in which they do not differ are left out."""
         mean = tokens.mean(axis=0)
         centred = tokens - mean
@@ -78,8 +78,8 @@ class Turned:
     """One head with rotary positions, and how its turned queries and keys are whitened."""
 
     head: RotaryHeads
-    queries: Whitening
-    keys: Whitening
+    queries: TokenWhitening
+    keys: TokenWhitening
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class HeadFeatures:
 
     @classmethod
     def of(
-        cls, layer: SoftmaxAttention, head: int, whitening: Whitening, blocks: list[Array]
+        cls, layer: SoftmaxAttention, head: int, whitening: TokenWhitening, blocks: list[Array]
     ) -> HeadFeatures:
         """Of a head of a layer, on tokens by length (B, n, D), with the constant of ``bias``."""
         turned = None
@@ -141,7 +141,7 @@ def _turned(heads: RotaryHeads, head: int, blocks: list[Array]) -> Turned:
         np.concatenate([each.reshape(-1, each.shape[2]) for each in side])
         for side in zip(*pairs, strict=True)
     )
-    return Turned(alone, Whitening.of(queries), Whitening.of(keys))
+    return Turned(alone, TokenWhitening.of(queries), TokenWhitening.of(keys))
 
 
 def _directions(logits: Array, offset: Array) -> tuple[Array, Array, float, float]:

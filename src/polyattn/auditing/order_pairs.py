@@ -29,7 +29,7 @@ BLOCK_NUMBERS = 1 << 25
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class OrderPairs:
     """The pairs of a head with so many coordinates of queries and of keys."""
 
     n_queries: int
@@ -101,10 +101,10 @@ class HeadData:
     step: int = 1
 
     @cached_property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> OrderPairs:
         """Which features of queries and of keys the orders use."""
         seen = self.blocks[0].seen
-        return Pairs(seen.queries.shape[2], seen.keys.shape[2])
+        return OrderPairs(seen.queries.shape[2], seen.keys.shape[2])
 
     @property
     def n_outputs(self) -> int:

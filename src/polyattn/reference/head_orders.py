@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Head:
+class WrittenHead:
     """attn (D, D), value (D, e), and query (D, r), key (D, r'), by which coordinates are seen."""
 
     attn: Array
@@ -22,7 +22,7 @@ class Head:
 
 
 def shares_by_order(
-    head: Head, train: Sequence[Array], test: Sequence[Array], mode: str
+    head: WrittenHead, train: Sequence[Array], test: Sequence[Array], mode: str
 ) -> tuple[Array, Array]:
     """Shares (4,) of the variance of a head, on ``train``, where it is fitted, and on ``test``.
 
@@ -44,7 +44,7 @@ def shares_by_order(
 
 
 def _written_out(
-    head: Head, sequences: Sequence[Array], mean: Array, mode: str
+    head: WrittenHead, sequences: Sequence[Array], mean: Array, mode: str
 ) -> tuple[Array, Array, list[Array]]:
     """Outputs (T, e), tokens (T, D), and for each order its own features (T, e, pairs)."""
     outputs, tokens = [], []
