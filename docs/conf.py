@@ -55,7 +55,9 @@ napoleon_custom_sections = [("Attributes", "returns_style")]
 EXAMPLES = HERE / "_build" / "examples"
 shutil.rmtree(EXAMPLES, ignore_errors=True)
 shutil.copytree(
-    HERE.parent / "examples", EXAMPLES, ignore=shutil.ignore_patterns("__pycache__", "real_data")
+    HERE.parent / "examples",
+    EXAMPLES,
+    ignore=shutil.ignore_patterns("__pycache__", "real_data", "real_layers"),
 )
 sphinx_gallery_conf = {
     "examples_dirs": str(EXAMPLES),

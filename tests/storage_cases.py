@@ -73,6 +73,9 @@ OBJECTS = {
     "learned rules": lambda: pa.programs.learn(MEMORY.schema, pa.programs.traces(MEMORY, 6)),
     "learned coefficients": learned_coefficients,
     "program certificate": lambda: learned_coefficients().certificate,
+    "audit of heads": lambda: pa.audit(
+        pa.SoftmaxAttention(np.eye(2), np.eye(2)), X[:12], random_state=1
+    ),
     "audit": lambda: pa.audit(random_layer(1, 2, 2), X, Y),
     "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
     "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),

@@ -9,6 +9,7 @@ import pytest
 
 import polyattn as pa
 from polyattn import storage
+from polyattn.auditing.head_audit import HEAD_AUDIT_OUTCOMES, HeadAuditName
 from polyattn.auditing.result import AUDIT_OUTCOMES, AuditName
 from polyattn.certify.one_hot.certificate import OneHotCertificate
 from polyattn.certify.outcomes import CERTIFICATE_OUTCOMES, Verdict
@@ -27,6 +28,7 @@ from rotary_cases import random_rotary
 
 RNG = np.random.default_rng(0)
 SOFTMAX = pa.data.random_softmax_layer(3, n_heads=2, random_state=1)
+WIDE = np.random.default_rng(2).standard_normal((60, 4, 3))
 X = RNG.standard_normal((60, 4, 2))
 LAYER = pa.data.random_layer(2, 2, mode="last")
 Y = LAYER(X) + 0.1 * RNG.standard_normal((60, 2))
@@ -76,6 +78,12 @@ RESULTS = {
     "audit of the optimum": (lambda: pa.audit(pa.fit(X, Y), X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of a black box": (lambda: pa.audit(lambda _: Y, X, Y), AUDIT_OUTCOMES, AuditName),
     "audit of few rows": (lambda: pa.audit(LAYER, X[:3], Y[:3]), AUDIT_OUTCOMES, AuditName),
+    "audit of heads": (lambda: pa.audit(SOFTMAX, WIDE), HEAD_AUDIT_OUTCOMES, HeadAuditName),
+    "audit of heads of few rows": (
+        lambda: pa.audit([SOFTMAX, SOFTMAX], [WIDE[:4], WIDE[:5]]),
+        HEAD_AUDIT_OUTCOMES,
+        HeadAuditName,
+    ),
     "softmax": (lambda: pa.learn_softmax(SOFT.X, SOFT.Y), SOFTMAX_OUTCOMES, SoftmaxName),
     "learned rules": (lambda: P.learn(MEMORY.schema, TRACES), RULES_OUTCOMES, RulesName),
     "learned coefficients": (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyattn import data, heads, programs, softmax, solve
 from polyattn._version import __version__
-from polyattn.auditing import Audit, audit
+from polyattn.auditing import Audit, HeadAudit, audit
 from polyattn.certify import Certificate, certify, domains
 from polyattn.certify.check import verify
 from polyattn.certify.sample_size import sample_size
@@ -71,6 +71,7 @@ __all__ = [
     "FitResult",
     "Forecast",
     "Form",
+    "HeadAudit",
     "HeadMatch",
     "LearnedSoftmax",
     "LearningCurve",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from polyattn.auditing import Audit
+from polyattn.auditing import Audit, HeadAudit
 from polyattn.certify import Certificate
 from polyattn.errors import FileFormatError, InvalidType
 from polyattn.files.atomic import file_to_read, file_to_write
@@ -26,7 +26,7 @@ from polyattn.stats.checkpoint import KIND as CHECKPOINT
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
 _LAYERS = (LinearAttention, SoftmaxAttention, LinearisedAttention)
 _SUMS = (Moments, TriangularFactor)
-_FITS = (FitResult, OneHotFit, LearningCurve, Forecast, Audit)
+_FITS = (FitResult, OneHotFit, LearningCurve, Forecast, Audit, HeadAudit)
 _RESULTS = (*_FITS, LearnedSoftmax, QueryResult, Linearised, Circuits)
 _PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
 KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS, *_SUMS, *_RESULTS, *_PROGRAMS)}

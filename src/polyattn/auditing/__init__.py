@@ -8,6 +8,7 @@
 """
 
 from polyattn.auditing.audit import audit
+from polyattn.auditing.head_audit import HeadAudit
 from polyattn.auditing.result import Audit, Implied
 
-__all__ = ["Audit", "Implied", "audit"]
+__all__ = ["Audit", "HeadAudit", "Implied", "audit"]

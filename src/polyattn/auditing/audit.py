@@ -1,14 +1,16 @@
-"""audit: measure the layer, find the optimum, certify the data, compare."""
+"""audit: measure the layer, find the optimum, certify the data, compare; or look into heads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import norm
 
+from polyattn.auditing.audit_heads import audit_heads, softmax_layers
+from polyattn.auditing.head_audit import HeadAudit
 from polyattn.auditing.layers import AuditedLayer, as_audited
 from polyattn.auditing.result import Audit, Implied
 from polyattn.certify import Certificate, certify
@@ -25,6 +27,7 @@ from polyattn.form.layout import Layout
 from polyattn.model.forward import coef_forward
 from polyattn.numerics.arrays import ranges_of_rows
 from polyattn.numerics.parallel import require_physical_memory
+from polyattn.numerics.random_state import RandomState
 from polyattn.numerics.scaling import (
     as_doubt,
     as_risk,
@@ -42,9 +45,21 @@ from polyattn.targets import Targets
 CHUNK_TOKENS = 1 << 16
 
 
+@overload
+def audit(
+    layer: Any, X: Sequences | Source, Y: Targets, *, domain: str | Domain = ...,
+    mode: str | None = ..., bias: bool | None = ..., sample_weight: ArrayLike | None = ...,
+    form: Form | None = ..., context: Sequences | None = ...,
+) -> Audit: ...  # fmt: skip
+@overload
+def audit(
+    layer: Any, X: Any, Y: None = ..., *, domain: str | Domain = ..., mode: str | None = ...,
+    bias: bool | None = ..., sample_weight: ArrayLike | None = ..., form: Form | None = ...,
+    context: Sequences | None = ..., X_test: Any = ..., random_state: RandomState = ...,
+) -> Any: ...  # fmt: skip
 def audit(
     layer: Any,
-    X: Sequences | Source,
+    X: Any,
     Y: Targets | None = None,
     *,
     domain: str | Domain = "real",
@@ -53,8 +68,12 @@ def audit(
     sample_weight: ArrayLike | None = None,
     form: Form | None = None,
     context: Sequences | None = None,
-) -> Audit:
+    X_test: Any = None,
+    random_state: RandomState = 0,
+) -> Audit | HeadAudit:
     """How good a layer is, how good it could be, and whether the data determine it.
+
+    Of softmax layers without targets: how much of each head attention of low order explains.
 
     Parameters
     ----------
@@ -65,7 +84,9 @@ def audit(
         A function is given arrays (B, n, d), or lists of arrays (n_i, d) if lengths differ, and
         returns outputs in the form of Y; a second argument is the context, where there is one.
         A fit by log-loss is refused, since all is measured by squared error.
+        Without Y: a SoftmaxAttention, ``interop.Projections`` of one, or a list of these.
     X, Y : sequences and targets, as for ``fit``; a source holds both
+        Of a list of layers X is a list, with the sequences that each of them is given.
     domain : as for ``certify``
     mode, bias : what a black box is compared with ("last" and False unless given)
         Layers know theirs.
@@ -74,11 +95,17 @@ def audit(
         What a black box is compared with, instead of ``mode`` and ``bias``.
     context : sequences, optional
         What the sequences of X attend to, one for each of them, where these are others.
+    X_test : sequences, or a list of them, one for each layer; without Y only
+        What shares of heads are measured on.  By default a quarter of X is held out.
+    random_state : int, Generator or None
+        Which sequences are held out, without Y.
 
     Returns
     -------
     Audit
         risk, optimal_risk, gap, distance, certificate, and ``sentence`` for people.
+    HeadAudit
+        Without Y: shares of each head, and of each layer, by order.
 
     Guarantee: the optimum is found without the solvers of ``fit``, from a triangular factor of
     the data; its risk is right up to ``rounding``.
@@ -86,9 +113,33 @@ def audit(
     output (docs/derivations/minimum_norm.md).
     Cost: a pass with 2 p^2 flops per predicted position, ``certify``, and one forward pass.
     Memory a few p^2 numbers, whatever the number of sequences.
+    Of heads, see ``HeadAudit`` and docs/derivations/heads_by_order.md.
     """
-    if Y is None and not (isinstance(X, Source) and X.n_outputs):
-        raise InvalidInput("audit needs sequences X and their targets Y, or a source with both.")
+    with_targets = Y is not None or (isinstance(X, Source) and bool(X.n_outputs))
+    if not with_targets:
+        layers = softmax_layers(layer)
+        _refuse_without_targets(
+            domain=None if domain == "real" else domain, mode=mode, bias=bias,
+            sample_weight=sample_weight, form=form, context=context,
+        )  # fmt: skip
+        return audit_heads(layers, X, X_test, random_state, isinstance(layer, list | tuple))
+    if X_test is not None:
+        raise InvalidInput("X_test belongs to an audit of heads, without Y; leave one of them out.")
+    return _audit_with_targets(layer, X, Y, domain, mode, bias, sample_weight, form, context)
+
+
+def _refuse_without_targets(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(f"{name} belongs to an audit with targets Y; leave it out.")
+
+
+def _audit_with_targets(
+    layer: Any, X: Sequences | Source, Y: Targets | None, domain: str | Domain, mode: str | None,
+    bias: bool | None, sample_weight: ArrayLike | None, form: Form | None,
+    context: Sequences | None,
+) -> Audit:  # fmt: skip
+    """A layer of any kind against the best linear attention layer."""
     where = as_domain(domain)
     if isinstance(X, SequenceBatch):
         require_dense_ids(X, "an audit")

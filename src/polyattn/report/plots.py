@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from polyattn.auditing import Audit
+from polyattn.auditing import Audit, HeadAudit
 from polyattn.certify import Certificate
 from polyattn.display import figure
 from polyattn.errors import InvalidInput, InvalidType
@@ -25,6 +25,7 @@ from polyattn.report.circuits import composition_maps, matrices_of
 from polyattn.report.figures import OTHER, OURS, PlotAxes, drawing, finish_ranked
 from polyattn.report.fits import draw_decay, draw_ridge, heads_of
 from polyattn.report.forecasts import draw_errors, draw_values
+from polyattn.report.head_audits import bars_height, draw_heads
 from polyattn.report.head_maps import MapsOfLayer, head_sizes, maps_of_layer, ranked
 from polyattn.report.learning_curves import draw_curve
 from polyattn.report.maps import legend_panel
@@ -138,6 +139,19 @@ def _of_audit(found: Audit, names: SideNames) -> tuple[Groups, list[Panel]]:
     return [[Panel("risk", partial(_draw_risks, found), 2.6, 1.0, left=1.3)], *groups], []
 
 
+def _of_heads(found: HeadAudit, _: SideNames) -> tuple[Groups, list[Panel]]:
+    """The bars of each layer."""
+    return [
+        [
+            Panel(
+                f"layer {layer}", partial(draw_heads, found, layer), 3.0,
+                bars_height(len(found.heads_of(layer))), bottom=1.1,
+            )
+        ]
+        for layer in range(found.n_layers)
+    ], []  # fmt: skip
+
+
 def _of_curve(curve: LearningCurve, _: SideNames) -> tuple[Groups, list[Panel]]:
     return [[Panel("risk over sequences", partial(draw_curve, curve=curve))]], []
 
@@ -213,6 +227,7 @@ _PANELS: dict[type, Callable[[Any, SideNames], tuple[Groups, list[Panel]]]] = {
     QueryResult: _of_learned,
     Certificate: _of_certificate,
     Audit: _of_audit,
+    HeadAudit: _of_heads,
     LearningCurve: _of_curve,
     Forecast: _of_forecast,
     Circuits: _of_circuits,

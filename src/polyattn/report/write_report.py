@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyattn.auditing import Audit, audit
+from polyattn.auditing import Audit, HeadAudit, audit
 from polyattn.auditing.audit import certify_rows
 from polyattn.certify import Certificate, certify
 from polyattn.errors import InvalidInput, InvalidType, OutOfRange
@@ -39,6 +39,7 @@ from polyattn.report.circuits import circuits_page
 from polyattn.report.figures import require_matplotlib
 from polyattn.report.fits import fit_page, found_section, of_classes
 from polyattn.report.forecasts import forecast_page
+from polyattn.report.head_audits import head_audit_page
 from polyattn.report.heads import heads_section
 from polyattn.report.learning_curves import curve_page
 from polyattn.report.names import SideNames
@@ -71,7 +72,7 @@ def write_report(
     Parameters
     ----------
     thing : FitResult, LearningCurve, Forecast, LearnedSoftmax, QueryResult, LinearAttention,
-        SoftmaxAttention, Circuits, Certificate, ProgramCertificate, Audit, Moments,
+        SoftmaxAttention, Circuits, Certificate, ProgramCertificate, Audit, HeadAudit, Moments,
         TriangularFactor, an estimator, or a pipeline that ends with one
         For programs see ``write_program_report``.
     path : where to write; the folder must exist
@@ -128,7 +129,7 @@ def make_page(
     thing, (X, context), Y = shown.thing, shown.sequences(X, context), shown.targets(Y)
     sections, sized = _PAGES[_kind(thing)]
     measure = sized(thing)
-    if isinstance(thing, LearningCurve | Forecast | ProgramCertificate | Circuits):
+    if isinstance(thing, LearningCurve | Forecast | HeadAudit | ProgramCertificate | Circuits):
         _refuse(thing, X=X, Y=Y, sample_weight=sample_weight, context=context)
     sizes = {} if measure is None else measure.describe().sizes
     n_outputs = sizes.get("n_outputs")
@@ -274,6 +275,7 @@ _PAGES: dict[type, tuple[Callable[[Any, Any, SideNames], list[Section]], Callabl
     LearningCurve: (curve_page, lambda _: None),
     Forecast: (forecast_page, lambda _: None),
     Audit: (audit_page, lambda found: found.certificate),
+    HeadAudit: (head_audit_page, lambda _: None),
     ProgramCertificate: (program_certificate_page, lambda _: None),
     Circuits: (circuits_page, lambda _: None),
     Moments: (_statistics_page, lambda sums: sums),
