@@ -49,7 +49,7 @@ def minimise(
         new_norms = np.linalg.norm(new_residual, axis=1)
         better = (new_norms < norms[active]) & (np.abs(trial).max(axis=1) < FARTHEST)
         change = np.abs(step).max(axis=1) / np.maximum(np.abs(theta[active]).max(axis=1), 1e-300)
-        stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-2) & (change < 1e-6)
+        stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-8) & (change < 1e-6)
         theta[active[better]] = trial[better]
         norms[active[better]] = new_norms[better]
         damping[active] *= np.where(better, 0.1, 10.0)

@@ -57,7 +57,7 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
     allowed = TOLERANCE * size + ERRORS * pairs.error
     pairs.output_size = max(before, pairs.output_size)
     if not structure.turns:
-        _require_no_positions(pairs, structure, points, deltas)
+        require_no_positions(pairs, structure, points, deltas)
     if float(np.abs(missing).max()) <= allowed:
         return
     exponent = pairs.oracle.token_exponent - (pairs.oracle.answer_exponent or 0)
@@ -124,9 +124,16 @@ def positions_matter(pairs: Pairs, points: NDArray, deltas: NDArray) -> bool:
     return float(np.abs(first - second).max()) > allowed
 
 
-def _require_no_positions(
-    pairs: Pairs, structure: Structure, points: NDArray, deltas: NDArray
+def require_no_positions(
+    pairs: Pairs, structure: Structure, points: NDArray | None = None, deltas: NDArray | None = None
 ) -> None:
+    """Raise Restructured or Stopped, as was asked for, where the order of tokens matters.
+
+    Without tokens, some that fill a good part of the largest norm.
+    """
+    if points is None or deltas is None:
+        rng, largest = np.random.default_rng(0), pairs.oracle.largest
+        points, deltas = (0.45 * largest * unit_rows(rng, N_MOVES, pairs.n_dims) for _ in range(2))
     if not positions_matter(pairs, points, deltas):
         return
     if structure.rotary is False:
