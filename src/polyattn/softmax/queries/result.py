@@ -127,6 +127,11 @@ class QueryResult(Reported, Result):
         """Heads of the layer; 0 without one."""
         return 0 if self.layer is None else self.layer.n_heads
 
+    @property
+    def mode(self) -> str:
+        """Which positions ``predict`` predicts: those of the layer."""
+        return "last" if self.layer is None else self.layer.mode
+
     def predict(self, X: Sequences) -> Any:
         """What the oracle answers to sequences X, the whole function: [X +] layer([norm](X)).
 
