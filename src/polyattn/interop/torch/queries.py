@@ -139,9 +139,7 @@ def _without_normalisation_after(module: nn.Module) -> None:
             setattr(owner, last, nn.Identity())
 
 
-def _positions_of(
-    module: nn.Module, config: Any
-) -> Callable[[int], tuple[Tensor, Tensor]] | None:
+def _positions_of(module: nn.Module, config: Any) -> Callable[[int], tuple[Tensor, Tensor]] | None:
     """Rotary positions as the model of a module of transformers makes them, in float64."""
     if "position_embeddings" not in inspect.signature(module.forward).parameters:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import require_choice, require_flag, require_integer
+from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
@@ -20,13 +20,13 @@ from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
 from polyattn.softmax.queries.of_module import as_oracle
 from polyattn.softmax.queries.oracle import Oracle, SumOfValues, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
-from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.pairs import NOISY, Pairs
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.rotary import NOT_TURNED, RATIO, measure_turning
 from polyattn.softmax.queries.sizes import LIMIT, calibrate
 from polyattn.softmax.queries.structure import Restructured, Structure, look_for_normalisation
-from polyattn.softmax.queries.symmetry import require_no_positions, require_symmetry
-from polyattn.softmax.queries.turned_pairs import BASE_SIZE, PARTS, TurnedPairs
+from polyattn.softmax.queries.symmetry import require_positions, require_symmetry
+from polyattn.softmax.queries.turned_pairs import BASE_SIZE, PARTS, WITH_NOISE, TurnedPairs
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
@@ -35,6 +35,9 @@ MOST_CLOSE = 2
 
 # Random first differences that are tried in each strategy.
 N_ATTEMPTS = 2
+
+# Size of tokens that fit whatever their direction, relative to the largest norm.
+HALF = 0.45
 
 # Heads that copies of tokens can separate in float64.
 MOST_BY_COPIES = 6
@@ -125,6 +128,11 @@ def learn_from_queries(
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
     around = Structure.required(residual, normalisation, rotary)
+    if around.turns and bias:
+        raise InvalidInput(
+            "rotary=True is covered without biases; got bias=True. Leave rotary out to learn what "
+            "the oracle is."
+        )
     findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(
@@ -242,6 +250,8 @@ def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
             f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
             "beside which the constant coordinate of bias=True is lost.",
         )
+    if findings.structure.turns:
+        require_positions(pairs)
     if pairs.flat or (findings.structure.turns and findings.structure.found is None):
         require_symmetry(pairs, findings.structure)
     if pairs.largest_tried is not None:
@@ -265,7 +275,9 @@ def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
         raise
     pairs = _pairs(findings, total, rng)
     if np.isfinite(findings.oracle.largest) and not findings.structure.turns:
-        require_no_positions(pairs, findings.structure)
+        # Tokens that may go both ways show it at any size, before sizes are chosen for one way.
+        pairs.point_size = pairs.delta_size = HALF * findings.oracle.largest
+        require_symmetry(pairs, findings.structure)
     calibrate(pairs)
     findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
     return pairs
@@ -275,7 +287,8 @@ def _pairs(findings: QueryFindings, total: SumOfValues, rng: np.random.Generator
     """Pairs of tokens, as positions and a largest norm of tokens require."""
     box, bias, turns = findings.oracle, findings.bias, findings.structure.turns
     if turns and np.isfinite(box.largest):
-        return TurnedPairs(box, bias, total, rng, parts=PARTS, base_size=BASE_SIZE)
+        parts = WITH_NOISE if total.noise > NOISY else PARTS
+        return TurnedPairs(box, bias, total, rng, parts=parts, base_size=BASE_SIZE)
     return Pairs(box, bias, total, rng, ratio=RATIO if turns else 1.0)
 
 

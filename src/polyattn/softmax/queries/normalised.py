@@ -95,6 +95,8 @@ class Coordinates:
 
     def tokens(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """What to give to the oracle (..., d) for U (..., k)."""
+        if float(np.linalg.norm(U, axis=-1).max()) >= self.largest:
+            raise ValueError("a token has no normalised form of its size")
         return self.normalisation.inverse(self.unit * U @ self.normalisation.basis.T)
 
     def of_normalised(self, layer: SoftmaxAttention) -> SoftmaxAttention:
@@ -141,6 +143,7 @@ def find_normalisation(oracle: Oracle, wanted: str) -> Prepared | None:
         raise Stopped(
             "not_recovered",
             "Behind the normalisation tokens have fewer than two coordinates: heads do not show.",
+            "More coordinates are needed.",
         )
     units = form(rng.standard_normal((N_TOKENS, oracle.n_dims)))
     eps = _find_eps(oracle, units, residual)
@@ -158,7 +161,7 @@ def _token_added(oracle: Oracle, tokens: NDArray) -> bool | None:
     # What does not grow must differ between tokens: a constant one is that of a linear map.
     fixed = first - grown
     varied = float(np.abs(fixed - fixed.mean(axis=0)).max())
-    if varied <= TOLERANCE * float(np.abs(first).max()) + error:
+    if varied <= error:
         return None
     if _alike(second, first, fixed, error) and _alike(third, first, fixed, error):
         return False

@@ -25,9 +25,10 @@ from scipy.special import logit
 
 from polyattn.softmax.queries.pairs import Pairs
 
-# Sizes of query tokens at most, and of differences, relative to the largest norm; and of points at
-# which Jacobians are measured, relative to query tokens: there t must be small.
-PARTS, BASE_SIZE = (0.2, 0.55), 0.2
+# Sizes of query tokens at most, and of differences, relative to the largest norm: where noise
+# matters differences are up to 1.6 times larger.  And of points at which Jacobians are measured,
+# relative to query tokens: there t must be small.
+PARTS, WITH_NOISE, BASE_SIZE = (0.2, 0.55), (0.2, 0.4), 0.2
 
 
 @dataclass
