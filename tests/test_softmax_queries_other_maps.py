@@ -52,6 +52,7 @@ def test_tokens_that_are_not_answered_do_not_hide_it():
 def test_a_residual_connection_is_named(bias, size, digits):
     layer = planted(bias)
     layer = pa.SoftmaxAttention(size * layer.attn, layer.value, "causal", bias)
+
     def oracle(X):
         return (X + layer(X)).astype(digits)
 

@@ -56,7 +56,8 @@ class Normalisation:
         Z = X / size
         if self.kind == "layer_norm":
             Z = Z - Z.mean(axis=-1, keepdims=True)
-        return np.asarray(Z / np.sqrt(np.mean(Z**2, axis=-1, keepdims=True) + self.eps / size**2))
+        square = np.mean(Z**2, axis=-1, keepdims=True) + self.eps / size / size
+        return np.asarray(Z / np.sqrt(square))
 
     def inverse(self, Z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tokens whose normalised form is Z (..., d), of mean squares below one."""
