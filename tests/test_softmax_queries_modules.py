@@ -147,6 +147,7 @@ def test_modules_that_are_not_attention_alone_are_told_apart():
     linear = pa.learn_from_queries(torch.nn.Linear(4, 4), bias=True)
     assert linear.outcome.name == "not_attention"
     assert "There is no attention" in linear.outcome.sentence
-    residual = pa.learn_from_queries(Residual(), bias=True)
-    assert residual.outcome.name == "not_attention"
+    residual = pa.learn_from_queries(Residual(), bias=True, residual=False)
+    assert residual.outcome.name == "other_structure"
     assert "a residual connection" in residual.outcome.sentence
+    assert pa.learn_from_queries(Residual(), bias=True).residual

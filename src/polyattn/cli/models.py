@@ -96,9 +96,9 @@ class FittedEstimator:
 
 
 def predicted_by(
-    layer: pa.FitResult | AttentionLayer, data: ChunkData, probabilities: bool
+    layer: pa.FitResult | pa.QueryResult | AttentionLayer, data: ChunkData, probabilities: bool
 ) -> PredictedPart:
-    """The predictions of a fit or a layer."""
+    """The predictions of a fit, a layer, or what was found around one by queries."""
     batch, context = data.batch, data.context
     if isinstance(layer, pa.FitResult):
         outputs = (layer.predict_proba if probabilities else layer.predict)(batch, context)
@@ -107,7 +107,7 @@ def predicted_by(
     elif context is not None:
         raise InvalidInput("a softmax layer attends to X itself; leave 'context' out of DATA.")
     else:
-        outputs = layer(batch)
+        outputs = layer.predict(batch) if isinstance(layer, pa.QueryResult) else layer(batch)
     return _part(_rows(outputs), layer.mode, data)
 
 
@@ -121,7 +121,8 @@ def require_predictor(loaded: Any, model: Path) -> Any:
     """What predicts, or what to do about a file in which nothing does."""
     found = predictor(loaded)
     if isinstance(found, pa.FitResult | AttentionLayer | FittedEstimator):
-        return found
+        # Around a layer from queries may lie what predicts with it.
+        return loaded if isinstance(loaded, pa.QueryResult) else found
     why = f"a {type(loaded).__name__}, not a layer."
     if isinstance(loaded, pa.Moments | pa.TriangularFactor):
         why = (

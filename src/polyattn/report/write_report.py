@@ -186,7 +186,8 @@ def learned_page(
             ]
         sections.append(heads_section(found.layer, errors=errors, names=names))
         if data is not None and data.targets is not None:
-            sections.append(predictions_section(found.layer, data))
+            whole = found.predict if isinstance(found, QueryResult) else found.layer
+            sections.append(predictions_section(whole, data))
         else:
             note = "Predictions beside true outputs: give the page X and Y."
             sections.append(statement("What is not shown", lines=[note]))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +17,11 @@ from torch import Tensor, nn
 from polyattn.errors import InvalidInput
 from polyattn.interop.torch.modules import TorchAttention
 
-# Where modules say how many coordinates their tokens have.
+# Where modules, or their configurations, say how many coordinates their tokens have.
 SIZES = ("n_dims", "embed_dim", "in_features", "d_model", "hidden_size")
+
+# What normalises the sum of attention and its input in modules of transformers.
+AFTERWARDS = ("LayerNorm", "output.LayerNorm")
 
 
 @dataclass(frozen=True)
@@ -23,23 +30,28 @@ class ModuleOracle:
 
     n_dims : coordinates of a token; None where the module does not say it
     mode : that of a module of ``to_torch``; None of others
+    positions : cosines and sines of rotary positions for a number of tokens, where it needs them
     """
 
     module: nn.Module
     n_dims: int | None
     mode: str | None
+    positions: Callable[[int], tuple[Tensor, Tensor]] | None = None
 
     @classmethod
     def of(cls, module: nn.Module) -> ModuleOracle:
         """The module as it would answer without dropout and rounding; it stays as it is.
 
         Of an ``nn.TransformerEncoderLayer`` its attention is taken: what it adds to that, its
-        normalisation and its other layers are no attention.
+        normalisation and its other layers are no attention.  Attention of transformers is called
+        with hidden states alone, in its exact implementation and with the mask of its model; what
+        normalises its sum with the input afterwards is left out.
         """
         if isinstance(module, nn.TransformerEncoderLayer):
             module = module.self_attn
         if isinstance(module, nn.MultiheadAttention):
             _require_self_attention(module)
+        _require_no_block(module)
         try:
             copied = deepcopy(module)
         except Exception as error:
@@ -48,9 +60,16 @@ class ModuleOracle:
                 "function of arrays."
             ) from error
         exact = copied.to("cpu", torch.float64).eval()
-        sizes = (getattr(module, name, None) for name in SIZES)
+        configs = (getattr(each, "config", None) for each in exact.modules())
+        config = next((each for each in configs if hasattr(each, "_attn_implementation")), None)
+        if config is not None and type(module).__module__.startswith("transformers."):
+            # The other one rounds weights to float32, and masks nothing by itself.
+            config._attn_implementation = "sdpa"
+            _without_normalisation_after(exact)
+        sizes = (getattr(each, name, None) for each in (module, config) for name in SIZES)
         n_dims = next((size for size in sizes if type(size) is int), None)
-        return cls(exact, n_dims, module.mode if isinstance(module, TorchAttention) else None)
+        mode = module.mode if isinstance(module, TorchAttention) else None
+        return cls(exact, n_dims, mode, _positions_of(exact, config))
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Outputs (B, n, e) for X (B, n, d); of a module of mode last the same for all tokens."""
@@ -72,7 +91,12 @@ class ModuleOracle:
             given = tokens if self.module.batch_first else tokens.transpose(0, 1)
             outputs = self.module(given, given, given, need_weights=False)[0]
             return outputs if self.module.batch_first else outputs.transpose(0, 1)
-        outputs = self.module(tokens)
+        if self.positions is None:
+            outputs = self.module(tokens)
+        else:
+            outputs = self.module(
+                tokens, position_embeddings=self.positions(tokens.shape[1]), attention_mask=None
+            )
         return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
@@ -83,3 +107,66 @@ def _require_self_attention(module: nn.MultiheadAttention) -> None:
             "attends to other sequences than its queries; wrap its self-attention in a function "
             "of arrays."
         )
+
+
+def _require_no_block(module: nn.Module) -> None:
+    """Refuse a block of attention and other layers, with what to give in its place."""
+    names = dict(module.named_children())
+    inner = next((name for name in ("self_attn", "attn", "attention") if name in names), None)
+    beside = next((name for name in ("mlp", "feed_forward", "intermediate") if name in names), None)
+    if inner is not None and beside is not None:
+        norm = next((name for name in ("input_layernorm", "ln_1") if name in names), None)
+        around = (
+            ""
+            if norm is None
+            else f", or a function of arrays that adds its input to {inner}({norm}(X)), whose "
+            "residual connection and normalisation are found"
+        )
+        raise InvalidInput(
+            f"oracle, a {type(module).__name__}, is attention ({inner}) and other layers "
+            f"({beside}): give its .{inner}{around}."
+        )
+
+
+def _without_normalisation_after(module: nn.Module) -> None:
+    """Replace what normalises the sum of attention and its input by nothing."""
+    for name in AFTERWARDS:
+        *path, last = name.split(".")
+        owner: Any = module
+        for part in path:
+            owner = getattr(owner, part, None)
+        if isinstance(getattr(owner, last, None), nn.LayerNorm):
+            setattr(owner, last, nn.Identity())
+
+
+def _positions_of(module: nn.Module, config: Any) -> Callable[[int], tuple[Tensor, Tensor]] | None:
+    """Rotary positions as the model of a module of transformers makes them, in float64."""
+    if "position_embeddings" not in inspect.signature(module.forward).parameters:
+        return None
+    inside = vars(sys.modules[type(module).__module__])
+    makers = [each for name, each in inside.items() if name.endswith("RotaryEmbedding")]
+    advice = "Wrap it in a function of arrays that gives it position_embeddings."
+    if config is None or len(makers) != 1:
+        raise InvalidInput(
+            f"oracle, a {type(module).__name__}, needs position_embeddings, and nothing says how "
+            f"they are made. {advice}"
+        )
+    maker = makers[0](config)
+    scale = float(maker.attention_scaling)
+
+    def positions(n_tokens: int) -> tuple[Tensor, Tensor]:
+        angles = torch.arange(n_tokens, dtype=torch.float64)[:, None] * maker.inv_freq.double()
+        angles = torch.cat([angles, angles], dim=-1)[None]
+        return scale * angles.cos(), scale * angles.sin()
+
+    rounded = maker(torch.zeros(1, 3, 1), torch.arange(3)[None])
+    alike = all(
+        mine.shape == theirs.shape and torch.allclose(mine.float(), theirs, atol=1e-5)
+        for mine, theirs in zip(positions(3), rounded, strict=True)
+    )
+    if not alike:
+        raise InvalidInput(
+            f"oracle, a {type(module).__name__}, has positions of another layout than coordinates "
+            f"i and i + r/2. {advice}"
+        )
+    return positions

@@ -83,6 +83,7 @@ class QueryFindings:
     partial : the heads of an earlier attempt that did not end
     structure : what lies around attention
     turning : planes and frequencies of the heads, with rotary positions
+    turns_otherwise : whether heads were found that positions do not turn
     """
 
     oracle: Oracle
@@ -97,6 +98,7 @@ class QueryFindings:
     partial: list[HeadsAt] = field(default_factory=list)
     structure: Structure = field(default_factory=Structure)
     turning: Turning | None = None
+    turns_otherwise: bool = False
 
     def record(self, **measured: Any) -> None:
         """Record what the present phase measured."""

@@ -23,9 +23,8 @@ from polyattn.softmax.queries.pairs import NOISY, Pairs
 # Query tokens by which heads are counted first; doubled while that is not enough.
 FIRST_POINTS = 16
 
-# Points at which Jacobians are measured; they are this much larger than those of order-one
-# logits, so that weights differ.
-N_BASE_POINTS, BASE_SIZE = 4, 2.5
+# Points at which Jacobians are measured.
+N_BASE_POINTS = 4
 
 # Combinations of Jacobians that are tried; they need no queries.
 N_COMBINATIONS = 24
@@ -102,7 +101,7 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     findings.recorder.present = "first difference"
     starts = _candidates(pairs, delta, n_heads) if n_heads > 1 else [total[None, :]]
     points = Points.for_all_rows(pairs, n_heads)
-    effects = pairs.effect(points.tokens, delta)
+    effects = pairs.measured(points.tokens, delta)
     tried = (points.solve(pairs, effects, delta, start) for start in starts)
     heads = next((each for each in tried if each is not None), None)
     findings.record(n_heads=n_heads, residual=None if heads is None else heads.residual)
@@ -118,7 +117,7 @@ def _candidates(pairs: Pairs, delta: NDArray, n_heads: int) -> list[NDArray[np.f
     n_dims, rng = pairs.n_dims, pairs.rng
     n_directions = min(n_dims, n_heads + 2)
     directions = np.linalg.qr(rng.standard_normal((n_dims, n_directions)))[0].T
-    bases = pairs.random_points(N_BASE_POINTS, BASE_SIZE)
+    bases = pairs.random_points(N_BASE_POINTS, pairs.base_size)
     step = pairs.point_size * max(pairs.total.noise, 1e-16) ** (1 / 3)
     points = np.stack([bases[:, None] + step * directions, bases[:, None] - step * directions])
     effects = pairs.effect(points.reshape(-1, n_dims), delta)
@@ -165,7 +164,7 @@ def _solve_once(
 ) -> list[HeadsAt | None]:
     """Heads for each row of ``deltas`` (B, d) near the values ``starts`` (B, H, e), if they fit."""
     tokens = np.tile(points.tokens, (len(deltas), 1))
-    effects = pairs.effect(tokens, np.repeat(deltas, len(points.tokens), axis=0))
+    effects = pairs.measured(tokens, np.repeat(deltas, len(points.tokens), axis=0))
 
     def solve(piece: tuple[NDArray, NDArray, NDArray]) -> HeadsAt | None:
         delta, start, seen = piece

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import require_choice, require_flag, require_integer
+from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
@@ -18,13 +18,15 @@ from polyattn.softmax.queries.findings import QueryFindings, assemble
 from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
 from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
 from polyattn.softmax.queries.of_module import as_oracle
-from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
+from polyattn.softmax.queries.oracle import Oracle, SumOfValues, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
-from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
+from polyattn.softmax.queries.pairs import NOISY, Pairs
 from polyattn.softmax.queries.result import QueryResult
-from polyattn.softmax.queries.rotary import RATIO, measure_turning
+from polyattn.softmax.queries.rotary import NOT_TURNED, RATIO, measure_turning
+from polyattn.softmax.queries.sizes import LIMIT, calibrate
 from polyattn.softmax.queries.structure import Restructured, Structure, look_for_normalisation
-from polyattn.softmax.queries.symmetry import require_symmetry
+from polyattn.softmax.queries.symmetry import require_positions, require_symmetry
+from polyattn.softmax.queries.turned_pairs import BASE_SIZE, PARTS, WITH_NOISE, TurnedPairs
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
@@ -33,6 +35,9 @@ MOST_CLOSE = 2
 
 # Random first differences that are tried in each strategy.
 N_ATTEMPTS = 2
+
+# Size of tokens that fit whatever their direction, relative to the largest norm.
+HALF = 0.45
 
 # Heads that copies of tokens can separate in float64.
 MOST_BY_COPIES = 6
@@ -123,6 +128,11 @@ def learn_from_queries(
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
     around = Structure.required(residual, normalisation, rotary)
+    if around.turns and bias:
+        raise InvalidInput(
+            "rotary=True is covered without biases; got bias=True. Leave rotary out to learn what "
+            "the oracle is."
+        )
     findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(
@@ -187,9 +197,7 @@ def _learn_attention(
         try:
             found = find_heads()
             if found and findings.structure.turns:
-                findings.recorder.present = "positions"
-                findings.turning = measure_turning(pairs, findings.heads)
-                findings.record(n_planes=len(findings.turning.frequencies))
+                found = _measure_positions(pairs, findings)
             layer = assemble(findings, findings.heads, "last") if found else None
         except np.linalg.LinAlgError as failure:
             findings.recorder.present = "numerical failure"
@@ -209,10 +217,24 @@ def _learn_attention(
         n_close += check.close
         if check.passed or n_close == MOST_CLOSE:
             break
+    if findings.best is None and findings.turns_otherwise:
+        raise Stopped("not_attention", NOT_TURNED)
     if findings.best is None:
         known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
         raise Stopped("not_recovered", f"The heads could not be separated ({known} solved).")
     return concluded(findings.best, findings, n_heads)
+
+
+def _measure_positions(pairs: Pairs, findings: QueryFindings) -> bool:
+    """Add planes and frequencies to ``findings``; False where positions do not turn heads."""
+    findings.recorder.present = "positions"
+    turning = findings.turning = measure_turning(pairs, findings.heads)
+    findings.turns_otherwise = turning is None
+    if turning is None:
+        findings.record(turned=False)
+        return False
+    findings.record(n_planes=len(turning.frequencies), misfit=turning.doubt)
+    return True
 
 
 def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
@@ -228,7 +250,9 @@ def _sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
             f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
             "beside which the constant coordinate of bias=True is lost.",
         )
-    if pairs.flat or findings.structure.turns:
+    if findings.structure.turns:
+        require_positions(pairs)
+    if pairs.flat or (findings.structure.turns and findings.structure.found is None):
         require_symmetry(pairs, findings.structure)
     if pairs.largest_tried is not None:
         findings.no_effect_up_to = 2.0**pairs.largest_tried
@@ -249,11 +273,23 @@ def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
         if stop.outcome.name == "not_attention":
             look_for_normalisation(findings.oracle, findings.structure)
         raise
-    ratio = RATIO if findings.structure.turns else 1.0
-    pairs = Pairs(findings.oracle, findings.bias, total, rng, ratio=ratio)
+    pairs = _pairs(findings, total, rng)
+    if np.isfinite(findings.oracle.largest) and not findings.structure.turns:
+        # Tokens that may go both ways show it at any size, before sizes are chosen for one way.
+        pairs.point_size = pairs.delta_size = HALF * findings.oracle.largest
+        require_symmetry(pairs, findings.structure)
     calibrate(pairs)
     findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
     return pairs
+
+
+def _pairs(findings: QueryFindings, total: SumOfValues, rng: np.random.Generator) -> Pairs:
+    """Pairs of tokens, as positions and a largest norm of tokens require."""
+    box, bias, turns = findings.oracle, findings.bias, findings.structure.turns
+    if turns and np.isfinite(box.largest):
+        parts = WITH_NOISE if total.noise > NOISY else PARTS
+        return TurnedPairs(box, bias, total, rng, parts=parts, base_size=BASE_SIZE)
+    return Pairs(box, bias, total, rng, ratio=RATIO if turns else 1.0)
 
 
 def _strategies(
@@ -270,7 +306,10 @@ def _strategies(
         return
     for attempt in range(N_ATTEMPTS):
         yield partial(heads_by_pairs, pairs, findings)
-        if attempt == 0 and not (findings.best and findings.best.close):
+        if isinstance(pairs, TurnedPairs):
+            # Smaller query tokens are less disturbed by their own logits.
+            pairs.shrink()
+        elif attempt == 0 and not (findings.best and findings.best.close):
             findings.recorder.present = "forwards and backwards"
             require_symmetry(pairs, findings.structure)
             findings.record()

@@ -17,6 +17,10 @@ Evaluate = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
 # less than this is rounding, and unknowns of order one that grow beyond the last diverge.
 STALLED, PRECISION, FARTHEST = 0.999, 1e-14, 1e30
 
+# Steps with more damping than this may be short because of it: where logits are small, what
+# separates heads is a small part of the residual.
+UNDAMPED = 1e-8
+
 
 @single_threaded_blas()
 def minimise(
@@ -49,7 +53,9 @@ def minimise(
         new_norms = np.linalg.norm(new_residual, axis=1)
         better = (new_norms < norms[active]) & (np.abs(trial).max(axis=1) < FARTHEST)
         change = np.abs(step).max(axis=1) / np.maximum(np.abs(theta[active]).max(axis=1), 1e-300)
-        stalled = (new_norms > STALLED * norms[active]) & (damping[active] < 1e-2) & (change < 1e-6)
+        stalled = (
+            (new_norms > STALLED * norms[active]) & (damping[active] < UNDAMPED) & (change < 1e-6)
+        )
         theta[active[better]] = trial[better]
         norms[active[better]] = new_norms[better]
         damping[active] *= np.where(better, 0.1, 10.0)

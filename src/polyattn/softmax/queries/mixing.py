@@ -36,21 +36,22 @@ WHOLE_ROWS = 100
 
 
 def _unmix(
-    effects: NDArray, delta: NDArray, total: NDArray, design: NDArray, start: NDArray
+    parts: list[NDArray], delta: NDArray, total: NDArray, design: NDArray, start: NDArray
 ) -> tuple[HeadsAt, NDArray[np.float64]] | None:
     """Heads whose c_i are near the rows ``start`` (H, e), whose lengths do not matter.
 
-    effects : (Q, e), at the query tokens;  total : (e,), the sum delta S of the c_i
+    parts : effects (Q, e) at the query tokens, or the two that ``_weights`` combines
+    total : (e,), the sum delta S of the c_i
     design : (H, Q, k) or (Q, k), rows of the query tokens in a basis of k columns, which may be
         one per head; columns of the heads are in that basis
 
-    Beside them ``unmix`` (e, H): effects @ unmix are the sigmoids.  None when two heads run into
-    one solution or the start has fewer directions than heads.
+    Beside them ``unmix`` (e, H), by which ``_weights`` are the sigmoids.  None when two heads run
+    into one solution or the start has fewer directions than heads.
     """
     n_heads, n_slopes, n_free = len(start), design.shape[-1], len(start) - 1
-    space = np.linalg.svd(effects, full_matrices=False)[2][:n_heads].T
+    space = np.linalg.svd(np.concatenate(parts), full_matrices=False)[2][:n_heads].T
     size = float(np.linalg.norm(total)) or 1.0
-    mixed, whole = effects @ space / size, total @ space / size
+    mixed, whole = [part @ space / size for part in parts], total @ space / size
     rows = start @ space
     if np.linalg.cond(rows) > 1e10:
         return None
@@ -62,21 +63,21 @@ def _unmix(
         return None
     # m = begin + free @ null keeps m . whole = 1.
     null = np.linalg.svd(whole[None, :])[2][1:]
-    along = mixed @ null.T
-    design = np.broadcast_to(design, (n_heads, len(mixed), n_slopes))
+    n_effects = len(mixed[0])
+    design = np.broadcast_to(design, (n_heads, n_effects, n_slopes))
     column_size = np.linalg.norm(design, axis=1)
     column_size = np.where(column_size > 0, column_size, 1.0)
     scaled = design / column_size[:, None, :]
 
     def evaluate(theta: NDArray, which: NDArray) -> tuple[NDArray, NDArray]:
-        mixture = (begin[which] + theta[:, :n_free] @ null) @ mixed.T
+        mixture, along = _weights(mixed, (begin[which] + theta[:, :n_free] @ null).T)
         sigmoids = expit(np.einsum("hqk,hk->hq", scaled[which], theta[:, n_free:]))
-        jacobian = np.empty((len(theta), len(mixed), n_free + n_slopes))
-        jacobian[:, :, :n_free] = along
+        jacobian = np.empty((len(theta), n_effects, n_free + n_slopes))
+        jacobian[:, :, :n_free] = along @ null.T
         jacobian[:, :, n_free:] = -(sigmoids * (1 - sigmoids))[:, :, None] * scaled[which]
-        return mixture - sigmoids, jacobian
+        return mixture.T - sigmoids, jacobian
 
-    first = [np.zeros((n_heads, n_free)), _slopes_of(mixed @ begin.T, scaled)]
+    first = [np.zeros((n_heads, n_free)), _slopes_of(_weights(mixed, begin.T)[0], scaled)]
     theta, norms = minimise(evaluate, np.concatenate(first, axis=1))
     deviations = spread(evaluate(theta, np.arange(n_heads))[1], norms)
     unmix = (begin + theta[:, :n_free] @ null).T
@@ -90,9 +91,28 @@ def _unmix(
             relative_size(deviations[:, n_free:], theta[:, n_free:]),
             relative_size(deviations[:, :n_free], unmix.T),
         ),
-        residual=float(norms.max() / np.sqrt(len(mixed))),
+        residual=float(norms.max() / np.sqrt(n_effects)),
     )
     return heads, space @ unmix / size
+
+
+def _weights(parts: list[NDArray], unmix: NDArray) -> tuple[NDArray, NDArray]:
+    """Sigmoids (Q, H) that ``unmix`` (e, H) makes of effects, and derivatives (H, Q, e) by it.
+
+    One part: effects @ unmix.  Two, of moves forwards and backwards, are p = sigmoid(z + t) and
+    q = sigmoid(-z + t) for some t, so that z = (logit p - logit q) / 2.
+    """
+    n_heads = unmix.shape[1]
+    if len(parts) == 1:
+        return parts[0] @ unmix, np.broadcast_to(parts[0], (n_heads, *parts[0].shape))
+    inside = [np.clip(part @ unmix, 1e-12, 1 - 1e-12) for part in parts]
+    logits = [np.log(p) - np.log1p(-p) for p in inside]
+    sigmoids = expit((logits[0] - logits[1]) / 2)
+    slope = sigmoids * (1 - sigmoids) / 2
+    by_part = [
+        (slope / (p * (1 - p))).T[:, :, None] * part for p, part in zip(inside, parts, strict=True)
+    ]
+    return sigmoids, by_part[0] - by_part[1]
 
 
 def _logits(sigmoids: NDArray) -> NDArray[np.float64]:
@@ -170,13 +190,15 @@ class Points:
     ) -> HeadsAt | None:
         """The heads for ``delta`` whose c_i are near the rows of ``start`` (H, e).
 
+        ``effects`` are what ``pairs.measured`` returned for the tokens.
         None unless every head fits its sigmoid up to what noise explains.
         """
+        parts = pairs.weighing(effects)
         n, total, rows = self.n_mixing, delta @ pairs.total.value, pairs.rows(self.tokens)
-        found = _unmix(effects[:n], delta, total, rows[:n] @ self.basis, start)
+        found = _unmix([part[:n] for part in parts], delta, total, rows[:n] @ self.basis, start)
         all_again = n < len(self.tokens) and pairs.total.noise > NOISY
         if found is not None and all_again:
-            found = _unmix(effects, delta, total, rows, found[0].values)
+            found = _unmix(parts, delta, total, rows, found[0].values)
         if found is None:
             return None
         heads, unmix = found
@@ -185,7 +207,7 @@ class Points:
             return None
         if all_again:
             return heads
-        rows, sigmoids = rows[n:], effects[n:] @ unmix
+        rows, sigmoids = rows[n:], _weights([part[n:] for part in parts], unmix)[0]
         if n == len(self.tokens):
             columns = np.einsum("...dk,...k->...d", self.basis, heads.columns)
         elif np.min(sigmoids * (1 - sigmoids)) > 1e-3:

@@ -56,7 +56,8 @@ class Normalisation:
         Z = X / size
         if self.kind == "layer_norm":
             Z = Z - Z.mean(axis=-1, keepdims=True)
-        return np.asarray(Z / np.sqrt(np.mean(Z**2, axis=-1, keepdims=True) + self.eps / size**2))
+        square = np.mean(Z**2, axis=-1, keepdims=True) + self.eps / size / size
+        return np.asarray(Z / np.sqrt(square))
 
     def inverse(self, Z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tokens whose normalised form is Z (..., d), of mean squares below one."""
@@ -95,6 +96,8 @@ class Coordinates:
 
     def tokens(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """What to give to the oracle (..., d) for U (..., k)."""
+        if float(np.linalg.norm(U, axis=-1).max()) >= self.largest:
+            raise ValueError("a token has no normalised form of its size")
         return self.normalisation.inverse(self.unit * U @ self.normalisation.basis.T)
 
     def of_normalised(self, layer: SoftmaxAttention) -> SoftmaxAttention:
@@ -141,6 +144,7 @@ def find_normalisation(oracle: Oracle, wanted: str) -> Prepared | None:
         raise Stopped(
             "not_recovered",
             "Behind the normalisation tokens have fewer than two coordinates: heads do not show.",
+            "More coordinates are needed.",
         )
     units = form(rng.standard_normal((N_TOKENS, oracle.n_dims)))
     eps = _find_eps(oracle, units, residual)
@@ -158,7 +162,7 @@ def _token_added(oracle: Oracle, tokens: NDArray) -> bool | None:
     # What does not grow must differ between tokens: a constant one is that of a linear map.
     fixed = first - grown
     varied = float(np.abs(fixed - fixed.mean(axis=0)).max())
-    if varied <= TOLERANCE * float(np.abs(first).max()) + error:
+    if varied <= error:
         return None
     if _alike(second, first, fixed, error) and _alike(third, first, fixed, error):
         return False

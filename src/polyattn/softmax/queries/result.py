@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
@@ -12,7 +13,14 @@ from numpy.typing import NDArray
 from polyattn.display import Description, Reported, Result, head_matrices
 from polyattn.errors import InvalidInput
 from polyattn.files.fields import (
-    any_object, entries, flag, integer, nullable, number, one_of, text,
+    any_object,
+    entries,
+    flag,
+    integer,
+    nullable,
+    number,
+    one_of,
+    text,
 )  # fmt: skip
 from polyattn.files.records import Record
 from polyattn.model.layer import shaped_outputs
@@ -119,6 +127,11 @@ class QueryResult(Reported, Result):
         """Heads of the layer; 0 without one."""
         return 0 if self.layer is None else self.layer.n_heads
 
+    @property
+    def mode(self) -> str:
+        """Which positions ``predict`` predicts: those of the layer."""
+        return "last" if self.layer is None else self.layer.mode
+
     def predict(self, X: Sequences) -> Any:
         """What the oracle answers to sequences X, the whole function: [X +] layer([norm](X)).
 
@@ -127,11 +140,10 @@ class QueryResult(Reported, Result):
         layer = self.layer
         if layer is None:
             raise InvalidInput("there is no layer that predicts: the outcome says why.")
-        return shaped_outputs(X, layer.n_dims, layer.mode, self._rows)
+        return shaped_outputs(X, layer.n_dims, layer.mode, partial(self._rows, layer))
 
-    def _rows(self, batch: SequenceBatch) -> NDArray[np.float64]:
-        layer, tokens = self.layer, np.asarray(batch.values, dtype=np.float64)
-        assert layer is not None
+    def _rows(self, layer: SoftmaxAttention, batch: SequenceBatch) -> NDArray[np.float64]:
+        tokens = np.asarray(batch.values, dtype=np.float64)
         seen = tokens
         if self.normalisation is not None:
             seen = Normalisation(self.normalisation, self.eps or 0.0, layer.n_dims)(tokens)
@@ -151,7 +163,8 @@ class QueryResult(Reported, Result):
 
     def _around(self) -> str:
         """What lies around the layer, in words."""
-        words = "" if self.normalisation is None else f", of tokens normalised by {self.normalisation}"
+        norm = self.normalisation
+        words = "" if norm is None else f", of tokens normalised by {norm}"
         return words + (", added to its input" if self.residual else "")
 
     def describe(self) -> Description:

@@ -24,12 +24,17 @@ from numpy.typing import NDArray
 from polyattn.model.rotary import Turns
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.findings import HeadsAt
-from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import Pairs
 
 # How much larger differences are than query tokens, and these than their geometric mean: terms
 # that are quadratic in query tokens are smaller than linear ones by the square of it.
 RATIO = 2.0**25
+
+NOT_TURNED = (
+    "Positions matter, but they do not turn queries and keys: weights of a token two places back "
+    "are not those of one place back, turned. Positions may be added to logits or tokens, or heads "
+    "may have more planes than tokens have coordinates."
+)
 
 # Offsets beside one that are measured: the next, and one that shows slow planes.
 OFFSETS = (2, 16)
@@ -37,8 +42,9 @@ OFFSETS = (2, 16)
 # Query tokens have this norm, in calibrated sizes.
 POINT_SIZE = 1.5
 
-# Singular values of an A(1) below this, relative to the largest, are zero; or what noise explains.
-RANK_FLOOR, NOISE_FLOOR = 1e-9, 3e4
+# Singular values of an A(1) below this, relative to the largest, are zero; or what noise explains,
+# or doubt about single differences.
+RANK_FLOOR, NOISE_FLOOR, DOUBTS = 1e-9, 3e4, 1e3
 
 # How far from the unit circle eigenvalues may be, or as far as noise explains.
 ON_CIRCLE, NOISE_ON_CIRCLE = 1e-5, 1e6
@@ -64,17 +70,18 @@ class Turning:
         return SoftmaxAttention((self.query, self.key), value, mode, rotary=self.frequencies)
 
 
-def measure_turning(pairs: Pairs, heads: list[HeadsAt]) -> Turning:
+def measure_turning(pairs: Pairs, heads: list[HeadsAt]) -> Turning | None:
     """The planes and frequencies of heads whose A(1) and values are known.
 
-    Raises Stopped where A(2) is not A(1) turned.
+    None where A(2) is not A(1) turned.
     Cost: (3 r / 2 + 4)^2 queries for each of OFFSETS, r the largest rank of a head.
     """
     inverse = np.linalg.pinv(np.stack([at.delta for at in heads]))
     first = np.einsum("dj,jhr->hrd", inverse, np.stack([at.columns for at in heads]))
     value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in heads]))
     left, spectrum, right = np.linalg.svd(first)
-    floor = max(RANK_FLOOR, NOISE_FLOOR * pairs.total.noise) * spectrum[:, :1]
+    doubt = DOUBTS * max(at.doubt for at in heads)
+    floor = max(RANK_FLOOR, NOISE_FLOOR * pairs.total.noise, doubt) * spectrum[:, :1]
     ranks = np.maximum(np.sum(spectrum > floor, axis=1), 1)
     spaces = [
         (left[head, :, :rank], right[head, :rank].T) for head, rank in enumerate(ranks.tolist())
@@ -82,19 +89,21 @@ def measure_turning(pairs: Pairs, heads: list[HeadsAt]) -> Turning:
     cores = {1: [U.T @ A @ W for A, (U, W) in zip(first, spaces, strict=True)]}
     for offset in OFFSETS:
         cores[offset] = _measure_cores(pairs, value, spaces, offset)
-    planes = [
-        Planes.of({offset: each[head] for offset, each in cores.items()}, pairs.total.noise)
-        for head in range(len(ranks))
-    ]
+    by_head = [{o: each[head] for o, each in cores.items()} for head in range(len(ranks))]
+    found = [Planes.of(each, pairs.total.noise) for each in by_head]
+    planes = [each for each in found if each is not None]
+    if len(planes) < len(found):
+        return None
     frequencies, places = _common(planes)
     query, key = np.zeros((2, *first.shape[:2], 2 * len(frequencies)))
     doubts = []
-    for head, (plane, place, (U, W)) in enumerate(zip(planes, places, spaces, strict=True)):
+    for head, (plane, place) in enumerate(zip(planes, places, strict=True)):
+        U, W = spaces[head]
         settled = plane.with_frequencies(frequencies[place])
         both = np.concatenate([place, place + len(frequencies)])
         query[head][:, both] = U @ settled.query
         key[head][:, both] = W @ settled.key
-        doubts.append(settled.misfit({offset: each[head] for offset, each in cores.items()}))
+        doubts.append(settled.misfit(by_head[head]))
     return Turning(query, key, frequencies, max(doubts))
 
 
@@ -106,13 +115,8 @@ def _measure_cores(
     n_tokens = rank + rank // 2 + 4
     points = pairs.random_points(n_tokens, POINT_SIZE)
     deltas = np.stack([pairs.random_delta() for _ in range(n_tokens)])
-    effects = pairs.effect(
-        np.tile(points, (n_tokens, 1)), np.repeat(deltas, n_tokens, axis=0), resting=offset
-    ).reshape(n_tokens, n_tokens, -1)
-    # Weights of the moved token: effects in terms of the values that it would bring.
-    weights = effects @ np.linalg.pinv(np.einsum("bd,hde->bhe", deltas, value))
-    inside = np.clip(weights, 1e-12, 1 - 1e-12)
-    logits = np.log(inside) - np.log1p(-inside) + np.log(offset)
+    values = np.einsum("bd,hde->bhe", deltas, value)
+    logits = pairs.logits(points, deltas, values, resting=offset)
     return [
         np.linalg.pinv(points @ U) @ logits[:, :, head].T @ np.linalg.pinv(deltas @ W).T
         for head, (U, W) in enumerate(spaces)
@@ -131,17 +135,15 @@ class Planes:
     frequencies: NDArray[np.float64]
 
     @classmethod
-    def of(cls, cores: dict[int, NDArray], noise: float) -> Planes:
-        """Planes of K(1) and K(2); frequencies are made precise by the farthest offset."""
+    def of(cls, cores: dict[int, NDArray], noise: float) -> Planes | None:
+        """Planes of K(1) and K(2); frequencies are made precise by the farthest offset.
+
+        None where eigenvalues are not on the unit circle.
+        """
         turn = np.linalg.solve(cores[1].T, cores[2].T).T
         values, vectors = np.linalg.eig(turn)
         if float(np.abs(np.abs(values) - 1).max()) > max(ON_CIRCLE, NOISE_ON_CIRCLE * noise):
-            raise Stopped(
-                "not_attention",
-                "Positions matter, but they do not turn queries and keys: weights of a token two "
-                "places back are not those of one place back, turned. Positions may be added to "
-                "logits or tokens, or heads may have more planes than tokens have coordinates.",
-            )
+            return None
         above = np.flatnonzero(values.imag > 0)
         real = np.flatnonzero(values.imag == 0)
         pairs = [(vectors[:, i].real, vectors[:, i].imag, np.angle(values[i])) for i in above]
@@ -220,8 +222,10 @@ def _common(planes: list[Planes]) -> tuple[NDArray[np.float64], list[NDArray[np.
     begins = np.concatenate([[True], np.diff(everything) < -SAME])
     group = np.cumsum(begins) - 1
     means = np.bincount(group, everything) / np.bincount(group)
-    counts = [np.bincount([int(np.argmin(np.abs(means - f))) for f in each], minlength=len(means))
-              for each in own]
+    counts = [
+        np.bincount([int(np.argmin(np.abs(means - f))) for f in each], minlength=len(means))
+        for each in own
+    ]
     # A frequency that one head has several times is there as often.
     often = np.max(counts, axis=0)
     starts = np.concatenate([[0], np.cumsum(often)[:-1]])

@@ -53,18 +53,17 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
     whole = deltas @ pairs.total.value
     missing = whole - (forwards - backwards)
     moved = max(float(np.abs(forwards).max()), float(np.abs(backwards).max()))
-    size = max(float(np.abs(whole).max()), moved)
-    allowed = TOLERANCE * size + ERRORS * pairs.error
+    size, error = max(float(np.abs(whole).max()), moved), ERRORS * pairs.error
     pairs.output_size = max(before, pairs.output_size)
     if not structure.turns:
         _require_no_positions(pairs, structure, points, deltas)
-    if float(np.abs(missing).max()) <= allowed:
-        return
     exponent = pairs.oracle.token_exponent - (pairs.oracle.answer_exponent or 0)
     inputs = np.ldexp(deltas, exponent)
     if structure.found is None and missing.shape == inputs.shape:
-        _require_no_input(missing, inputs, allowed, moved, structure)
-    if moved <= allowed:
+        _require_no_input(missing, inputs, error, moved, structure)
+    if float(np.abs(missing).max()) <= TOLERANCE * size + error:
+        return
+    if moved <= error:
         raise Stopped(
             "not_attention",
             "There is no attention: the last token is answered as if it were alone, whatever the "
@@ -80,18 +79,21 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
 
 
 def _require_no_input(
-    missing: NDArray, inputs: NDArray, allowed: float, moved: float, structure: Structure
+    missing: NDArray, inputs: NDArray, error: float, moved: float, structure: Structure
 ) -> None:
     """Raise where what is missing is the input itself, added or subtracted."""
-    if structure.adds_input and float(np.abs(missing + inputs).max()) <= allowed:
+    size = float(np.abs(inputs).max())
+    sign = -1.0 if structure.adds_input else 1.0
+    apart = float(np.abs(missing - sign * inputs).max())
+    if size <= 10 * error or apart > TOLERANCE * size + error:
+        return
+    if structure.adds_input:
         raise Stopped(
             "other_structure",
             "The oracle does not add its input: there is no residual connection.",
             "Leave residual out, or call again with residual=False.",
         )
-    if structure.adds_input or float(np.abs(missing - inputs).max()) > allowed:
-        return
-    if moved <= allowed:
+    if moved <= error:
         raise Stopped(
             "not_attention",
             "There is no attention: the oracle returns its input, a residual connection around "
@@ -124,9 +126,24 @@ def positions_matter(pairs: Pairs, points: NDArray, deltas: NDArray) -> bool:
     return float(np.abs(first - second).max()) > allowed
 
 
+def require_positions(pairs: Pairs) -> None:
+    """Raise Stopped where the order of tokens makes no difference, although it should."""
+    rng = np.random.default_rng(0)
+    size = min(np.sqrt(pairs.point_size * pairs.delta_size), 0.45 * pairs.oracle.largest)
+    points, deltas = (size * unit_rows(rng, N_MOVES, pairs.n_dims) for _ in range(2))
+    if not positions_matter(pairs, points, deltas):
+        raise Stopped(
+            "other_structure",
+            "The order of the tokens before the last one makes no difference: there are no "
+            "rotary positions.",
+            "Leave rotary out, or call again with rotary=None.",
+        )
+
+
 def _require_no_positions(
     pairs: Pairs, structure: Structure, points: NDArray, deltas: NDArray
 ) -> None:
+    """Raise Restructured or Stopped, as was asked for, where the order of tokens matters."""
     if not positions_matter(pairs, points, deltas):
         return
     if structure.rotary is False:
