@@ -70,9 +70,9 @@ def _counted(search: Search, n_supported: int, most_heads: int) -> Found:
     """The number that the quickest method shows; where it shows none, every method for each."""
     most_heads = min(n_supported, most_heads)
     quickest = search.by_sculpting if search.method == "sculpt" else search.by_moments
-    found = _fewest(search, most_heads, quickest, at_once=True)
+    found = fewest(search, most_heads, quickest, at_once=True)
     if not (found.fit.explained and search.determined(found)):
-        found = _fewest(search, most_heads, partial(with_heads, search, effort=COUNTING_EFFORT))
+        found = fewest(search, most_heads, partial(with_heads, search, effort=COUNTING_EFFORT))
     elif found.fit.kind != "exact":
         # Fewer heads, if they explain as much: one start may have missed them.
         while found.n_heads > 1:
@@ -88,7 +88,7 @@ def _counted(search: Search, n_supported: int, most_heads: int) -> Found:
     return _thinned(search, _contested(search, found, n_supported)) if found.fit.noisy else found
 
 
-def _fewest(
+def fewest(
     search: Search, most_heads: int, find: Callable[[int], Found], at_once: bool = False
 ) -> Found:
     """One head more as long as that gains something and nothing explains what was held out.

@@ -26,8 +26,9 @@ from polyattn.softmax.find_heads import find_heads
 from polyattn.softmax.identifiability.visible import hidden_directions
 from polyattn.softmax.judging.alternatives import rival_layer, share_of_constant
 from polyattn.softmax.judging.judge import Judge
-from polyattn.softmax.judging.uncertainty import open_on_generic_inputs
+from polyattn.softmax.judging.uncertainty import Uncertainty, open_on_generic_inputs
 from polyattn.softmax.methods import Found, Search
+from polyattn.softmax.other_readings import hint_of
 from polyattn.softmax.outcomes import CONVENTION, Stop, describe, doubt_of, stopped
 from polyattn.softmax.polish import project
 from polyattn.softmax.recorder import Callback, OutOfTime, Recorder, end_after, until
@@ -126,21 +127,28 @@ def learn_softmax(
         except (KeyboardInterrupt, OutOfTime) as stop:
             why = "out_of_time" if isinstance(stop, OutOfTime) else "interrupted"
             found = search.judged(recorder.best or best, recorder.best_phase)
-        return _result(found, search, units, batch, mode, why)
+        bars = judge.error_bars(found.projection, found.fit)
+        certain = found.fit.explained and found.fit.well_determined(bars)
+        hint = ""
+        if polish and why is None and not certain:
+            with until(end):
+                hint = hint_of(search, found, units, mode, given)
+        return _result(found, bars, search, units, batch, mode, why, hint)
 
 
 def _result(
     found: Found,
+    bars: Uncertainty,
     search: Search,
     units: ExampleUnits,
     batch: SequenceBatch,
     mode: str,
     stopped_by: Stop | None,
+    hint: str,
 ) -> LearnedSoftmax:
-    """Error bars, the sentence, and everything in the units of the data."""
+    """The sentence, and everything in the units of the data."""
     judge, projection, fit = search.judge, found.projection, found.fit
     bias = judge.training.bias
-    bars = judge.error_bars(projection, fit)
     rival, unexamined = rival_layer(judge, projection, bars) if fit.explained else (None, ())
     layer = SoftmaxAttention(*units.heads(projection.attn, projection.value), mode, bias)
     gaps = hidden_directions(layer, batch) if bars.n_open else []
@@ -153,7 +161,7 @@ def _result(
     if bias and fit.explained:
         notes = (*notes, CONVENTION)
     outcome = describe(
-        fit, bars, len(judge.held_out), notes, rival, doubt, share, polished=search.polished
+        fit, bars, len(judge.held_out), notes, rival, doubt, share, hint, polished=search.polished
     )
     bars = bars if rival is None else bars.opened(rival.attn, rival.value)
     attn_std, value_std = units.deviations(bars.attn, bars.value)

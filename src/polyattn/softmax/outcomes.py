@@ -74,13 +74,15 @@ def describe(
     rival: Rival | None,
     doubt: str,
     share_of_constant: float = 0.0,
+    hint: str = "",
     polished: bool = True,
 ) -> Outcome[SoftmaxName]:
     """The outcome of a search that ended by itself.
 
     ``rival`` is another layer of as many heads that explains the examples, ``doubt`` is the reason
     why these do not determine the heads.  ``share_of_constant`` is what a constant beside each
-    token explains of residuals that nothing explains.  Heads that are not ``polished`` are those
+    token explains of residuals that nothing explains, ``hint`` says what explains the examples if
+    they are read otherwise, and is then the next step.  Heads that are not ``polished`` are those
     of a method by itself.
     """
     heads = counted(len(bars.attn), "head")
@@ -92,7 +94,8 @@ def describe(
         )
     if not fit.explained:
         unpolished = "" if polished else UNPOLISHED
-        return _unexplained(fit, heads, extra, unpolished + _try_bias(share_of_constant))
+        advice = _try_bias(share_of_constant)
+        return _unexplained(fit, heads, extra, unpolished + advice, hint)
     if rival is not None and rival.name == "two_valued":
         return SOFTMAX_OUTCOMES(
             "ambiguous",
@@ -106,7 +109,7 @@ def describe(
             "ill_determined",
             f"A layer of {heads} explains the held-out examples, but they do not determine it: "
             f"{doubt}.{extra}",
-            "More examples help, or tokens that vary more; a head of tiny value may be spurious.",
+            hint or "More examples help, or tokens that vary more; a tiny head may be spurious.",
         )
     agreement = _agreement(fit, n_held_out)
     if rival is not None or bars.n_open:
@@ -188,13 +191,16 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{number:.0f} %" if "e+" in short and number < 1e6 else f"{short} %"
 
 
-def _unexplained(fit: HeldOutFit, heads: str, extra: str, first: str) -> Outcome[SoftmaxName]:
+def _unexplained(
+    fit: HeldOutFit, heads: str, extra: str, first: str, hint: str
+) -> Outcome[SoftmaxName]:
     if fit.failed == ("generalises",):
         return SOFTMAX_OUTCOMES(
             "overfitted",
             f"Not recovered: the best layer of {heads} leaves {percent(fit.validation_error)} "
             f"of the held-out outputs, more than of the training ones.{extra}",
-            f"{first}There are too few examples for so many heads: give more examples, or fewer "
+            hint
+            or f"{first}There are too few examples for so many heads: give more examples, or fewer "
             "heads.",
         )
     symptoms = "; ".join(SYMPTOMS[name] for name in fit.failed)
@@ -203,7 +209,8 @@ def _unexplained(fit: HeldOutFit, heads: str, extra: str, first: str) -> Outcome
         f"Not recovered: the best layer of {heads} that was found leaves "
         f"{percent(fit.validation_error)} of the held-out outputs unexplained, and these "
         f"residuals are not plain noise ({symptoms}).{extra}",
-        f"{first}Try more examples, more heads (n_heads), method='sculpt' or another "
+        hint
+        or f"{first}Try more examples, more heads (n_heads), method='sculpt' or another "
         "random_state; where inputs can be chosen, learn_from_queries needs no luck. "
         "If the targets are noisy in such a way, say so with noise=... .",
     )
