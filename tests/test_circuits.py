@@ -6,6 +6,7 @@ import pytest
 import polyattn as pa
 from polyattn.errors import FileFormatError, InvalidInput, InvalidType
 from polyattn.interop import circuits
+from polyattn.interop.circuits.scores import Spectra
 from polyattn.reference import circuits as literal
 from polyattn.report import make_page
 from report_pages import body, titles
@@ -54,6 +55,24 @@ def test_scores_are_those_that_are_printed(bias, rank):
                     literal.v_composition(W_OV, W_early),
                 ]  # fmt: skip
             np.testing.assert_allclose(found.composition[:, h, g], wanted, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("rank", [2, 20, 28, 40, 64])
+def test_low_ranks_are_found_without_all_columns(rank):
+    """Ranks that the first, the second and no number of random columns hold."""
+    (layer,) = random_layers(1, 2, d=72, rank=rank)
+    units = np.geomspace(1.0, 1e-7, 72)
+    for attn in (layer.attn, layer.attn * units, layer.attn * units[:, None]):
+        found = Spectra.of(attn)
+        sigma = np.linalg.svd(attn, compute_uv=False)
+        np.testing.assert_allclose(found.sigma, sigma, rtol=0, atol=1e-13 * sigma.max())
+        norms = np.linalg.norm(attn, axis=(1, 2))[:, None, None]
+        both = found.rows @ np.linalg.pinv(found.rows, rcond=1e-13) @ attn
+        np.testing.assert_allclose(both, attn, rtol=0, atol=1e-12 * norms.max())
+        for h in range(2):
+            wanted = literal.eigenvalue_score(attn[h])
+            score = found.eigen[h, 0] / found.eigen[h, 1]
+            assert score == pytest.approx(wanted, abs=1e-6)
 
 
 # ---------------------------------------------------------------- planted circuits

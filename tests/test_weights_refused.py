@@ -164,6 +164,20 @@ INVALID = {
         lambda: from_weights(LLAMA, config=ROPE | {"attn_logit_softcapping": 50.0}),
         ["softcapping"],
     ),
+    "a window that is no number": (
+        lambda: from_weights(LLAMA, config=ROPE | {"sliding_window": "x"}, max_length=2),
+        ["sliding_window='x'"],
+    ),
+    "softcapping of another name": (
+        lambda: from_weights(LLAMA, config=ROPE | {"attn_scores_soft_cap": "x"}),
+        ["softcapping"],
+    ),
+    "a scale that is no number": (
+        lambda: from_weights(
+            lens_state(HEADS), config={"attention_dir": "causal", "attn_scale": "x"}
+        ),
+        ["attn_scale", "'x'"],
+    ),
     "pruned heads": (
         lambda: from_weights(BERT, config={"num_attention_heads": 3, "pruned_heads": {"0": [1]}}),
         ["pruned_heads", "n_heads"],
@@ -295,6 +309,7 @@ WRONG_TYPES = {
         lambda: from_weights(torch.nn.MultiheadAttention(12, 3, device="meta")), "meta"
     ),
     "config": (lambda: from_weights(BERT, config=3), "config must be"),
+    "rotary": (lambda: from_weights(LLAMA, n_heads=3, rotary=True), "rotary must be"),
     "a flag as a layer": (lambda: from_weights(STACK, True, n_heads=3), "layer must be"),
     "interleaved": (lambda: from_weights(LLAMA, n_heads=3, interleaved=1), "interleaved"),
 }  # fmt: skip

@@ -19,6 +19,8 @@ from polyattn.numerics.parallel import single_threaded_blas
 # matrix, to rounding: their signs say nothing.
 LEAST_EIGENVALUES = 1e-5
 
+ADVICE = "divide attn or value by a constant"
+
 
 class Spectra(NamedTuple):
     """Matrices (H, n, m) by their singular value decompositions, without the size of each.
@@ -39,9 +41,8 @@ class Spectra(NamedTuple):
     def of(cls, matrices: Matrix) -> Spectra:
         """Cost: O(H n m min(n, m))."""
         ordinary, power = scaling.of_order_one(matrices)
-        left, sigma, right = np.linalg.svd(ordinary, full_matrices=False)
-        rounding = max(matrices.shape[1:]) * np.finfo(np.float64).eps
-        kept = sigma > rounding * np.maximum(sigma[:, :1], np.finfo(np.float64).tiny)
+        left, sigma, right = _decomposed(ordinary)
+        kept = sigma > _rounding(matrices) * np.maximum(sigma[:, :1], np.finfo(np.float64).tiny)
         width = max(1, int(kept.sum(axis=1).max()))
         norms = np.linalg.norm(sigma, axis=1)
         shares = np.where(kept, sigma, 0.0) / np.where(norms > 0.0, norms, 1.0)[:, None]
@@ -52,7 +53,8 @@ class Spectra(NamedTuple):
             eigen = _eigenvalue_sums(ordinary, left[:, :, :width], shares, right[:, :width])
             eigen = eigen * norms[:, None]
         sigma, eigen = (
-            scaling.restored(each, power, "singular values of heads") for each in (sigma, eigen)
+            scaling.restored(each, power, "singular values of heads", advice=ADVICE)
+            for each in (sigma, eigen)
         )
         return cls(sigma, rows, columns, eigen)
 
@@ -91,6 +93,41 @@ def compositions(qk: Spectra, ov: Spectra, layers: NDArray[np.int64]) -> Matrix:
             for kind, read in enumerate((qk.rows, qk.columns, ov.rows)):
                 found[np.ix_([kind], readers, writers)] = _norms(read[readers], written)
     return found
+
+
+def _decomposed(matrices: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Singular value decompositions; heads are of low rank mostly, which saves most of the work.
+
+    The range of a matrix of rank k is that of its product with k random columns: that nothing but
+    rounding is missed is checked, and all columns are taken otherwise.
+    """
+    (_, n, m), rng = matrices.shape, np.random.default_rng(0)
+    for width in (min(n, m) // 12 + 16, min(n, m) // 4 + 16):
+        if 2 * width > min(n, m):
+            break
+        probes = rng.standard_normal((m, width))
+        found = [_through(each, each @ probes) for each in matrices]
+        if all(each is not None for each in found):
+            left, sigma, right = (np.stack(each) for each in zip(*found, strict=True))
+            return left, np.pad(sigma, ((0, 0), (0, min(n, m) - width))), right
+    left, sigma, right = np.linalg.svd(matrices, full_matrices=False)
+    return left, sigma, right
+
+
+def _through(matrix: Matrix, images: Matrix) -> tuple[Matrix, Matrix, Matrix] | None:
+    """The decomposition through the span of these columns; None where that misses something."""
+    basis = np.linalg.qr(images)[0]
+    small = basis.T @ matrix
+    missed = np.linalg.norm(matrix - basis @ small)
+    if missed > _rounding(matrix) * np.linalg.norm(matrix):
+        return None
+    left, sigma, right = np.linalg.svd(small, full_matrices=False)
+    return basis @ left, sigma, right
+
+
+def _rounding(matrices: Matrix) -> float:
+    """The part of a matrix that is rounding."""
+    return float(max(matrices.shape[-2:]) * np.finfo(np.float64).eps)
 
 
 def _norms(late: Matrix, early: Matrix) -> Matrix:

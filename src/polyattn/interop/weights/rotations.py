@@ -34,7 +34,7 @@ def frequencies_of(
         return None
     if isinstance(rotary, str):
         return _by_config(rotary, head_dim, config)
-    if isinstance(rotary, Real) and not isinstance(rotary, bool):
+    if isinstance(rotary, Real):
         return _powers(_positive("rotary", rotary), _turned(head_dim, config))
     found = np.asarray(real_array(rotary, "rotary"), dtype=np.float64)
     require_finite(found, "rotary")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polyattn.errors import InvalidInput
+from polyattn.errors import InvalidInput, require_number
 from polyattn.interop.weights.choosing import Place
 from polyattn.quoting import shown
 
@@ -25,7 +25,7 @@ REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "alibi": (lambda value: not value, "ALiBi, a bias of logits by distance"),
     "attn_logit_softcapping": (lambda value: not value, "softcapping of logits"),
-    "attn_scores_soft_cap": (lambda value: not value or value <= 0, "softcapping of logits"),
+    "attn_scores_soft_cap": (lambda value: value in (None, 0, -1), "softcapping of logits"),
     "use_qk_norm": (lambda value: not value, "normalised queries and keys"),
     "qk_layernorm": (lambda value: not value, "normalised queries and keys"),
     "clip_qkv": (lambda value: not value, "clipped queries, keys and values"),
@@ -104,7 +104,7 @@ def default_scale(place: Place, config: dict[str, Any] | None, head_dim: int) ->
             )
     scale = float(np.sqrt(head_dim))
     if place.layout.name == "transformer_lens" and settings.get("attn_scale") is not None:
-        scale = float(settings["attn_scale"])
+        scale = require_number("attn_scale", settings["attn_scale"])
     if settings.get("scale_attn_weights") is False or settings.get("use_attn_scale") is False:
         scale = 1.0
     if settings.get("scale_attn_by_inverse_layer_idx"):
@@ -144,7 +144,8 @@ def _require_no_window(place: Place, config: dict[str, Any], max_length: int | N
     kinds, number = config.get("layer_types"), place.number
     if isinstance(kinds, list) and number is not None and number < len(kinds):
         off = off or kinds[number] == "full_attention"
-    if not off and (max_length is None or max_length > window):
+    seen = max_length is None or not isinstance(window, int) or max_length > window
+    if seen and not off:
         raise InvalidInput(
             f"the configuration has sliding_window={shown(window)}, which SoftmaxAttention cannot "
             f"express; sequences of up to so many tokens do not see it: give max_length, the "
