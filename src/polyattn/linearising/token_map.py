@@ -19,9 +19,10 @@ class TokenSums:
         self.gram, self.cross = np.zeros((width, width)), np.zeros((width, n_outputs))
 
     def add(self, tokens: Array, outputs: Array) -> None:
-        """Add tokens (m, d + 1) and what belongs to them, of m e numbers in all."""
-        self.gram += tokens.T @ tokens
-        self.cross += tokens.T @ outputs.reshape(len(tokens), -1)
+        """Add tokens (B, T, d + 1) and what belongs to them, (B, T, e)."""
+        flat = tokens.reshape(-1, tokens.shape[2])
+        self.gram += flat.T @ flat
+        self.cross += flat.T @ outputs.reshape(len(flat), -1)
 
     def solve(self, right: Array | None = None) -> Array:
         """W (d + 1, e) with the least squared error, or the same for another right side.
