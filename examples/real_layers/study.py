@@ -6,13 +6,15 @@ sentence_heads.py and reaction_heads.py do it for two models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from encoder import Encoder, Step
+from models import Model
 from numpy.typing import NDArray
 
 import polyattn as pa
@@ -69,7 +71,51 @@ class Study:
         return pa.learn_from_queries(asked, asked.n_dims, bias=asked.bias, **options)
 
 
-def shown(name: str, result: Any, folder: Path) -> None:
+def main(model: Model, token_ids: Callable[..., list[Any]], description: str | None) -> None:
+    """All that is asked of a model, by the words of the command line.
+
+    token_ids : from the vocabulary of the model and a number of texts to their ids
+    """
+    arguments = argparse.ArgumentParser(description=description)
+    arguments.add_argument("--texts", type=int, default=400)
+    arguments.add_argument("--layer", type=int, default=0, help="to be replaced and queried")
+    arguments.add_argument("--out", type=Path, default=Path())
+    chosen = arguments.parse_args()
+    if model.missing:
+        print(f"Nothing was done: {model.missing}.")
+        return
+    # The last fifth is seen by no fit.
+    ids = token_ids(model.path(model.vocabulary), chosen.texts + chosen.texts // 5)
+    fitted, fresh = ids[: chosen.texts], ids[chosen.texts :]
+    run(model.encoder(), model.path(model.state), fitted, fresh, chosen.layer, chosen.out)
+
+
+def run(
+    encoder: Encoder,
+    source: Any,
+    ids: Sequence[NDArray[np.intp]],
+    fresh: Sequence[NDArray[np.intp]],
+    layer: int,
+    folder: Path,
+) -> None:
+    """All parts: what is found is printed, and pages are written to a folder.
+
+    source : where ``pa.interop.from_weights`` finds the weights of the encoder
+    ids, fresh : token ids of texts to fit, and of others
+    layer : which one is replaced and queried
+    """
+    study = Study.of(encoder, source, ids)
+    print(f"{len(study.layers)} layers, {study.layers[0]}")
+    print(f"Read from weights they differ from the encoder by {study.reading_error():.1e}.")
+    _show("heads", study.audit(), folder)
+    linear = study.linearise(layer)
+    _show("linearised", linear, folder)
+    change = study.embedding_change(fresh, {layer: linear.layer})
+    print(f"Embeddings of other texts: 1 - cosine {change.mean():.2g}, at most {change.max():.2g}.")
+    _show("queries", study.query(layer), folder)
+
+
+def _show(name: str, result: Any, folder: Path) -> None:
     """Print a result, and write its page."""
-    print(f"\n{name}\n{result}")
+    print(f"\n{result}")
     result.report(folder / f"{name}.html")
