@@ -24,9 +24,12 @@ from polyattn.fitting.learning_curve import learning_curve
 from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form import Form, maps
+from polyattn.linearising.linearise import linearise
+from polyattn.linearising.result import Linearised
 from polyattn.model import (
     HeadMatch,
     LinearAttention,
+    LinearisedAttention,
     SoftmaxAttention,
     canonical,
     coefficient_distance,
@@ -75,6 +78,8 @@ __all__ = [
     "LinearAttention",
     "LinearAttentionClassifier",
     "LinearAttentionRegressor",
+    "Linearised",
+    "LinearisedAttention",
     "LongData",
     "Moments",
     "OneHotFit",
@@ -102,6 +107,7 @@ __all__ = [
     "learn_from_queries",
     "learn_softmax",
     "learning_curve",
+    "linearise",
     "load",
     "maps",
     "match_heads",

@@ -14,7 +14,8 @@ from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.forecasting.result import Forecast
 from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
-from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.linearising.result import Linearised
+from polyattn.model import LinearAttention, LinearisedAttention, SoftmaxAttention
 from polyattn.programs import Compiled, LearnedCoefficients, LearnedRules, ProgramCertificate
 from polyattn.softmax import LearnedSoftmax, QueryResult
 from polyattn.stats import Moments, TriangularFactor
@@ -22,11 +23,12 @@ from polyattn.stats.checkpoint import KIND as CHECKPOINT
 
 # Everything that can be kept in a file, by the name that the file gives it.  A kind has
 # ``to_record`` and ``from_record``; a certificate is a document instead, and stands beside them.
-_LAYERS_AND_SUMS = (LinearAttention, SoftmaxAttention, Moments, TriangularFactor)
-_FITS = (FitResult, OneHotFit, LearningCurve, Forecast)
-_RESULTS = (*_FITS, Audit, HeadAudit, LearnedSoftmax, QueryResult)
+_LAYERS = (LinearAttention, SoftmaxAttention, LinearisedAttention)
+_SUMS = (Moments, TriangularFactor)
+_FITS = (FitResult, OneHotFit, LearningCurve, Forecast, Audit, HeadAudit)
+_RESULTS = (*_FITS, LearnedSoftmax, QueryResult, Linearised)
 _PROGRAMS = (Compiled, LearnedRules, LearnedCoefficients, ProgramCertificate)
-KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS_AND_SUMS, *_RESULTS, *_PROGRAMS)}
+KINDS: dict[str, Any] = {kind.kind: kind for kind in (*_LAYERS, *_SUMS, *_RESULTS, *_PROGRAMS)}
 
 # Estimators and pipelines of them, whose module is loaded on first use: scikit-learn is slow.
 ESTIMATOR_KINDS = ("estimator", "pipeline")

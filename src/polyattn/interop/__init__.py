@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from numpy.typing import NDArray
 
@@ -12,10 +12,14 @@ from polyattn.interop.projections import Projections
 from polyattn.interop.to_projections import to_projections
 from polyattn.interop.weights import from_weights, read_projections, to_weights
 from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.model.linearised import LinearisedAttention
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
     from polyattn.interop.torch import TorchAttention
+    from polyattn.interop.torch.linearised import TorchLinearisedAttention
+
+AnyLayer: TypeAlias = LinearAttention | SoftmaxAttention | LinearisedAttention
 
 __all__ = [
     "Projections",
@@ -30,7 +34,15 @@ __all__ = [
 ]
 
 
-def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
+@overload
+def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention: ...
+@overload
+def to_torch(layer: LinearisedAttention) -> TorchLinearisedAttention: ...
+
+
+def to_torch(
+    layer: LinearAttention | SoftmaxAttention | LinearisedAttention,
+) -> TorchAttention | TorchLinearisedAttention:
     """The layer as a ``torch.nn.Module`` that computes the same function and can be trained.
 
     Its parameters ``attn`` (H, d, d) and ``value`` (H, d, e) are float64 copies; ``.float()``
@@ -38,13 +50,20 @@ def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     their form, ``skip`` and ``intercept`` are parameters too, and a ``context`` is the second
     argument of the module.  Maps of ``pa.maps`` are computed by torch; functions of one's own are
     called with numpy arrays, and pass no gradient to the tokens.
+
+    Of a LinearisedAttention all arrays are parameters, projections and landmarks included; it
+    runs in time that is linear in the number of tokens.
     """
     from polyattn.interop.torch import convert
 
+    if isinstance(layer, LinearisedAttention):
+        from polyattn.interop.torch.linearised import TorchLinearisedAttention
+
+        return TorchLinearisedAttention(layer)
     return convert.to_torch(layer)
 
 
-def from_torch(module: object, mode: str | None = None) -> LinearAttention | SoftmaxAttention:
+def from_torch(module: object, mode: str | None = None) -> AnyLayer:
     """The layer inside a module that ``to_torch`` made, or inside ``nn.MultiheadAttention``.
 
     Modules of ``to_torch`` may have been trained since; they know their mode.  A
@@ -57,7 +76,10 @@ def from_torch(module: object, mode: str | None = None) -> LinearAttention | Sof
     Guarantee: ``from_torch(to_torch(layer)) == layer``, bit for bit.
     """
     from polyattn.interop.torch import convert
+    from polyattn.interop.torch.linearised import TorchLinearisedAttention
 
+    if isinstance(module, TorchLinearisedAttention):
+        return module.to_layer(mode)
     return convert.from_torch(module, mode)
 
 

@@ -21,6 +21,7 @@ from polyattn.linearising.softmax_heads import SeenHead, softmax_outputs
 from polyattn.linearising.solve_head import HeadSolution, solve_head
 from polyattn.model.attended import attended_rows, window_rows
 from polyattn.model.feature_maps import FeatureMap
+from polyattn.model.linearised import mixed_rows
 
 Array = NDArray[np.float64]
 
@@ -43,7 +44,11 @@ class Replacement:
 
 
 def head_block(
-    seen: SeenHead, feature_map: FeatureMap, head: int, replacement: Replacement
+    seen: SeenHead,
+    feature_map: FeatureMap,
+    head: int,
+    replacement: Replacement,
+    with_targets: bool = True,
 ) -> HeadBlock:
     """What the replacement of this head sees of some sequences of one length, and its targets."""
     mode, window = replacement.mode, replacement.window
@@ -54,7 +59,8 @@ def head_block(
     own = None
     if window is not None:
         own = window_rows(seen.queries, seen.keys, seen.values, mode, window)
-    return HeadBlock(phi, rows, own, softmax_outputs(seen, mode))
+    targets = softmax_outputs(seen, mode) if with_targets else np.empty((*phi.shape[:2], 0))
+    return HeadBlock(phi, rows, own, targets)
 
 
 def fit_head(blocks: Iterable[HeadBlock], ridge: float = SMALL_RIDGE) -> HeadSolution:
@@ -82,11 +88,7 @@ def sums_for(block: HeadBlock) -> HeadSums:
 def predictions(block: HeadBlock, mixing: Array) -> Array:
     """o^_t (B, T, c) of M (F, G')."""
     weights = block.phi @ mixing  # (B, T, G')
-    n_shared = block.rows.shape[2]
-    if block.rows.shape[1] == 1:
-        found = weights[..., :n_shared] @ block.rows[:, 0]
-    else:
-        found = np.einsum("btg,btgc->btc", weights[..., :n_shared], block.rows)
+    found = mixed_rows(weights, block.rows)
     if block.own is not None:
-        found += weights[..., n_shared:] * block.own
+        found += weights[..., -1:] * block.own
     return found

@@ -34,7 +34,7 @@ class HeadBlock(NamedTuple):
     phi : (B, T, F), features of the queries at the predicted positions
     rows : (B, 1, G, c) where all positions share them, else (B, T, G, c)
     own : (B, T, c), one more row for each position; or None
-    targets : (B, T, c)
+    targets : (B, T, c); (B, T, 0) where nobody needs them
     """
 
     phi: Array
@@ -83,10 +83,7 @@ class HeadSums:
         self.power += float(np.sum(targets * targets))
         self.total += targets.sum(axis=(0, 1))
         self.n_rows += targets.shape[0] * targets.shape[1]
-        self._add_cross(phi, rows, targets)
-        if own is not None:
-            along = np.sum(own * targets, axis=-1)
-            self.cross[:, self.n_shared] += np.einsum("btf,bt->f", phi, along)
+        self.cross += correlated(block, targets)
         if rows.shape[1] == 1:
             self.shared += _query_pairs(phi).T @ _row_pairs(rows[:, 0])
             seen = None if own is None else own @ rows[:, 0].transpose(0, 2, 1)
@@ -115,14 +112,6 @@ class HeadSums:
                 full[f, G, :, G] = self.own[at[f]]
         return full.reshape(F * width, F * width)
 
-    def _add_cross(self, phi: Array, rows: Array, targets: Array) -> None:
-        if rows.shape[1] == 1:
-            moved = phi.transpose(0, 2, 1) @ targets  # (B, F, c)
-            self.cross[:, : self.n_shared] += np.einsum("bfc,bgc->fg", moved, rows[:, 0])
-            return
-        seen = np.einsum("btgc,btc->btg", rows, targets).reshape(-1, self.n_shared)
-        self.cross[:, : self.n_shared] += phi.reshape(-1, self.n_query).T @ seen
-
     def _add_positions(
         self, phi: Array, rows: Array, own: Array | None, seen: Array | None
     ) -> None:
@@ -138,6 +127,22 @@ class HeadSums:
                 mine = own.reshape(-1, own.shape[2])[first:stop]
                 self.mixed += products.T @ seen.reshape(-1, self.n_shared)[first:stop]
                 self.own += np.sum(mine * mine, axis=1) @ products
+
+
+def correlated(block: HeadBlock, outputs: Array) -> Array:
+    """sum over positions of phi ⊗ (Z o), (F, G'), for outputs o (B, T, c)."""
+    phi, rows, own, _ = block
+    n_query = phi.shape[2]
+    if rows.shape[1] == 1:
+        moved = phi.transpose(0, 2, 1) @ outputs  # (B, F, c)
+        found = np.tensordot(moved, rows[:, 0], axes=([0, 2], [0, 2]))
+    else:
+        seen = (rows @ outputs[..., None])[..., 0].reshape(-1, rows.shape[2])
+        found = phi.reshape(-1, n_query).T @ seen
+    if own is None:
+        return np.asarray(found)
+    along = np.sum(own * outputs, axis=-1)
+    return np.column_stack([found, phi.reshape(-1, n_query).T @ along.ravel()])
 
 
 def _query_pairs(phi: Array) -> Array:

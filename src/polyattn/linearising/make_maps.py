@@ -10,12 +10,12 @@ query features of q are the attention that q pays to the representative keys, so
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, InvalidType
+from polyattn.errors import InvalidType, require_choice
 from polyattn.linearising.softmax_heads import SoftmaxHeads
 from polyattn.model.feature_maps import FeatureMap, SideMap
 
@@ -26,36 +26,49 @@ Sample = tuple[Array, Array]
 
 LLOYD_STEPS = 10
 
+# A name, or a function of queries and keys.
+MapName: TypeAlias = str | Callable[[Array], Array]
+
 NAMES = ("landmarks", "linear", "taylor", "hedgehog", "elu", "favor")
 
 
+def require_map(given: object) -> MapName:
+    """The name of a map, or a function, if it is one."""
+    if callable(given):
+        return given
+    if not isinstance(given, str):
+        raise InvalidType(
+            f"maps must be a name, a function or a list of them; got {type(given).__name__}."
+        )
+    return require_choice("maps", given, NAMES)
+
+
 def make_map(
-    name: str | Callable[[Array], Array],
+    name: MapName,
     heads: SoftmaxHeads,
     samples: Sequence[Sample],
     n_features: int,
     rng: np.random.Generator,
+    bounded: bool = False,
 ) -> FeatureMap:
     """The feature map of this name for all heads.
 
     samples : queries (m, r) and keys (m, r) of each head on some tokens
     n_features : how many landmarks or random features there are; of ``taylor`` about how many
         features in all, since it takes products of the leading directions only
+    bounded : whether key features of landmarks are divided by their sum, where no denominator of
+        their own keeps exponentials in bounds
     """
     H, r = heads.n_heads, heads.W_Q.shape[2]
     if callable(name):
         empty = np.zeros((H, r, 0))
         return FeatureMap("callable", *(SideMap("callable", empty, name) for _ in range(2)))
-    if not isinstance(name, str):
-        raise InvalidType(f"maps must be names or functions; got {type(name).__name__}.")
-    if name not in NAMES:
-        allowed = ", ".join(map(repr, NAMES))
-        raise InvalidInput(f"maps must be among {allowed}, or functions; got {name!r}.")
     if name == "landmarks":
         found = [_landmarks(queries, keys, n_features, rng) for queries, keys in samples]
         towards_keys, towards_queries = (np.stack(each) for each in zip(*found, strict=True))
+        key_kind = "softmax" if bounded else "exponential"
         return FeatureMap(
-            name, SideMap("softmax", towards_keys), SideMap("exponential", towards_queries)
+            name, SideMap("softmax", towards_keys), SideMap(key_kind, towards_queries)
         )
     if name == "taylor":
         query, key = zip(*(_leading(*each, n_features) for each in samples), strict=True)
@@ -65,10 +78,10 @@ def make_map(
     return FeatureMap(name, SideMap(kind, matrix), SideMap(kind, matrix))
 
 
-def whole_taylor(heads: SoftmaxHeads) -> FeatureMap:
-    """1 + q.k + (q.k)^2 / 2 exactly, with M = 1: all products of the coordinates."""
-    every = np.broadcast_to(np.eye(heads.W_Q.shape[2]), (heads.n_heads, *[heads.W_Q.shape[2]] * 2))
-    return FeatureMap("taylor", SideMap("quadratic", every), SideMap("quadratic", every))
+def hedgehog(heads: SoftmaxHeads) -> SideMap:
+    """softmax([x, -x]) of queries and keys as they were trained, before the scale."""
+    one = np.broadcast_to(np.eye(heads.W_Q.shape[2]), (heads.n_heads, *[heads.W_Q.shape[2]] * 2))
+    return SideMap("softmax", heads.stretch * np.concatenate([one, -one], axis=2))
 
 
 def k_means(points: Array, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -143,7 +156,8 @@ def _same_for_both(
     if name == "linear":
         return "linear", one
     if name == "hedgehog":
-        return "softmax", heads.stretch * np.concatenate([one, -one], axis=2)
+        side = hedgehog(heads)
+        return side.kind, side.matrix
     if name == "elu":
         return "elu", heads.stretch * one
     return "gaussian", rng.standard_normal((H, r, n_features))

@@ -21,12 +21,29 @@ Array = NDArray[np.float64]
 RIDGES = (1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 
 
+# What is added to a unit diagonal so that single precision can factor it.
+SINGLE_PRECISION = 1e-4
+
+
 class HeadSolution(NamedTuple):
     """M (F, G') of one head, its ridge, and its squared error on the sums it was solved from."""
 
     mixing: Array
     ridge: float
     error: float
+
+
+class HeadFactor(NamedTuple):
+    """The inverse of a normal matrix up to single precision: a preconditioner."""
+
+    lower: NDArray[np.float32]
+    inverse_sizes: Array
+
+    def apply(self, right: Array) -> Array:
+        """The inverse applied to a right side (F, G')."""
+        scaled = (self.inverse_sizes * right.ravel()).astype(np.float32)
+        found = cho_solve((self.lower, True), scaled)
+        return np.asarray((self.inverse_sizes * found).reshape(right.shape))
 
 
 class NormalEquations:
@@ -47,19 +64,23 @@ class NormalEquations:
 
     def solve(self, ridge: float) -> Array:
         """M (F, G')."""
-        return self.preconditioned(self.cross, ridge)
-
-    def preconditioned(self, right: Array, ridge: float) -> Array:
-        """(G + ridge diag G)^-1 applied to a right side (F, G')."""
-        wanted = self.inverse * right.ravel()
-        penalised = self.scaled.copy()
-        penalised.flat[:: len(penalised) + 1] += ridge + (self.sizes == 0)
+        wanted = self.inverse * self.cross.ravel()
         try:
-            factor = cho_factor(penalised, lower=True, overwrite_a=True, check_finite=False)
-            found = cho_solve(factor, wanted, check_finite=False)
+            factor = cho_factor(self._penalised(ridge), lower=True, overwrite_a=True)
+            found = cho_solve(factor, wanted)
         except LinAlgError:
             found = _least_norm(self.scaled, wanted, ridge)
-        return (self.inverse * found).reshape(right.shape)
+        return np.asarray((self.inverse * found).reshape(self.cross.shape))
+
+    def factor(self, ridge: float) -> HeadFactor:
+        """About (G + ridge diag G)^-1, in single precision and half the memory."""
+        penalised = self._penalised(max(ridge, SINGLE_PRECISION)).astype(np.float32)
+        return HeadFactor(cho_factor(penalised, lower=True, overwrite_a=True)[0], self.inverse)
+
+    def _penalised(self, ridge: float) -> Array:
+        penalised = self.scaled.copy()
+        penalised.flat[:: len(penalised) + 1] += ridge + (self.sizes == 0)
+        return penalised
 
 
 def solve_head(sums: HeadSums, ridge: float) -> HeadSolution:

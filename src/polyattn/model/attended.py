@@ -5,8 +5,9 @@ For a head with key features psi_l(k_s) and values v_s, a position t has the row
     Z_t[l] = sum_s psi_l(k_s) v_s / c_tl,        s running over what t attends to,
 
 where c_tl is the number of tokens attended to (``"tokens"``), or the sum of psi_l over them
-(``"features"``: each row is then a mean of values, with weights of its own).  A window adds one
-row: softmax attention over the tokens at a distance below it.
+(``"features"``: each row is then a mean of values, with weights of its own).  ``"fitted"`` is as
+``"tokens"``: whoever asks for it divides afterwards.  A window adds one row: softmax attention over
+the tokens at a distance below it.
 """
 
 from __future__ import annotations

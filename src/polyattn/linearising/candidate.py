@@ -1,0 +1,182 @@
+"""A candidate: one feature map for all heads, fitted, and the layer that it makes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.errors import InvalidInput
+from polyattn.linearising.fit_heads import fit_heads
+from polyattn.linearising.fitted_denominator import fit_ratios
+from polyattn.linearising.head_blocks import Replacement
+from polyattn.linearising.joint_fit import JointFit, fit_together
+from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.make_maps import MapName, Sample, make_map
+from polyattn.linearising.measure import (
+    Method,
+    ReplacedHeads,
+    relative_errors,
+    replaced,
+    token_maps,
+    token_wise,
+    unfitted_hedgehog,
+    unfitted_taylor,
+)
+from polyattn.linearising.softmax_heads import SoftmaxHeads
+from polyattn.model.linearised import LinearisedAttention
+from polyattn.sequences import SequenceBatch
+
+Array = NDArray[np.float64]
+
+# Tokens from which landmarks and leading directions are found.
+SAMPLE_TOKENS = 1 << 12
+
+# The share of the training sequences that chooses the ridge.
+CHOOSING = 0.2
+
+# The relative ridge of fitted denominators, which sums left out cannot judge.
+RATIO_RIDGE = 1e-4
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for, checked."""
+
+    n_features: int
+    denominator: str
+    window: int | None
+    skip: bool
+    joint: bool
+    ridge: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One map, fitted: each head by itself, what the layer has of them, and the layer.
+
+    of_tokens : linear maps of the query tokens alone, if they were needed
+    """
+
+    view: LayerView
+    alone: ReplacedHeads
+    joint: JointFit
+    ridges: Array
+    layer: LinearisedAttention
+    seconds: float
+    of_tokens: list[Array] | None
+
+
+def fit_candidate(
+    heads: SoftmaxHeads,
+    training: SequenceBatch,
+    name: MapName,
+    options: Options,
+    rng: np.random.Generator,
+) -> Candidate:
+    """The fit of one map."""
+    start = time.perf_counter()
+    mean = np.asarray(training.values[:].mean(axis=0, dtype=np.float64))
+    samples = _samples(heads, training, rng)
+    bounded = options.denominator in ("tokens", "fitted")
+    feature_map = make_map(name, heads, samples, options.n_features, rng, bounded)
+    denominator = _denominator(options.denominator, feature_map.key.positive, feature_map.name)
+    view = LayerView(heads, feature_map, Replacement(heads.mode, denominator, options.window), mean)
+    of_tokens = token_maps(view, training) if options.skip else None
+    if denominator == "fitted":
+        ridge = RATIO_RIDGE if options.ridge is None else options.ridge
+        mixings, ridges = fit_ratios(view, training, ridge), np.full(heads.n_heads, ridge)
+    else:
+        left_out = int(CHOOSING * len(training))
+        fitted = fit_heads(view, training, options.ridge, left_out, of_tokens)
+        mixings, ridges = [e.mixing for e in fitted], np.array([e.ridge for e in fitted])
+    after: list[Array] | None = None
+    skip: Array | None = None
+    if options.skip:
+        after = token_maps(view, training, mixings)
+        # The sum of the maps of all heads, in the coordinates of the outputs.
+        skip = view.in_outputs([W[None] for W in after])[0]
+    joint = JointFit(mixings, skip, 0, True)
+    if options.joint and denominator != "fitted":
+        joint = fit_together(view, training, fitted, skip)
+    seconds = time.perf_counter() - start
+    alone = ReplacedHeads(mixings, after)
+    return Candidate(view, alone, joint, ridges, _layer(view, joint), seconds, of_tokens)
+
+
+def _samples(
+    heads: SoftmaxHeads, training: SequenceBatch, rng: np.random.Generator
+) -> list[Sample]:
+    """Queries and keys of every head on some of the tokens."""
+    count = len(training.values)
+    asking = np.arange(count) if heads.mode != "last" else training.offsets[1:] - 1
+    chosen = [
+        np.asarray(training.values[:][np.sort(rng.permutation(each)[:SAMPLE_TOKENS])], np.float64)
+        for each in (asking, np.arange(count))
+    ]
+    return [
+        (chosen[0] @ heads.W_Q[h] + heads.b_Q[h], chosen[1] @ heads.W_K[h] + heads.b_K[h])
+        for h in range(heads.n_heads)
+    ]
+
+
+def _denominator(asked: str, positive: bool, name: str) -> str:
+    if asked == "auto":
+        return "features" if positive else "tokens"
+    if asked == "features" and not positive:
+        raise InvalidInput(
+            "denominator='features' needs features above zero, and those of the map "
+            f"{name!r} are not; leave it out, or give denominator='tokens'."
+        )
+    return asked
+
+
+def _layer(view: LayerView, joint: JointFit) -> LinearisedAttention:
+    """The fit as a layer: means of tokens and values become constants."""
+    heads, mean = view.heads, view.mean
+    b_O = heads.b_O + np.einsum("d,hdv,hve->e", mean, heads.W_V, heads.W_O)
+    skip = None
+    if joint.skip is not None:
+        skip = joint.skip[:-1]
+        b_O = b_O + joint.skip[-1] - mean @ skip
+    return LinearisedAttention(
+        heads.W_Q, heads.W_K, heads.b_Q, heads.b_K, heads.W_V,
+        -np.einsum("d,hdv->hv", mean, heads.W_V), heads.W_O, b_O, view.feature_map,
+        np.stack(joint.mixings), heads.mode, view.replacement.denominator,
+        view.replacement.window, skip,
+    )  # fmt: skip
+
+
+def methods_of(fitted: Candidate, training: SequenceBatch) -> dict[str, Method]:
+    """The fit, and what it is compared with."""
+    view, joint = fitted.view, fitted.joint
+    of_tokens = fitted.of_tokens or token_maps(view, training)
+    return {
+        "fit": replaced(view, fitted.alone, joint.mixings, joint.skip),
+        "token_wise": token_wise(view, of_tokens),
+        "taylor": unfitted_taylor(view),
+        "hedgehog": unfitted_hedgehog(view),
+    }
+
+
+def by_adam(fitted: Candidate, training: SequenceBatch) -> dict[str, Method]:
+    """M of the same map, trained by Adam."""
+    if fitted.view.replacement.denominator == "fitted":
+        raise InvalidInput(
+            "adam=True compares what is linear in M; leave out denominator='fitted'."
+        )
+    from polyattn.linearising.adam import train_by_adam
+
+    found, skip = {}, fitted.joint.skip is not None
+    for name, trained in train_by_adam(fitted.view, training, fitted.seconds, skip).items():
+        found[name] = replaced(fitted.view, None, trained.mixings, trained.skip)
+    return found
+
+
+def layer_error(fitted: Candidate, batch: SequenceBatch) -> float:
+    """The relative error of the layer."""
+    joint = fitted.joint
+    method = replaced(fitted.view, None, joint.mixings, joint.skip)
+    return relative_errors(fitted.view, batch, {"fit": method})["fit"][-1]
