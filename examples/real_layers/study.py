@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,10 @@ class Study:
         return 1.0 - along / np.linalg.norm(known, axis=1) / np.linalg.norm(found, axis=1)
 
     def query(self, layer: int, **options: Any) -> pa.QueryResult:
-        """The heads of a layer, from its answers alone."""
-        asked = self.layers[layer]
-        return pa.learn_from_queries(asked, asked.n_dims, bias=asked.bias, **options)
+        """The heads of a layer, from the answers of the encoder's own attention alone."""
+        n_dims = self.layers[layer].n_dims
+        asked = partial(self.encoder.attend, layer)
+        return pa.learn_from_queries(asked, n_dims, bias=True, **options)
 
 
 def main(model: Model, token_ids: Callable[..., list[Any]], description: str | None) -> None:
@@ -97,22 +99,27 @@ def run(
     fresh: Sequence[NDArray[np.intp]],
     layer: int,
     folder: Path,
+    n_features: int = 64,
 ) -> None:
     """All parts: what is found is printed, and pages are written to a folder.
 
     source : where ``pa.interop.from_weights`` finds the weights of the encoder
     ids, fresh : token ids of texts to fit, and of others
-    layer : which one is replaced and queried
+    layer : which one is replaced, by so many features of queries and keys, and queried
     """
     study = Study.of(encoder, source, ids)
     print(f"{len(study.layers)} layers, {study.layers[0]}")
     print(f"Read from weights they differ from the encoder by {study.reading_error():.1e}.")
     _show("heads", study.audit(), folder)
-    linear = study.linearise(layer)
+    linear = study.linearise(layer, n_features=n_features)
     _show("linearised", linear, folder)
     change = study.embedding_change(fresh, {layer: linear.layer})
     print(f"Embeddings of other texts: 1 - cosine {change.mean():.2g}, at most {change.max():.2g}.")
-    _show("queries", study.query(layer), folder)
+    asked = study.query(layer)
+    _show("queries", asked, folder)
+    if asked.layer is not None:
+        match = pa.match_heads(asked.layer, study.layers[layer])
+        print(f"Beside the weights: attn {match.worst_attn:.1e}, value {match.worst_value:.1e}.")
 
 
 def _show(name: str, result: Any, folder: Path) -> None:
