@@ -110,6 +110,7 @@ def use_saved(path):
     json.dumps(told.to_full_dict(), allow_nan=False)
     kinds = {
         pa.FitResult: _use_fit, pa.LearningCurve: _use_curve, pa.Audit: _use_audit,
+        pa.HeadAudit: _use_head_audit,
         pa.Forecast: _use_forecast, pa.LearnedSoftmax: _use_learned,
         pa.QueryResult: _use_queried, pa.Moments: _use_sums, pa.TriangularFactor: _use_sums,
         pa.programs.Compiled: _use_program, pa.LinearAttention: _use_layer,
@@ -192,6 +193,11 @@ def _use_audit(audit):
     audit.to_record()
     repr((audit.sentence, audit.relative_distance))
     _use_certificate(audit.certificate)
+
+
+def _use_head_audit(audit):
+    audit.to_record()
+    repr((audit.sentence, [audit.sentences(layer) for layer in range(audit.n_layers)]))
 
 
 def _use_learned_program(learned):
@@ -304,6 +310,7 @@ def _things():
         pa.fit(X, Y, n_heads=1, solver="dual"),
         pa.learning_curve(X, Y, [4, 20], n_repeats=2),
         pa.audit(pa.data.random_layer(2, 2, mode="last"), X, Y),
+        pa.audit([task.layer, task.layer], [task.X, task.X]),
         pa.learn_softmax(task.X, task.Y),
         pa.learn_from_queries(task.layer, 2),
         pa.learn_from_queries(task.layer, 2, max_queries=1),

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "real_layers"
-NAMES = ("encoder", "models", "reactions", "sentences")
+NAMES = ("encoder", "models", "reactions", "sentences", "study")
 SIZES = {
     "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 20,
     "vocab_size": 30, "max_position_embeddings": 16, "hidden_act": "gelu",
@@ -243,3 +243,37 @@ class TestSentences:
         assert {0, 1} == set(np.concatenate(ids))
         with pytest.raises(ValueError, match="fewer than 9999"):
             parts["sentences"].token_ids(tmp_path / "words.json", 9999, n_tokens=40, modules=few)
+
+
+class TestStudy:
+    @pytest.mark.parametrize("kind", ["bert", "albert"])
+    def test_all_parts_of_it(self, parts, kind, tmp_path, capsys):
+        """On a small encoder: what is printed, and the pages."""
+        _, encoder = small(kind, parts)
+        rng = np.random.default_rng(2)
+        lengths = [8] * 40 if kind == "bert" else [5, 8] * 20
+        ids = [rng.integers(30, size=length) for length in lengths]
+        parts["study"].run(encoder, encoder.weights, ids, ids[:4], 1, tmp_path, n_features=6)
+        printed = capsys.readouterr().out
+        assert "2 layers, Softmax attention, 3 heads, 12 coordinates" in printed
+        error = float(re.search(r"differ from the encoder by (\S+)\.\n", printed)[1])
+        assert error < 1e-12
+        found = re.search(r"Beside the weights: attn (\S+), value (\S+)\.\n", printed)
+        assert max(map(float, found.groups())) < 1e-6
+        pages = {each.name for each in tmp_path.glob("*.html")}
+        assert pages == {"heads.html", "linearised.html", "queries.html"}
+
+    def test_replacing_a_layer(self, parts):
+        _, encoder = small("bert", parts)
+        ids = [np.arange(6), np.arange(7)]
+        study = parts["study"].Study.of(encoder, encoder.weights, ids)
+        same = study.embedding_change(ids, {0: study.layers[0], 1: study.layers[1]})
+        np.testing.assert_allclose(same, 0.0, atol=1e-12)
+        other = study.embedding_change(ids, {1: lambda X: 2.0 * study.layers[1](X)})
+        assert np.all(other > 1e-6)
+
+    def test_a_missing_package_is_said(self, parts, monkeypatch, capsys):
+        model = parts["models"].Model("no-such-one", "no_such_one", "", "a.bin", "vocab.txt")
+        monkeypatch.setattr(sys, "argv", ["study"])
+        parts["study"].main(model, pytest.fail, "What it does.")
+        assert "the package no-such-one is not installed" in capsys.readouterr().out

@@ -127,6 +127,7 @@ def test_every_kind_is_covered_here():
             "learned coefficients",
             "program certificate",
             "audit",
+            "audit of heads",
             "learning curve",
             "forecast",
             "circuits",

@@ -6,13 +6,16 @@ sentence_heads.py and reaction_heads.py do it for two models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from encoder import Encoder, Step
+from models import Model
 from numpy.typing import NDArray
 
 import polyattn as pa
@@ -64,12 +67,62 @@ class Study:
         return 1.0 - along / np.linalg.norm(known, axis=1) / np.linalg.norm(found, axis=1)
 
     def query(self, layer: int, **options: Any) -> pa.QueryResult:
-        """The heads of a layer, from its answers alone."""
-        asked = self.layers[layer]
-        return pa.learn_from_queries(asked, asked.n_dims, bias=asked.bias, **options)
+        """The heads of a layer, from the answers of the encoder's own attention alone."""
+        n_dims = self.layers[layer].n_dims
+        asked = partial(self.encoder.attend, layer)
+        return pa.learn_from_queries(asked, n_dims, bias=True, **options)
 
 
-def shown(name: str, result: Any, folder: Path) -> None:
+def main(model: Model, token_ids: Callable[..., list[Any]], description: str | None) -> None:
+    """All that is asked of a model, by the words of the command line.
+
+    token_ids : from the vocabulary of the model and a number of texts to their ids
+    """
+    arguments = argparse.ArgumentParser(description=description)
+    arguments.add_argument("--texts", type=int, default=400)
+    arguments.add_argument("--layer", type=int, default=0, help="to be replaced and queried")
+    arguments.add_argument("--out", type=Path, default=Path())
+    chosen = arguments.parse_args()
+    if model.missing:
+        print(f"Nothing was done: {model.missing}.")
+        return
+    # The last fifth is seen by no fit.
+    ids = token_ids(model.path(model.vocabulary), chosen.texts + chosen.texts // 5)
+    fitted, fresh = ids[: chosen.texts], ids[chosen.texts :]
+    run(model.encoder(), model.path(model.state), fitted, fresh, chosen.layer, chosen.out)
+
+
+def run(
+    encoder: Encoder,
+    source: Any,
+    ids: Sequence[NDArray[np.intp]],
+    fresh: Sequence[NDArray[np.intp]],
+    layer: int,
+    folder: Path,
+    n_features: int = 64,
+) -> None:
+    """All parts: what is found is printed, and pages are written to a folder.
+
+    source : where ``pa.interop.from_weights`` finds the weights of the encoder
+    ids, fresh : token ids of texts to fit, and of others
+    layer : which one is replaced, by so many features of queries and keys, and queried
+    """
+    study = Study.of(encoder, source, ids)
+    print(f"{len(study.layers)} layers, {study.layers[0]}")
+    print(f"Read from weights they differ from the encoder by {study.reading_error():.1e}.")
+    _show("heads", study.audit(), folder)
+    linear = study.linearise(layer, n_features=n_features)
+    _show("linearised", linear, folder)
+    change = study.embedding_change(fresh, {layer: linear.layer})
+    print(f"Embeddings of other texts: 1 - cosine {change.mean():.2g}, at most {change.max():.2g}.")
+    asked = study.query(layer)
+    _show("queries", asked, folder)
+    if asked.layer is not None:
+        match = pa.match_heads(asked.layer, study.layers[layer])
+        print(f"Beside the weights: attn {match.worst_attn:.1e}, value {match.worst_value:.1e}.")
+
+
+def _show(name: str, result: Any, folder: Path) -> None:
     """Print a result, and write its page."""
-    print(f"\n{name}\n{result}")
+    print(f"\n{result}")
     result.report(folder / f"{name}.html")
