@@ -151,3 +151,113 @@ def test_modules_that_are_not_attention_alone_are_told_apart():
     assert residual.outcome.name == "other_structure"
     assert "a residual connection" in residual.outcome.sentence
     assert pa.learn_from_queries(Residual(), bias=True).residual
+
+
+def drawn(module):
+    """Weights that matter; every module is made with small ones."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for each in module.parameters():
+            each.normal_(std=0.5 if each.ndim > 1 else 0.2)
+    return module
+
+
+def of_transformers(name):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from transformers import models
+
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    if name.startswith(("Llama", "Qwen2")):
+        family = models.llama if name.startswith("Llama") else models.qwen2
+        config = (models.LlamaConfig if name.startswith("Llama") else models.Qwen2Config)(
+            **sizes, num_key_value_heads=1
+        )
+        inside = getattr(family, f"modeling_{family.__name__.split('.')[-1]}")
+        return drawn(getattr(inside, name)(config, 0))
+    if name.startswith("GPT2"):
+        config = models.GPT2Config(n_embd=8, n_head=2, n_positions=64)
+        return drawn(getattr(models.gpt2.modeling_gpt2, name)(config))
+    if name.startswith("Albert"):
+        config = models.AlbertConfig(**sizes, embedding_size=8)
+        return drawn(getattr(models.albert.modeling_albert, name)(config))
+    return drawn(getattr(models.bert.modeling_bert, name)(models.BertConfig(**sizes)))
+
+
+@pytest.mark.parametrize(
+    ("name", "bias", "residual", "mode"),
+    [
+        ("BertSelfAttention", True, False, "full"),
+        ("BertAttention", True, True, "full"),
+        ("AlbertAttention", True, True, "full"),
+        ("GPT2Attention", True, False, "causal"),
+        ("LlamaAttention", False, False, "causal"),
+        ("Qwen2Attention", True, False, "causal"),
+    ],
+)
+def test_attention_of_transformers(name, bias, residual, mode):
+    """Called with hidden states alone; what normalises afterwards is left out."""
+    module = of_transformers(name)
+    asked = pa.learn_from_queries(module, bias=bias)
+    assert asked.recovered, asked.outcome
+    assert (asked.residual, asked.layer.mode, asked.n_heads) == (residual, mode, 2)
+    assert (asked.layer.frequencies is not None) == name.startswith(("Llama", "Qwen2"))
+    X = np.random.default_rng(0).standard_normal((2, 9, 8))
+    np.testing.assert_allclose(asked.predict(X), answered(module, X), atol=1e-4)
+
+
+def answered(module, X):
+    """The module in float32, by its weights: sums over heads, positions by its own embedding."""
+    from copy import deepcopy
+
+    module = deepcopy(module).eval()
+    tokens = torch.tensor(X, dtype=torch.float32)
+    n = tokens.shape[1]
+    given = {}
+    name = type(module).__name__
+    if name.startswith(("Llama", "Qwen2")):
+        import sys
+
+        inside = vars(sys.modules[type(module).__module__])
+        maker = next(each for key, each in inside.items() if key.endswith("RotaryEmbedding"))
+        given["position_embeddings"] = maker(module.config)(tokens, torch.arange(n)[None])
+    if name.startswith(("Llama", "Qwen2", "GPT2")):
+        given["attention_mask"] = torch.full((n, n), -1e9).triu(1)[None, None]
+    if name == "BertAttention":
+        module.output.LayerNorm = torch.nn.Identity()
+    if name == "AlbertAttention":
+        module.LayerNorm = torch.nn.Identity()
+    with torch.no_grad():
+        return module(tokens, **given)[0].numpy()
+
+
+def test_blocks_of_transformers_are_refused_with_what_to_give():
+    with pytest.raises(InvalidInput, match=r"give its .self_attn, or a function .*input_layernorm"):
+        pa.learn_from_queries(of_transformers("LlamaDecoderLayer"))
+    with pytest.raises(InvalidInput, match=r"give its \.attention\."):
+        pa.learn_from_queries(of_transformers("BertLayer"))
+
+
+def test_a_sublayer_of_llama_as_a_function():
+    """Residual connection, normalisation, rotary positions, shared keys: all of it at once."""
+    attention = of_transformers("LlamaAttention").double()
+    attention.config._attn_implementation = "sdpa"
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    inverse = LlamaRotaryEmbedding(attention.config).inv_freq.double()
+    scale = torch.rand(8, dtype=torch.float64) + 0.5
+
+    def sublayer(X):
+        tokens = torch.tensor(X)
+        square = tokens.pow(2).mean(-1, keepdim=True)
+        normalised = scale * tokens * torch.rsqrt(square + 1e-6)
+        angles = torch.arange(tokens.shape[1])[:, None] * torch.cat([inverse, inverse])
+        given = {"position_embeddings": (angles.cos()[None], angles.sin()[None])}
+        with torch.no_grad():
+            return (tokens + attention.eval()(normalised, **given)[0]).numpy()
+
+    asked = pa.learn_from_queries(sublayer, 8)
+    assert asked.recovered, asked.outcome
+    assert (asked.residual, asked.normalisation, asked.layer.mode) == (True, "rms_norm", "causal")
+    np.testing.assert_allclose(asked.layer.frequencies, np.sort(inverse)[::-1], atol=1e-9)
+    X = np.random.default_rng(0).standard_normal((2, 30, 8))
+    np.testing.assert_allclose(asked.predict(X), sublayer(X), atol=1e-7)

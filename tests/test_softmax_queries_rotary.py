@@ -158,10 +158,10 @@ def biased(layer, slope=0.3):
     return answers
 
 
-def with_biases(layer):
+def with_biases(layer, size=0.3):
     rng = np.random.default_rng(0)
     pair = [
-        np.concatenate([each, 0.3 * rng.standard_normal((2, 1, 4))], axis=1)
+        np.concatenate([each, size * rng.standard_normal((2, 1, 4))], axis=1)
         for each in (layer.query, layer.key)
     ]
     value = np.concatenate([layer.value, np.ones((2, 1, 6))], axis=1)
@@ -176,13 +176,6 @@ OTHER = {
         "other_structure",
         "order of the tokens",
     ),
-    "biases": (with_biases(turned()), {"bias": True}, "other_structure", "without biases only"),
-    "biases behind": (
-        lambda X: with_biases(turned())(layer_norm(X)),
-        {"bias": True},
-        "other_structure",
-        "without biases only",
-    ),
     "biases unknown": (with_biases(turned()), {}, "bias_needed", "biases"),
     "slopes": (biased(planted()), {}, "not_attention", "positions may matter"),
     "added": (lambda X: planted()(X + np.arange(X.shape[1])[:, None]), {}, "not_attention", "copy"),
@@ -196,6 +189,30 @@ def test_other_positions_are_named(name):
     assert found.outcome.name == outcome, found.outcome
     assert words in found.outcome.sentence
     assert found.outcome.next_step
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("kind", [None, "rms_norm", "layer_norm"])
+def test_biases_of_queries_keys_and_values(kind, residual):
+    """That of keys is visible, but for planes that do not turn: zero is written there."""
+    layer = with_biases(turned())
+
+    def oracle(X):
+        return residual * X + layer(NORMS[kind](X))
+
+    found = learn_from_queries(oracle, 6, bias=True)
+    assert found.recovered, found.outcome
+    assert (found.residual, found.normalisation) == (residual, kind)
+    np.testing.assert_allclose(found.predict(X), oracle(X), atol=1e-7)
+    assert "in planes that do not turn" in found.outcome.sentence
+
+
+def test_large_biases_are_not_taken_for_other_positions():
+    layer = with_biases(turned(), size=5.0)
+    found = learn_from_queries(layer, 6, bias=True)
+    assert found.outcome.name in ("recovered", "not_recovered", "imprecise")
+    if found.recovered:
+        np.testing.assert_allclose(found.predict(X), layer(X), atol=1e-6)
 
 
 def test_positions_that_turn_nothing_behind_a_normalisation():

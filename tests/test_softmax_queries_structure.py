@@ -196,7 +196,6 @@ def test_a_budget_ends_every_phase(queries):
         ({"residual": "yes"}, "residual must be"),
         ({"normalisation": "batch_norm"}, "normalisation must be one of"),
         ({"rotary": 10000.0}, "rotary must be"),
-        ({"rotary": True, "bias": True}, "without biases"),
     ],
     ids=str,
 )

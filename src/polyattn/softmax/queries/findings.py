@@ -162,16 +162,16 @@ def assemble(findings: QueryFindings, heads: list[HeadsAt], mode: str) -> Softma
         value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in heads]))
         if len(heads) < n_dims:
             value = value + (total - value.sum(axis=0)) / len(value)
-    best, turning = findings.best, findings.turning
-    if best is not None and heads is best.heads:
-        turning = best.turning
-    if turning is not None and len(turning.query) == len(value):
-        return turning.layer(value, mode)
     if findings.bias:
         # Conventions: a zero key column, and b shared equally by the heads.
         attn = np.concatenate([attn, np.zeros((*attn.shape[:2], 1))], axis=2)
         share = np.broadcast_to(findings.total.bias / len(value), (len(value), 1, n_outputs))
         value = np.concatenate([value, share], axis=1)
+    best, turning = findings.best, findings.turning
+    if best is not None and heads is best.heads:
+        turning = best.turning
+    if turning is not None and len(turning.query) == len(value):
+        return turning.layer(value, mode, findings.bias)
     return SoftmaxAttention(attn, value, mode=mode, bias=findings.bias)
 
 

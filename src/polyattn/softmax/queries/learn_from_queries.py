@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, require_choice, require_flag, require_integer
+from polyattn.errors import require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
@@ -26,15 +26,22 @@ from polyattn.softmax.queries.rotary import NOT_TURNED, RATIO, measure_turning
 from polyattn.softmax.queries.sizes import LIMIT, calibrate
 from polyattn.softmax.queries.structure import Restructured, Structure, look_for_normalisation
 from polyattn.softmax.queries.symmetry import require_positions, require_symmetry
-from polyattn.softmax.queries.turned_pairs import BASE_SIZE, PARTS, WITH_NOISE, TurnedPairs
+from polyattn.softmax.queries.turned_pairs import (
+    BASE_SIZE,
+    PARTS,
+    RATIO_WITH_BIAS,
+    WITH_NOISE,
+    TurnedPairs,
+)
 from polyattn.softmax.queries.validate import validate
 from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 
 # Layers that are right but for precision before that is accepted as the outcome.
 MOST_CLOSE = 2
 
-# Random first differences that are tried in each strategy.
-N_ATTEMPTS = 2
+# Random first differences that are tried in each strategy; starts from pairs that positions turn
+# are less exact.
+N_ATTEMPTS, N_TURNED = 2, 6
 
 # Size of tokens that fit whatever their direction, relative to the largest norm.
 HALF = 0.45
@@ -128,11 +135,6 @@ def learn_from_queries(
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
     around = Structure.required(residual, normalisation, rotary)
-    if around.turns and bias:
-        raise InvalidInput(
-            "rotary=True is covered without biases; got bias=True. Leave rotary out to learn what "
-            "the oracle is."
-        )
     findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(
@@ -218,7 +220,8 @@ def _learn_attention(
         if check.passed or n_close == MOST_CLOSE:
             break
     if findings.best is None and findings.turns_otherwise:
-        raise Stopped("not_attention", NOT_TURNED)
+        # Beside large biases heads may have been separated wrongly.
+        raise Stopped("not_recovered" if findings.bias else "not_attention", NOT_TURNED)
     if findings.best is None:
         known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
         raise Stopped("not_recovered", f"The heads could not be separated ({known} solved).")
@@ -285,11 +288,15 @@ def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
 
 def _pairs(findings: QueryFindings, total: SumOfValues, rng: np.random.Generator) -> Pairs:
     """Pairs of tokens, as positions and a largest norm of tokens require."""
-    box, bias, turns = findings.oracle, findings.bias, findings.structure.turns
-    if turns and np.isfinite(box.largest):
+    box, bias = findings.oracle, findings.bias
+    if not findings.structure.turns:
+        return Pairs(box, bias, total, rng)
+    if np.isfinite(box.largest):
         parts = WITH_NOISE if total.noise > NOISY else PARTS
         return TurnedPairs(box, bias, total, rng, parts=parts, base_size=BASE_SIZE)
-    return Pairs(box, bias, total, rng, ratio=RATIO if turns else 1.0)
+    if bias:
+        return TurnedPairs(box, bias, total, rng, ratio=RATIO_WITH_BIAS)
+    return Pairs(box, bias, total, rng, ratio=RATIO)
 
 
 def _strategies(
@@ -304,11 +311,11 @@ def _strategies(
         # Attention without effect is one head that attends to all tokens alike.
         yield lambda: True
         return
-    for attempt in range(N_ATTEMPTS):
+    turned = isinstance(pairs, TurnedPairs)
+    for attempt in range(N_TURNED if turned else N_ATTEMPTS):
         yield partial(heads_by_pairs, pairs, findings)
         if isinstance(pairs, TurnedPairs):
-            # Smaller query tokens are less disturbed by their own logits.
-            pairs.shrink()
+            pairs.vary(attempt)
         elif attempt == 0 and not (findings.best and findings.best.close):
             findings.recorder.present = "forwards and backwards"
             require_symmetry(pairs, findings.structure)

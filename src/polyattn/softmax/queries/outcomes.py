@@ -136,9 +136,14 @@ def _passed(
     of_rows = "" if in_all_rows else ", of the last row only"
     sentence = f"The layer was recovered with {heads}{of_rows}: {agreement}."
     if findings.bias:
+        invisible = (
+            "The last row of W_K is invisible in planes that do not turn"
+            if findings.structure.turns
+            else "The last column of attn is invisible"
+        )
         sentence += (
-            " The last column of attn is invisible and set to zero; of the last rows of value only "
-            "their sum can be seen, which is shared equally."
+            f" {invisible} and set to zero; of the last rows of value only their sum can be seen, "
+            "which is shared equally."
         )
     if in_all_rows or findings.mode == "last":
         return QUERY_OUTCOMES("recovered", sentence)

@@ -128,6 +128,10 @@ class Pairs:
         weights = np.clip(effects @ np.linalg.pinv(values), 1e-12, 1 - 1e-12)
         return np.asarray(logit(weights) + np.log(resting))
 
+    def own_logits(self, points: NDArray, deltas: NDArray, values: NDArray) -> NDArray[np.float64]:
+        """Logits (B, Q, H) that copies of query tokens have beside them: none matters here."""
+        return np.zeros((len(deltas), len(points), values.shape[1]))
+
     def forward_effect(
         self, points: NDArray, deltas: NDArray, moved: int = 1, resting: int = 1
     ) -> NDArray[np.float64]:

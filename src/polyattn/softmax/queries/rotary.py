@@ -31,9 +31,10 @@ from polyattn.softmax.queries.pairs import Pairs
 RATIO = 2.0**25
 
 NOT_TURNED = (
-    "Positions matter, but they do not turn queries and keys: weights of a token two places back "
-    "are not those of one place back, turned. Positions may be added to logits or tokens, or heads "
-    "may have more planes than tokens have coordinates."
+    "Positions matter, but as far as can be seen they do not turn queries and keys: weights of a "
+    "token two places back are not those of one place back, turned. Positions may be added to "
+    "logits or tokens, heads may have more planes than tokens have coordinates, or biases may be "
+    "too large beside them."
 )
 
 # Offsets beside one that are measured: the next, and one that shows slow planes.
@@ -65,9 +66,9 @@ class Turning:
     frequencies: NDArray[np.float64]
     doubt: float
 
-    def layer(self, value: NDArray, mode: str) -> SoftmaxAttention:
-        """The layer of these heads with their values (H, d, e)."""
-        return SoftmaxAttention((self.query, self.key), value, mode, rotary=self.frequencies)
+    def layer(self, value: NDArray, mode: str, bias: bool) -> SoftmaxAttention:
+        """The layer of these heads with their values (H, D, e)."""
+        return SoftmaxAttention((self.query, self.key), value, mode, bias, self.frequencies)
 
 
 def measure_turning(pairs: Pairs, heads: list[HeadsAt]) -> Turning | None:
@@ -95,7 +96,7 @@ def measure_turning(pairs: Pairs, heads: list[HeadsAt]) -> Turning | None:
     if len(planes) < len(found):
         return None
     frequencies, places = _common(planes)
-    query, key = np.zeros((2, *first.shape[:2], 2 * len(frequencies)))
+    query, key = (np.zeros((len(first), n, 2 * len(frequencies))) for n in first.shape[1:])
     doubts = []
     for head, (plane, place) in enumerate(zip(planes, places, strict=True)):
         U, W = spaces[head]
@@ -104,7 +105,31 @@ def measure_turning(pairs: Pairs, heads: list[HeadsAt]) -> Turning | None:
         query[head][:, both] = U @ settled.query
         key[head][:, both] = W @ settled.key
         doubts.append(settled.misfit(by_head[head]))
+    if pairs.bias:
+        key = np.concatenate([key, _key_biases(pairs, value, query, key, frequencies)], axis=1)
     return Turning(query, key, frequencies, max(doubts))
+
+
+def _key_biases(
+    pairs: Pairs, value: NDArray, query: NDArray, key: NDArray, frequencies: NDArray
+) -> NDArray[np.float64]:
+    """The last rows (H, 1, r) of W_K: zero in planes that do not turn, where nobody sees them.
+
+    A token before the query, and the same, has the logit x' W_Q (R(1) - 1) (x' W_K + bias)^T more
+    than the query itself.  Cost: 4 r + 16 queries.
+    """
+    points = pairs.random_points(2 * query.shape[2] + 8, POINT_SIZE)
+    deltas = pairs.random_delta()[None]
+    rows, values = pairs.rows(points), np.einsum("bd,hde->bhe", deltas, value)
+    own = pairs.own_logits(points, deltas, values)[0]
+    found = np.empty((len(query), 1, query.shape[2]))
+    for head, (Q, K) in enumerate(zip(query, key, strict=True)):
+        more = rows @ (turned(Q, frequencies, 1) - Q)
+        left = own[:, head] - np.sum(more * (points @ K), axis=1)
+        # Column sizes are those of frequencies, some of which are small.
+        size = np.maximum(np.linalg.norm(more, axis=0), np.finfo(float).tiny)
+        found[head, 0] = np.linalg.lstsq(more / size, left, rcond=1e-12)[0] / size
+    return found * (frequencies != 0)[np.arange(query.shape[2]) % len(frequencies)]
 
 
 def _measure_cores(
@@ -114,11 +139,12 @@ def _measure_cores(
     rank = max(U.shape[1] for U, _ in spaces)
     n_tokens = rank + rank // 2 + 4
     points = pairs.random_points(n_tokens, POINT_SIZE)
+    rows = pairs.rows(points)
     deltas = np.stack([pairs.random_delta() for _ in range(n_tokens)])
     values = np.einsum("bd,hde->bhe", deltas, value)
     logits = pairs.logits(points, deltas, values, resting=offset)
     return [
-        np.linalg.pinv(points @ U) @ logits[:, :, head].T @ np.linalg.pinv(deltas @ W).T
+        np.linalg.pinv(rows @ U) @ logits[:, :, head].T @ np.linalg.pinv(deltas @ W).T
         for head, (U, W) in enumerate(spaces)
     ]
 

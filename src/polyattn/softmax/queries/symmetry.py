@@ -29,6 +29,9 @@ TOLERANCE, ERRORS = 1e-3, 100
 # Tokens between the two places at which a moved token is tried, and what may be left.
 N_BETWEEN, IN_ORDER = 16, 1e-6
 
+# Moves so many times larger leave a token with all the weight, or with none.
+SATURATED = 2.0**30
+
 # Nothing lies around attention, and nothing is to be found.
 ALONE = Structure(residual=False, normalisation=None, rotary=False)
 
@@ -43,6 +46,9 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
     rng = np.random.default_rng(0)
     points = pairs.point_size * unit_rows(rng, N_MOVES, pairs.n_dims)
     deltas = pairs.delta_size * unit_rows(rng, N_MOVES, pairs.n_dims)
+    if structure.turns and pairs.bias:
+        # Of large moves only the sign matters, whatever positions and biases add to logits.
+        deltas *= SATURATED
     if np.isfinite(pairs.oracle.largest):
         # At a right angle both moves stay inside.
         along = np.einsum("qd,qd->q", points, deltas) / np.sum(deltas**2, axis=1)
@@ -151,13 +157,5 @@ def _require_no_positions(
             "other_structure",
             "The order of the tokens before the last one matters: positions are part of attention.",
             "Leave rotary out, or call again with rotary=True, if positions turn queries and keys.",
-        )
-    if pairs.bias:
-        raise Stopped(
-            "other_structure",
-            "The order of the tokens before the last one matters, and there are biases: rotary "
-            "positions are covered without biases only.",
-            "Give an oracle without positions, one whose queries, keys and values have no biases, "
-            "or the weights themselves.",
         )
     raise Restructured(structure, rotary=True)

@@ -1,9 +1,10 @@
-"""Pairs of tokens where positions turn queries and tokens have a largest norm.
+"""Pairs of tokens where positions turn queries and query tokens cannot be tiny beside others.
 
-Behind a normalisation query tokens cannot be tiny beside others at logits that matter.  A query
-token x' and its copies then have logits of their own, and the weight of a token moved by delta is
+Behind a normalisation tokens have a largest norm, and beside biases logits of large ones saturate.
+A query token x' and its copies then have logits of their own, and the weight of a token moved by
+delta is
 
-    sigmoid(z + t),      z = x' A(o) delta,      t = t(x') quadratic in x', whatever delta.
+    sigmoid(z + t),      z = [x', 1] A(o) delta,      t = t(x') quadratic in x', whatever delta.
 
 Moves forwards and backwards give p = sigmoid(z + t) and q = sigmoid(-z + t), so that a head is the
 one unmixing for which (logit p - logit q) / 2 is linear in x'.  Heads are counted, and starts come
@@ -29,6 +30,11 @@ from polyattn.softmax.queries.pairs import Pairs
 # matters differences are up to 1.6 times larger.  And of points at which Jacobians are measured,
 # relative to query tokens: there t must be small.
 PARTS, WITH_NOISE, BASE_SIZE = (0.2, 0.55), (0.2, 0.4), 0.2
+
+
+# Differences are so many times squared larger than query tokens, beside biases and without a
+# largest norm.
+RATIO_WITH_BIAS = 4.0
 
 
 @dataclass
@@ -58,18 +64,31 @@ class TurnedPairs(Pairs):
         self, points: NDArray, deltas: NDArray, values: NDArray, resting: int
     ) -> NDArray[np.float64]:
         """x' A_i(o) delta (B, Q, H), from both moves: what copies add to logits cancels."""
+        first, second = self._both_logits(points, deltas, values, resting)
+        return (first - second) / 2
+
+    def own_logits(self, points: NDArray, deltas: NDArray, values: NDArray) -> NDArray[np.float64]:
+        """t (B, Q, H): the logit of the token before the query, if it rests, less that of this."""
+        first, second = self._both_logits(points, deltas, values, 1)
+        return (first + second) / 2
+
+    def _both_logits(
+        self, points: NDArray, deltas: NDArray, values: NDArray, resting: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         n, m = len(deltas), len(points)
         measured = self.measured(
             np.tile(points, (n, 1)), np.repeat(deltas, m, axis=0), resting=resting
         ).reshape(n, m, -1)
         unmix = np.linalg.pinv(values)
-        both = (np.clip(part @ unmix, 1e-12, 1 - 1e-12) for part in self.weighing(measured))
-        first, second = map(logit, both)
-        return np.asarray(first - second) / 2
+        first, second = (
+            np.asarray(logit(np.clip(part @ unmix, 1e-12, 1 - 1e-12)))
+            for part in self.weighing(measured)
+        )
+        return first, second
 
-    def shrink(self) -> None:
-        """Make query tokens four times smaller."""
-        self.point_size /= 4
+    def vary(self, attempt: int) -> None:
+        """Take other points for Jacobians next: far from zero or near, where t is smaller."""
+        self.base_size *= (0.25, 16.0, 0.25, 0.0625, 16.0, 1.0)[attempt]
 
     def _combined(self, measured: NDArray, delta: NDArray) -> NDArray[np.float64]:
         forwards, backwards = np.split(measured, 2, axis=1)
