@@ -127,7 +127,7 @@ def test_gradients_pass_through_the_rotation():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["last", "causal"])
 def test_graphs_serve_every_length(mode):
     torch = pytest.importorskip("torch")
     layer = random_rotary(mode, bias=True)

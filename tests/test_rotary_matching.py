@@ -159,6 +159,34 @@ def test_distances_are_root_mean_squares_over_offsets():
     assert heads.distances[0, 1] == pytest.approx(apart, rel=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-120, 1e120])
+def test_distances_of_wide_layers_are_those_of_their_matrices(scale):
+    """Where planes are fewer than coordinates, small matrices stand for N_g."""
+    layers = [
+        pa.data.random_softmax_layer(40, 2, 2, rank=8, rotary=rotary, random_state=seed, bias=True)
+        for seed, rotary in enumerate([[1.0, 0.0, 0.3, np.pi], [1.0, 0.3, 0.3, 0.0]])
+    ]
+    layers = [
+        pa.SoftmaxAttention(
+            (scale * each.query, scale * each.key), each.value, "full", True,
+            rotary=each.frequencies,
+        )
+        for each in layers
+    ]  # fmt: skip
+    found = head_distances(layers, 1e-12)
+    parts = list(components(layers, 1e-12))
+    assert len(parts) == 4
+    assert parts[0].small().shape[1] < 41
+    squares = np.zeros((4, 4))
+    for part in parts:
+        heads = np.concatenate(part.matrices) / scale**2
+        between = np.abs(heads[:, None] - heads) ** 2
+        squares += (1.0 if part.is_real else 0.5) * between.sum(axis=(2, 3))
+    whole = np.sqrt(squares)
+    unit = whole[0, 1] / found.distances[0, 1]
+    np.testing.assert_allclose(unit * found.distances, whole, rtol=1e-12)
+
+
 def test_components_add_up_to_the_attention():
     layer = layer_of(7, rotary=[1.0, -1.0, 5.0, 1.0 + 2 * np.pi, np.pi, -np.pi, 0.0])
     found = list(components([layer], 1e-12))

@@ -102,6 +102,8 @@ def test_attention_at_an_offset_makes_the_logits(mode):
     for wrong in (1.0, True, "1"):
         with pytest.raises(InvalidType, match="offset must be an integer"):
             layer.attn_at(wrong)
+    with pytest.raises(InvalidInput, match=r"at most 2\*\*53"):
+        layer.attn_at(10**400)
     plain = pa.data.random_softmax_layer(3)
     assert plain.attn_at(7) is plain.attn
     assert plain.query is plain.key is plain.frequencies is None

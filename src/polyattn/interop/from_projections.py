@@ -64,7 +64,8 @@ def from_projections(
     rotary : float or array (head_dim / 2,), optional
         Of softmax layers: rotary positions of this theta, or of these frequencies.  Coordinates i
         and i + head_dim/2 are turned together; where a model turns 2i and 2i + 1, give the
-        columns of W_Q and W_K, and b_Q and b_K, in the order 0, 2, 4, ..., 1, 3, 5, ...
+        columns of W_Q and W_K, and b_Q and b_K, in the order 0, 2, 4, ..., 1, 3, 5, ...  Pairs
+        that a model does not turn have frequency zero.
 
     With biases of queries, keys or values the layer has ``bias=True``.  Weights of softmax heads
     sum to one, so each head holds an equal part of b_O in the last row of its ``value``.  Linear

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from polyattn.model.offsets import Component, components
+from polyattn.model.offsets import components
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.scaling import EPS
 
@@ -33,15 +33,14 @@ def written_in_planes(
 ) -> SoftmaxAttention:
     """The layer of these heads with this value (H, d, e), written in one way.
 
-    Cost: O(H d^3) for each frequency.
+    Cost: O(H d m^2) for each frequency of m planes.
     """
-    seen = [
-        Component(each.frequency, [each.matrices[0][list(heads)]])
-        for each in components([layer], tolerance)
-    ]
+    seen = list(components([layer], tolerance))
     if not any(each.frequency for each in seen):
-        return in_order(seen[0].matrices[0] if seen else 0.0 * layer.attn[heads], value, layer)
-    decomposed = [np.linalg.svd(each.matrices[0], full_matrices=False) for each in seen]
+        attn = seen[0].matrices[0] if seen else 0.0 * layer.attn
+        return in_order(attn[list(heads)], value, layer)
+    factors = [pair for each in seen for pair in each.factors]
+    decomposed = [_decomposed(Q[list(heads)], K[list(heads)]) for Q, K in factors if K is not None]
     largest = max(float(sigma.max()) for _, sigma, _ in decomposed)
     rounding = max(tolerance, EPS * value.shape[1]) * largest
     written = []
@@ -51,8 +50,8 @@ def written_in_planes(
             _terms(*head, rank, rounding, NEAR * largest)
             for head in zip(left, sigma, right, strict=True)
         ]
-        factors = np.stack(terms, axis=1)
-        written.append(_as_planes(factors) if each.is_real else factors)
+        columns = np.stack(terms, axis=1)
+        written.append(_as_planes(columns) if each.is_real else columns)
     frequencies = [
         each.frequency for each, some in zip(seen, written, strict=True) for _ in some[0, 0, 0]
     ]
@@ -68,6 +67,13 @@ def in_order(attn: NDArray, value: NDArray, like: SoftmaxAttention) -> SoftmaxAt
     attn = attn + 0.0
     order = sorted(range(len(attn)), key=lambda h: attn[h].ravel().tolist())
     return SoftmaxAttention(attn[order], value[order], like.mode, like.bias)
+
+
+def _decomposed(queries: NDArray, keys: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """The singular value decompositions of Q K^H for Q and K (H, d, m), through their bases."""
+    (of_queries, left), (of_keys, right) = np.linalg.qr(queries), np.linalg.qr(keys)
+    inner, sigma, outer = np.linalg.svd(left @ right.conj().transpose(0, 2, 1))
+    return of_queries @ inner, sigma, outer @ of_keys.conj().transpose(0, 2, 1)
 
 
 def _terms(

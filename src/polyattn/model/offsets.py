@@ -30,16 +30,36 @@ class Component(NamedTuple):
     """The part of heads that belongs to one frequency g.
 
     frequency : g, between 0 and pi
-    matrices : for each layer N_g (H, d, d), complex for 0 < g < pi and real for 0 and pi
+    factors : for each layer Q and K (H, d, m) with N_g = Q K^H, or N_g (H, d, d) itself and None;
+        complex for 0 < g < pi and real for 0 and pi
     """
 
     frequency: float
-    matrices: list[NDArray]
+    factors: list[tuple[NDArray, NDArray | None]]
 
     @property
     def is_real(self) -> bool:
         """Whether g is 0 or pi, where nothing but real parts is seen."""
-        return not np.iscomplexobj(self.matrices[0])
+        return not np.iscomplexobj(self.factors[0][0])
+
+    @property
+    def matrices(self) -> list[NDArray]:
+        """N_g (H, d, d) for each layer."""
+        return [Q if K is None else Q @ K.conj().transpose(0, 2, 1) for Q, K in self.factors]
+
+    def small(self) -> NDArray:
+        """Matrices of all heads with the norms, and norms of differences, of the N_g.
+
+        Where planes are fewer than coordinates, N_g is written in orthonormal bases of all
+        queries and of all keys together.
+        """
+        sizes = [Q.shape[0] * Q.shape[2] for Q, K in self.factors if K is not None]
+        if len(sizes) < len(self.factors) or sum(sizes) >= self.factors[0][0].shape[1]:
+            return np.concatenate(self.matrices)
+        queries, keys = (_triangular(each) for each in zip(*self.factors, strict=True))
+        return np.concatenate(
+            [Q @ K.conj().transpose(0, 2, 1) for Q, K in zip(queries, keys, strict=True)]
+        )
 
 
 class HeadDistances(NamedTuple):
@@ -68,14 +88,17 @@ def head_distances(layers: Sequence[SoftmaxAttention], tolerance: float) -> Head
     """Sizes and distances of all heads of these layers, one layer after the other.
 
     tolerance : frequencies that are so near, relative to their size, are one
-    Cost: O(H^2 d^2) for each frequency.
+    Both are in one unit, a power of two.  Cost: for each frequency O(H^2 d^2); of m planes with
+    H m < d of all heads together O(d (H m)^2 + H^4 m^2).
     """
+    turned = [layer.rotary_heads for layer in layers if layer.rotary_heads is not None]
+    unit = max((heads.of_order_one()[1] for heads in turned), default=0)
     count = sum(layer.n_heads for layer in layers)
     sizes, distances = np.zeros(count), np.zeros((count, count))
-    for component in components(layers, tolerance):
+    for component in components(layers, tolerance, unit):
         # A wave has half of the mean square of a constant.
         share = 1.0 if component.is_real else np.sqrt(0.5)
-        heads = np.concatenate(component.matrices) * share
+        heads = component.small() * share
         for h, N in enumerate(heads):
             sizes[h] = np.hypot(sizes[h], norm(N.ravel()))
             for i in range(h):
@@ -83,11 +106,16 @@ def head_distances(layers: Sequence[SoftmaxAttention], tolerance: float) -> Head
     return HeadDistances(sizes, distances + distances.T)
 
 
-def components(layers: Sequence[SoftmaxAttention], tolerance: float) -> Iterator[Component]:
-    """The visible parts of the heads of layers, frequency by frequency, smallest first."""
+def components(
+    layers: Sequence[SoftmaxAttention], tolerance: float, unit: int = 0
+) -> Iterator[Component]:
+    """The visible parts of the heads of layers, frequency by frequency, smallest first.
+
+    unit : the power of two that they are divided by
+    """
     given = [layer.frequencies for layer in layers if layer.frequencies is not None]
     if not given:
-        yield Component(0.0, [visible_attn(layer) for layer in layers])
+        yield Component(0.0, [(visible_attn(layer), None) for layer in layers])
         return
     anchors = np.array([0.0, np.pi])
     each = np.concatenate([*given, anchors])
@@ -101,8 +129,8 @@ def components(layers: Sequence[SoftmaxAttention], tolerance: float) -> Iterator
         at = anchors[np.isin([len(each) - 2, len(each) - 1], group)]
         frequency = float(at[0] if len(at) else folded[group].min())
         reach = float(folded[group].min()), float(folded[group].max())
-        found = [_matrices(layer, frequency, reach, bool(len(at))) for layer in layers]
-        if any(np.any(matrices) for matrices in found):
+        found = [_factors(layer, frequency, reach, bool(len(at)), unit) for layer in layers]
+        if any(np.any(queries) for queries, _ in found):
             yield Component(frequency, found)
 
 
@@ -114,25 +142,37 @@ def _folded(frequencies: NDArray) -> tuple[NDArray[np.float64], NDArray[np.bool_
     return np.where(beyond, 2.0 * np.pi - turned, turned), beyond != (frequencies < 0.0)
 
 
-def _matrices(
-    layer: SoftmaxAttention, frequency: float, reach: tuple[float, float], is_real: bool
-) -> NDArray:
-    """N_g (H, d, d) of the planes whose frequencies lie between both ends of ``reach``."""
+def _factors(
+    layer: SoftmaxAttention, frequency: float, reach: tuple[float, float], is_real: bool, unit: int
+) -> tuple[NDArray, NDArray | None]:
+    """Q and K (H, d, m) of the planes whose frequencies lie between both ends of ``reach``."""
     if layer.rotary_heads is None:
         attn = visible_attn(layer)
-        nothing = np.zeros(attn.shape, dtype=np.float64 if is_real else np.complex128)
-        return attn if frequency == 0.0 else nothing
+        nothing = np.zeros((*attn.shape[:2], 1), dtype=np.float64 if is_real else np.complex128)
+        return (np.ldexp(attn, -unit), None) if frequency == 0.0 else (nothing, nothing)
     turned, power = layer.rotary_heads.of_order_one()
     folded, flipped = _folded(turned.frequencies)
     own = (folded >= reach[0]) & (folded <= reach[1])
+    halves = [
+        [part[..., own] for part in np.split(W, 2, axis=2)]
+        for W in (np.ldexp(turned.query, power - unit), turned.key)
+    ]
+    if is_real:
+        queries, keys = (np.concatenate(both, axis=2) for both in halves)
+        if frequency == 0.0 and layer.bias:
+            keys[:, -1] = 0.0
+        return queries, keys
     sign = np.where(flipped[own], -1.0, 1.0)
-    queries, keys = (
-        real[..., own] + 1j * sign * imaginary[..., own]
-        for real, imaginary in (np.split(W, 2, axis=2) for W in (turned.query, turned.key))
-    )
-    product = queries @ keys.conj().transpose(0, 2, 1)
-    with np.errstate(under="ignore"):
-        parts = [np.ldexp(each, power) for each in (product.real, product.imag)]
-    if frequency == 0.0 and layer.bias:
-        parts[0][:, :, -1] = 0.0
-    return parts[0] if is_real else parts[0] + 1j * parts[1]
+    (q, q_imaginary), (k, k_imaginary) = halves
+    return q + 1j * sign * q_imaginary, k + 1j * sign * k_imaginary
+
+
+def _triangular(factors: Sequence[NDArray]) -> list[NDArray]:
+    """Factors (H, d, m) of all layers in one orthonormal basis (H, c, m) of their columns."""
+    sides = [each.transpose(1, 0, 2).reshape(each.shape[1], -1) for each in factors]
+    together = np.linalg.qr(np.concatenate(sides, axis=1), mode="r")
+    borders = np.cumsum([side.shape[1] for side in sides])[:-1]
+    return [
+        part.reshape(len(together), len(each), -1).transpose(1, 0, 2)
+        for part, each in zip(np.split(together, borders, axis=1), factors, strict=True)
+    ]

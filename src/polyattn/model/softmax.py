@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.display import Description
-from polyattn.errors import InvalidType, require_choice, require_flag
+from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
 from polyattn.features.tokens import Tokens
 from polyattn.files.fields import array, entries
 from polyattn.files.records import Record
@@ -38,7 +38,7 @@ from polyattn.model.layer import (
     square_heads,
 )
 from polyattn.model.rotary import RotaryHeads, require_no_pair
-from polyattn.numerics.arrays import even_ranges
+from polyattn.numerics.arrays import EXACT_INTEGER, even_ranges
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import of_order_one, restored
 from polyattn.sequences import MODES, SequenceBatch
@@ -149,6 +149,8 @@ class SoftmaxAttention(AttentionLayer):
         """
         if isinstance(offset, bool) or not isinstance(offset, int | np.integer):
             raise InvalidType(f"offset must be an integer, the number of tokens; got {offset!r}.")
+        if abs(offset) > EXACT_INTEGER:
+            raise InvalidInput("offset must be at most 2**53, which float64 holds exactly.")
         return self.attn if self.rotary_heads is None else self.rotary_heads.attn_at(int(offset))
 
     def __eq__(self, other: object) -> bool:

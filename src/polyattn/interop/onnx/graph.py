@@ -48,12 +48,21 @@ class Graph:
             )
         return self._tensor(array)
 
+    # Runtimes fuse a factor of one entry into a product of matrices nearby, as one of float32; a
+    # number of the graph is such a factor, too, once the length of sequences is fixed.
+
     def scaled(self, value: str, factor: float, width: int) -> str:
         """A value (..., width) times a fixed number."""
-        # Runtimes fuse a factor of one entry into a product of matrices nearby, in float32.
         if width == 1:
             return self("MatMul", value, self.numbers(np.full((1, 1), factor)))
         return self("Mul", value, self.numbers(np.full(width, factor)))
+
+    def divided(self, value: str, divisor: str, width: int) -> str:
+        """A value (..., width) divided by one number of the graph."""
+        if width == 1:
+            factor = self("Reshape", self("Reciprocal", divisor), self.integers(1, 1))
+            return self("MatMul", value, factor)
+        return self("Div", value, self("Expand", divisor, self.integers(width)))
 
     def integers(self, *values: int) -> str:
         """A list of fixed integers."""

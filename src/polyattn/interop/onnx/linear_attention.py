@@ -24,7 +24,11 @@ def linear_attention(graph: Graph, layer: LinearAttention, X: str, context: str 
     heads = [_scale(graph, layer, each, Q, seen["key"], seen["value"]) for each in scales]
     outputs = graph.added(heads)
     if layer.form.mean:
-        outputs = graph("Div", outputs, _attended(graph, layer, seen["key"]))
+        divisor = _attended(graph, layer, seen["key"])
+        if layer.mode == "causal":
+            outputs = graph("Div", outputs, divisor)
+        else:
+            outputs = graph.divided(outputs, divisor, layer.n_outputs)
     if layer.skip is not None:
         outputs = graph("Add", outputs, graph("MatMul", Q, graph.numbers(layer.skip)))
     if layer.intercept is not None:
