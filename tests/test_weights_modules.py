@@ -185,6 +185,62 @@ def test_frequencies_are_those_of_the_model(scaling):
     np.testing.assert_allclose(found, model.rotary_emb.inv_freq.numpy(), rtol=1e-6)
 
 
+def test_a_model_in_which_half_of_the_coordinates_turn():
+    """By its configuration, with a layout that is vouched for; there and back."""
+    import transformers
+
+    settings = {**GROUPED, "rope_parameters": {"rope_theta": 300.0, "partial_rotary_factor": 0.5}}
+    config = transformers.StableLmConfig(**settings, use_qkv_bias=True)
+    model = transformers.StableLmModel(config).double().eval()
+    module = model.layers[0].self_attn
+    with torch.no_grad():
+        for each in module.parameters():
+            each.normal_(0.0, 0.3)
+    angles = np.arange(7)[:, None] * powers(300.0, 4)
+    both = np.concatenate([angles, angles], axis=1)[None]
+    turns = tuple(torch.tensor(each(both)) for each in (np.cos, np.sin))
+
+    def forward():
+        with torch.no_grad():
+            return module(TOKENS, position_embeddings=turns, attention_mask=None)[0].numpy()
+
+    wanted = forward()
+    layer = from_weights(model, 0, layout="llama")
+    np.testing.assert_allclose(layer.frequencies, [*powers(300.0, 4), 0.0, 0.0])
+    close(layer(X), wanted)
+    state = to_weights(layer, "qwen2", n_kv_heads=2)
+    with torch.no_grad():
+        for each in module.parameters():
+            each.zero_()
+    module.load_state_dict({n: torch.tensor(each) for n, each in state.items()})
+    close(forward(), wanted)
+
+
+def test_neighbours_that_turn_together_are_those_of_gpt_j():
+    """Its modules compute logits in float32; half of the coordinates of a head turn."""
+    import transformers
+
+    config = transformers.GPTJConfig(
+        n_embd=N_DIMS, n_layer=1, n_head=N_HEADS, rotary_dim=4, vocab_size=11, bos_token_id=None,
+        eos_token_id=None, attn_pdrop=0.0, resid_pdrop=0.0,
+    )  # fmt: skip
+    module = transformers.GPTJModel(config).eval().h[0].attn
+    with torch.no_grad():
+        for each in module.parameters():
+            each.normal_(0.0, 0.3)
+        tokens = TOKENS.float()
+        mask = torch.full((7, 7), -1e30).triu(1)[None, None]
+        places = torch.arange(7)[None]
+        wanted = module(tokens, attention_mask=mask, position_ids=places)[0].numpy()
+    state = {n.replace("out_proj", "o_proj"): each for n, each in module.state_dict().items()}
+    state = {n: each for n, each in state.items() if n.endswith(".weight")}
+    layer = from_weights(state, n_heads=N_HEADS, rotary=powers(10000.0, 4), interleaved=True)
+    size = np.abs(wanted).max()
+    np.testing.assert_allclose(layer(X), wanted, rtol=0, atol=1e-5 * size)
+    halves = from_weights(state, n_heads=N_HEADS, rotary=powers(10000.0, 4))
+    assert np.abs(halves(X) - wanted).max() > 0.01 * size
+
+
 def test_what_models_add_is_refused():
     import transformers
 
@@ -226,6 +282,8 @@ def test_a_sentence_encoder_from_its_file():
     assert layer == from_weights(folder / "model.safetensors", "encoder.layer.3.attention")
     wanted = attended(model.encoder.layer[3].attention, torch.tensor(X))
     np.testing.assert_allclose(layer(X), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    again = from_weights(to_weights(layer, "bert"), n_heads=12)
+    np.testing.assert_allclose(again(X), layer(X), rtol=0, atol=1e-12 * np.abs(wanted).max())
     with pytest.raises(pa.errors.InvalidInput, match=r"'encoder\.layer\.5\.attention'"):
         from_weights(folder, 6)
 

@@ -178,6 +178,10 @@ INVALID = {
         ),
         ["attn_scale", "'x'"],
     ),
+    "layers without positions": (
+        lambda: from_weights(LLAMA, config=ROPE | {"no_rope_layers": [1, 0]}),
+        ["no_rope_layers=[1, 0]"],
+    ),
     "pruned heads": (
         lambda: from_weights(BERT, config={"num_attention_heads": 3, "pruned_heads": {"0": [1]}}),
         ["pruned_heads", "n_heads"],

@@ -29,8 +29,8 @@ def circuits(layers: SoftmaxAttention | Sequence[SoftmaxAttention]) -> Circuits:
         V-composition         ||V V'||   / (||V|| ||V'||)
 
     with Frobenius norms, V of a head of an earlier and A', V' of a head of a later layer.  Copying
-    is 1 where tokens raise themselves, as multiples of themselves or of directions that are not
-    orthogonal to them do, and -1 where they lower themselves.  Compositions lie between 0 and 1:
+    is 1 where all eigenvalues are positive, as those of a projection are: along its eigenvectors a
+    token is written as it is; it is -1 where all are negative.  Compositions lie between 0 and 1:
     if the earlier matrix is turned at random, the mean of their squares is 1/d, whatever the ranks;
     ``baseline`` is its root.
 

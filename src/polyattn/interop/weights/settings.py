@@ -31,6 +31,8 @@ REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "clip_qkv": (lambda value: not value, "clipped queries, keys and values"),
     "use_local_attn": (lambda value: not value, "local attention"),
     "use_NTK_by_parts_rope": (lambda value: not value, "rotary positions by parts"),
+    "use_mrope": (lambda value: not value, "rotary positions of several axes"),
+    "no_rope_layers": (lambda value: not value, "layers without rotary positions"),
     "attention_chunk_size": (lambda value: not value, "attention in chunks"),
 }  # fmt: skip
 
