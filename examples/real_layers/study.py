@@ -123,6 +123,7 @@ def run(
 
 
 def _show(name: str, result: Any, folder: Path) -> None:
-    """Print a result, and write its page."""
+    """Print a result, write its page, and keep it."""
     print(f"\n{result}")
     result.report(folder / f"{name}.html")
+    pa.save(result, folder / f"{name}.safetensors")

@@ -142,9 +142,7 @@ class HeadAudit(Reported, Result):
             name = "undecided" if possible.any() else "not_linear"
         open_heads = int(np.count_nonzero(possible & ~linear))
         if open_heads and name == "undecided":
-            advice = (
-                "Give more sequences: fits that hold on all of them need fewer heads or more data."
-            )
+            advice = "Give more sequences."
         return HEAD_AUDIT_OUTCOMES(name, self._in_words(count, open_heads), advice)
 
     def describe(self) -> Description:
