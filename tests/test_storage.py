@@ -127,6 +127,8 @@ def test_every_kind_is_covered_here():
             "learned coefficients",
             "program certificate",
             "audit",
+            "linearised",
+            "linearised layer",
             "learning curve",
             "forecast",
             "scaler",
