@@ -81,3 +81,22 @@ def test_adam_is_a_rival_that_learns(window):
     assert row["adam_10_training"] < 0.9
     assert row["fit_training"] <= row["adam_10_training"] * 1.05
     assert "Adam" in result.sentence
+
+
+@pytest.mark.parametrize("mode", ["full", "causal", "last"])
+def test_rotary_heads_are_linearised_after_the_turn(mode, tmp_path):
+    W_Q, W_K = 0.5 * RNG.standard_normal((2, 2, 3, 4))
+    given = pa.SoftmaxAttention((W_Q, W_K), RNG.standard_normal((2, 3, 2)), mode, rotary=100.0)
+    tokens = RNG.standard_normal((150, 6, 3))
+    # A window over all tokens: exact only if the turns are right.
+    assert pa.linearise(given, tokens, n_features=2, window=6, ridge=1e-10).error < 1e-6
+    fitted = pa.linearise(given, tokens, n_features=6)
+    assert fitted.error < 0.9 * fitted.table[-1]["token_wise"]
+    module = fitted.to_torch()
+    outputs = module(torch.tensor(X)).detach().numpy()
+    np.testing.assert_allclose(outputs, fitted.layer(X), atol=1e-9)
+    pa.save(fitted, tmp_path / "rotary.safetensors")
+    loaded = pa.load(tmp_path / "rotary.safetensors")
+    assert loaded.layer == fitted.layer == pa.interop.from_torch(module)
+    np.testing.assert_array_equal(loaded.training, fitted.training)
+    assert loaded.outcome == fitted.outcome

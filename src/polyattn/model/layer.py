@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Described, Description, Reported, head_matrices
-from polyattn.errors import InvalidInput, OutOfRange, require_choice, require_flag
+from polyattn.display import SHOWN_DIMS, Described, Description, Reported, head_matrices
+from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.tokens import Tokens
 from polyattn.files.fields import array, entries, flag, one_of
 from polyattn.files.records import Record
@@ -49,21 +49,15 @@ class AttentionLayer(Reported, Described):
 
     kind: ClassVar[str]
 
-    def __post_init__(self) -> None:
-        bias = require_flag("bias", self.bias)
-        attn, value = square_heads(self.attn, self.value, bias)
-        require_choice("mode", self.mode, MODES)
-        vars(self).update(attn=attn, value=value, bias=bias)
-
     @property
     def n_heads(self) -> int:
         """H, the number of heads."""
-        return self.attn.shape[0]
+        return self.value.shape[0]
 
     @property
     def n_dims(self) -> int:
         """Coordinates of an input token (without the constant one of ``bias``)."""
-        return self.attn.shape[1] - self.bias
+        return self.value.shape[1] - self.bias
 
     @property
     def n_outputs(self) -> int:
@@ -89,9 +83,7 @@ class AttentionLayer(Reported, Described):
         )
 
     def __hash__(self) -> int:
-        # Adding zero turns -0.0 into 0.0: the two are equal and must hash alike.
-        numbers = ((array + 0.0).tobytes() for array in (self.attn, self.value))
-        return hash((self.kind, self.mode, self.bias, *numbers))
+        return hash((self.kind, self.mode, self.bias, *hashable(self.attn, self.value)))
 
     def __repr__(self) -> str:
         heads, bias = counted(self.n_heads, "head"), ", bias" if self.bias else ""
@@ -105,8 +97,12 @@ class AttentionLayer(Reported, Described):
         about = f"{kind} attention, {counted(self.n_heads, 'head')}, {sizes_in_words(**sizes)}"
         return Description(
             "An attention layer", about, sizes={"n_heads": self.n_heads, **sizes},
-            matrices=head_matrices(self.attn, self.value),
+            # Those of a wide layer are not looked at, and need not be made.
+            matrices={} if max(self.value.shape[1:]) > SHOWN_DIMS else self._matrices(),
         )  # fmt: skip
+
+    def _matrices(self) -> dict[str, list[list[float]]]:
+        return head_matrices(self.attn, self.value)
 
     def arrays(self) -> dict[str, NDArray]:
         """The heads."""
@@ -130,10 +126,14 @@ class AttentionLayer(Reported, Described):
     @cached_property
     def _scaled_heads(self) -> tuple[NDArray, NDArray, int, int]:
         """Heads of order one and the powers of two taken out of attn and of value."""
-        of_attn = scaling.exponent_for(scaling.largest_magnitude(self.attn)) or 0
-        of_value = scaling.exponent_for(scaling.largest_magnitude(self.value)) or 0
-        attn, value = scaling.scaled(self.attn, -of_attn), scaling.scaled(self.value, -of_value)
+        (attn, of_attn), (value, of_value) = map(scaling.of_order_one, (self.attn, self.value))
         return attn, value, of_attn, of_value
+
+
+def hashable(*arrays: NDArray) -> Iterator[bytes]:
+    """The numbers of arrays; those of equal arrays are equal."""
+    # Adding zero turns -0.0 into 0.0: the two are equal and must hash alike.
+    return ((array + 0.0).tobytes() for array in arrays)
 
 
 def square_heads(

@@ -162,6 +162,12 @@ def scaled(array: NDArray, exponent: int) -> NDArray:
     return array if exponent == 0 else np.ldexp(array, exponent)
 
 
+def of_order_one(array: NDArray) -> tuple[NDArray, int]:
+    """The array divided by a power of two where it is of extreme size, and the exponent."""
+    exponent = exponent_for(largest_magnitude(array)) or 0
+    return scaled(array, -exponent), exponent
+
+
 def restored(
     array: NDArray,
     exponent: int | NDArray[np.intp],
