@@ -29,6 +29,7 @@ from polyattn.linearising.measure import (
 )
 from polyattn.linearising.softmax_heads import SoftmaxHeads
 from polyattn.model.linearised import LinearisedAttention
+from polyattn.model.rotary import Turns
 from polyattn.sequences import SequenceBatch
 
 Array = NDArray[np.float64]
@@ -114,16 +115,21 @@ def _samples(
     heads: SoftmaxHeads, training: SequenceBatch, rng: np.random.Generator
 ) -> list[Sample]:
     """Queries and keys of every head on some of the tokens."""
-    count = len(training.values)
-    asking = np.arange(count) if heads.mode != "last" else training.offsets[1:] - 1
-    chosen = [
-        np.asarray(training.values[:][np.sort(rng.permutation(each)[:SAMPLE_TOKENS])], np.float64)
-        for each in (asking, np.arange(count))
-    ]
-    return [
-        (chosen[0] @ heads.W_Q[h] + heads.b_Q[h], chosen[1] @ heads.W_K[h] + heads.b_K[h])
-        for h in range(heads.n_heads)
-    ]
+    offsets, count = training.offsets, len(training.values)
+    asking = np.arange(count) if heads.mode != "last" else offsets[1:] - 1
+    samples = []
+    for each, W, b in (
+        (asking, heads.W_Q, heads.b_Q),
+        (np.arange(count), heads.W_K, heads.b_K),
+    ):
+        chosen = np.sort(rng.permutation(each)[:SAMPLE_TOKENS])
+        places = chosen - offsets[np.searchsorted(offsets, chosen, side="right") - 1]
+        seen = np.asarray(training.values[:][chosen], dtype=np.float64) @ W + b[:, None]
+        if heads.frequencies is not None:
+            angles = places[:, None] * heads.frequencies
+            seen = Turns(np.cos(angles), np.sin(angles)).applied(seen)
+        samples.append(seen)
+    return list(zip(*samples, strict=True))
 
 
 def _denominator(asked: str, positive: bool, name: str) -> str:
@@ -149,7 +155,7 @@ def _layer(view: LayerView, joint: JointFit) -> LinearisedAttention:
         heads.W_Q, heads.W_K, heads.b_Q, heads.b_K, heads.W_V,
         -np.einsum("d,hdv->hv", mean, heads.W_V), heads.W_O, b_O, view.feature_map,
         np.stack(joint.mixings), heads.mode, view.replacement.denominator,
-        view.replacement.window, skip,
+        view.replacement.window, skip, heads.frequencies,
     )  # fmt: skip
 
 

@@ -86,6 +86,6 @@ def _solved(parts: list[HeadSums], ridge: float | None) -> FittedHead:
     for other in parts[1:]:
         whole.absorb(other)
     equations = NormalEquations(whole)
-    mixing = equations.solve(ridge)
+    mixing, factor = equations.solve(ridge)
     diagonal = (equations.sizes**2).reshape(mixing.shape)
-    return FittedHead(mixing, ridge, diagonal, equations.factor(ridge))
+    return FittedHead(mixing, ridge, diagonal, factor)

@@ -57,7 +57,7 @@ def _fit_ratio(view: LayerView, blocks: LayerBlocks, head: int, ridge: float) ->
         if step < STEPS:
             equations = NormalEquations(sums)
             equations.cross = towards
-            M = equations.solve(ridge)
+            M, _ = equations.solve(ridge)
             scale = float(np.sum(towards * M))
             if not np.isfinite(scale) or scale <= 0.0:
                 break

@@ -129,7 +129,10 @@ def linearise(
         require_flag("skip", skip), require_flag("joint", joint), _ridge(ridge),
     )  # fmt: skip
     require_choice("denominator", denominator, ("auto", *DENOMINATORS))
-    require_flag("adam", adam)
+    if require_flag("adam", adam) and denominator == "fitted":
+        raise InvalidInput(
+            "adam=True compares fits of what is linear in M; leave out denominator='fitted'."
+        )
     rng = require_generator(random_state)
     training, test = _split(as_batch(X, n_dims=heads.n_dims), X_test, heads, rng)
     tried = [fit_candidate(heads, training, name, options, rng) for name in named]

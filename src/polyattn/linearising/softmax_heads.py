@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.interop import Projections, to_projections
 from polyattn.model import SoftmaxAttention
+from polyattn.model.rotary import Turns
 from polyattn.model.softmax import softmax
 from polyattn.numerics.arrays import even_ranges
 
@@ -49,6 +50,7 @@ class SoftmaxHeads:
     b_O : (e,), all that is added to the outputs whatever the weights are
     mode : "full" | "causal" | "last"
     stretch : what queries and keys were divided by, each: sqrt(scale)
+    frequencies : (r/2,) of rotary positions, by which queries and keys are turned; or None
     """
 
     W_Q: Array
@@ -60,6 +62,7 @@ class SoftmaxHeads:
     b_O: Array
     mode: str
     stretch: float
+    frequencies: Array | None = None
 
     @classmethod
     def of(cls, attention: SoftmaxAttention | Projections) -> SoftmaxHeads:
@@ -88,7 +91,7 @@ class SoftmaxHeads:
             given.W_Q / stretch, given.W_K / stretch,
             none if given.b_Q is None else given.b_Q / stretch,
             none if given.b_K is None else given.b_K / stretch,
-            given.W_V, given.W_O, b_O, given.mode, stretch,
+            given.W_V, given.W_O, b_O, given.mode, stretch, given.rotary,
         )  # fmt: skip
 
     @property
@@ -113,10 +116,14 @@ class SoftmaxHeads:
 
     def see(self, X: Array, head: int, mean: Array, L: Array) -> SeenHead:
         """Queries, keys and values of a head on X (B, n, d); mean (d,) of tokens is taken out."""
-        asking = X[:, -1:] if self.mode == "last" else X
         values = (X - mean) @ (self.W_V[head] @ L)
-        queries = asking @ self.W_Q[head] + self.b_Q[head]
-        return SeenHead(queries, X @ self.W_K[head] + self.b_K[head], values)
+        first = X.shape[1] - 1 if self.mode == "last" else 0
+        queries = X[:, first:] @ self.W_Q[head] + self.b_Q[head]
+        keys = X @ self.W_K[head] + self.b_K[head]
+        if self.frequencies is not None:
+            turns = Turns.of(self.frequencies, X.shape[1])
+            queries, keys = turns.last(queries.shape[1]).applied(queries), turns.applied(keys)
+        return SeenHead(queries, keys, values)
 
 
 def softmax_outputs(seen: SeenHead, mode: str) -> Array:

@@ -17,12 +17,12 @@ from polyattn.linearising.head_sums import HeadSums
 
 Array = NDArray[np.float64]
 
-# Ridges that sequences left out choose from.
-RIDGES = (1e-8, 1e-6, 1e-4, 1e-2, 1.0)
+# Ridges that sequences left out choose from, and where the search begins.
+RIDGES, FIRST = (1e-7, 1e-5, 1e-3, 1e-1, 10.0), 1
 
 
-# What is added to a unit diagonal so that single precision can factor it.
-SINGLE_PRECISION = 1e-4
+# A ridge with which every normal matrix of unit diagonal can be factored.
+NEARLY_SINGULAR = 1e-8
 
 
 class HeadSolution(NamedTuple):
@@ -62,20 +62,27 @@ class NormalEquations:
         self.inverse = inverse
         self.scaled = self.matrix * inverse * inverse[:, None]
 
-    def solve(self, ridge: float) -> Array:
-        """M (F, G')."""
+    def solve(self, ridge: float) -> tuple[Array, HeadFactor]:
+        """M (F, G'), and about (G + ridge diag G)^-1."""
         wanted = self.inverse * self.cross.ravel()
         try:
             factor = cho_factor(self._penalised(ridge), lower=True, overwrite_a=True)
             found = cho_solve(factor, wanted)
         except LinAlgError:
             found = _least_norm(self.scaled, wanted, ridge)
-        return np.asarray((self.inverse * found).reshape(self.cross.shape))
+            factor = cho_factor(self._penalised(max(ridge, NEARLY_SINGULAR)), lower=True)
+        mixing = (self.inverse * found).reshape(self.cross.shape)
+        return np.asarray(mixing), HeadFactor(factor[0].astype(np.float32), self.inverse)
 
-    def factor(self, ridge: float) -> HeadFactor:
-        """About (G + ridge diag G)^-1, in single precision and half the memory."""
-        penalised = self._penalised(max(ridge, SINGLE_PRECISION)).astype(np.float32)
-        return HeadFactor(cho_factor(penalised, lower=True, overwrite_a=True)[0], self.inverse)
+    def solve_roughly(self, ridge: float) -> Array | None:
+        """M in single precision, for half the time; None where that is too little."""
+        wanted = (self.inverse * self.cross.ravel()).astype(np.float32)
+        penalised = self._penalised(ridge).astype(np.float32)
+        try:
+            found = cho_solve(cho_factor(penalised, lower=True, overwrite_a=True), wanted)
+        except LinAlgError:
+            return None
+        return np.asarray((self.inverse * found).reshape(self.cross.shape))
 
     def _penalised(self, ridge: float) -> Array:
         penalised = self.scaled.copy()
@@ -86,18 +93,31 @@ class NormalEquations:
 def solve_head(sums: HeadSums, ridge: float) -> HeadSolution:
     """The global minimiser of the squared error of a head, with this relative ridge."""
     equations = NormalEquations(sums)
-    mixing = equations.solve(ridge)
+    mixing, _ = equations.solve(ridge)
     return HeadSolution(mixing, ridge, squared_error(sums, equations.matrix, mixing))
 
 
 def chosen_ridge(train: HeadSums, left_out: HeadSums, ridges: Sequence[float] = RIDGES) -> float:
     """The ridge with the least squared error on sums of sequences that were left out.
 
-    Guarantee: the error is computed from sums alone, without another pass over the data.
+    From the second smallest on it goes to larger ones as long as the error falls, or else to
+    smaller ones.  The error is computed from sums, without another pass over the data, and the
+    solutions in single precision, which is enough to choose by.
     """
     equations, judge = NormalEquations(train), left_out.matrix()
-    errors = [squared_error(left_out, judge, equations.solve(ridge)) for ridge in ridges]
-    return float(ridges[int(np.argmin(errors))])
+
+    def error(i: int) -> float:
+        mixing = equations.solve_roughly(ridges[i])
+        return np.inf if mixing is None else squared_error(left_out, judge, mixing)
+
+    best, least = FIRST, error(FIRST)
+    for step in (1, -1):
+        begin = best
+        while 0 <= best + step < len(ridges) and (found := error(best + step)) < least:
+            best, least = best + step, found
+        if best != begin:
+            break
+    return float(ridges[best])
 
 
 def squared_error(sums: HeadSums, matrix: Array, mixing: Array) -> float:

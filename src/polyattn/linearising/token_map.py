@@ -29,7 +29,11 @@ class TokenSums:
 
         Tokens that span less than all coordinates have a W of about the least norm.
         """
-        sizes = self.gram.diagonal()
-        penalty = TOKEN_RIDGE * sizes + 1e-12 * max(float(sizes.max()), np.finfo(np.float64).tiny)
-        factor = cho_factor(self.gram + np.diag(penalty), lower=True)
-        return np.asarray(cho_solve(factor, self.cross if right is None else right))
+        sizes = np.sqrt(self.gram.diagonal())
+        inverse = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0.0)
+        # With a unit diagonal: no unit of a coordinate counts.
+        scaled = self.gram * inverse * inverse[:, None]
+        scaled.flat[:: len(scaled) + 1] += TOKEN_RIDGE + (sizes == 0.0)
+        wanted = inverse[:, None] * (self.cross if right is None else right)
+        found = cho_solve(cho_factor(scaled, lower=True), wanted)
+        return np.asarray(inverse[:, None] * found)

@@ -22,6 +22,7 @@ from polyattn.files.records import Record
 from polyattn.model.attended import DENOMINATORS, attended_rows, window_rows
 from polyattn.model.feature_maps import KINDS, FeatureMap, SideMap
 from polyattn.model.layer import equal_blocks, kept, matrices, predicted_rows, shaped_outputs
+from polyattn.model.rotary import Turns
 from polyattn.numerics.arrays import even_ranges
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.progress import report
@@ -41,7 +42,8 @@ LEAST_DENOMINATOR = 0.1
 HEADS = dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "mixing"), array((None, None, None)))
 CONSTANTS = dict.fromkeys(("b_Q", "b_K", "b_V"), array((None, None)))
 SIDES = dict.fromkeys(("query_matrix", "key_matrix"), array((None, None, None)))
-ARRAYS = entries(HEADS | CONSTANTS | SIDES | {"b_O": array((None,))}, {"skip": array((None, None))})
+OPTIONAL = {"skip": array((None, None)), "frequencies": array((None,))}
+ARRAYS = entries(HEADS | CONSTANTS | SIDES | {"b_O": array((None,))}, OPTIONAL)
 FIELDS = entries(
     {
         "mode": one_of(MODES), "denominator": one_of(DENOMINATORS), "map": text(100),
@@ -74,6 +76,8 @@ class LinearisedAttention(Reported, Described):
     window : int or None
         The last row Z_t is then softmax attention over tokens at distances below it.
     skip : array (d, e) or None
+    frequencies : array (r/2,) or None
+        Of rotary positions: queries and keys are turned before features are taken.
 
     Cost of a call: O(n (F G + G v + window r)) per sequence and head.
     """
@@ -92,6 +96,7 @@ class LinearisedAttention(Reported, Described):
     denominator: str = "features"
     window: int | None = None
     skip: Array | None = None
+    frequencies: Array | None = None
 
     kind: ClassVar[str] = "linearised_attention"
 
@@ -102,8 +107,9 @@ class LinearisedAttention(Reported, Described):
             vars(self)[name] = matrices(getattr(self, name), name)
         for name in (*CONSTANTS, "b_O"):
             vars(self)[name] = kept(np.asarray(getattr(self, name)), name)
-        if self.skip is not None:
-            vars(self)["skip"] = kept(np.asarray(self.skip), "skip")
+        for name in OPTIONAL:
+            if getattr(self, name) is not None:
+                vars(self)[name] = kept(np.asarray(getattr(self, name)), name)
         self._require_shapes()
 
     @property
@@ -166,7 +172,8 @@ class LinearisedAttention(Reported, Described):
         named = {name: getattr(self, name) for name in (*HEADS, *CONSTANTS, "b_O")}
         sides = {"query_matrix": self.feature_map.query.matrix}
         sides |= {"key_matrix": self.feature_map.key.matrix}
-        return named | sides | ({} if self.skip is None else {"skip": self.skip})
+        beside = {name: getattr(self, name) for name in OPTIONAL}
+        return named | sides | {name: each for name, each in beside.items() if each is not None}
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata; a function of one's own has no place."""
@@ -230,9 +237,12 @@ class LinearisedAttention(Reported, Described):
         outputs = np.broadcast_to(self.b_O, (*asking.shape[:2], self.n_outputs)).copy()
         if self.skip is not None:
             outputs += asking @ self.skip
+        turns = None if self.frequencies is None else Turns.of(self.frequencies, X.shape[1])
         for h in range(self.n_heads):
             queries = asking @ self.W_Q[h] + self.b_Q[h]
             keys, values = X @ self.W_K[h] + self.b_K[h], X @ self.W_V[h] + self.b_V[h]
+            if turns is not None:
+                queries, keys = turns.last(asking.shape[1]).applied(queries), turns.applied(keys)
             outputs += self._head(queries, keys, values, h) @ self.W_O[h]
         return outputs
 
@@ -258,6 +268,8 @@ class LinearisedAttention(Reported, Described):
         }  # fmt: skip
         if self.skip is not None:
             wanted["skip"] = (d, e)
+        if self.frequencies is not None:
+            wanted["frequencies"] = (r // 2,)
         for name, shape in wanted.items():
             if getattr(self, name).shape != shape:
                 raise InvalidInput(

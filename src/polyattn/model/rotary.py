@@ -43,6 +43,10 @@ class Turns(NamedTuple):
         angles = np.arange(first, first + n_tokens)[:, None] * frequencies
         return cls(np.cos(angles), np.sin(angles))
 
+    def last(self, count: int) -> Turns:
+        """Those of the last ``count`` positions."""
+        return Turns(self.cosines[-count:], self.sines[-count:])
+
     def applied(self, projected: NDArray) -> NDArray[np.float64]:
         """Queries or keys (..., n, r), turned."""
         real, imaginary = np.split(projected, 2, axis=-1)

@@ -43,12 +43,19 @@ class TorchLinearisedAttention(nn.Module):
     query_matrix: Tensor
     key_matrix: Tensor
     skip: Tensor | None
+    frequencies: Tensor | None
 
     def __init__(self, layer: LinearisedAttention) -> None:
         super().__init__()
         for name, array in layer.arrays().items():
             # torch.tensor copies, so that training the module leaves the layer alone.
-            self.register_parameter(name, nn.Parameter(torch.tensor(np.array(array))))
+            tensor = torch.tensor(np.array(array))
+            if name == "frequencies":
+                self.register_buffer(name, tensor)
+            else:
+                self.register_parameter(name, nn.Parameter(tensor))
+        if layer.frequencies is None:
+            self.register_buffer("frequencies", None)
         if layer.skip is None:
             self.register_parameter("skip", None)
         self.mode, self.denominator, self.window = layer.mode, layer.denominator, layer.window
@@ -73,6 +80,11 @@ class TorchLinearisedAttention(nn.Module):
         queries = asking[:, None] @ self.W_Q + self.b_Q[:, None]
         keys = tokens[:, None] @ self.W_K + self.b_K[:, None]
         values = tokens[:, None] @ self.W_V + self.b_V[:, None]
+        if self.frequencies is not None:
+            places = torch.arange(tokens.shape[1], device=X.device, dtype=X.dtype)
+            angles = places[:, None] * self.frequencies
+            queries = _turned(queries, angles[-queries.shape[2] :])
+            keys = _turned(keys, angles)
         outputs = (self._heads(queries, keys, values) @ self.W_O).sum(1) + self.b_O
         if self.skip is not None:
             outputs = outputs + asking @ self.skip
@@ -97,6 +109,7 @@ class TorchLinearisedAttention(nn.Module):
             **named, feature_map=FeatureMap(self.feature_map.name, query, key),
             mode=self.mode, denominator=self.denominator, window=self.window,
             skip=own.get("skip"),
+            frequencies=None if self.frequencies is None else as_numpy(self.frequencies),
         )  # fmt: skip
 
     def extra_repr(self) -> str:
@@ -142,8 +155,8 @@ def features(side: SideMap, x: Tensor, matrix: Tensor) -> Tensor:
     one, seen = torch.ones_like(x[..., :1]), x @ matrix
     if side.kind == "linear":
         return torch.cat([one, seen], dim=-1)
-    i, j = (torch.as_tensor(np.array(each)) for each in pair_index(matrix.shape[2]))
-    factors = torch.where(i == j, 0.5**0.5, 1.0).to(x)
+    i, j = (np.array(each) for each in pair_index(matrix.shape[2]))
+    factors = torch.as_tensor(np.where(i == j, np.sqrt(0.5), 1.0)).to(x)
     return torch.cat([one, x, seen[..., i] * seen[..., j] * factors], dim=-1)
 
 
@@ -162,6 +175,14 @@ def log_features(side: SideMap, x: Tensor, matrix: Tensor) -> Tensor:
 def as_numpy(tensor: Tensor) -> np.ndarray:
     """Numbers of a tensor as float64 of their own."""
     return np.array(tensor.detach().to("cpu", torch.float64).numpy())
+
+
+def _turned(x: Tensor, angles: Tensor) -> Tensor:
+    """Queries or keys (..., n, r), coordinates i and i + r/2 turned by angles (n, r/2)."""
+    real, imaginary = x.chunk(2, dim=-1)
+    cosines, sines = angles.cos(), angles.sin()
+    parts = [real * cosines - imaginary * sines, imaginary * cosines + real * sines]
+    return torch.cat(parts, dim=-1)
 
 
 def _sums(weights: Tensor, psi: Tensor, values: Tensor, causal: bool) -> Tensor:

