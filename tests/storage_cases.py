@@ -30,6 +30,11 @@ def learned_softmax() -> pa.LearnedSoftmax:
     return pa.learn_softmax(task.X, task.Y)
 
 
+def linearised(**options):
+    layer = pa.data.random_softmax_layer(2, n_heads=2, random_state=0)
+    return pa.linearise(layer, X, n_features=3, **options)
+
+
 def sums_of_two():
     return pa.Moments(2, 2).update(X, Y, chunk="a").update(X, Y, chunk="b")
 
@@ -76,6 +81,8 @@ OBJECTS = {
     "audit": lambda: pa.audit(random_layer(1, 2, 2), X, Y),
     "audit of a black box": lambda: pa.audit(lambda _: Y, X, Y),
     "audit of few rows": lambda: pa.audit(pa.fit(X[:3], Y[:3]), X[:3], Y[:3]),
+    "linearised": linearised,
+    "linearised layer": lambda: linearised(denominator="fitted", maps="elu", window=2).layer,
     "learning curve": lambda: pa.learning_curve(X, Y, [8, 16], n_repeats=2),
     "forecast": lambda: pa.forecast(random_layer(1, 2, 2), X[:2], 3),
     "layer of a form": lambda: pa.data.random_layer(2, 2, form=FORM),

@@ -17,6 +17,7 @@ from polyattn.display import Described, Description, Result
 from polyattn.fitting.curve_result import CURVE_OUTCOMES, CurveName
 from polyattn.fitting.forecasting.result import FORECAST_OUTCOMES, ForecastName
 from polyattn.fitting.outcomes import FIT_OUTCOMES, FitName
+from polyattn.linearising.result import LINEARISED_OUTCOMES, LinearisedName
 from polyattn.outcome import Outcome, OutcomeSet
 from polyattn.programs.certificates.outcomes import PROGRAM_CERTIFICATE_OUTCOMES
 from polyattn.programs.certificates.outcomes import Verdict as ProgramVerdict
@@ -83,6 +84,16 @@ RESULTS = {
         HEAD_AUDIT_OUTCOMES,
         HeadAuditName,
     ),
+    "linearised": (
+        lambda: pa.linearise(SOFT.layer, SOFT.X, n_features=3),
+        LINEARISED_OUTCOMES,
+        LinearisedName,
+    ),
+    "linearised, nothing held out": (
+        lambda: pa.linearise(SOFT.layer, SOFT.X[:1], n_features=2),
+        LINEARISED_OUTCOMES,
+        LinearisedName,
+    ),
     "softmax": (lambda: pa.learn_softmax(SOFT.X, SOFT.Y), SOFTMAX_OUTCOMES, SoftmaxName),
     "learned rules": (lambda: P.learn(MEMORY.schema, TRACES), RULES_OUTCOMES, RulesName),
     "learned coefficients": (
@@ -102,6 +113,7 @@ THINGS = {
     "layer": lambda: LAYER,
     "wide layer": lambda: pa.data.random_layer(20),
     "softmax layer": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), bias=True),
+    "linearised layer": lambda: pa.linearise(SOFT.layer, SOFT.X, n_features=3).layer,
     "moments": lambda: pa.Moments(2).update(X),
     "program": lambda: P.compile(MEMORY),
     "factor": lambda: pa.TriangularFactor(2, 2).update(X, Y),

@@ -128,6 +128,8 @@ def test_every_kind_is_covered_here():
             "program certificate",
             "audit",
             "audit of heads",
+            "linearised",
+            "linearised layer",
             "learning curve",
             "forecast",
             "scaler",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from polyattn.linearising.joint_fit import JointFit
-from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.layer_view import LayerBlock, LayerBlocks, LayerView
 from polyattn.numerics.parallel import map_pieces
-from polyattn.sequences import SequenceBatch
 
 
 def train_by_adam(
-    view: LayerView, batch: SequenceBatch, seconds: float, skip: bool
+    view: LayerView, blocks: LayerBlocks, seconds: float, skip: bool
 ) -> dict[str, JointFit]:
     """What Adam reaches in the time of the fit ("adam"), and in ten times that ("adam_10").
 
@@ -24,16 +22,15 @@ def train_by_adam(
     """
     from polyattn.interop.torch.train_mixing import HeadFeatures, train_mixing
 
-    def features(X: Any, h: int) -> tuple[HeadFeatures, Any]:
-        block = view.block(X, h)
-        return HeadFeatures(block.phi, block.rows, block.own), block.targets
+    def features(block: LayerBlock, h: int) -> HeadFeatures:
+        seen = block.of_head(h)
+        return HeadFeatures(seen.phi, seen.rows, seen.own)
 
-    examples = []
-    for X in view.blocks(batch):
-        found = map_pieces(partial(features, X), range(view.heads.n_heads))
-        outputs = view.in_outputs([targets for _, targets in found])
-        tokens = view.tokens(X).reshape(*outputs.shape[:2], -1) if skip else None
-        examples.append(([each for each, _ in found], tokens, outputs))
+    examples, heads = [], range(view.heads.n_heads)
+    for block in blocks:
+        outputs = view.in_outputs(map_pieces(block.targets, heads))
+        found = map_pieces(partial(features, block), heads)
+        examples.append((found, block.tokens() if skip else None, outputs))
     coordinates = [E for _, E in view.coordinates]
     trained = train_mixing(examples, coordinates, (seconds, 10.0 * seconds))
     names = ("adam", "adam_10")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from polyattn.linearising.fit_heads import fit_heads
 from polyattn.linearising.fitted_denominator import fit_ratios
 from polyattn.linearising.head_blocks import Replacement
 from polyattn.linearising.joint_fit import JointFit, fit_together
-from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.layer_view import KEPT_BYTES, LayerBlocks, LayerView
 from polyattn.linearising.make_maps import MapName, Sample, make_map
 from polyattn.linearising.measure import (
     Method,
@@ -67,6 +69,7 @@ class Candidate:
     layer: LinearisedAttention
     seconds: float
     of_tokens: list[Array] | None
+    blocks: LayerBlocks
 
 
 def fit_candidate(
@@ -84,26 +87,27 @@ def fit_candidate(
     feature_map = make_map(name, heads, samples, options.n_features, rng, bounded)
     denominator = _denominator(options.denominator, feature_map.key.positive, feature_map.name)
     view = LayerView(heads, feature_map, Replacement(heads.mode, denominator, options.window), mean)
-    of_tokens = token_maps(view, training) if options.skip else None
+    parts = _parts(view, training, options.ridge is None and denominator != "fitted")
+    blocks = LayerBlocks([block for part in parts for block in part.blocks])
+    of_tokens = token_maps(view, blocks) if options.skip else None
     if denominator == "fitted":
         ridge = RATIO_RIDGE if options.ridge is None else options.ridge
-        mixings, ridges = fit_ratios(view, training, ridge), np.full(heads.n_heads, ridge)
+        mixings, ridges = fit_ratios(view, blocks, ridge), np.full(heads.n_heads, ridge)
     else:
-        left_out = int(CHOOSING * len(training))
-        fitted = fit_heads(view, training, options.ridge, left_out, of_tokens)
+        fitted = fit_heads(view, parts, options.ridge, of_tokens)
         mixings, ridges = [e.mixing for e in fitted], np.array([e.ridge for e in fitted])
     after: list[Array] | None = None
     skip: Array | None = None
     if options.skip:
-        after = token_maps(view, training, mixings)
+        after = token_maps(view, blocks, mixings)
         # The sum of the maps of all heads, in the coordinates of the outputs.
         skip = view.in_outputs([W[None] for W in after])[0]
     joint = JointFit(mixings, skip, 0, True)
     if options.joint and denominator != "fitted":
-        joint = fit_together(view, training, fitted, skip)
+        joint = fit_together(view, blocks, fitted, skip)
     seconds = time.perf_counter() - start
     alone = ReplacedHeads(mixings, after)
-    return Candidate(view, alone, joint, ridges, _layer(view, joint), seconds, of_tokens)
+    return Candidate(view, alone, joint, ridges, _layer(view, joint), seconds, of_tokens, blocks)
 
 
 def _samples(
@@ -149,19 +153,19 @@ def _layer(view: LayerView, joint: JointFit) -> LinearisedAttention:
     )  # fmt: skip
 
 
-def methods_of(fitted: Candidate, training: SequenceBatch) -> dict[str, Method]:
+def methods_of(fitted: Candidate) -> dict[str, Method]:
     """The fit, and what it is compared with."""
     view, joint = fitted.view, fitted.joint
-    of_tokens = fitted.of_tokens or token_maps(view, training)
+    of_tokens = fitted.of_tokens or token_maps(view, fitted.blocks)
     return {
-        "fit": replaced(view, fitted.alone, joint.mixings, joint.skip),
-        "token_wise": token_wise(view, of_tokens),
-        "taylor": unfitted_taylor(view),
+        "fit": replaced(fitted.alone, joint.mixings, joint.skip),
+        "token_wise": token_wise(of_tokens),
+        "taylor": unfitted_taylor(),
         "hedgehog": unfitted_hedgehog(view),
     }
 
 
-def by_adam(fitted: Candidate, training: SequenceBatch) -> dict[str, Method]:
+def by_adam(fitted: Candidate) -> dict[str, Method]:
     """M of the same map, trained by Adam."""
     if fitted.view.replacement.denominator == "fitted":
         raise InvalidInput(
@@ -170,13 +174,29 @@ def by_adam(fitted: Candidate, training: SequenceBatch) -> dict[str, Method]:
     from polyattn.linearising.adam import train_by_adam
 
     found, skip = {}, fitted.joint.skip is not None
-    for name, trained in train_by_adam(fitted.view, training, fitted.seconds, skip).items():
-        found[name] = replaced(fitted.view, None, trained.mixings, trained.skip)
+    for name, trained in train_by_adam(fitted.view, fitted.blocks, fitted.seconds, skip).items():
+        found[name] = replaced(None, trained.mixings, trained.skip)
     return found
 
 
-def layer_error(fitted: Candidate, batch: SequenceBatch) -> float:
+def layer_error(fitted: Candidate, batch: SequenceBatch | None) -> float:
     """The relative error of the layer."""
-    joint = fitted.joint
-    method = replaced(fitted.view, None, joint.mixings, joint.skip)
-    return relative_errors(fitted.view, batch, {"fit": method})["fit"][-1]
+    method = replaced(None, fitted.joint.mixings, fitted.joint.skip)
+    return errors_on(fitted, batch, {"fit": method})["fit"][-1]
+
+
+def errors_on(
+    fitted: Candidate, batch: SequenceBatch | None, methods: Mapping[str, Method]
+) -> dict[str, list[float]]:
+    """Relative errors of methods on other sequences, or on those of the fit."""
+    blocks = fitted.blocks if batch is None else fitted.view.blocks(batch)
+    return relative_errors(fitted.view, blocks, methods)
+
+
+def _parts(view: LayerView, training: SequenceBatch, choosing: bool) -> list[LayerBlocks]:
+    """All sequences, or those that a ridge is fitted on, and those that choose it."""
+    border = len(training) - int(CHOOSING * len(training)) if choosing else len(training)
+    ends = [0, border] if border == len(training) else [0, border, len(training)]
+    pairs = pairwise(ends)
+    share = KEPT_BYTES // len(training)
+    return [view.blocks(training.part(a, b), (b - a) * share) for a, b in pairs]

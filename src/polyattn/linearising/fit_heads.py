@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +11,9 @@ from numpy.typing import NDArray
 
 from polyattn.linearising.head_blocks import sums_for
 from polyattn.linearising.head_sums import HeadSums
-from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.layer_view import LayerBlock, LayerBlocks, LayerView
 from polyattn.linearising.solve_head import HeadFactor, NormalEquations, chosen_ridge
 from polyattn.numerics.parallel import map_pieces
-from polyattn.sequences import SequenceBatch
 
 Array = NDArray[np.float64]
 
@@ -35,24 +35,20 @@ class FittedHead(NamedTuple):
 
 def fit_heads(
     view: LayerView,
-    batch: SequenceBatch,
+    parts: Sequence[LayerBlocks],
     ridge: float | None,
-    n_left_out: int,
     weights: Sequence[Array] | None = None,
 ) -> list[FittedHead]:
     """The global minimiser of every head by itself.
 
-    ridge : a relative ridge, or None: the one with the least error on the last ``n_left_out``
-        sequences when the others are fitted; then all are
+    parts : all sequences, or two parts of them
+    ridge : a relative ridge, or None: the one with the least error on the second part when the
+        first is fitted; then both are
     weights : linear maps (d + 1, c) of the query tokens, whose outputs are taken off the targets
     """
-    parts = [batch]
-    if ridge is None and n_left_out:
-        border = len(batch) - n_left_out
-        parts = [batch.part(0, border), batch.part(border, len(batch))]
     found: list[FittedHead] = []
     for group in _groups(view, len(parts)):
-        sums = [_summed(view, part, group, weights) for part in parts]
+        sums = [_summed(part, group, weights) for part in parts]
         found += [_solved([each[i] for each in sums], ridge) for i in range(len(group))]
     return found
 
@@ -67,20 +63,19 @@ def _groups(view: LayerView, n_parts: int) -> list[list[int]]:
 
 
 def _summed(
-    view: LayerView, batch: SequenceBatch, group: list[int], weights: Sequence[Array] | None
+    blocks: LayerBlocks, group: list[int], weights: Sequence[Array] | None
 ) -> list[HeadSums]:
     """Sums of some heads over all sequences: one pass."""
     sums: dict[int, HeadSums] = {}
 
-    for X in view.blocks(batch):
+    def add(block: LayerBlock, h: int) -> None:
+        seen = block.of_head(h, with_targets=True)
+        if weights is not None:
+            seen = seen._replace(targets=seen.targets - block.linear(weights[h]))
+        sums.setdefault(h, sums_for(seen)).add(seen)
 
-        def add(h: int, X: Array = X) -> None:
-            block = view.block(X, h)
-            if weights is not None:
-                block = block._replace(targets=block.targets - view.linear(X, weights[h]))
-            sums.setdefault(h, sums_for(block)).add(block)
-
-        map_pieces(add, group)
+    for block in blocks:
+        map_pieces(partial(add, block), group)
     return [sums[h] for h in group]
 
 

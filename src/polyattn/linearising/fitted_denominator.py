@@ -22,24 +22,23 @@ from numpy.typing import NDArray
 
 from polyattn.linearising.head_blocks import predictions
 from polyattn.linearising.head_sums import HeadBlock, HeadSums, correlated
-from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.layer_view import LayerBlocks, LayerView
 from polyattn.linearising.solve_head import NormalEquations
 from polyattn.model.linearised import LEAST_DENOMINATOR, normalised
 from polyattn.numerics.parallel import map_pieces
-from polyattn.sequences import SequenceBatch
 
 Array = NDArray[np.float64]
 
 STEPS = 6
 
 
-def fit_ratios(view: LayerView, batch: SequenceBatch, ridge: float) -> list[Array]:
+def fit_ratios(view: LayerView, blocks: LayerBlocks, ridge: float) -> list[Array]:
     """M (F, G') of every head, denominators of median about one on the data.
 
     Guarantee: on these data no worse than the unfitted map, M = 1; no global optimum.
     Cost: STEPS passes over the data, each with F^2 G^2 / 2 flops per position and head.
     """
-    return map_pieces(lambda h: _fit_ratio(view, batch, h, ridge), range(view.heads.n_heads))
+    return map_pieces(lambda h: _fit_ratio(view, blocks, h, ridge), range(view.heads.n_heads))
 
 
 def unfitted(shape: tuple[int, int], window: int | None) -> Array:
@@ -47,12 +46,12 @@ def unfitted(shape: tuple[int, int], window: int | None) -> Array:
     return np.eye(shape[0], shape[1] + (window is not None))
 
 
-def _fit_ratio(view: LayerView, batch: SequenceBatch, head: int, ridge: float) -> Array:
+def _fit_ratio(view: LayerView, blocks: LayerBlocks, head: int, ridge: float) -> Array:
     M = unfitted(view.feature_map.shape, view.replacement.window)
-    M = M / _typical(view, batch, head, M)
+    M = M / _typical(blocks, head, M)
     best, least = M, np.inf
     for step in range(STEPS + 1):
-        error, sums, towards = _pass(view, batch, head, M)
+        error, sums, towards = _pass(view, blocks, head, M)
         if error < least:
             best, least = M, error
         if step < STEPS:
@@ -67,13 +66,13 @@ def _fit_ratio(view: LayerView, batch: SequenceBatch, head: int, ridge: float) -
 
 
 def _pass(
-    view: LayerView, batch: SequenceBatch, head: int, M: Array
+    view: LayerView, blocks: LayerBlocks, head: int, M: Array
 ) -> tuple[float, HeadSums, Array]:
     """The true squared error of M, and the equations of the next step."""
     (F, G), c = M.shape, len(view.coordinates[head][1])
     error, towards, sums = 0.0, np.zeros_like(M), HeadSums(F, G, c)
-    for X in view.blocks(batch):
-        block, targets = view.ratio_block(X, head), view.targets(X, head)
+    for each in blocks:
+        block, targets = each.ratio(head), each.targets(head)
         found = predictions(block, M)
         error += float(np.sum((targets - normalised(found)) ** 2))
         weighted = block._replace(phi=block.phi / np.maximum(found[..., -1:], LEAST_DENOMINATOR))
@@ -88,9 +87,8 @@ def _pass(
     return error, sums, towards
 
 
-def _typical(view: LayerView, batch: SequenceBatch, head: int, M: Array) -> float:
+def _typical(blocks: LayerBlocks, head: int, M: Array) -> float:
     """The median of the denominators of M on the first block of the data."""
-    X = next(view.blocks(batch))
-    below = predictions(view.ratio_block(X, head), M)[..., -1]
+    below = predictions(blocks.blocks[0].ratio(head), M)[..., -1]
     typical = float(np.median(below))
     return typical if typical > 0.0 else 1.0

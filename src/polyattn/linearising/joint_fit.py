@@ -10,7 +10,6 @@ conjugate gradients: the diagonal blocks of the matrix are theirs, since E_h E_h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +18,9 @@ from numpy.typing import NDArray
 from polyattn.linearising.fit_heads import FittedHead
 from polyattn.linearising.head_blocks import predictions
 from polyattn.linearising.head_sums import HeadBlock, correlated
-from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.layer_view import LayerBlock, LayerBlocks, LayerView
 from polyattn.linearising.token_map import TOKEN_RIDGE, TokenSums
 from polyattn.numerics.parallel import map_pieces
-from polyattn.sequences import SequenceBatch
 
 Array = NDArray[np.float64]
 
@@ -45,7 +43,7 @@ class JointFit(NamedTuple):
 
 
 def fit_together(
-    view: LayerView, batch: SequenceBatch, fitted: Sequence[FittedHead], skip: Array | None
+    view: LayerView, blocks: LayerBlocks, fitted: Sequence[FittedHead], skip: Array | None
 ) -> JointFit:
     """The least squared error of the layer's outputs over all M_h, and W.
 
@@ -56,7 +54,7 @@ def fit_together(
     Cost: one pass over the data for each iteration, without softmax; memory as for one head.
     """
     start = [each.mixing for each in fitted] + ([] if skip is None else [skip])
-    problem = _Problem(view, batch, fitted, skip is not None)
+    problem = _Problem(view, blocks, fitted, skip is not None)
     found, n_passes, converged = problem.solve(start)
     weights = None if skip is None else found[-1]
     return JointFit(found[: len(fitted)], weights, n_passes, converged)
@@ -68,11 +66,11 @@ class _Problem:
     def __init__(
         self,
         view: LayerView,
-        batch: SequenceBatch,
+        blocks: LayerBlocks,
         fitted: Sequence[FittedHead],
         skip: bool,
     ) -> None:
-        self.view, self.batch, self.fitted = view, batch, fitted
+        self.view, self.blocks, self.fitted = view, blocks, fitted
         self.skip, self.power = skip, 0.0
         self.of_tokens = TokenSums(view.heads.n_dims + 1, view.heads.n_outputs)
 
@@ -104,41 +102,43 @@ class _Problem:
     def _right_side(self) -> Unknowns:
         """What the unknowns are compared with, and sums over tokens: one pass, with softmax."""
         found = self._zeros()
-        for X in self.view.blocks(self.batch):
-            blocks = self._blocks(X)
-            targets = map_pieces(partial(self.view.targets, X), range(len(blocks)))
+        for block in self.blocks:
+            targets = map_pieces(block.targets, range(len(self.fitted)))
             outputs = self.view.in_outputs(targets)
             self.power += float(np.sum(outputs * outputs))
-            self.of_tokens.add(self.view.tokens(X), outputs)
-            self._add(found, X, blocks, outputs)
+            tokens = block.tokens()
+            self.of_tokens.add(tokens, outputs)
+            self._add(found, tokens, self._of_heads(block), outputs)
         return found
 
     def _apply(self, x: Unknowns) -> Unknowns:
         """The normal matrix times x: one pass."""
         found = self._zeros()
-        for X in self.view.blocks(self.batch):
-            blocks = self._blocks(X)
-            each = zip(blocks, x, strict=False)
-            outputs = self.view.in_outputs([predictions(block, M) for block, M in each])
+        for block in self.blocks:
+            of_heads, tokens = self._of_heads(block), block.tokens()
+            each = zip(of_heads, x, strict=False)
+            outputs = self.view.in_outputs([predictions(head, M) for head, M in each])
             if self.skip:
-                outputs += (self.view.tokens(X) @ x[-1]).reshape(outputs.shape)
-            self._add(found, X, blocks, outputs)
+                outputs += tokens @ x[-1]
+            self._add(found, tokens, of_heads, outputs)
         for total, M, head in zip(found, x, self.fitted, strict=False):
             total += head.ridge * head.diagonal * M
         if self.skip:
             found[-1] += TOKEN_RIDGE * self.of_tokens.gram.diagonal()[:, None] * x[-1]
         return found
 
-    def _blocks(self, X: Array) -> list[HeadBlock]:
-        heads = range(len(self.fitted))
-        return map_pieces(lambda h: self.view.block(X, h, with_targets=False), heads)
+    def _of_heads(self, block: LayerBlock) -> list[HeadBlock]:
+        return map_pieces(block.of_head, range(len(self.fitted)))
 
-    def _add(self, found: Unknowns, X: Array, blocks: list[HeadBlock], outputs: Array) -> None:
+    def _add(
+        self, found: Unknowns, tokens: Array, of_heads: list[HeadBlock], outputs: Array
+    ) -> None:
         """The transpose of the map from unknowns to outputs."""
-        for h, block in enumerate(blocks):
-            found[h] += correlated(block, outputs @ self.view.coordinates[h][1].T)
+        for h, head in enumerate(of_heads):
+            found[h] += correlated(head, outputs @ self.view.coordinates[h][1].T)
         if self.skip:
-            found[-1] += self.view.tokens(X).T @ outputs.reshape(-1, outputs.shape[2])
+            flat = outputs.reshape(-1, outputs.shape[2])
+            found[-1] += tokens.reshape(len(flat), -1).T @ flat
 
     def _zeros(self) -> Unknowns:
         sizes = [head.mixing.shape for head in self.fitted]

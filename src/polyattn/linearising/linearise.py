@@ -15,9 +15,15 @@ from polyattn.errors import (
     require_number,
 )
 from polyattn.interop import Projections
-from polyattn.linearising.candidate import Options, by_adam, fit_candidate, layer_error, methods_of
+from polyattn.linearising.candidate import (
+    Options,
+    by_adam,
+    errors_on,
+    fit_candidate,
+    layer_error,
+    methods_of,
+)
 from polyattn.linearising.make_maps import MapName, require_map
-from polyattn.linearising.measure import relative_errors
 from polyattn.linearising.result import Linearised
 from polyattn.linearising.softmax_heads import SoftmaxHeads
 from polyattn.model import SoftmaxAttention
@@ -123,18 +129,21 @@ def linearise(
         require_flag("skip", skip), require_flag("joint", joint), _ridge(ridge),
     )  # fmt: skip
     require_choice("denominator", denominator, ("auto", *DENOMINATORS))
-    require_flag("adam", adam)
+    if require_flag("adam", adam) and denominator == "fitted":
+        raise InvalidInput(
+            "adam=True compares fits of what is linear in M; leave out denominator='fitted'."
+        )
     rng = require_generator(random_state)
     training, test = _split(as_batch(X, n_dims=heads.n_dims), X_test, heads, rng)
     tried = [fit_candidate(heads, training, name, options, rng) for name in named]
-    errors = [layer_error(each, test if test is not None else training) for each in tried]
+    errors = [layer_error(each, test) for each in tried]
     best = tried[int(np.argmin(errors))]
-    methods = methods_of(best, training)
+    methods = methods_of(best)
     if adam:
-        methods |= by_adam(best, training)
-    found = relative_errors(best.view, training, methods)
+        methods |= by_adam(best)
+    found = errors_on(best, None, methods)
     nothing: dict[str, list[float]] = {name: [] for name in methods}
-    held_out = nothing if test is None else relative_errors(best.view, test, methods)
+    held_out = nothing if test is None else errors_on(best, test, methods)
     candidates = zip(tried, errors, strict=True)
     return Linearised(
         best.layer, tuple(methods), _table(found), _table(held_out),

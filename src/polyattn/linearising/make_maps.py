@@ -104,9 +104,7 @@ def _landmarks(
 ) -> tuple[Array, Array]:
     """Matrices (r, count): representative keys for queries, and queries for keys."""
     found = [
-        _representatives(
-            points, np.cov(others, rowvar=False).reshape(points.shape[1], -1), count, rng
-        )
+        _representatives(points, _covariance(others), count, rng)
         for points, others in ((keys, queries), (queries, keys))
     ]
     return found[0].T, found[1].T
@@ -119,6 +117,12 @@ def _representatives(points: Array, metric: Array, count: int, rng: np.random.Ge
     groups = k_means(moved, count, rng)
     means = np.stack([points[groups == each].mean(axis=0) for each in np.unique(groups)])
     return means[np.arange(count) % len(means)]
+
+
+def _covariance(points: Array) -> Array:
+    """Second moments (r, r) about the mean; of a single point zero."""
+    moved = points - points.mean(axis=0)
+    return moved.T @ moved / len(points)
 
 
 def _leading(queries: Array, keys: Array, n_features: int) -> tuple[Array, Array]:

@@ -17,18 +17,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.linearising.layer_view import LayerView
+from polyattn.linearising.layer_view import LayerBlock, LayerBlocks, LayerView
 from polyattn.linearising.make_maps import hedgehog
-from polyattn.linearising.softmax_heads import SeenHead
 from polyattn.linearising.token_map import TokenSums
 from polyattn.numerics.arrays import even_ranges
 from polyattn.numerics.parallel import map_pieces
-from polyattn.sequences import SequenceBatch
 
 Array = NDArray[np.float64]
 
-# Outputs of one head (B, T, c) in its own coordinates, from tokens X (B, n, d).
-HeadOutputs = Callable[[Array, int], Array]
+# Outputs of one head (B, T, c) in its own coordinates, on a block of sequences.
+HeadOutputs = Callable[[LayerBlock, int], Array]
 
 BLOCK_WEIGHTS = 1 << 20
 
@@ -36,7 +34,7 @@ BLOCK_WEIGHTS = 1 << 20
 class Method:
     """Something that predicts the outputs of single heads, and what it adds to those of the layer.
 
-    outputs : of head h on X, (B, T, c)
+    outputs : of a head on a block, (B, T, c)
     added : beside the heads, (B, T, e); None: nothing
     of_layer : what the layer's heads are, where they differ from ``outputs``
     """
@@ -44,14 +42,14 @@ class Method:
     def __init__(
         self,
         outputs: HeadOutputs,
-        added: Callable[[Array], Array] | None = None,
+        added: Callable[[LayerBlock], Array] | None = None,
         of_layer: HeadOutputs | None = None,
     ) -> None:
         self.outputs, self.added, self.of_layer = outputs, added, of_layer
 
 
 def relative_errors(
-    view: LayerView, batch: SequenceBatch, methods: Mapping[str, Method]
+    view: LayerView, blocks: LayerBlocks, methods: Mapping[str, Method]
 ) -> dict[str, list[float]]:
     """For each method H + 1 relative errors: of every head, and of the layer.
 
@@ -61,8 +59,8 @@ def relative_errors(
     squares = {name: np.zeros(H + 1) for name in methods}
     power, n_rows = np.zeros(H + 1), 0
     totals = [np.zeros(E.shape[0]) for _, E in view.coordinates] + [np.zeros(view.heads.n_outputs)]
-    for X in view.blocks(batch):
-        of_heads = map_pieces(partial(_of_head, view, X, methods), range(H))
+    for block in blocks:
+        of_heads = map_pieces(partial(_of_head, block, methods), range(H))
         targets = [target for target, _ in of_heads]
         whole = view.in_outputs(targets)
         for i, each in enumerate([*targets, whole]):
@@ -74,7 +72,7 @@ def relative_errors(
             squares[name][:H] += [error for error, _ in parts]
             missed = whole - view.in_outputs([part for _, part in parts])
             if method.added is not None:
-                missed = missed - method.added(X)
+                missed = missed - method.added(block)
             squares[name][H] += np.sum(missed * missed)
     variance = power - np.array([total @ total for total in totals]) / n_rows
     # What rounding leaves of outputs that are all the same.
@@ -89,36 +87,33 @@ class ReplacedHeads:
     mixings: list[Array]
     weights: list[Array] | None
 
-    def outputs(self, view: LayerView, X: Array, h: int) -> Array:
+    def outputs(self, block: LayerBlock, h: int) -> Array:
         """Outputs (B, T, c) of a head."""
-        found = view.outputs(X, h, self.mixings[h])
-        return found if self.weights is None else found + view.linear(X, self.weights[h])
+        found = block.outputs(h, self.mixings[h])
+        return found if self.weights is None else found + block.linear(self.weights[h])
 
 
-def replaced(
-    view: LayerView, alone: ReplacedHeads | None, mixings: Sequence[Array], skip: Array | None
-) -> Method:
+def replaced(alone: ReplacedHeads | None, mixings: Sequence[Array], skip: Array | None) -> Method:
     """Heads that are replaced: ``alone`` each by itself, in the layer with ``mixings``.
 
     alone : None where heads are only known in the layer
     skip : W (d + 1, e), which the layer adds; or None
     """
 
-    def of_layer(X: Array, h: int) -> Array:
-        return view.outputs(X, h, mixings[h])
+    def of_layer(block: LayerBlock, h: int) -> Array:
+        return block.outputs(h, mixings[h])
 
-    outputs = of_layer if alone is None else partial(alone.outputs, view)
-    added = None if skip is None else partial(view.linear, weights=skip)
-    return Method(outputs, added, of_layer)
+    added = None if skip is None else (lambda block: block.linear(skip))
+    return Method(of_layer if alone is None else alone.outputs, added, of_layer)
 
 
-def token_wise(view: LayerView, weights: Sequence[Array]) -> Method:
+def token_wise(weights: Sequence[Array]) -> Method:
     """Linear maps (d + 1, c) of the query token, one for each head; see ``token_maps``."""
-    return Method(lambda X, h: view.linear(X, weights[h]))
+    return Method(lambda block, h: block.linear(weights[h]))
 
 
 def token_maps(
-    view: LayerView, batch: SequenceBatch, mixings: Sequence[Array] | None = None
+    view: LayerView, blocks: LayerBlocks, mixings: Sequence[Array] | None = None
 ) -> list[Array]:
     """For each head the linear map (d + 1, c) of the query token with the least squared error.
 
@@ -127,25 +122,24 @@ def token_maps(
     sizes = [len(E) for _, E in view.coordinates]
     sums = TokenSums(view.heads.n_dims + 1, sum(sizes))
 
-    def wanted(X: Array, h: int) -> Array:
-        target = view.targets(X, h)
-        return target if mixings is None else target - view.outputs(X, h, mixings[h])
+    def wanted(block: LayerBlock, h: int) -> Array:
+        target = block.targets(h)
+        return target if mixings is None else target - block.outputs(h, mixings[h])
 
-    for X in view.blocks(batch):
-        sums.add(
-            view.tokens(X), np.concatenate(map_pieces(partial(wanted, X), range(len(sizes))), 2)
-        )
+    for block in blocks:
+        found = map_pieces(partial(wanted, block), range(len(sizes)))
+        sums.add(block.tokens(), np.concatenate(found, axis=2))
     return np.split(sums.solve(), np.cumsum(sizes)[:-1], axis=1)
 
 
-def unfitted_taylor(view: LayerView) -> Method:
+def unfitted_taylor() -> Method:
     """Second-order Taylor weights of the logits."""
 
     def weights(queries: Array, keys: Array, _: int) -> Array:
         logits = queries @ keys.transpose(0, 2, 1)
         return np.asarray(1.0 + logits + 0.5 * logits * logits)
 
-    return Method(lambda X, h: _weighted(view.seen(X, h), h, view.replacement.mode, weights))
+    return Method(lambda block, h: _weighted(block, h, weights))
 
 
 def unfitted_hedgehog(view: LayerView) -> Method:
@@ -155,28 +149,26 @@ def unfitted_hedgehog(view: LayerView) -> Method:
     def weights(queries: Array, keys: Array, h: int) -> Array:
         return np.asarray(side.features(queries, h) @ side.features(keys, h).transpose(0, 2, 1))
 
-    return Method(lambda X, h: _weighted(view.seen(X, h), h, view.replacement.mode, weights))
+    return Method(lambda block, h: _weighted(block, h, weights))
 
 
 def _of_head(
-    view: LayerView, X: Array, methods: Mapping[str, Method], h: int
+    block: LayerBlock, methods: Mapping[str, Method], h: int
 ) -> tuple[Array, dict[str, tuple[float, Array]]]:
     """Targets of a head, and for each method its squared error and what the layer has of it."""
-    target = view.targets(X, h)
+    target = block.targets(h)
     found = {}
     for name, method in methods.items():
-        outputs = method.outputs(X, h)
+        outputs = method.outputs(block, h)
         missed = target - outputs
-        of_layer = outputs if method.of_layer is None else method.of_layer(X, h)
+        of_layer = outputs if method.of_layer is None else method.of_layer(block, h)
         found[name] = (float(np.sum(missed * missed)), of_layer)
     return target, found
 
 
-def _weighted(
-    seen: SeenHead, h: int, mode: str, weigh: Callable[[Array, Array, int], Array]
-) -> Array:
+def _weighted(block: LayerBlock, h: int, weigh: Callable[[Array, Array, int], Array]) -> Array:
     """Means of values (B, T, c) with positive weights that are divided by their sum."""
-    queries, keys, values = seen
+    (queries, keys, values), mode = block.seen(h), block.view.replacement.mode
     outputs = np.empty((*queries.shape[:2], values.shape[2]))
     at_once = max(1, BLOCK_WEIGHTS // (len(keys) * keys.shape[1]))
     for first, stop in even_ranges(queries.shape[1], at_once):

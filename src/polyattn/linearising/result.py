@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.display import Description, Reported, Result, Tabled, table_lines
+from polyattn.display import Description, Reported, Result, table_lines
 from polyattn.files.fields import (
     array,
     entries,
@@ -57,7 +57,7 @@ LARGEST = 1e300
 
 
 @dataclass(frozen=True, eq=False)
-class Linearised(Tabled, Reported, Result):
+class Linearised(Reported, Result):
     """What ``linearise`` returns.
 
     Attributes
@@ -155,7 +155,7 @@ class Linearised(Tabled, Reported, Result):
             "error": self.error, "map": self.layer.feature_map.name,
             "n_training": self.n_training, "n_held_out": self.n_held_out,
             "n_passes": self.n_passes, "seconds": self.seconds,
-            "errors": self.table,
+            "errors": self.table[-1],
             "candidates": [{"map": name, "error": error} for name, error in self.candidates],
         }  # fmt: skip
         shown = self.held_out if len(self.held_out) else self.training
@@ -171,8 +171,9 @@ class Linearised(Tabled, Reported, Result):
 
     def arrays(self) -> dict[str, NDArray]:
         """Errors and ridges, and the arrays of the layer."""
-        own = {"training": self.training, "held_out": self.held_out, "ridges": self.ridges}
-        return own | self.layer.arrays()
+        own = {"training": self.training, "ridges": self.ridges}
+        held_out = {"held_out": self.held_out} if len(self.held_out) else {}
+        return own | held_out | self.layer.arrays()
 
     def to_record(self) -> Record:
         """The content as named arrays and plain metadata."""

@@ -19,16 +19,21 @@ class TokenSums:
         self.gram, self.cross = np.zeros((width, width)), np.zeros((width, n_outputs))
 
     def add(self, tokens: Array, outputs: Array) -> None:
-        """Add tokens (m, d + 1) and what belongs to them, of m e numbers in all."""
-        self.gram += tokens.T @ tokens
-        self.cross += tokens.T @ outputs.reshape(len(tokens), -1)
+        """Add tokens (B, T, d + 1) and what belongs to them, (B, T, e)."""
+        flat = tokens.reshape(-1, tokens.shape[2])
+        self.gram += flat.T @ flat
+        self.cross += flat.T @ outputs.reshape(len(flat), -1)
 
     def solve(self, right: Array | None = None) -> Array:
         """W (d + 1, e) with the least squared error, or the same for another right side.
 
         Tokens that span less than all coordinates have a W of about the least norm.
         """
-        sizes = self.gram.diagonal()
-        penalty = TOKEN_RIDGE * sizes + 1e-12 * max(float(sizes.max()), np.finfo(np.float64).tiny)
-        factor = cho_factor(self.gram + np.diag(penalty), lower=True)
-        return np.asarray(cho_solve(factor, self.cross if right is None else right))
+        sizes = np.sqrt(self.gram.diagonal())
+        inverse = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0.0)
+        # With a unit diagonal: no unit of a coordinate counts.
+        scaled = self.gram * inverse * inverse[:, None]
+        scaled.flat[:: len(scaled) + 1] += TOKEN_RIDGE + (sizes == 0.0)
+        wanted = inverse[:, None] * (self.cross if right is None else right)
+        found = cho_solve(cho_factor(scaled, lower=True), wanted)
+        return np.asarray(inverse[:, None] * found)

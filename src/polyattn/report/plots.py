@@ -17,7 +17,9 @@ from polyattn.fitting.curve_result import LearningCurve
 from polyattn.fitting.forecasting.result import Forecast
 from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
+from polyattn.linearising.result import Linearised
 from polyattn.model.layer import AttentionLayer
+from polyattn.model.linearised import LinearisedAttention
 from polyattn.quoting import counted, shortened
 from polyattn.report.certificates import draw_spectrum, spectrum_if_possible
 from polyattn.report.figures import OTHER, OURS, PlotAxes, drawing, finish_ranked
@@ -26,6 +28,7 @@ from polyattn.report.forecasts import draw_errors, draw_values
 from polyattn.report.head_audits import bars_height, draw_heads
 from polyattn.report.head_maps import head_sizes, maps_of_layer, ranked
 from polyattn.report.learning_curves import draw_curve
+from polyattn.report.linearised import draw_losses
 from polyattn.report.maps import legend_panel
 from polyattn.report.names import SideNames
 from polyattn.report.panels import Panel, panels_figure
@@ -157,6 +160,14 @@ def _of_curve(curve: LearningCurve, _: SideNames) -> tuple[Groups, list[Panel]]:
     return [[Panel("risk over sequences", partial(draw_curve, curve=curve))]], []
 
 
+def _of_linearised(found: Linearised, _: SideNames) -> tuple[Groups, list[Panel]]:
+    return [[Panel("what is lost", partial(draw_losses, found=found))]], []
+
+
+def _of_linearised_layer(layer: LinearisedAttention, _: SideNames) -> tuple[Groups, list[Panel]]:
+    return _in_words("layer", str(layer.describe()))
+
+
 def _of_forecast(ahead: Forecast, _: SideNames) -> tuple[Groups, list[Panel]]:
     """The tokens that follow, and how errors grow."""
     if not np.any(ahead.n_done):
@@ -214,5 +225,7 @@ _PANELS: dict[type, Callable[[Any, SideNames], tuple[Groups, list[Panel]]]] = {
     Audit: _of_audit,
     HeadAudit: _of_heads,
     LearningCurve: _of_curve,
+    Linearised: _of_linearised,
+    LinearisedAttention: _of_linearised_layer,
     Forecast: _of_forecast,
 }

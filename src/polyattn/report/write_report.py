@@ -24,8 +24,10 @@ from polyattn.fitting.one_hot.result import OneHotFit
 from polyattn.fitting.result import FitResult
 from polyattn.form.layout import Layout
 from polyattn.heads.data_scale import SampleScale
+from polyattn.linearising.result import Linearised
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
+from polyattn.model.linearised import LinearisedAttention
 from polyattn.programs import Compiled, Learned, Program, ProgramCertificate
 from polyattn.quoting import counted
 from polyattn.report.certificates import (
@@ -40,6 +42,7 @@ from polyattn.report.forecasts import forecast_page
 from polyattn.report.head_audits import head_audit_page
 from polyattn.report.heads import heads_section
 from polyattn.report.learning_curves import curve_page
+from polyattn.report.linearised import linearised_layer_page, linearised_page
 from polyattn.report.names import SideNames
 from polyattn.report.page import Page, Section, described, fill, lead, statement
 from polyattn.report.page_data import PageData
@@ -267,6 +270,8 @@ _PAGES: dict[type, tuple[Callable[[Any, Any, SideNames], list[Section]], Callabl
     FitResult: (fit_page, lambda fit: fit),
     LinearAttention: (layer_page, lambda layer: layer),
     SoftmaxAttention: (layer_page, lambda layer: layer),
+    LinearisedAttention: (linearised_layer_page, lambda layer: layer),
+    Linearised: (linearised_page, lambda found: found.layer),
     LearnedSoftmax: (learned_page, lambda found: found.layer),
     QueryResult: (learned_page, lambda found: found.layer),
     Certificate: (certificate_page, lambda certificate: certificate),

@@ -142,8 +142,8 @@ def features(side: SideMap, x: Tensor, matrix: Tensor) -> Tensor:
     one, seen = torch.ones_like(x[..., :1]), x @ matrix
     if side.kind == "linear":
         return torch.cat([one, seen], dim=-1)
-    i, j = (torch.as_tensor(np.array(each)) for each in pair_index(matrix.shape[2]))
-    factors = torch.where(i == j, 0.5**0.5, 1.0).to(x)
+    i, j = (np.array(each) for each in pair_index(matrix.shape[2]))
+    factors = torch.as_tensor(np.where(i == j, np.sqrt(0.5), 1.0)).to(x)
     return torch.cat([one, x, seen[..., i] * seen[..., j] * factors], dim=-1)
 
 
