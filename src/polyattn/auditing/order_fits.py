@@ -41,6 +41,9 @@ Array = NDArray[np.float64]
 # well, or what these data do not tell apart, is left to the lower order.
 RIDGES = {"mean": 1e-12, "linear": 1e-11, "second": 1e-9}
 
+# Groups of positions that are multiplied together.
+TOGETHER = 256
+
 
 @dataclass(frozen=True, eq=False)
 class OrderFit:
@@ -131,12 +134,8 @@ def _crossed(data: HeadData, inverse: Array, some: slice) -> Array:
     """L^-1 C of all pairs (K, k' c') for some of the outputs, k' the rank of X."""
     (n_seen, n_own), width, blocks = inverse.shape, some.stop - some.start, data.pairs.blocks
     parts = [np.zeros((len(i) * n_own, len(j) * width)) for i, j in blocks]
-    for block, own in data.parts():
-        # Positions that share their rows are added up first; others stand by themselves.
-        n = block.rows.shape[0] * block.rows.shape[1]
-        phi, own = (each.reshape(n, -1, each.shape[2]) for each in (block.phi, own))
-        seen = block.rows.reshape(n, *block.rows.shape[2:])[:, :, some]
-        products = phi.swapaxes(1, 2) @ own  # (n, F, k + 1)
+    for products, rows in _products(data):
+        n, seen = len(products), rows[:, :, some]
         for part, (i, j) in zip(parts, blocks, strict=True):
             left = products[:, i].reshape(n, len(i) * n_own)
             part += left.T @ seen[:, j].reshape(n, len(j) * width)
@@ -146,6 +145,28 @@ def _crossed(data: HeadData, inverse: Array, some: slice) -> Array:
         by_pair = solved.reshape(len(i), n_seen, len(j), width).swapaxes(1, 2)
         found.append(by_pair.reshape(len(i) * len(j), n_seen * width))
     return np.concatenate(found)
+
+
+def _products(data: HeadData) -> Iterator[tuple[Array, Array]]:
+    """phi^T X (n, F, k + 1), summed over positions with the same rows, and these rows (n, G, c).
+
+    Some hundred at a time, since every product with them goes through all of C.
+    """
+    held: list[tuple[Array, Array]] = []
+    for block, own in data.parts():
+        n = block.rows.shape[0] * block.rows.shape[1]
+        phi, own = (each.reshape(n, -1, each.shape[2]) for each in (block.phi, own))
+        held.append((phi.swapaxes(1, 2) @ own, block.rows.reshape(n, *block.rows.shape[2:])))
+        if sum(len(rows) for _, rows in held) >= TOGETHER:
+            yield _joined(held)
+            held = []
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    products, rows = zip(*held, strict=True)
+    return np.concatenate(products), np.concatenate(rows)
 
 
 def _output_ranges(data: HeadData, n_own: int) -> Iterator[slice]:
