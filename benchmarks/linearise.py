@@ -26,12 +26,12 @@ import polyattn as pa
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples" / "real_layers"))
 
 
+COLUMNS = ("fit", "token_wise", "taylor", "hedgehog", "adam", "adam_10")
+
+
 def main() -> None:
     options = _options()
-    columns = ("fit", "token_wise", "taylor", "hedgehog", "adam", "adam_10")
-    print(
-        f"{'model':10s} layer  " + "  ".join(f"{name:>10s}" for name in columns) + "   seconds  MB"
-    )
+    print(f"{'model':10s} layer  {'  '.join(f'{name:>10s}' for name in COLUMNS)}   seconds     MB")
     for name in options.models:
         missing = _model(name)[0].missing
         if missing:
@@ -57,7 +57,7 @@ def prepare(name: str, layer: int, options: argparse.Namespace) -> Callable[[], 
             adam=options.adam,
         )  # fmt: skip
         row = result.table[-1]
-        found = [row.get(name, float("nan")) for name in COLUMNS]
+        found = [row.get(column, float("nan")) for column in COLUMNS]
         shown = "  ".join(f"{each:10.4f}" for each in found)
         print(f"{name:10s} {layer:5d}  {shown}  {result.seconds:8.1f}", end=" ", flush=True)
         others = [each for each in found[1:5] if not np.isnan(each)]
