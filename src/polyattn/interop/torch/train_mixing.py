@@ -45,16 +45,16 @@ def train_mixing(
     """
     data = [_as_tensors(example) for example in examples]
     outer = [torch.tensor(E, dtype=torch.float32) for E in coordinates]
-    runs = [_Run(data, outer, rate) for rate in RATES]
+    runs = [_AdamRun(data, outer, rate) for rate in RATES]
     for run in runs:
         run.train(seconds[0])
-    best = min(runs, key=_Run.error)
+    best = min(runs, key=_AdamRun.error)
     first = best.state()
     best.train(seconds[1] - seconds[0])
     return [first, best.state()]
 
 
-class _Run:
+class _AdamRun:
     """One training, which can be continued."""
 
     def __init__(self, data: list, outer: list[Tensor], rate: float) -> None:
