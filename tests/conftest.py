@@ -15,6 +15,16 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item):
+    """Keep tests together that share what their module makes: each worker would make its own."""
+    known = getattr(item, "fixturenames", ())
+    made = item.session._fixturemanager.getfixturedefs
+    shared = any(one.scope == "module" for name in known for one in made(name, item) or ())
+    if shared and item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Refuse to go on where pytest-xdist groups nothing: sites and clusters would be made twice.
