@@ -1,6 +1,7 @@
 """Settings of the whole suite."""
 
 import os
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -8,6 +9,10 @@ from hypothesis import settings
 
 from browser import chromium  # noqa: F401 - the fixture called browser
 from polyattn.cli.main import cli
+
+# A hundred processes are started; where bytecode is not kept, each compiles the library anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The first call of a BLAS routine takes long; time limits per example would only flicker.
 settings.register_profile("local", deadline=None)
