@@ -1,6 +1,7 @@
 """Settings of the whole suite."""
 
 import os
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -9,10 +10,24 @@ from hypothesis import settings
 from browser import chromium  # noqa: F401 - the fixture called browser
 from polyattn.cli.main import cli
 
+# A hundred processes are started; where bytecode is not kept, each compiles the library anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The first call of a BLAS routine takes long; time limits per example would only flicker.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item):
+    """Keep tests together that share what their module makes: each worker would make its own."""
+    known = getattr(item, "fixturenames", ())
+    made = item.session._fixturemanager.getfixturedefs
+    shared = any(one.scope == "module" for name in known for one in made(name, item) or ())
+    if shared and item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 
 @pytest.hookimpl(trylast=True)

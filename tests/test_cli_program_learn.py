@@ -46,13 +46,13 @@ def test_an_automaton_is_learned_and_tested_at_larger_sizes(learn):
 
 
 def test_the_text_says_what_was_learned(learn):
-    result = learn("dfa", "--style", "registers", "--traces", 20, "--test", 10, "--certify", 60)
+    result = learn("dfa", "--style", "registers", "--traces", 12, "--test", 5, "--certify", 20)
     assert result.exit_code == 0, result.output
     for words in (
-        "Every token of all 20 traces was predicted exactly",
+        "Every token of all 12 traces was predicted exactly",
         "the program that was learned:",
-        "10 of 10 fresh machines exact, 0 wrong, 0 refused",
-        "20 traces, ",
+        "5 of 5 fresh machines exact, 0 wrong, 0 refused",
+        "12 traces, ",
         "dimensions",
     ):
         assert words in " ".join(result.stdout.split())

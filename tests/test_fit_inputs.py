@@ -34,8 +34,9 @@ def test_the_risk_is_the_risk(solver, mode, bias, weighted):
         result = pa.fit(X, targets, mode, ridge, None, solver, bias, weights)
         each = np.ones(60) if weights is None else weights
         row_weights = np.repeat(each, [len(y) for y in Y])
-        # All solvers find the same coefficients: heads are searched for once.
-        for outputs in (result.predict(X), *([result.layer(X)] if solver == "primal" else [])):
+        # All solvers find the same coefficients: heads are searched for once, without weights.
+        once = solver == "primal" and not weighted
+        for outputs in (result.predict(X), *([result.layer(X)] if once else [])):
             errors = np.sum((rows_of(outputs) - np.concatenate(Y)) ** 2, axis=1)
             assert result.risk == pytest.approx(np.average(errors, weights=row_weights), rel=1e-9)
         assert result.optimal_risk == result.risk
@@ -127,8 +128,8 @@ def test_inputs_are_never_modified(solver, mode):
 
 
 def test_the_same_seed_gives_the_same_result():
-    truth = planted_layer(3, 3, 2, "last")
-    X = ragged(3, "last", seed=0)
+    truth = planted_layer(2, 2, 2, "last")
+    X = ragged(2, "last", seed=0)
     Y = noisy(truth(X), 0.1)
     for n_heads in (None, 2):
         one, other = (pa.fit(X, Y, n_heads=n_heads, random_state=7) for _ in range(2))

@@ -104,7 +104,7 @@ def test_compress_finds_the_planted_number_for_every_seed(n_dims, n_outputs, n_h
 
 @pytest.mark.parametrize(
     ("n_dims", "n_outputs", "n_heads"),
-    [(8, 8, 12), (16, 1, 9), pytest.param(12, 12, 20, marks=pytest.mark.slow)],
+    [(8, 8, 12), (12, 1, 7), pytest.param(12, 12, 20, marks=pytest.mark.slow)],
 )
 def test_compress_finds_many_heads_too(n_dims, n_outputs, n_heads):
     assert compress(planted(n_dims, n_outputs, n_heads)).n_heads == n_heads
@@ -226,7 +226,7 @@ def test_functions_without_structure_need_about_as_many_heads_as_parameters_coun
 
 
 def test_compress_is_deterministic():
-    coef = generic(3, 2)
+    coef = generic(2, 2)
     first, second = compress(coef, random_state=3), compress(coef, random_state=3)
     np.testing.assert_array_equal(first.attn, second.attn)
     np.testing.assert_array_equal(first.value, second.value)
@@ -238,8 +238,8 @@ def test_compress_is_deterministic():
 
 @pytest.mark.parametrize("noise", [1e-12, 1e-7])
 def test_tolerance_sees_through_noise_below_it_and_not_above(noise):
-    coef = planted(5, 5, 2)
-    disturbance = generic(5, 5)
+    coef = planted(3, 3, 2)
+    disturbance = generic(3, 3)
     coef = coef + noise * disturbance * np.linalg.norm(coef) / np.linalg.norm(disturbance)
     found = compress(coef, tolerance=3 * noise)
     assert found.n_heads == 2
@@ -279,9 +279,10 @@ def test_numbers_of_heads_are_tried_from_below(monkeypatch):
 
 
 def test_the_sentence_claims_minimality_only_where_it_is_proved():
-    assert "no layer with fewer heads" in compress(planted(6, 6, 3)).sentence
-    assert "no layer with fewer heads" not in compress(generic(4, 4)).sentence
-    assert "3 heads" in compress(planted(6, 6, 3)).sentence
+    proved = compress(planted(6, 6, 3)).sentence
+    assert "no layer with fewer heads" in proved
+    assert "3 heads" in proved
+    assert "no layer with fewer heads" not in compress(generic(3, 3)).sentence
     assert "1 head " in compress(planted(6, 6, 1)).sentence
 
 

@@ -30,6 +30,8 @@ LARGER = {
     "registers": {"n_states": 6, "n_letters": 4, "max_length": 9},
     "turing": {"n_states": 4, "n_letters": 3, "n_cells": 16},
 }
+# Programs are learned once, in the one worker that has all of these tests.
+pytestmark = pytest.mark.xdist_group("programs_learn")
 _CACHE = {}
 
 

@@ -2,9 +2,14 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+# All of them in one worker, where a file is parsed once.
+pytestmark = pytest.mark.xdist_group("repository")
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "benchmarks", "examples", "docs", ".ci")
@@ -50,10 +55,10 @@ def findings(text):
     ]
 
 
-def unsafe_imports(source):
+def unsafe_imports(tree):
     """Imports of modules that execute what they load, and calls that allow it."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [a.name for a in node.names if a.name.split(".")[0] in UNSAFE_MODULES]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
@@ -75,8 +80,24 @@ def test_the_repository_speaks_of_the_project_alone():
     assert {name: places for name, places in found.items() if places} == {}
 
 
+class Parsed(NamedTuple):
+    """What tests look at in a file of Python."""
+
+    unsafe: list
+    names: set
+    classes: list
+
+
+@cache
+def parsed(path):
+    """What is in a file, which is parsed once; its tree is not kept."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    return Parsed(unsafe_imports(tree), names_in(tree), classes)
+
+
 def test_nothing_is_unpickled():
-    found = {name_of(p): unsafe_imports(p.read_text(encoding="utf-8")) for p in python_files()}
+    found = {name_of(path): parsed(path).unsafe for path in python_files()}
     assert {name: modules for name, modules in found.items() if modules} == {}
 
 
@@ -86,10 +107,10 @@ def test_modules_are_short():
     assert {name: count for name, count in lines.items() if count >= MAX_LINES} == {}
 
 
-def names_in(source):
+def names_in(tree):
     """Names of classes, functions, arguments and variables that a module defines."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.arg):
@@ -109,13 +130,13 @@ def test_names_say_what_is_inside():
     modules = [path for path in python_files() if path.is_relative_to(ROOT / "src")]
     names = {path.stem for path in modules}
     for path in modules:
-        names |= names_in(path.read_text(encoding="utf-8"))
+        names |= parsed(path).names
     assert {name for name in names if retired(name)} == set()
 
 
 def test_retired_words_are_found():
     """Negative control."""
-    assert names_in("def road(told):\n    door_of = 1") == {"road", "told", "door_of"}
+    assert names_in(ast.parse("def road(told):\n    door_of = 1")) == {"road", "told", "door_of"}
     assert [retired(name) for name in ("roads", "ByRoad", "door_of", "flaw", "interface")] == [
         {"road"}, {"road"}, {"door"}, set(), set(),
     ]  # fmt: skip
@@ -125,9 +146,8 @@ def test_no_two_classes_have_one_name():
     found = {}
     for path in python_files():
         if path.is_relative_to(ROOT / "src"):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef):
-                    found.setdefault(node.name, []).append(name_of(path))
+            for name in parsed(path).classes:
+                found.setdefault(name, []).append(name_of(path))
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
@@ -163,7 +183,7 @@ def test_the_search_finds(text, kind):
 
 def test_unsafe_imports_are_found():
     """Negative control."""
-    assert unsafe_imports("import pickle") == ["pickle"]
-    assert unsafe_imports("from dill import loads") == ["dill"]
-    assert unsafe_imports("numpy.load(p, allow_pickle=True)") == ["allow_pickle"]
-    assert unsafe_imports("numpy.load(p, allow_pickle=False)") == []
+    assert unsafe_imports(ast.parse("import pickle")) == ["pickle"]
+    assert unsafe_imports(ast.parse("from dill import loads")) == ["dill"]
+    assert unsafe_imports(ast.parse("numpy.load(p, allow_pickle=True)")) == ["allow_pickle"]
+    assert unsafe_imports(ast.parse("numpy.load(p, allow_pickle=False)")) == []

@@ -267,7 +267,7 @@ def test_a_parity_that_was_not_found_is_not_claimed(monkeypatch):
     monkeypatch.setattr(find_heads, "FULL_EFFORT", 1)
     layer = pa.softmax.parity_layer((0, 1, 2), marker=3, output=0, n_dims=8, beta=3.0, n_outputs=1)
     X = pa.data.boolean_sequences(600, 4, 8, random_state=2)
-    found = pa.learn_softmax(X, layer(X), 3, method="moments", max_seconds=8)
+    found = pa.learn_softmax(X, layer(X), 3, method="moments", max_seconds=2)
     assert not found.recovered or worst(found, layer) < 1e-3
     if found.validation_error > 1e-3:
         assert found.outcome.name in ("not_recovered", "out_of_time")

@@ -21,8 +21,8 @@ from polyattn_papers.tasks.softmax_truth import PARITY, Truth
 
 N_TOKENS = 4
 
-# Examples of the families and of parities.
-FAMILY_EXAMPLES, PARITY_EXAMPLES = 2000, 3000
+# Examples of the families and of parities; in the small profile so many of both.
+FAMILY_EXAMPLES, PARITY_EXAMPLES, FEW_EXAMPLES = 2000, 3000, 800
 
 # Seconds that the learner may take for a layer of a family, far more than it needs; parities take
 # all that they get.
@@ -43,7 +43,10 @@ def cells(profile: str) -> list[Settings]:
             *product((PARITY,), (1.0, 4.0), (1,), (0,)),
             (PARITY, 2.0, 3, 0),
         ]
-        return [_cell(*one, parity_seconds=4.0, adam_seconds=0.5) for one in plan]
+        return [
+            _cell(*one, most_examples=FEW_EXAMPLES, parity_seconds=1.5, adam_seconds=0.5)
+            for one in plan
+        ]
     plan = [
         *product(FAMILIES, (4.0,), (3,), range(5)),
         *product(FAMILIES, (10.0,), (3,), range(3)),
@@ -90,13 +93,15 @@ def _cell(
     number: int,
     parity_seconds: float,
     adam_seconds: float,
+    most_examples: int = PARITY_EXAMPLES,
 ) -> Settings:
     """``logits`` is the size of the logits of a family, and the sharpness beta of a parity."""
+    examples = PARITY_EXAMPLES if family == PARITY else FAMILY_EXAMPLES
     return {
         "family": family,
         "logits": logits,
         "n_heads": n_heads,
-        "n_sequences": PARITY_EXAMPLES if family == PARITY else FAMILY_EXAMPLES,
+        "n_sequences": min(examples, most_examples),
         "seed": FIRST_SEED + number,
         "max_seconds": parity_seconds if family == PARITY else FAMILY_SECONDS,
         "adam_seconds": adam_seconds,

@@ -39,7 +39,7 @@ def cells(profile: str) -> list[Settings]:
     if profile == "smoke":
         counts: tuple[int, ...] = (6, 24, 200)
         sizes = {"n_heads": (1, 3), "n_dims": (4,), "n_tokens": (2,)}
-        seeds, more_seeds, noisy, adam_seconds = 1, 1, product((1e-2, 1e-1), (2,)), 0.3
+        seeds, more_seeds, noisy, adam_seconds = 1, 1, product((1e-2,), (2,)), 0.3
     else:
         counts = (6, 10, 16, 20, 24, 32, 50, 100, 200, 600, 2000)
         sizes = {

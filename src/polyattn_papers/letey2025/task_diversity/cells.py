@@ -26,7 +26,7 @@ def cells(profile: str) -> Sequence[Settings]:
     full = profile == "full"
     points = [(TAU, kappa) for kappa in (KAPPAS if full else (0.5, 2.0))]
     points += [(tau, KAPPA) for tau in TAUS]
-    sizes = ((20, 16), (40, 12), (80, 6)) if full else ((10, 8), (20, 5))
+    sizes = ((20, 16), (40, 12), (80, 6)) if full else ((10, 6), (20, 4))
     return [
         {"n_dims": d, "tau": tau, "alpha": ALPHA, "kappa": kappa, "n_seeds": n_seeds,
          "n_fresh": 20_000 if full else 5_000}

@@ -39,9 +39,9 @@ def cells(profile: str) -> Sequence[Settings]:
     trained_shares = (*SHARES, 1.0) if full else (0.95, 0.99, 1.0)
     shares = sorted({*SHARES, *DENSE, 1.0}) if full else (0.95, 0.99, 0.996, 1.0)
     more = (FEW, MANY) if full else (FEW,)
-    families = [(heads, False) for heads in ((1, 2, 4, 8) if full else (1, 4))]
+    families = [(heads, False) for heads in ((1, 2, 4, 8) if full else (4,))]
     families += [(8, True)] if full else []
-    n_starts, n_steps = (16, 4000) if full else (12, 1800)
+    n_starts, n_steps = (16, 4000) if full else (8, 1500)
     return [
         *(
             _cell("closed form", share, repeats=8 if full else 4, seed=seed)

@@ -30,7 +30,7 @@ def cells(profile: str) -> Sequence[Settings]:
          "log2_largest": 20 if full else 16, "log2_fresh": 17 if full else 15,
          "seed": 100 * number + repeat}
         for number, (covariance, noise) in enumerate(tasks)
-        for repeat in range(5 if full else 3)
+        for repeat in range(5 if full else 2)
     ]  # fmt: skip
 
 

@@ -41,8 +41,9 @@ COLUMNS = (
 def cells(profile: str) -> list[Settings]:
     """Rules from few traces, whole histories; in full also all coefficients, the longest cell."""
     n_seeds = N_SEEDS[profile]
+    counts = RULES_TRACES if profile == "full" else (RULES_TRACES[0], RULES_TRACES[-1])
     asked = [
-        *((n_traces, seed, "tied") for n_traces in RULES_TRACES for seed in range(n_seeds)),
+        *((n_traces, seed, "tied") for n_traces in counts for seed in range(n_seeds)),
         *((n_traces, 0, "histories") for n_traces in HISTORY_TRACES[profile]),
     ]
     if profile == "full":

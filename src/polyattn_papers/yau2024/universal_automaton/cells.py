@@ -36,6 +36,7 @@ from polyattn_papers.tasks.automaton_strings import StringEncoding
 BASE = 4
 
 LARGEST = {"smoke": 4, "full": 8}
+SMALLEST = 2
 
 # Seeds of a size; where a single search takes minutes, one must do.
 N_SEEDS, LARGE = 3, 6
@@ -92,7 +93,8 @@ def cells(profile: str) -> list[Settings]:
     """Every learner at every size; the longest cells first, so that none is waited for."""
     sizes = sorted(swept(LARGEST[profile]), key=_work, reverse=True)
     if profile == "smoke":
-        return [_cell(learner, one, 0) for learner in ("untied", "tied") for one in sizes]
+        ends = [one for one in sizes if set(one) <= {SMALLEST, BASE}]
+        return [_cell(learner, one, 0) for learner in ("untied", "tied") for one in ends]
     seeds = {one: 1 if max(one[:2]) >= LARGE else N_SEEDS for one in sizes}
     return [
         *(_cell("untied", one, seed) for one in sizes for seed in range(seeds[one])),
@@ -112,8 +114,8 @@ def run(settings: Settings) -> list[Row]:
 
 
 def swept(largest: int) -> Sequence[Sizes]:
-    """Sizes (states, letters, length) with one of them from 2 to ``largest``."""
-    values = range(2, largest + 1)
+    """Sizes (states, letters, length) with one of them from SMALLEST to ``largest``."""
+    values = range(SMALLEST, largest + 1)
     found = {(n, BASE, BASE) for n in values} | {(BASE, n, BASE) for n in values}
     return sorted(found | {(BASE, BASE, n) for n in values})
 
