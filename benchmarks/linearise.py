@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from common import peak_memory, verdict
+from threadpoolctl import threadpool_limits
 
 import polyattn as pa
 
@@ -52,10 +53,12 @@ def prepare(name: str, layer: int, options: argparse.Namespace) -> Callable[[], 
     heads = projections(encoder, layer)
 
     def work() -> None:
-        result = pa.linearise(
-            heads, tokens, options.maps, n_features=options.features, window=options.window,
-            adam=options.adam,
-        )  # fmt: skip
+        # One thread on both sides: those of torch and of BLAS wait for each other at full speed.
+        with threadpool_limits(limits=1):
+            result = pa.linearise(
+                heads, tokens, options.maps, n_features=options.features, window=options.window,
+                adam=options.adam,
+            )  # fmt: skip
         row = result.table[-1]
         found = [row.get(column, float("nan")) for column in COLUMNS]
         shown = "  ".join(f"{each:10.4f}" for each in found)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import polyattn as pa
 from polyattn import progress
+from polyattn.cli.main import cli
 from polyattn.errors import InvalidInput, InvalidType
 from polyattn.linearising import layer_view
 from polyattn.reference import linearised as reference
@@ -274,3 +276,22 @@ def test_what_cannot_be_used_is_refused():
         pa.linearise(pa.interop.to_projections(pa.data.random_layer(3)), X)
     with pytest.raises(InvalidInput, match="NaN"):
         pa.linearise(layer, [np.full((2, 3), np.nan)])
+
+
+def test_files_predict_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    layer, X = some_layer(), np.random.default_rng(0).standard_normal((20, 4, 3))
+    result = pa.linearise(layer, X, n_features=3)
+    np.save("X.npy", X)
+    for thing, name in ((result, "result"), (result.layer, "layer")):
+        pa.save(thing, f"{name}.safetensors")
+        arguments = ["predict", f"{name}.safetensors", "X.npy", "-o", f"{name}.npy"]
+        ended = CliRunner().invoke(cli, arguments)
+        assert ended.exit_code == 0, ended.output
+        np.testing.assert_allclose(np.load(f"{name}.npy"), result.layer(X), atol=1e-12)
+        shown = CliRunner().invoke(cli, ["show", f"{name}.safetensors"])
+        assert "landmarks" in shown.output
+        loaded = pa.load(f"{name}.safetensors")
+        assert getattr(loaded, "layer", loaded) == result.layer
+    result.report("page.html")
+    assert "What is lost" in (tmp_path / "page.html").read_text()

@@ -96,7 +96,13 @@ class FittedEstimator:
 
 
 def predicted_by(
+<<<<<<< HEAD
     layer: pa.FitResult | pa.QueryResult | AttentionLayer, data: ChunkData, probabilities: bool
+=======
+    layer: pa.FitResult | AttentionLayer | pa.LinearisedAttention,
+    data: ChunkData,
+    probabilities: bool,
+>>>>>>> linearise
 ) -> PredictedPart:
     """The predictions of a fit, a layer, or what was found around one by queries."""
     batch, context = data.batch, data.context
@@ -105,7 +111,7 @@ def predicted_by(
     elif isinstance(layer, pa.LinearAttention):
         outputs = layer(batch, context)
     elif context is not None:
-        raise InvalidInput("a softmax layer attends to X itself; leave 'context' out of DATA.")
+        raise InvalidInput("this layer attends to X itself; leave 'context' out of DATA.")
     else:
         outputs = layer.predict(batch) if isinstance(layer, pa.QueryResult) else layer(batch)
     return _part(_rows(outputs), layer.mode, data)
@@ -113,16 +119,23 @@ def predicted_by(
 
 def predictor(loaded: Any) -> Any:
     """What predicts: the layer of what was learned, if there is one, or what was loaded."""
-    learned = isinstance(loaded, pa.LearnedSoftmax | pa.QueryResult) and loaded.layer is not None
+    results = pa.LearnedSoftmax | pa.QueryResult | pa.Linearised
+    learned = isinstance(loaded, results) and loaded.layer is not None
     return loaded.layer if learned else FittedEstimator.of(loaded) or loaded
 
 
 def require_predictor(loaded: Any, model: Path) -> Any:
     """What predicts, or what to do about a file in which nothing does."""
     found = predictor(loaded)
+<<<<<<< HEAD
     if isinstance(found, pa.FitResult | AttentionLayer | FittedEstimator):
         # Around a layer from queries may lie what predicts with it.
         return loaded if isinstance(loaded, pa.QueryResult) else found
+=======
+    layers = AttentionLayer | pa.LinearisedAttention
+    if isinstance(found, pa.FitResult | layers | FittedEstimator):
+        return found
+>>>>>>> linearise
     why = f"a {type(loaded).__name__}, not a layer."
     if isinstance(loaded, pa.Moments | pa.TriangularFactor):
         why = (

@@ -158,13 +158,16 @@ class LinearisedAttention(Reported, Described):
             f"Linearised attention, {counted(self.n_heads, 'head')}, {sizes_in_words(**sizes)}, "
             f"map {self.feature_map.name}"
         )
-        facts = {
+        facts: dict[str, Any] = {
             "map": self.feature_map.name, "query_features": F, "key_features": G,
-            "denominator": self.denominator, "window": self.window, "skip": self.skip is not None,
+            "denominator": self.denominator, "has_skip": self.skip is not None,
         }  # fmt: skip
+        if self.window is not None:
+            facts["window"] = self.window
         return Description(
             "A linearised attention layer", about, facts=facts,
-            sizes={"n_heads": self.n_heads, **sizes}, labels={"window": "window of softmax"},
+            sizes={"n_heads": self.n_heads, **sizes},
+            labels={"window": "window of softmax", "has_skip": "linear map of the query"},
         )  # fmt: skip
 
     def arrays(self) -> dict[str, NDArray]:
