@@ -96,13 +96,9 @@ class FittedEstimator:
 
 
 def predicted_by(
-<<<<<<< HEAD
-    layer: pa.FitResult | pa.QueryResult | AttentionLayer, data: ChunkData, probabilities: bool
-=======
-    layer: pa.FitResult | AttentionLayer | pa.LinearisedAttention,
+    layer: pa.FitResult | pa.QueryResult | AttentionLayer | pa.LinearisedAttention,
     data: ChunkData,
     probabilities: bool,
->>>>>>> linearise
 ) -> PredictedPart:
     """The predictions of a fit, a layer, or what was found around one by queries."""
     batch, context = data.batch, data.context
@@ -127,15 +123,10 @@ def predictor(loaded: Any) -> Any:
 def require_predictor(loaded: Any, model: Path) -> Any:
     """What predicts, or what to do about a file in which nothing does."""
     found = predictor(loaded)
-<<<<<<< HEAD
-    if isinstance(found, pa.FitResult | AttentionLayer | FittedEstimator):
-        # Around a layer from queries may lie what predicts with it.
-        return loaded if isinstance(loaded, pa.QueryResult) else found
-=======
     layers = AttentionLayer | pa.LinearisedAttention
     if isinstance(found, pa.FitResult | layers | FittedEstimator):
-        return found
->>>>>>> linearise
+        # Around a layer from queries may lie what predicts with it.
+        return loaded if isinstance(loaded, pa.QueryResult) else found
     why = f"a {type(loaded).__name__}, not a layer."
     if isinstance(loaded, pa.Moments | pa.TriangularFactor):
         why = (
