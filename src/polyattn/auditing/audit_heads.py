@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from polyattn import interop
 from polyattn.auditing.head_audit import HeadAudit
-from polyattn.auditing.head_features import HeadFeatures, TokenWhitening
+from polyattn.auditing.head_directions import HeadDirections, TokenWhitening
 from polyattn.auditing.order_fits import OrderFit, fit_orders
 from polyattn.auditing.order_pairs import HeadData, SeenBlock
 from polyattn.errors import InvalidInput
@@ -159,7 +159,7 @@ def _audit_layer(
     squared: list[list[Array]] = [[], []]
     found = []
     for h in range(layer.n_heads):
-        features = HeadFeatures.of(layer, h, whitening, sides[0].tokens)
+        features = HeadDirections.of(layer, h, whitening, sides[0].tokens)
         head, shift = _seen_head(layer, h, features, whitening)
         both = [side.data(features, head, shift) for side in sides]
         fits, centre = fit_orders(both[0]), _mean_output(both[0])
@@ -212,7 +212,7 @@ class _Side:
             rows = [np.flatnonzero(lengths == each.shape[1])[:, None] for each in rows]
         return cls(batch, tokens, [whitening(each) for each in tokens], rows, layer.mode, step, [])
 
-    def data(self, features: HeadFeatures, head: SoftmaxAttention, shift: Array) -> HeadData:
+    def data(self, features: HeadDirections, head: SoftmaxAttention, shift: Array) -> HeadData:
         """Beside the outputs of a head."""
         found = head(self.batch)
         outputs = (found if self.mode == "last" else np.concatenate(found)) - shift
@@ -254,7 +254,7 @@ def _tokens(batch: SequenceBatch, bias: bool) -> Array:
 
 
 def _seen_head(
-    layer: SoftmaxAttention, h: int, features: HeadFeatures, whitening: TokenWhitening
+    layer: SoftmaxAttention, h: int, features: HeadDirections, whitening: TokenWhitening
 ) -> tuple[SoftmaxAttention, Array]:
     """A layer of one head whose outputs, less a constant, are those of ``features.values``."""
     value = whitening.inward @ features.values

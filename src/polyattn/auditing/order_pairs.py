@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.auditing.head_features import SECOND_DIRECTIONS
+from polyattn.auditing.head_directions import SECOND_DIRECTIONS
 from polyattn.form.pairs import n_pairs
 from polyattn.linearising.head_sums import HeadBlock
 from polyattn.linearising.softmax_heads import SeenHead

@@ -1,4 +1,4 @@
-"""HeadFeatures: queries, keys and values of a softmax head in directions that its logits give.
+"""HeadDirections: queries, keys and values of a softmax head in directions that its logits give.
 
 With tokens x (rows, the constant of ``bias`` appended) of mean mu over the data, the logits of a
 head are, up to what only the query sees and softmax does not,
@@ -83,7 +83,7 @@ class Turned:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadFeatures:
+class HeadDirections:
     """What a polynomial of queries and keys is made of, for one head.
 
     queries : array (k, r), from whitened tokens, or turned queries, to coordinates of a query
@@ -106,7 +106,7 @@ class HeadFeatures:
     @classmethod
     def of(
         cls, layer: SoftmaxAttention, head: int, whitening: TokenWhitening, blocks: list[Array]
-    ) -> HeadFeatures:
+    ) -> HeadDirections:
         """Of a head of a layer, on tokens by length (B, n, D), with the constant of ``bias``."""
         turned = None
         if layer.rotary_heads is None:
