@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,23 +35,25 @@ def main() -> None:
     options = _options()
     print(f"{'model':10s} layer  {'  '.join(f'{name:>10s}' for name in COLUMNS)}   seconds     MB")
     for name in options.models:
-        missing = _model(name)[0].missing
-        if missing:
-            print(f"{name:10s} left out: {missing}.")
+        model, token_ids = _model(name)
+        if model.missing:
+            print(f"{name:10s} left out: {model.missing}.")
             continue
-        n_layers = _model(name)[0].encoder().n_layers
-        for layer in range(n_layers) if options.layers is None else options.layers:
-            work = partial(prepare, name, layer, options)
-            print(f"{peak_memory(work):6.0f}", flush=True)
+        with TemporaryDirectory() as folder:
+            ids = token_ids(model.path(model.vocabulary), options.texts)
+            for layer in _written(model.encoder(), ids, options.layers, Path(folder)):
+                work = partial(prepare, name, layer, Path(folder), options)
+                print(f"{peak_memory(work):6.0f}", flush=True)
 
 
-def prepare(name: str, layer: int, options: argparse.Namespace) -> Callable[[], None]:
+def prepare(name: str, layer: int, folder: Path, options: argparse.Namespace) -> Callable[[], None]:
     """Read a layer and what it is given, and return the work that replaces it."""
-    model, token_ids = _model(name)
-    encoder = model.encoder()
-    ids = token_ids(model.path(model.vocabulary), options.texts)
-    tokens = [np.asarray(each, np.float32) for each in encoder.steps(ids, layer + 1)[layer].tokens]
-    heads = projections(encoder, layer)
+    kept = np.load(folder / f"{layer}.npz")
+    tokens = np.split(kept["tokens"], np.cumsum(kept["lengths"])[:-1])
+    model = _model(name)[0]
+    # ALBERT has one layer, which it applies again and again.
+    block = layer if model.encoder().kind == "bert" else 0
+    heads = pa.interop.read_projections(model.path(model.state), block)
 
     def work() -> None:
         # One thread on both sides: those of torch and of BLAS wait for each other at full speed.
@@ -71,24 +74,15 @@ def prepare(name: str, layer: int, options: argparse.Namespace) -> Callable[[], 
     return work
 
 
-def projections(encoder: Any, layer: int) -> pa.interop.Projections:
-    """The heads of a layer as they were trained."""
-    arrays: dict[str, Any] = {}
-    H = encoder.n_heads
-    for part, letter in (("query", "Q"), ("key", "K"), ("value", "V"), ("out", "O")):
-        weight, bias = (
-            np.asarray(encoder.weights[f"{encoder.name(layer, part)}.{kind}"], np.float64)
-            for kind in ("weight", "bias")
-        )
-        if part == "out":
-            arrays |= {"W_O": weight.T.reshape(H, -1, len(weight)), "b_O": bias}
-        else:
-            stacked = weight.reshape(H, -1, weight.shape[1]).transpose(0, 2, 1)
-            arrays |= {f"W_{letter}": stacked.copy(), f"b_{letter}": bias.reshape(H, -1)}
-    return pa.interop.Projections(
-        **arrays, scale=float(np.sqrt(arrays["W_Q"].shape[2])), kind="softmax", mode="full",
-        heads=np.arange(H), change=0.0,
-    )  # fmt: skip
+def _written(encoder: Any, ids: list[Any], layers: list[int] | None, folder: Path) -> Iterator[int]:
+    """Layers one by one, with what each is given in a file: (tokens in all, d) and lengths."""
+    wanted = range(encoder.n_layers) if layers is None else layers
+    steps = encoder.steps(ids, max(wanted) + 1)
+    for layer in wanted:
+        tokens = [np.asarray(each, np.float32) for each in steps[layer].tokens]
+        lengths = [len(each) for each in tokens]
+        np.savez(folder / f"{layer}.npz", tokens=np.concatenate(tokens), lengths=lengths)
+        yield layer
 
 
 def _model(name: str) -> tuple[Any, Callable[..., Any]]:
