@@ -195,14 +195,18 @@ def test_blocks_and_kept_memory_change_nothing(monkeypatch):
     assert any(done == total for done, total in seen)
 
 
-def test_of_several_maps_the_best_on_held_out_sequences_is_taken():
-    result = pa.linearise(
-        some_layer(), ragged(times=3), ["linear", "landmarks", "elu"], n_features=6
-    )
-    errors = dict(result.candidates)
-    assert set(errors) == {"linear", "landmarks", "elu"}
-    assert errors[result.layer.feature_map.name] == min(errors.values())
-    assert result.error == pytest.approx(min(errors.values()))
+def test_of_several_maps_the_best_is_taken_and_measured_on_other_sequences():
+    layer, X = some_layer(), ragged(times=3)
+    test, maps = X[-8:], ["linear", "landmarks", "elu"]
+    result = pa.linearise(layer, X[:-8], maps, n_features=6, X_test=test)
+    errors, name = dict(result.candidates), result.layer.feature_map.name
+    assert set(errors) == set(maps)
+    assert errors[name] == min(errors.values())
+    assert result.n_held_out == 4
+    for sequences, error in ((test[0::2], errors[name]), (test[1::2], result.error)):
+        wanted, found = (np.concatenate(each(sequences)) for each in (layer, result.layer))
+        lost = np.sum((wanted - found) ** 2) / np.sum((wanted - wanted.mean(axis=0)) ** 2)
+        assert error == pytest.approx(lost, rel=1e-6)
 
 
 def test_a_function_of_ones_own_is_a_map(tmp_path):

@@ -77,7 +77,7 @@ class Linearised(Reported, Result):
     n_training, n_held_out : numbers of sequences
     n_passes, converged : of the joint fit of all heads; 0 and True where there was none
     seconds : what the fit took
-    candidates : (map, error of the layer on held-out sequences) of all maps that were tried
+    candidates : (map, error of the layer on the held-out sequences that chose) of all maps tried
     """
 
     kind: ClassVar[str] = "linearised"
