@@ -14,13 +14,20 @@ from polyattn.errors import require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
-from polyattn.softmax.queries.findings import QueryFindings, assemble
+from polyattn.softmax.queries.findings import QueryFindings, assemble, standard_errors
 from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
 from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
 from polyattn.softmax.queries.of_module import as_oracle
 from polyattn.softmax.queries.oracle import Oracle, measure_sum, require_linear
-from polyattn.softmax.queries.outcomes import QueryName, Stopped, concluded, unfinished
+from polyattn.softmax.queries.outcomes import (
+    QueryName,
+    Stopped,
+    concluded,
+    unfinished,
+    with_clipping,
+)
 from polyattn.softmax.queries.pairs import LIMIT, Pairs, calibrate
+from polyattn.softmax.queries.precision import FORMATS
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.validate import validate
@@ -142,13 +149,18 @@ def _result(
 ) -> QueryResult:
     """Everything that is known, whatever ended the run."""
     layer, best = assemble(findings, findings.settled, findings.layer_mode), findings.best
+    bars = (None, None) if best is None or best.errors is None else best.errors
+    if bars[0] is not None:
+        bars = findings.oracle.restored_errors(*bars)
     return QueryResult(
         layer=None if layer is None else findings.oracle.restored(layer),
         n_queries=findings.oracle.n_queries,
-        outcome=outcome,
+        outcome=with_clipping(outcome, findings.oracle.bound),
         noise=None if findings.total is None else findings.total.noise_std,
         phases=tuple(findings.recorder.phases),
         error=error,
+        attn_error=bars[0],
+        value_error=bars[1],
         **{name: getattr(best, name, None) for name in ("validation_error", "deviation", "doubt")},
     )
 
@@ -170,7 +182,8 @@ def _learn(
         if layer is None:
             continue
         findings.recorder.present = "held-out check"
-        check = validate(pairs, layer, findings.heads)
+        errors = standard_errors(findings, findings.heads)
+        check = validate(pairs, layer, findings.heads, errors)
         measured = ("deviation", "allowed", "doubt", "validation_error")
         figures = {name: getattr(check, name) for name in measured}
         findings.record(**figures, other_rows_as_in=list(check.modes) or "neither mode")
@@ -211,7 +224,9 @@ def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
     """S, b and how exact the answers are, by one-token sequences; then sizes for the logits."""
     findings.recorder.present = "sum of values"
     findings.total = total = measure_sum(findings.oracle, findings.bias, rng)
-    findings.record(relative_noise=total.noise, repeat_error=total.repeat_error)
+    findings.record(
+        relative_noise=total.noise, repeat_error=total.repeat_error, answers=FORMATS[total.bits]
+    )
     findings.recorder.present = "sizes"
     require_linear(findings.oracle, total, rng)
     pairs = Pairs(findings.oracle, findings.bias, total, rng)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from polyattn.softmax.queries.oracle import Oracle, SumOfValues
 from polyattn.softmax.queries.outcomes import Stopped
+from polyattn.softmax.queries.precision import ROUGH
 
 # Random pairs that are tried at each size.
 N_TRIALS = 4
@@ -92,8 +93,13 @@ class Pairs:
 
     @property
     def error(self) -> float:
-        """Size of the error of an effect."""
+        """Size of the error of an effect, at most."""
         return max(self.total.noise * self.output_size, self.floor)
+
+    def level(self, effects: NDArray, points: NDArray) -> float:
+        """The rms error of effects (Q, e) at query tokens (Q, d)."""
+        answers = effects + points @ self.total.value + self.total.bias
+        return self.total.noise * float(np.sqrt(np.mean(answers**2)))
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:
@@ -112,7 +118,11 @@ def calibrate(pairs: Pairs) -> None:
         pairs.output_size = 0.0
         effects = pairs.effect(np.concatenate([point * points, -point * points]), delta * twice)
         odd = float(np.linalg.norm(effects[:N_TRIALS] - effects[N_TRIALS:])) / 2
-        return odd / point / delta / delta, odd > 20 * (pairs.error * np.sqrt(effects.size))
+        noise = 20 * pairs.error
+        if pairs.total.noise > ROUGH:
+            # Room for more would leave saturated sizes alone, where answers have few digits.
+            noise = 5 * pairs.level(effects, np.concatenate([point * points, -point * points]))
+        return odd / point / delta / delta, odd > noise * np.sqrt(effects.size)
 
     together = _largest_linear(lambda size: slope(size, size))
     if together is not None:
