@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
 from polyattn.softmax.queries.oracle import Oracle, SumOfValues
-
-if TYPE_CHECKING:
-    pass
 
 # Where tokens have a largest norm, what query tokens have of it at most.
 MOST_OF_POINTS = 0.75
@@ -106,6 +102,14 @@ class Pairs:
             effects[back] = left + deltas[back] @ self.total.value
         return effects
 
+    def alone(self, points: NDArray, delta: NDArray) -> NDArray[np.float64]:
+        """Rows (Q, D) of the tokens whose answers alone ``effect`` takes off: those after moves."""
+        deltas = np.broadcast_to(delta, points.shape)
+        if not isfinite(self.oracle.largest):
+            return self.rows(points)
+        back = np.einsum("qd,qd->q", points, deltas) > 0
+        return self.rows(points - back[:, None] * deltas)
+
     def measured(self, points: NDArray, delta: NDArray) -> NDArray[np.float64]:
         """What heads are separated from: here the effects (Q, e)."""
         return self.effect(points, delta)
@@ -164,8 +168,13 @@ class Pairs:
 
     @property
     def error(self) -> float:
-        """Size of the error of an effect."""
+        """Size of the error of an effect, at most."""
         return max(self.total.noise * self.output_size, self.floor)
+
+    def level(self, effects: NDArray, points: NDArray) -> float:
+        """The rms error of effects (Q, e) at query tokens (Q, d)."""
+        answers = effects + points @ self.total.value + self.total.bias
+        return self.total.noise * float(np.sqrt(np.mean(answers**2)))
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:

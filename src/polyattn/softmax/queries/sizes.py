@@ -14,6 +14,7 @@ import numpy as np
 
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import MOST_OF_POINTS, NOISY, Pairs, unit_rows
+from polyattn.softmax.queries.precision import ROUGH
 
 # Random pairs that are tried at each size.
 N_TRIALS = 4
@@ -43,7 +44,11 @@ def calibrate(pairs: Pairs) -> None:
         pairs.output_size = 0.0
         effects = pairs.effect(np.concatenate([point * points, -point * points]), delta * twice)
         odd = float(np.linalg.norm(effects[:N_TRIALS] - effects[N_TRIALS:])) / 2
-        return odd / point / delta / delta, odd > 20 * (pairs.error * np.sqrt(effects.size))
+        noise = 20 * pairs.error
+        if pairs.total.noise > ROUGH:
+            # Room for more would leave saturated sizes alone, where answers have few digits.
+            noise = 5 * pairs.level(effects, np.concatenate([point * points, -point * points]))
+        return odd / point / delta / delta, odd > noise * np.sqrt(effects.size)
 
     limited = isfinite(pairs.oracle.largest)
     sizes = _limited_sizes(pairs, slope) if limited else _sizes(pairs.ratio, slope)
