@@ -14,6 +14,7 @@ from polyattn.errors import require_choice, require_flag, require_integer
 from polyattn.numerics.random_state import RandomState, require_generator
 from polyattn.outcome import Outcome
 from polyattn.sequences import MODES
+from polyattn.softmax.queries.beginning import sized
 from polyattn.softmax.queries.findings import QueryFindings, assemble, standard_errors
 from polyattn.softmax.queries.heads_by_copies import Places, heads_by_copies, measure_places
 from polyattn.softmax.queries.heads_by_pairs import heads_by_pairs
@@ -29,8 +30,7 @@ from polyattn.softmax.queries.outcomes import (
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.rotary import NOT_TURNED, measure_turning
-from polyattn.softmax.queries.sized_pairs import sized_pairs
-from polyattn.softmax.queries.structure import AroundAttention, Restructured
+from polyattn.softmax.queries.structure import Restructured, Surroundings
 from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.turned_pairs import TurnedPairs
 from polyattn.softmax.queries.validate import validate
@@ -131,7 +131,7 @@ def learn_from_queries(
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
-    around = AroundAttention.required(residual, normalisation, rotary)
+    around = Surroundings.required(residual, normalisation, rotary)
     findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(
@@ -194,7 +194,7 @@ def _learn_attention(
     findings: QueryFindings, n_heads: int | None, rng: np.random.Generator
 ) -> Outcome[QueryName]:
     """The phases in order: sum of values, sizes, heads by some strategy, held-out check."""
-    pairs = sized_pairs(findings, rng)
+    pairs = sized(findings, rng)
     n_close = 0
     for find_heads in _strategies(pairs, findings, n_heads):
         findings.begin()
@@ -265,7 +265,7 @@ def _strategies(
             findings.recorder.present = "forwards and backwards"
             require_symmetry(pairs, findings.structure)
             findings.record()
-    if np.isfinite(findings.oracle.largest) or findings.structure.turns:
+    if np.isfinite(findings.oracle.token_limit) or findings.structure.turns:
         # Copies may be too large, and stand at several positions.
         return
     measured: list[Places] = []

@@ -66,7 +66,7 @@ class Oracle:
     max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
     on_answers : called after every call
-    largest : norm below which tokens must stay, infinite without a limit
+    token_limit : norm below which tokens must stay, infinite without a limit
     outside : what the black box is given for tokens (B, n, k), if these are other coordinates
     adds_input : whether what it is given is part of its answers, and taken off
     """
@@ -81,7 +81,7 @@ class Oracle:
     output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     token_exponent: int = 0
     answer_exponent: int | None = None
-    largest: float = inf
+    token_limit: float = inf
     outside: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
     adds_input: bool = False
     raw: RawAnswers = field(default_factory=RawAnswers)
@@ -239,7 +239,7 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     unit = 1.0
     if of_bias > of_value > 0:
         unit = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
-        unit = min(unit, oracle.largest / (8 * n_dims**0.5))
+        unit = min(unit, oracle.token_limit / (8 * n_dims**0.5))
         value = (oracle(unit * np.eye(n_dims)[:, None, :]) - origin) / unit
     tokens = unit * in_units(rng.standard_normal((N_CHECKS, 1, n_dims)), TOKEN_UNIT)
     first, again = oracle(tokens), oracle(tokens)

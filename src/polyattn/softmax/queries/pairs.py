@@ -70,7 +70,7 @@ class Pairs:
 
     def random_points(self, count: int, size: float = 1.0) -> NDArray[np.float64]:
         """Random query tokens (count, d) of norm ``size``, in calibrated sizes, if they fit."""
-        norm = min(size * self.point_size, MOST_OF_POINTS * self.oracle.largest)
+        norm = min(size * self.point_size, MOST_OF_POINTS * self.oracle.token_limit)
         return norm * unit_rows(self.rng, count, self.n_dims)
 
     def random_delta(self) -> NDArray[np.float64]:
@@ -91,7 +91,7 @@ class Pairs:
         Cost: Q queries of moved + resting tokens.
         """
         deltas = np.broadcast_to(delta, points.shape)
-        if not isfinite(self.oracle.largest):
+        if not isfinite(self.oracle.token_limit):
             return self.forward_effect(points, deltas, moved, resting)
         effects = np.empty((len(points), self.oracle.n_outputs))
         back = np.einsum("qd,qd->q", points, deltas) > 0
@@ -105,7 +105,7 @@ class Pairs:
     def alone(self, points: NDArray, delta: NDArray) -> NDArray[np.float64]:
         """Rows (Q, D) of the tokens whose answers alone ``effect`` takes off: those after moves."""
         deltas = np.broadcast_to(delta, points.shape)
-        if not isfinite(self.oracle.largest):
+        if not isfinite(self.oracle.token_limit):
             return self.rows(points)
         back = np.einsum("qd,qd->q", points, deltas) > 0
         return self.rows(points - back[:, None] * deltas)
@@ -159,9 +159,9 @@ class Pairs:
         points = self.rng.standard_normal((len(spreads), 1, n_dims)) * sizes[0] * widths
         moves = self.rng.standard_normal((len(spreads), length - 1, n_dims)) * sizes[1] * widths
         X = np.concatenate([points + moves, points], axis=1)
-        if isfinite(self.oracle.largest):
+        if isfinite(self.oracle.token_limit):
             norms = np.linalg.norm(X, axis=2, keepdims=True)
-            border = BORDER * self.oracle.largest
+            border = BORDER * self.oracle.token_limit
             outside = (norms > border) | (spreads == spreads.max())[:, None, None]
             X *= np.where(outside, border / norms, 1.0)
         return X

@@ -57,7 +57,7 @@ class TokenSizes:
         See ``Pairs.effect``.
         """
         norms = self.point * pairs.point_size, self.delta * pairs.delta_size
-        return float(np.hypot(*norms)) <= MOST_OF_TOKENS * pairs.oracle.largest
+        return float(np.hypot(*norms)) <= MOST_OF_TOKENS * pairs.oracle.token_limit
 
 
 def follow(pairs: Pairs, findings: QueryFindings, first: HeadsAt) -> bool:
@@ -172,7 +172,7 @@ def _begun(pairs: Pairs, sizes: TokenSizes, factor: float, largest: float) -> Re
     """A refinement whose tokens fit differences with entries up to ``largest``."""
     size = sizes.point * pairs.point_size
     unit = 0.0
-    if isinf(pairs.oracle.largest):
+    if isinf(pairs.oracle.token_limit):
         # Tokens behind a normalisation are not what the black box is given.
         unit = token_unit(size * min(1.0, 5 / pairs.n_dims**0.5), largest)
     pairs.total = _sum_again(pairs, size, unit)

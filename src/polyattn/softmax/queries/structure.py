@@ -2,7 +2,7 @@
 
     F(X) = [X +] attention([norm](X)),      with rotary positions or without
 
-``AroundAttention`` holds both, and lets the black box answer for what is inside: a function of the
+``Surroundings`` holds both, and lets the black box answer for what is inside: a function of the
 tokens that attention sees.
 """
 
@@ -27,7 +27,7 @@ from polyattn.softmax.queries.outcomes import Stopped
 
 
 @dataclass(frozen=True)
-class AroundAttention:
+class Surroundings:
     """What lies around attention; "auto" where it is still to be found.
 
     residual : "auto", or whether the input is added
@@ -43,7 +43,7 @@ class AroundAttention:
     eps_error: float = 0.0
 
     @classmethod
-    def required(cls, residual: Any, normalisation: Any, rotary: Any) -> AroundAttention:
+    def required(cls, residual: Any, normalisation: Any, rotary: Any) -> Surroundings:
         """The arguments of ``learn_from_queries``, checked."""
         flags = {"residual": residual, "rotary": False if rotary is None else rotary}
         for name, given in flags.items():
@@ -76,7 +76,7 @@ class AroundAttention:
         oracle.outside = None if inside is None else inside.tokens
         oracle.adds_input = self.adds_input
         oracle.n_dims = n_dims if inside is None else inside.n_dims
-        oracle.largest = np.inf if inside is None else inside.largest
+        oracle.token_limit = np.inf if inside is None else inside.largest
         oracle.token_exponent, oracle.answer_exponent = 0, None
 
     def outside(self, layer: SoftmaxAttention) -> SoftmaxAttention:
@@ -98,12 +98,12 @@ class AroundAttention:
 class Restructured(PolyattnError):
     """Something lies around the attention that was not known: learning begins anew with it."""
 
-    def __init__(self, structure: AroundAttention, **found: Any) -> None:
+    def __init__(self, structure: Surroundings, **found: Any) -> None:
         super().__init__(", ".join(map(str, found)))
         self.structure = replace(structure, **found)
 
 
-def look_for_normalisation(oracle: Oracle, structure: AroundAttention) -> None:
+def look_for_normalisation(oracle: Oracle, structure: Surroundings) -> None:
     """Raise Restructured where tokens are normalised before attention; return where they are not.
 
     Raises Stopped where that contradicts what was asked for.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
-from polyattn.softmax.queries.structure import AroundAttention, Restructured
+from polyattn.softmax.queries.structure import Restructured, Surroundings
 
 # Random pairs that are moved forwards and backwards.
 N_MOVES = 4
@@ -33,10 +33,10 @@ N_BETWEEN, IN_ORDER = 16, 1e-6
 SATURATED = 2.0**30
 
 # Nothing lies around attention, and nothing is to be found.
-ALONE = AroundAttention(residual=False, normalisation=None, rotary=False)
+ALONE = Surroundings(residual=False, normalisation=None, rotary=False)
 
 
-def require_symmetry(pairs: Pairs, structure: AroundAttention = ALONE) -> None:
+def require_symmetry(pairs: Pairs, structure: Surroundings = ALONE) -> None:
     """Raise Stopped, in words of what is wrong, unless moves forwards and backwards add up.
 
     Raises Restructured where a residual connection or positions explain it and were to be found.
@@ -49,7 +49,7 @@ def require_symmetry(pairs: Pairs, structure: AroundAttention = ALONE) -> None:
     if structure.turns and pairs.bias:
         # Of large moves only the sign matters, whatever positions and biases add to logits.
         deltas *= SATURATED
-    if np.isfinite(pairs.oracle.largest):
+    if np.isfinite(pairs.oracle.token_limit):
         # At a right angle both moves stay inside.
         along = np.einsum("qd,qd->q", points, deltas) / np.sum(deltas**2, axis=1)
         points = points - along[:, None] * deltas
@@ -85,7 +85,7 @@ def require_symmetry(pairs: Pairs, structure: AroundAttention = ALONE) -> None:
 
 
 def _require_no_input(
-    missing: NDArray, inputs: NDArray, error: float, moved: float, structure: AroundAttention
+    missing: NDArray, inputs: NDArray, error: float, moved: float, structure: Surroundings
 ) -> None:
     """Raise where what is missing is the input itself, added or subtracted."""
     size = float(np.abs(inputs).max())
@@ -135,7 +135,7 @@ def positions_matter(pairs: Pairs, points: NDArray, deltas: NDArray) -> bool:
 def require_positions(pairs: Pairs) -> None:
     """Raise Stopped where the order of tokens makes no difference, although it should."""
     rng = np.random.default_rng(0)
-    size = min(np.sqrt(pairs.point_size * pairs.delta_size), 0.45 * pairs.oracle.largest)
+    size = min(np.sqrt(pairs.point_size * pairs.delta_size), 0.45 * pairs.oracle.token_limit)
     points, deltas = (size * unit_rows(rng, N_MOVES, pairs.n_dims) for _ in range(2))
     if not positions_matter(pairs, points, deltas):
         raise Stopped(
@@ -147,7 +147,7 @@ def require_positions(pairs: Pairs) -> None:
 
 
 def _require_no_positions(
-    pairs: Pairs, structure: AroundAttention, points: NDArray, deltas: NDArray
+    pairs: Pairs, structure: Surroundings, points: NDArray, deltas: NDArray
 ) -> None:
     """Raise Restructured or Stopped, as was asked for, where the order of tokens matters."""
     if not positions_matter(pairs, points, deltas):

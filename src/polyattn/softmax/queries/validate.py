@@ -160,7 +160,7 @@ def validate(
 def _ask(pairs: Pairs, length: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Random sequences (N_PER_LENGTH, length, d) of all spreads, and all rows of their answers."""
     X = pairs.random_sequences(np.resize(SPREADS, N_PER_LENGTH), length)
-    if pairs.total.bits < 53 and not isfinite(pairs.oracle.largest):
+    if pairs.total.bits < 53 and not isfinite(pairs.oracle.token_limit):
         X = np.stack([in_units(each, token_unit(float(np.abs(each).max()))) for each in X])
     return X, pairs.oracle.rows(X, length)
 

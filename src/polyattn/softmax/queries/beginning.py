@@ -28,7 +28,7 @@ from polyattn.softmax.queries.turned_pairs import (
 HALF = 0.45
 
 
-def sized_pairs(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
+def sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
     """Pairs of tokens of sizes at which attention has an effect, if there is one at any."""
     pairs, box = _begin(findings, rng), findings.oracle
     if pairs.delta_size >= 2.0**LIMIT and not findings.bias:
@@ -67,9 +67,9 @@ def _begin(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
             look_for_normalisation(findings.oracle, findings.structure)
         raise
     pairs = _pairs(findings, total, rng)
-    if np.isfinite(findings.oracle.largest) and not findings.structure.turns:
+    if np.isfinite(findings.oracle.token_limit) and not findings.structure.turns:
         # Tokens that may go both ways show it at any size, before sizes are chosen for one way.
-        pairs.point_size = pairs.delta_size = HALF * findings.oracle.largest
+        pairs.point_size = pairs.delta_size = HALF * findings.oracle.token_limit
         require_symmetry(pairs, findings.structure)
     calibrate(pairs)
     findings.record(point=pairs.point_size, delta=pairs.delta_size, attention=not pairs.flat)
@@ -81,7 +81,7 @@ def _pairs(findings: QueryFindings, total: SumOfValues, rng: np.random.Generator
     box, bias = findings.oracle, findings.bias
     if not findings.structure.turns:
         return Pairs(box, bias, total, rng)
-    if np.isfinite(box.largest):
+    if np.isfinite(box.token_limit):
         parts = WITH_NOISE if total.noise > NOISY else PARTS
         return TurnedPairs(box, bias, total, rng, parts=parts, base_size=BASE_SIZE)
     if bias:
