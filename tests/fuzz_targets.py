@@ -38,6 +38,7 @@ from polyattn_papers.reproduction.environment import merge_environments
 from polyattn_papers.reproduction.experiment import Experiment
 from polyattn_papers.reproduction.finished_cells import FinishedCell, FinishedCells
 from polyattn_papers.reproduction.result import TABLE, read_table
+from rotary_cases import random_rotary
 from saved_models import MODELS, answers
 from source_cases import memory_source
 
@@ -292,6 +293,7 @@ def _things():
         pa.data.random_layer(3, 2),
         pa.data.random_layer(3, 2, form=FORM, n_context_dims=2),
         pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
+        random_rotary("causal", bias=True),
         pa.Moments(2, 2).update(X, Y),
         pa.Moments(2, 2, "full", bias=True).update(X, Y_CAUSAL),
         pa.TriangularFactor(2, 2).update(X, Y),

@@ -4,6 +4,7 @@ import numpy as np
 
 import polyattn as pa
 from fuzz_targets import own_program
+from rotary_cases import random_rotary
 from saved_models import MODELS
 
 RNG = np.random.default_rng(0)
@@ -46,6 +47,7 @@ OBJECTS = {
     "layer with bias": lambda: random_layer(1, 3, 1, "causal", bias=True),
     "layer of any numbers": lambda: pa.LinearAttention([[5e-324, -0.0], [1e308, -1.0]], np.eye(2)),
     "softmax layer": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), "causal", bias=True),
+    "softmax layer with positions": lambda: random_rotary("causal", bias=True),
     "learned softmax layer": learned_softmax,
     "layer from queries": lambda: pa.learn_from_queries(random_softmax, 3, mode="causal"),
     "layer with bias from queries": lambda: pa.learn_from_queries(random_softmax, 3, bias=True),

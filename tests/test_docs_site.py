@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("docs", "examples", "benchmarks", "README.md")
 GUIDES = (
     "fit", "tables", "service", "time_series", "forecast", "tokens", "determined", "forms",
-    "certify", "audit", "programs", "softmax", "queries", "files", "in_context_learning",
+    "certify", "audit", "programs", "softmax", "queries", "onnx", "files",
+    "in_context_learning",
 )  # fmt: skip
 MODULES = {
     "polyattn": pa,

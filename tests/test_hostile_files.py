@@ -20,6 +20,7 @@ from polyattn.files import records as files
 from polyattn.fitting.fit_file import PROPORTION
 from polyattn.programs.machines import load_machine
 from polyattn.stats.statistics import SIZES
+from rotary_cases import random_rotary
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 4, 2))
@@ -57,6 +58,7 @@ def records():
         "layer": pa.data.random_layer(3, 2),
         "layer of a form": pa.data.random_layer(3, 2, form=FORM, n_context_dims=2),
         "softmax": pa.SoftmaxAttention(np.eye(3), np.ones((3, 2))),
+        "rotary": random_rotary(),
         "moments": pa.Moments(2, 2).update(X, Y),
         "factor": pa.TriangularFactor(2, 2).update(X, Y),
         "fit": with_heads(pa.fit(X, Y, ridge="gcv")),
@@ -92,7 +94,8 @@ WRONG_FIELDS = [
     ("layer of a form", ["form", "key"], [10**12]), ("layer of a form", ["form", "skip"], 1),
     ("layer of a form", ["n_dims"], 10**12), ("layer of a form", ["n_context_dims"], 10**12),
     ("layer of a form", ["head_scales"], [0, 2]), ("layer of a form", ["head_scales"], "01"),
-    ("layer", ["n_dims"], 10**12), ("softmax", ["mode"], "up"), ("moments", ["n_dims"], 10**12),
+    ("layer", ["n_dims"], 10**12), ("softmax", ["mode"], "up"), ("rotary", ["mode"], "up"),
+    ("rotary", ["rotary"], 10000.0), ("rotary", ["bias"], 1), ("moments", ["n_dims"], 10**12),
     ("moments", ["n_rows"], "many"), ("moments", ["n_rows"], -1), ("moments", ["n_rows"], 1.5),
     ("moments", ["total_weight"], -1.0), ("moments", ["total_weight"], None),
     ("moments", ["max_length"], {}), ("moments", ["token_exponent"], 10**9),
@@ -167,8 +170,8 @@ def test_a_wrong_field_is_named_with_its_file(name, place, value, records, tmp_p
 
 
 @pytest.mark.parametrize("name", [
-    "layer", "moments", "factor", "fit", "audit", "learned", "queried", "program", "rules",
-    "coefficients", "certified",
+    "layer", "rotary", "moments", "factor", "fit", "audit", "learned", "queried", "program",
+    "rules", "coefficients", "certified",
 ])  # fmt: skip
 def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
     record = records[name]
@@ -197,6 +200,7 @@ def test_a_missing_or_unknown_field_is_named(name, records, tmp_path):
         "layer",
         "layer of a form",
         "softmax",
+        "rotary",
         "moments",
         "factor",
         "fit",

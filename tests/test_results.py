@@ -23,6 +23,7 @@ from polyattn.programs.learning.coefficients.outcomes import COEFFICIENTS_OUTCOM
 from polyattn.programs.learning.rules.outcomes import RULES_OUTCOMES, RulesName
 from polyattn.softmax.outcomes import SOFTMAX_OUTCOMES, SoftmaxName
 from polyattn.softmax.queries.outcomes import QUERY_OUTCOMES, QueryName
+from rotary_cases import random_rotary
 
 RNG = np.random.default_rng(0)
 SOFTMAX = pa.data.random_softmax_layer(3, n_heads=2, random_state=1)
@@ -94,6 +95,7 @@ THINGS = {
     "layer": lambda: LAYER,
     "wide layer": lambda: pa.data.random_layer(20),
     "softmax layer": lambda: pa.SoftmaxAttention(np.eye(3), np.ones((3, 2)), bias=True),
+    "softmax layer with positions": random_rotary,
     "moments": lambda: pa.Moments(2).update(X),
     "program": lambda: P.compile(MEMORY),
     "factor": lambda: pa.TriangularFactor(2, 2).update(X, Y),

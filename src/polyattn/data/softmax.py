@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from polyattn.data.recovery import Length, Planted, boolean_sequences, head_shapes, random_sequences
 from polyattn.errors import InvalidInput, require_choice, require_integer, require_number
@@ -26,6 +26,7 @@ def random_softmax_layer(
     random_state: RandomState = 0,
     *,
     bias: bool = False,
+    rotary: ArrayLike | None = None,
 ) -> SoftmaxAttention:
     """Heads of independent normal numbers: attn N(0, (logits/d)^2), value N(0, 1/d).
 
@@ -46,12 +47,22 @@ def random_softmax_layer(
     bias : bool
         The heads have one coordinate more, d = n_dims + 1 above, for the constant 1 that the
         layer appends to every token.
+    rotary : float or array (rank / 2,), optional
+        Rotary positions of this theta, or of these frequencies; ``rank``, which is then needed, is
+        the even number of coordinates of a query.
     """
     n_heads, d, e = head_shapes(n_heads, n_dims, n_outputs, bias)
     logits = require_number("logits", logits)
-    if rank is not None and require_integer("rank", rank) > d:
+    if rotary is not None and rank is None:
+        raise InvalidInput("with rotary give rank, the even number of coordinates of a query.")
+    if rank is not None and require_integer("rank", rank) > d and rotary is None:
         raise InvalidInput(f"rank must be at most {d}, the width of the heads; got {rank}.")
     rng = require_generator(random_state)
+    if rotary is not None and rank is not None:
+        # A product of queries and keys adds up rank terms.
+        query, key = np.sqrt(logits / d) * rng.standard_normal((2, n_heads, d, rank)) / rank**0.25
+        value = _matrices(rng, (n_heads, d, e), min(rank, d)) / np.sqrt(d)
+        return SoftmaxAttention((query, key), value, mode, bool(bias), rotary=rotary)
     attn = _matrices(rng, (n_heads, d, d), rank) * (logits / d)
     value = _matrices(rng, (n_heads, d, e), rank) / np.sqrt(d)
     return SoftmaxAttention(attn, value, mode, bool(bias))

@@ -1,7 +1,8 @@
-"""Projections as transformers have them, and torch, imported only when a function needs it."""
+"""Projections as transformers have them; torch and onnx, imported only where they are needed."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.sequences import SequenceBatch
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from polyattn.interop.torch import TorchAttention
 
 __all__ = [
@@ -21,6 +24,7 @@ __all__ = [
     "from_projections",
     "from_torch",
     "to_multihead",
+    "to_onnx",
     "to_projections",
     "to_torch",
 ]
@@ -32,8 +36,9 @@ def to_torch(layer: LinearAttention | SoftmaxAttention) -> TorchAttention:
     Its parameters ``attn`` (H, d, d) and ``value`` (H, d, e) are float64 copies; ``.float()``
     and ``.to(device)`` work as for every module.  Linear layers of other forms have the shapes of
     their form, ``skip`` and ``intercept`` are parameters too, and a ``context`` is the second
-    argument of the module.  Maps of ``pa.maps`` are computed by torch; functions of one's own are
-    called with numpy arrays, and pass no gradient to the tokens.
+    argument of the module.  With rotary positions the parameters are ``query``, ``key`` and
+    ``value``, and the frequencies a buffer.  Maps of ``pa.maps`` are computed by torch; functions
+    of one's own are called with numpy arrays, and pass no gradient to the tokens.
     """
     from polyattn.interop.torch import convert
 
@@ -75,10 +80,48 @@ def to_multihead(
     columns at equal size, where only rounding may be missed: up to 1e-12).  What does not fit is
     dropped: ``module.relative_change`` is the largest part of an ``attn`` or ``value`` that
     was.  Layers that were learned have ranks that are right to rounding only: there 1e-9 is apt.
+    Rotary positions have no place in the module, and are refused.
     """
     from polyattn.interop.torch import convert
 
     return convert.to_multihead(layer, n_heads, tolerance)
+
+
+def to_onnx(
+    layer: LinearAttention | SoftmaxAttention,
+    path: str | os.PathLike[str] | None = None,
+    dtype: str = "float64",
+) -> ModelProto:
+    """The layer as an ONNX model of standard operators, which runs without Python and polyattn.
+
+    The input ``X`` is (batch, tokens, d), and a layer with ``n_context_dims`` has a second one,
+    ``context``; the output ``Y`` is (batch, e) in mode ``last`` and (batch, tokens, e) otherwise.
+    Numbers of sequences and tokens are free; sequences of different lengths are given one by one.
+
+    Parameters
+    ----------
+    layer : LinearAttention of any form, or SoftmaxAttention, with rotary positions or without
+        Functions of one's own among the maps of a form are refused: ONNX cannot hold them.
+    path : where to write the model too, atomically; by default nowhere
+    dtype : "float64" | "float32"
+        The type of inputs, outputs, and of everything between.
+
+    Guarantee: the model passes ``onnx.checker``; it computes the function of the layer up to
+    rounding, for numbers that are of ordinary size (the layer itself divides tokens and heads of
+    extreme size by powers of two, the model does not).
+    Cost of a run: linear in the number of tokens for linear layers, quadratic for softmax.
+
+    Examples
+    --------
+    >>> import polyattn as pa
+    >>> layer = pa.data.random_layer(3, 2, mode="causal")
+    >>> model = pa.interop.to_onnx(layer, dtype="float32")
+    >>> [each.name for each in model.graph.input], [each.name for each in model.graph.output]
+    (['X'], ['Y'])
+    """
+    from polyattn.interop.onnx import export
+
+    return export.to_onnx(layer, path, dtype)
 
 
 def is_torch_module(obj: object) -> bool:

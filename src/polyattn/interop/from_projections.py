@@ -37,6 +37,7 @@ def from_projections(
     n_context_dims: int | None = None,
     head_scales: ArrayLike | None = None,
     W_skip: ArrayLike | None = None,
+    rotary: ArrayLike | None = None,
 ) -> Layer:
     """The layer of these projections, which compute what ``Projections`` says.
 
@@ -60,6 +61,11 @@ def from_projections(
         Of linear layers, as for ``LinearAttention``.
     W_skip : array (d, e), optional
         Of linear layers: x_t W_skip is added, where x_t is what is seen of the query.
+    rotary : float or array (head_dim / 2,), optional
+        Of softmax layers: rotary positions of this theta, or of these frequencies.  Coordinates i
+        and i + head_dim/2 are turned together; where a model turns 2i and 2i + 1, give the
+        columns of W_Q and W_K, and b_Q and b_K, in the order 0, 2, 4, ..., 1, 3, 5, ...  Pairs
+        that a model does not turn have frequency zero.
 
     With biases of queries, keys or values the layer has ``bias=True``.  Weights of softmax heads
     sum to one, so each head holds an equal part of b_O in the last row of its ``value``.  Linear
@@ -96,30 +102,35 @@ def from_projections(
         beside = {"form": form, "n_dims": n_dims, "n_context_dims": n_context_dims}
         _require_none(beside | {"head_scales": head_scales, "W_skip": W_skip})
         bias = b_O is not None or _any(constants)
-        attn, value = _heads(stacks, constants, bias, scale)
+        queries, keys, value = _factors(stacks, constants, bias)
         if b_O is not None:
             value[:, -1] += b_O / count
-        return SoftmaxAttention(attn, value, "full" if mode is None else mode, bias)
+        mode = "full" if mode is None else mode
+        if rotary is not None:
+            return SoftmaxAttention((queries / scale, keys), value, mode, bias, rotary=rotary)
+        return SoftmaxAttention(queries @ keys.transpose(0, 2, 1) / scale, value, mode, bias)
+    if rotary is not None:
+        raise InvalidInput("rotary was given for linear heads, which have none; leave it out.")
     chosen = _chosen_form(form, "last" if mode is None else mode, constants, b_O, W_skip)
-    attn, value = _heads(stacks, constants, chosen.bias, scale)
+    queries, keys, value = _factors(stacks, constants, chosen.bias)
     if chosen.skip and chosen.bias:
         rows = np.zeros((n_queries, n_outputs)) if W_skip is None else W_skip
         W_skip, b_O = np.vstack([rows, np.zeros(n_outputs) if b_O is None else b_O]), None
     return LinearAttention(
-        attn, value, form=chosen, n_dims=n_dims, n_context_dims=n_context_dims,
-        head_scales=head_scales, skip=W_skip, intercept=b_O,
+        queries @ keys.transpose(0, 2, 1) / scale, value, form=chosen, n_dims=n_dims,
+        n_context_dims=n_context_dims, head_scales=head_scales, skip=W_skip, intercept=b_O,
     )  # fmt: skip
 
 
-def _heads(
-    stacks: dict[str, Matrix], constants: dict[str, Matrix | None], bias: bool, scale: float
-) -> tuple[Matrix, Matrix]:
-    """attn and value; with ``bias`` the constants are their last rows and columns."""
+def _factors(
+    stacks: dict[str, Matrix], constants: dict[str, Matrix | None], bias: bool
+) -> tuple[Matrix, Matrix, Matrix]:
+    """Queries and keys (H, d, head_dim), and value; with ``bias`` their last rows are constants."""
     queries, keys, values = (
         _with_row(stacks[f"W_{name}"], constants[f"b_{name}"]) if bias else stacks[f"W_{name}"]
         for name in "QKV"
     )
-    return queries @ keys.transpose(0, 2, 1) / scale, values @ stacks["W_O"]
+    return queries, keys, values @ stacks["W_O"]
 
 
 def _chosen_form(

@@ -4,7 +4,8 @@ attn and value of a head are products of projections,
 
     A_h = [W_Q; b_Q] [W_K; b_K]^T / scale,      V_h = [W_V; b_V] W_O,
 
-where the biases are the rows of the constant that ``bias`` appends.
+where the biases are the rows of the constant that ``bias`` appends.  With rotary positions queries
+and keys are turned before they meet.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Projections:
         linear     y_t = sum_h sum_s  w_h(t, s) (q_t . k_s / scale)     v_s W_O[h]  +  b_O
 
     Both x and z are the tokens, and w = 1, unless a linear layer has a ``form`` or a context that
-    says otherwise; forms with ``skip`` add x_t W_skip.
+    says otherwise; forms with ``skip`` add x_t W_skip.  With ``rotary`` coordinates i and
+    i + head_dim/2 of q_t and k_t are turned by the angle t * rotary[i] first.
 
     Attributes
     ----------
@@ -55,6 +57,8 @@ class Projections:
     head_scales : integer array (H',)
         Which scale of the form w_h is, for linear layers.
     W_skip : array (d, e), or None
+    rotary : array (head_dim / 2,), or None
+        The frequencies of rotary positions, of softmax layers that have them.
     """
 
     W_Q: Matrix
@@ -73,6 +77,7 @@ class Projections:
     layout: Layout | None = None
     head_scales: NDArray[np.int64] | None = None
     W_skip: Matrix | None = None
+    rotary: Matrix | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -101,7 +106,7 @@ class Projections:
 
     def to_layer(self) -> Layer:
         """The layer that computes this."""
-        beside: dict[str, Any] = {"mode": self.mode}
+        beside: dict[str, Any] = {"mode": self.mode, "rotary": self.rotary}
         if self.layout is not None:
             beside = {
                 "form": self.layout.form, "n_dims": self.layout.n_dims,
@@ -131,15 +136,17 @@ class Projections:
     def sentence(self) -> str:
         """What was made of how many heads, in words."""
         given = len(set(self.heads.tolist()))
+        turned = "" if self.rotary is None else "turned "
         return (
             f"{counted(given, f'{self.kind} head')} as {counted(self.n_heads, 'head')} with "
-            f"queries and keys of {counted(self.head_dim, 'coordinate')} and values of "
+            f"{turned}queries and keys of {counted(self.head_dim, 'coordinate')} and values of "
             f"{self.value_dim}; attn and value changed by at most {self.change:.1e} of their norms."
         )
 
     def __repr__(self) -> str:
         sizes = f"head_dim={self.head_dim}, value_dim={self.value_dim}, scale={self.scale:g}"
-        return f"Projections({self.kind}, {counted(self.n_heads, 'head')}, {sizes})"
+        rotary = "" if self.rotary is None else ", rotary"
+        return f"Projections({self.kind}, {counted(self.n_heads, 'head')}, {sizes}{rotary})"
 
     def __str__(self) -> str:
         return self.sentence

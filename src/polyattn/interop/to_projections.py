@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from polyattn.errors import require_integer, require_number
+from polyattn.errors import InvalidInput, require_integer, require_number
 from polyattn.interop.from_projections import Layer, require_scale
 from polyattn.interop.low_rank import ROUNDING, LowRank, Matrix, require_width
 from polyattn.interop.projections import Projections
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.compare import require_same_kind
+from polyattn.model.rotary import RotaryHeads
 
 
 def to_projections(
@@ -50,6 +51,8 @@ def to_projections(
 
     With ``bias`` the rows of the constant become b_Q, b_K and b_V.  In softmax layers b_K would
     have no effect, and since weights sum to one, the last rows of ``value`` are added up in b_O.
+    With rotary positions b_K has one, and W_Q and W_K are those of the layer, whatever their rank:
+    ``head_dim`` is theirs, and ``scale`` 1 unless given.
     Of linear layers b_O is the ``intercept``, and W_skip the ``skip``, whose constant, with
     ``bias``, is b_O.
 
@@ -69,6 +72,8 @@ def to_projections(
     """
     require_same_kind(layer)
     require_number("tolerance", tolerance, most=1.0)
+    if isinstance(layer, SoftmaxAttention) and layer.rotary_heads is not None:
+        return _with_rotary(layer, layer.rotary_heads, (head_dim, value_dim), scale, tolerance)
     attn, value, b_O = _matrices(layer)
     logits, values = LowRank.of(attn, tolerance, "attn"), LowRank.of(value, tolerance, "value")
     head_dim = _width("head_dim", head_dim, logits)
@@ -108,6 +113,41 @@ def _matrices(layer: Layer) -> tuple[Matrix, Matrix, Matrix | None]:
         # The constant of a key shifts all logits of a query, and that of a value all outputs.
         return layer.attn[:, :, :-1], layer.value[:, :-1], layer.value[:, -1].sum(axis=0)
     return layer.attn, layer.value, None
+
+
+def _with_rotary(
+    layer: SoftmaxAttention,
+    turned: RotaryHeads,
+    widths: tuple[int | None, int | None],
+    scale: float | None,
+    tolerance: float,
+) -> Projections:
+    """W_Q and W_K as they are; values of any width."""
+    own = turned.query.shape[2]
+    if widths[0] is not None and require_integer("head_dim", widths[0]) != own:
+        raise InvalidInput(
+            f"head_dim must be {own}, that of the layer, or None: each of its {own // 2} planes "
+            f"turns at its own frequency, so that they cannot be cut; got {widths[0]}."
+        )
+    scale = 1.0 if scale is None else require_scale(scale, "softmax", own)
+    value, b_O = layer.value, None
+    if layer.bias:
+        value, b_O = layer.value[:, :-1], layer.value[:, -1].sum(axis=0)
+    values = LowRank.of(value, tolerance, "value")
+    value_dim = _width("value_dim", widths[1], values)
+    parts = [
+        (h, j) for h in range(layer.n_heads) for j in range(0, max(1, values.ranks[h]), value_dim)
+    ]
+    heads, starts = np.array(parts).T
+    inner, outer = values.terms(value_dim, heads, starts)
+    last = np.append(np.flatnonzero(np.diff(heads)), len(heads) - 1)
+    W_Q, b_Q = _split_rows(scale * turned.query[heads], layer.bias)
+    W_K, b_K = _split_rows(turned.key[heads], layer.bias)
+    return Projections(
+        W_Q, W_K, inner, np.ascontiguousarray(outer.transpose(0, 2, 1)), b_Q, b_K, None, b_O,
+        scale=scale, kind="softmax", mode=layer.mode, heads=heads,
+        change=values.lost(starts[last] + value_dim), rotary=turned.frequencies,
+    )  # fmt: skip
 
 
 def _with_form(found: Projections, layer: LinearAttention) -> Projections:

@@ -13,23 +13,17 @@ from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import norm, qr, svd
+from scipy.linalg import norm, svd
 
 from polyattn.errors import require_number
 from polyattn.form.pairs import unfold_coef
-from polyattn.model.compare import TOLERANCE, merged_values, require_same_kind, visible_attn
+from polyattn.model.canonical_planes import NEAR, in_order, leading_rotation, written_in_planes
+from polyattn.model.compare import TOLERANCE, merged_values, require_same_kind
 from polyattn.model.linear import LinearAttention
+from polyattn.model.offsets import head_distances, visible_attn
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import EPS, restored
-
-# Singular values this near, relative to the largest, are taken together: rounding turns singular
-# vectors by about eps over their distance.
-NEAR = 1e-8
-
-# The first row this near to the largest leads a basis: equal rows differ by rounding, and few
-# layers have rows that differ by just this factor.
-LEADING = 0.9
 
 
 @overload
@@ -48,7 +42,10 @@ def canonical(
     - heads of zero value are dropped (a layer that has no other keeps one head of zeros);
     - with ``bias`` the last column of ``attn`` is zero, and every head has the same last row of
       ``value``: an equal share of their sum;
-    - heads stand in the lexicographic order of the entries of ``attn``.
+    - heads stand in the lexicographic order of the entries of ``attn``, or of W_Q and W_K;
+    - with rotary positions ``attn`` is meant as a function of the offset.  Each frequency,
+      between 0 and pi, has the fewest planes that the heads need, and q_i, k_i are its singular
+      vectors, ||q_i|| = ||k_i||; where all frequencies are zero there are no positions.
 
     A linear layer is made from its folded coefficients alone, and has the heads of the tensor of
     least norm with these coefficients:
@@ -100,21 +97,21 @@ def canonical(
 
 def _canonical_softmax(layer: SoftmaxAttention, tolerance: float) -> SoftmaxAttention:
     """Equal heads merged, idle ones dropped, hidden parts removed, heads in order."""
-    heads, values = visible_attn(layer), layer.value.copy()
+    values = layer.value.copy()
     total = values[:, -1].sum(axis=0) if layer.bias else None
     if layer.bias:
         values[:, -1] = 0.0
-    groups, sums, largest = merged_values(heads, values, tolerance)
+    groups, sums, largest = merged_values(head_distances([layer], tolerance), values, tolerance)
     kept = [h for h in range(len(groups)) if norm(sums[h].ravel()) > tolerance * largest]
-    if kept:
-        best = [max(groups[h], key=lambda i: norm(values[i].ravel())) for h in kept]
-        attn, value = heads[best] + 0.0, sums[kept] + 0.0
-    else:
-        attn, value = np.zeros_like(heads[:1]), np.zeros_like(values[:1])
+    best = [max(groups[h], key=lambda i: norm(values[i].ravel())) for h in kept]
+    value = sums[kept] + 0.0 if kept else np.zeros_like(values[:1])
     if total is not None:
         value[:, -1] = total / len(value)
-    order = sorted(range(len(attn)), key=lambda h: attn[h].ravel().tolist())
-    return SoftmaxAttention(attn[order], value[order], layer.mode, layer.bias)
+    if layer.rotary_heads is not None and kept:
+        return written_in_planes(layer, best, value, tolerance)
+    width = layer.value.shape[1]
+    attn = visible_attn(layer)[best] if kept else np.zeros((1, width, width))
+    return in_order(attn, value, layer)
 
 
 def _canonical_linear(layer: LinearAttention, tolerance: float) -> LinearAttention:
@@ -157,25 +154,7 @@ def _leading_heads(
     attn, value = roots * right[:kept], roots * left[:, :kept].T
     borders = np.flatnonzero(-np.diff(sigma[:kept]) > NEAR * largest) + 1
     for group in np.split(np.arange(kept), borders) if kept else ():
-        rotation = _leading_rotation(right[group].T).T
+        rotation = leading_rotation(right[group].T).T
         attn[group], value[group] = rotation @ attn[group], rotation @ value[group]
     # Adding zero turns -0.0 into 0.0.
     return attn + 0.0, value + 0.0
-
-
-def _leading_rotation(basis: NDArray) -> NDArray[np.float64]:
-    """Q orthogonal so that basis @ Q (n, k) depends on the space that it spans, and on no more.
-
-    The first column is the projection of a coordinate vector onto the space, the next one that of
-    another onto what is left of it, and so on; each time of the first coordinate with at least
-    0.9 of the longest projection.
-    """
-    rotation = np.eye(basis.shape[1])
-    for j in range(basis.shape[1]):
-        rows = basis @ rotation[:, j:]
-        sizes = np.linalg.norm(rows, axis=1)
-        leading = rows[np.argmax(sizes >= LEADING * sizes.max())]
-        turn, triangle = qr(leading[:, None])
-        rotation[:, j:] = rotation[:, j:] @ turn
-        rotation[:, j] *= -1.0 if triangle[0, 0] < 0 else 1.0
-    return rotation

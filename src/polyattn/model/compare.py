@@ -22,6 +22,8 @@ from polyattn.form.layout import Layout
 from polyattn.model.forward import coef_forward
 from polyattn.model.layer import AttentionLayer
 from polyattn.model.linear import LinearAttention
+from polyattn.model.offsets import HeadDistances, head_distances
+from polyattn.model.rotary import require_no_rotary
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics import scaling
 from polyattn.numerics.parallel import single_threaded_blas
@@ -68,7 +70,9 @@ def same_function(
 
     Softmax layers: of the heads of both together, those whose ``attn`` agree relative to the
     largest have values with equal sums in both layers, relative to the largest value.  Sequences
-    of any length are meant: on those of one or two tokens more layers agree.
+    of any length are meant: on those of one or two tokens more layers agree.  Of layers with rotary
+    positions ``attn`` is a function of the offset: it agrees at all offsets, relative to its root
+    mean square, and frequencies agree relative to their size (modulo 2 pi: offsets are integers).
     """
     if not tolerance >= 0:
         raise InvalidInput(f"tolerance must be a number >= 0; got {tolerance!r}.")
@@ -82,13 +86,13 @@ def same_function(
         raise different_kinds(layer_a, layer_b)
     # The heads of one layer and the negated heads of the other have to cancel.
     require_alike(layer_a, layer_b, SHARED)
-    attn = np.concatenate([visible_attn(layer_a), visible_attn(layer_b)])
+    heads = head_distances([layer_a, layer_b], tolerance)
     value = np.concatenate([layer_a.value, -layer_b.value])
     constants = np.zeros((2, layer_a.n_outputs))
     if layer_a.bias:
         constants = np.stack([layer.value[:, -1].sum(axis=0) for layer in (layer_a, layer_b)])
         value[:, -1] = 0.0
-    _, sums, largest = merged_values(attn, value, tolerance)
+    _, sums, largest = merged_values(heads, value, tolerance)
     limit = tolerance * max(largest, *(float(norm(constant)) for constant in constants))
     differences = [constants[0] - constants[1], *(total.ravel() for total in sums)]
     return all(float(norm(difference)) <= limit for difference in differences)
@@ -155,23 +159,14 @@ def random_sequences(layout: Layout, count: int = 14) -> tuple[SequenceBatch, Se
     return SequenceBatch.from_sequences(X), SequenceBatch.from_sequences(Z)
 
 
-def visible_attn(layer: SoftmaxAttention) -> NDArray[np.float64]:
-    """attn (H, d, d) with zeros where a constant coordinate shifts all logits of a query."""
-    attn = layer.attn.copy()
-    if layer.bias:
-        attn[:, :, -1] = 0.0
-    return attn
-
-
 def merged_values(
-    attn: NDArray, value: NDArray, tolerance: float
+    heads: HeadDistances, value: NDArray, tolerance: float
 ) -> tuple[list[list[int]], NDArray[np.float64], float]:
     """Groups of heads with equal attn, the sum of the values of each, and the largest norm."""
-    sizes = [norm(A.ravel()) for A in attn]
-    limit = tolerance * max(sizes)
+    limit = tolerance * heads.sizes.max()
     groups: list[list[int]] = []
-    for h, A in enumerate(attn):
-        near = [g for g in groups if any(norm((A - attn[i]).ravel()) <= limit for i in g)]
+    for h, distances in enumerate(heads.distances):
+        near = [g for g in groups if np.any(distances[g] <= limit)]
         joined = [*(i for g in near for i in g), h]
         groups = [*(g for g in groups if g not in near), joined]
     sums = np.stack([value[group].sum(axis=0) for group in groups])
@@ -196,13 +191,16 @@ def different_kinds(*layers: object) -> InvalidInput:
     return InvalidInput(f"only layers of the same kind can be compared; got {names}.")
 
 
-def require_softmax(*layers: object) -> None:
-    """Refuse what is no softmax layer."""
-    for layer in layers:
-        if not isinstance(layer, SoftmaxAttention):
-            raise InvalidType(
-                f"heads of SoftmaxAttention layers are compared; got {type(layer).__name__}."
-            )
+def require_softmax(layer: object) -> None:
+    """Refuse what is no softmax layer, and layers whose attention depends on the offset."""
+    if not isinstance(layer, SoftmaxAttention):
+        raise InvalidType(
+            f"heads of SoftmaxAttention layers are compared; got {type(layer).__name__}."
+        )
+    require_no_rotary(
+        layer, "this is about heads whose attention is one matrix attn, at whatever offset",
+        "of such layers same_function, canonical and match_heads compare heads at all offsets.",
+    )  # fmt: skip
 
 
 def require_alike(layer_a: object, layer_b: object, names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyattn.display import Described, Description, Reported, head_matrices
+from polyattn.display import SHOWN_DIMS, Described, Description, Reported, head_matrices
 from polyattn.errors import InvalidInput, OutOfRange
 from polyattn.features.tokens import Tokens
 from polyattn.files.fields import array, entries, flag, one_of
@@ -97,8 +97,12 @@ class AttentionLayer(Reported, Described):
         about = f"{kind} attention, {counted(self.n_heads, 'head')}, {sizes_in_words(**sizes)}"
         return Description(
             "An attention layer", about, sizes={"n_heads": self.n_heads, **sizes},
-            matrices=head_matrices(self.attn, self.value),
+            # Those of a wide layer are not looked at, and need not be made.
+            matrices={} if max(self.value.shape[1:]) > SHOWN_DIMS else self._matrices(),
         )  # fmt: skip
+
+    def _matrices(self) -> dict[str, list[list[float]]]:
+        return head_matrices(self.attn, self.value)
 
     def arrays(self) -> dict[str, NDArray]:
         """The heads."""

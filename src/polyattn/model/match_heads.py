@@ -11,9 +11,10 @@ from scipy.linalg import norm
 
 from polyattn.display import Description, Tabled, table_lines
 from polyattn.errors import InvalidInput
-from polyattn.model.compare import require_alike, require_same_kind, visible_attn
+from polyattn.model.compare import TOLERANCE, require_alike, require_same_kind
 from polyattn.model.layer import AttentionLayer
 from polyattn.model.linear import LinearAttention
+from polyattn.model.offsets import head_distances
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.quoting import counted, shown
@@ -107,7 +108,8 @@ def match_heads(found: AttentionLayer, planted: AttentionLayer) -> HeadMatch:
     what inputs can see of a head is compared:
 
     - softmax: with ``bias`` the last column of ``attn`` is left out, and the last rows of
-      ``value`` are replaced by their mean;
+      ``value`` are replaced by their mean; with rotary positions ``attn`` is compared as a
+      function of the offset, in root mean square over all offsets;
     - linear: heads (A, V) and (c A, V / c) are the same.  Both are written with attn and value
       of one norm, and the sign of c is the one with smaller errors.  Only heads of one scale of
       the form are matched, and ``skip`` and ``intercept`` are no heads.
@@ -161,7 +163,8 @@ def _require_same_form(found: LinearAttention, planted: LinearAttention) -> None
 def _errors(found: AttentionLayer, planted: AttentionLayer) -> tuple[NDArray, NDArray]:
     """Relative errors of attn and value of every head found as every planted one."""
     if isinstance(found, SoftmaxAttention) and isinstance(planted, SoftmaxAttention):
-        attn = _relative_distances(visible_attn(found), visible_attn(planted))
+        heads, own = head_distances([found, planted], TOLERANCE), found.n_heads
+        attn = heads.distances[:own, own:] / _sizes(heads.sizes[own:])
         shares = [layer.value.copy() for layer in (found, planted)]
         if found.bias:
             for each in shares:
@@ -191,6 +194,10 @@ def _balanced(layer: AttentionLayer) -> tuple[NDArray[np.float64], NDArray[np.fl
 def _relative_distances(found: NDArray, planted: NDArray) -> NDArray[np.float64]:
     """Norms of all differences, (found, planted), relative to the planted ones."""
     sizes = np.array([norm(matrix.ravel()) for matrix in planted])
-    sizes[sizes == 0.0] = sizes.max() or 1.0
     distances = [[norm((one - other).ravel()) for other in planted] for one in found]
-    return np.array(distances) / sizes
+    return np.array(distances) / _sizes(sizes)
+
+
+def _sizes(planted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What distances are relative to: the size of the planted head, or of the largest one."""
+    return np.where(planted == 0.0, planted.max() or 1.0, planted)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polyattn.errors import InvalidInput, InvalidType
+from polyattn.errors import InvalidInput, InvalidType, OutOfRange
 from polyattn.model.layer import matrices
 from polyattn.numerics import scaling
 from polyattn.numerics.arrays import real_array, require_finite
@@ -85,6 +85,7 @@ class RotaryHeads(NamedTuple):
             )
         if bias and query.shape[1] < 2:
             raise InvalidInput("with bias=True attn must have at least 2 rows: one is constant.")
+        _require_product(query, key)
         return cls(query, key, require_frequencies(rotary, query.shape[2]))
 
     @property
@@ -99,8 +100,8 @@ class RotaryHeads(NamedTuple):
         """A(o) (H, d, d), read-only.  Cost: O(H d^2 r)."""
         (query, key, _), power = self.of_order_one()
         turned = Turns.of(self.frequencies, 1, offset).applied(query[..., None, :])[..., 0, :]
-        found = turned @ key.transpose(0, 2, 1)
-        found = scaling.restored(found, power, "attn, which is W_Q W_K^T turned,")
+        with np.errstate(under="ignore"):
+            found = np.ldexp(turned @ key.transpose(0, 2, 1), power)
         found.setflags(write=False)
         return found
 
@@ -153,6 +154,17 @@ def require_frequencies(rotary: object, head_dim: int) -> NDArray[np.float64]:
         )
     frequencies.setflags(write=False)
     return frequencies
+
+
+def _require_product(query: NDArray, key: NDArray) -> None:
+    """Refuse W_Q and W_K (H, d, r) whose products, turned, float64 cannot hold."""
+    largest = [scaling.largest_magnitude(each) for each in (query, key)]
+    if all(largest) and not -1020 < sum(map(np.log2, largest)) < 1020 - np.log2(query.shape[2]):
+        decimal = sum(map(np.log10, largest))
+        raise OutOfRange(
+            f"attn, products of W_Q and W_K, would be of size about 1e{decimal:+.0f}, which "
+            "float64 cannot hold: give W_Q and W_K, and tokens, that are of order one."
+        )
 
 
 def require_no_pair(attn: Any) -> None:

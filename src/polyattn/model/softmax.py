@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyattn.display import Description
-from polyattn.errors import InvalidType, require_choice, require_flag
+from polyattn.errors import InvalidInput, InvalidType, require_choice, require_flag
 from polyattn.features.tokens import Tokens
 from polyattn.files.fields import array, entries
 from polyattn.files.records import Record
@@ -38,13 +38,16 @@ from polyattn.model.layer import (
     square_heads,
 )
 from polyattn.model.rotary import RotaryHeads, require_no_pair
-from polyattn.numerics.arrays import even_ranges
+from polyattn.numerics.arrays import EXACT_INTEGER, even_ranges
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.numerics.scaling import of_order_one, restored
 from polyattn.sequences import MODES, SequenceBatch
 
 # Logits that are in memory together.
 BLOCK_LOGITS = 1 << 20
+
+# What attn of a layer with rotary positions is called where it is shown.
+AT_OFFSET_ZERO = "attn at offset 0"
 
 # What files hold of a layer with rotary positions, in the place of attn.
 PROJECTIONS = dict.fromkeys(("query", "key", "value"), array((None, None, None)))
@@ -92,8 +95,8 @@ class SoftmaxAttention(AttentionLayer):
     >>> layer = pa.SoftmaxAttention((query, key), np.eye(2), "causal", rotary=[np.pi])
     >>> layer
     SoftmaxAttention(1 head, 2 -> 2, mode 'causal', rotary positions in 1 plane)
-    >>> layer.attn_at(1).round(12).tolist()  # a half turn: the token before repels
-    [[[-1.0, -0.0], [0.0, -1.0]]]
+    >>> (layer.attn_at(1).round(12) + 0.0).tolist()  # a half turn: the token before repels
+    [[[-1.0, 0.0], [0.0, -1.0]]]
     """
 
     mode: str = "full"
@@ -146,6 +149,8 @@ class SoftmaxAttention(AttentionLayer):
         """
         if isinstance(offset, bool) or not isinstance(offset, int | np.integer):
             raise InvalidType(f"offset must be an integer, the number of tokens; got {offset!r}.")
+        if abs(offset) > EXACT_INTEGER:
+            raise InvalidInput("offset must be at most 2**53, which float64 holds exactly.")
         return self.attn if self.rotary_heads is None else self.rotary_heads.attn_at(int(offset))
 
     def __eq__(self, other: object) -> bool:
@@ -172,8 +177,12 @@ class SoftmaxAttention(AttentionLayer):
             return described
         return replace(
             described,
-            about=f"{described.about}, {self.rotary_heads.words} (attn is that at offset 0)",
+            about=f"{described.about}, {self.rotary_heads.words}",
             sizes=described.sizes | {"frequencies": self.rotary_heads.frequencies.tolist()},
+            matrices={
+                name.replace("attn", AT_OFFSET_ZERO): each
+                for name, each in described.matrices.items()
+            },
         )
 
     def arrays(self) -> dict[str, NDArray]:

@@ -11,6 +11,7 @@ from polyattn.display import figure
 from polyattn.form.in_words import scale_in_words
 from polyattn.model import LinearAttention, SoftmaxAttention
 from polyattn.model.layer import AttentionLayer
+from polyattn.model.softmax import AT_OFFSET_ZERO
 from polyattn.report.maps import Map, cell_size
 from polyattn.report.names import Side, SideNames, sides_of
 from polyattn.report.page_data import norms
@@ -61,7 +62,8 @@ def maps_of_layer(
 
     titled : whether panels say which head they show, as where many are in one figure
     """
-    if max(*layer.attn.shape[1:], *layer.value.shape[1:]) > MOST_CELLS:
+    # Values first: attn of a wide layer with rotary positions need not be made.
+    if max(layer.value.shape[1:]) > MOST_CELLS or max(layer.attn.shape[1:]) > MOST_CELLS:
         return None
     attn, value = _comparable(layer)
     sizes, sides = head_sizes(layer), sides_of(layer, names)
@@ -72,13 +74,14 @@ def maps_of_layer(
     }
     cell = cell_size(attn.shape[1:], value.shape[1:])
     along = {"attn": (sides["query"], sides["key"]), "value": (sides["value"], sides["output"])}
+    titles = {"attn": AT_OFFSET_ZERO if has_rotary(layer) else "attn", "value": "value"}
     maps = []
     for place, h in enumerate(order.tolist(), start=1):
         group = _group(layer, h)
         name = f"head {place}, {group}" if group else f"head {place}"
         before = f"{name}: " if titled else ""
         parts = [
-            Map(f"{before}{part}", matrix, full[part], *along[part], cell)
+            Map(f"{before}{titles[part]}", matrix, full[part], *along[part], cell)
             for part, matrix in (("attn", attn[h]), ("value", value[h]))
         ]
         maps.append(HeadMaps(f"Head {place}", group, float(sizes[h]), parts, h))
@@ -97,6 +100,11 @@ def head_sizes(layer: AttentionLayer) -> NDArray[np.float64]:
         return values
     with np.errstate(over="ignore"):
         return np.asarray(norms(layer.attn, (1, 2)) * values)
+
+
+def has_rotary(layer: AttentionLayer) -> bool:
+    """Whether attn is that of one offset alone."""
+    return isinstance(layer, SoftmaxAttention) and layer.frequencies is not None
 
 
 def ranked(sizes: NDArray) -> NDArray[np.intp]:

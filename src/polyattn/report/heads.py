@@ -18,7 +18,14 @@ from polyattn.model import LinearAttention
 from polyattn.model.layer import AttentionLayer
 from polyattn.quoting import counted
 from polyattn.report.figures import OURS, SOFT, PlotAxes, finish_ranked
-from polyattn.report.head_maps import MOST_HEADS, MapsOfLayer, head_sizes, maps_of_layer, ranked
+from polyattn.report.head_maps import (
+    MOST_HEADS,
+    MapsOfLayer,
+    has_rotary,
+    head_sizes,
+    maps_of_layer,
+    ranked,
+)
 from polyattn.report.map_pictures import map_picture
 from polyattn.report.maps import MOST_POINTS
 from polyattn.report.names import CONSTANT, SideNames
@@ -55,6 +62,12 @@ def heads_section(
             notes.append(
                 "A factor can move between the two matrices of a head; here both have the same "
                 "norm."
+            )
+        if has_rotary(layer):
+            notes.append(
+                "With rotary positions attention depends on how far a query and a key are apart: "
+                "attn is shown for a token that attends to itself, layer.attn_at(offset) is that "
+                "of another offset."
             )
         if max(*layer.attn.shape[1:], *layer.value.shape[1:]) > MOST_POINTS:
             notes.append(

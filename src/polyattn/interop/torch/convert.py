@@ -24,6 +24,7 @@ from polyattn.interop.torch import modules
 from polyattn.interop.torch.linear_attention import TorchLinearAttention
 from polyattn.interop.torch.modules import TorchSoftmaxAttention
 from polyattn.model import LinearAttention, SoftmaxAttention
+from polyattn.model.rotary import require_no_rotary
 from polyattn.sequences import SequenceBatch
 
 Matrix = NDArray[np.float64]
@@ -45,7 +46,10 @@ def to_torch(layer: LinearAttention | SoftmaxAttention) -> modules.TorchAttentio
     # torch.tensor copies, so that training the module leaves the layer alone.
     tensors: dict[str, Any] = {k: torch.tensor(each) for k, each in layer.arrays().items()}
     if isinstance(layer, SoftmaxAttention):
-        return TorchSoftmaxAttention(**tensors, mode=layer.mode, bias=layer.bias)
+        attn = tensors["attn"] if "attn" in tensors else (tensors["query"], tensors["key"])
+        return TorchSoftmaxAttention(
+            attn, tensors["value"], layer.mode, layer.bias, tensors.get("frequencies")
+        )
     return TorchLinearAttention(
         **tensors, form=layer.form, n_dims=layer.n_dims,
         n_context_dims=layer.n_context_dims, head_scales=layer.head_scales,
@@ -65,7 +69,11 @@ def from_torch(module: object, mode: str | None = None) -> LinearAttention | Sof
         raise InvalidInput(
             f"the module has mode {module.mode!r}, but mode={mode!r} was asked for; leave it out."
         )
-    attn, value = as_array(module.attn), as_array(module.value)
+    value = as_array(module.value)
+    if isinstance(module, TorchSoftmaxAttention) and module.frequencies is not None:
+        pair, frequencies = (as_array(module.query), as_array(module.key)), module.frequencies
+        return SoftmaxAttention(pair, value, module.mode, module.bias, rotary=as_array(frequencies))
+    attn = as_array(module.attn)
     if isinstance(module, TorchSoftmaxAttention):
         return SoftmaxAttention(attn, value, module.mode, module.bias)
     return LinearAttention(
@@ -153,6 +161,10 @@ def to_multihead(
     """The layer as ``nn.MultiheadAttention``: see ``polyattn.interop.to_multihead``."""
     if not isinstance(layer, SoftmaxAttention):
         raise InvalidType(f"to_multihead takes a SoftmaxAttention; got {type(layer).__name__}.")
+    require_no_rotary(
+        layer, "nn.MultiheadAttention has no positions",
+        "to_torch makes a module that has them, to_projections W_Q and W_K.",
+    )  # fmt: skip
     d = layer.n_dims
     if layer.n_outputs != d:
         raise InvalidInput(

@@ -10,15 +10,14 @@ before are products with a matrix of weights (quadratic in the number of chunks 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from polyattn.errors import InvalidInput
 from polyattn.form.form import Form
+from polyattn.interop.scale_heads import FARTHEST, HeadsOfScale, heads_by_scale
 from polyattn.interop.torch.graphs import is_traced
 from polyattn.interop.torch.modules import TorchAttention, zeros_of
 from polyattn.interop.torch.token_maps import SeenTokens
@@ -26,18 +25,6 @@ from polyattn.model import LinearAttention
 
 # Tokens of a causal chunk: scores are formed inside a chunk only.
 CHUNK = 64
-
-# No sequence is longer: distances beyond it are as good as none.
-FARTHEST = 1 << 40
-
-
-class HeadsOfScale(NamedTuple):
-    """The heads of one scale: their numbers (None: all), and whom they attend to."""
-
-    own: list[int] | None
-    start: int
-    stop: int | None
-    decay: float
 
 
 class TorchLinearAttention(TorchAttention):
@@ -76,10 +63,10 @@ class TorchLinearAttention(TorchAttention):
             skip=None if skip is None else np.zeros(tuple(skip.shape)),
             intercept=None if intercept is None else np.zeros(tuple(intercept.shape)),
         )  # fmt: skip
-        super().__init__(attn, value, layer.mode, layer.bias)
+        super().__init__(value, layer.mode, layer.bias, attn=attn)
         self.layout, self.head_scales = layer.layout, layer.head_scales
         # Plain numbers, which graphs can hold, in the place of properties that compute them.
-        self.scale_heads = _heads_by_scale(self.layout.form, self.head_scales)
+        self.scale_heads = heads_by_scale(self.layout.form, self.head_scales)
         self.has_mean, self.include_query = self.form.mean, self.form.include_query
         self.most_attended = min(self.form.window or FARTHEST, FARTHEST)
         for name, given in (("skip", skip), ("intercept", intercept)):
@@ -181,18 +168,6 @@ class TorchLinearAttention(TorchAttention):
             V = V * _weights_of(distances, scale.start, scale.stop, scale.decay, V)[:, None]
         # One (r, e) matrix per sequence serves all its tokens: sum_h A_h S V_h.
         return Q @ (attn @ (K.transpose(1, 2) @ V)[:, None] @ value).sum(1)
-
-
-def _heads_by_scale(form: Form, head_scales: NDArray[np.int64]) -> list[HeadsOfScale]:
-    """The heads of every scale that has some."""
-    found = []
-    for number, (start, stop, decay) in enumerate(form.scales):
-        own = np.flatnonzero(head_scales == number).tolist()
-        every = len(own) == len(head_scales)
-        end = None if stop is None or stop >= FARTHEST else stop
-        if own:
-            found.append(HeadsOfScale(None if every else own, start, end, decay))
-    return found
 
 
 def _causal(

@@ -11,7 +11,8 @@ from scipy.linalg import norm
 
 from polyattn.certify.outcomes import IDENTIFIABLE, NOT_IDENTIFIABLE, UNDECIDED
 from polyattn.model import SoftmaxAttention
-from polyattn.model.compare import TOLERANCE, merged_values, require_softmax, visible_attn
+from polyattn.model.compare import TOLERANCE, merged_values, require_softmax
+from polyattn.model.offsets import head_distances, visible_attn
 from polyattn.numerics.parallel import single_threaded_blas
 from polyattn.sequences import SequenceBatch, Sequences, as_batch
 from polyattn.softmax.identifiability.other_layers import Unexamined, mirrored, rearranged
@@ -144,7 +145,7 @@ def identifiable_heads(layer: SoftmaxAttention, X: Sequences | None = None) -> H
 def _of_heads(layer: SoftmaxAttention) -> Iterator[HeadFinding]:
     """What no input whatever can tell apart."""
     value = layer.value[:, : layer.n_dims]
-    groups, _, largest = merged_values(visible_attn(layer), value, TOLERANCE)
+    groups, _, largest = merged_values(head_distances([layer], TOLERANCE), value, TOLERANCE)
     for group in groups:
         if len(group) > 1:
             sentence = f"Heads {group} have equal attn: only the sum of their values is visible."
