@@ -379,7 +379,7 @@ def test_the_command_line_reads_results(ended, tmp_path):
     pa.save(ended["recovered"], tmp_path / "asked")
     np.save(tmp_path / "X.npy", np.ones((2, 3, 4)))
     run = partial(CliRunner().invoke, cli, catch_exceptions=False)
-    assert "241 queries" in run(["show", str(tmp_path / "asked")]).stdout
+    assert "246 queries" in run(["show", str(tmp_path / "asked")]).stdout
     plain = json.loads(run(["show", str(tmp_path / "asked"), "--json"]).stdout)
     assert plain["attn"] == ended["recovered"].layer.attn.tolist()
     assert plain["phases"][0]["name"] == "sum of values"

@@ -19,18 +19,24 @@ from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.mixing import DISTANCE, N_HALVINGS, Points, other_directions
 from polyattn.softmax.queries.pairs import NOISY, Pairs
+from polyattn.softmax.queries.precision import ROUGH
+from polyattn.softmax.queries.refine import follow, refine
 
-# Query tokens by which heads are counted first; doubled while that is not enough.
-FIRST_POINTS = 16
+# Query tokens by which heads are counted first, also of rough answers; doubled while that is not
+# enough.
+FIRST_POINTS, ROUGH_POINTS = 16, 96
 
 # Points at which Jacobians are measured.
 N_BASE_POINTS = 4
 
+# Of rough answers there are so many times as many points and directions, and a larger step.
+MORE, ROUGH_STEP = 3, 0.5
+
+# The largest condition of values that rough answers can tell apart.
+MOST_ALIKE = 1e3
+
 # Combinations of Jacobians that are tried; they need no queries.
 N_COMBINATIONS = 24
-
-# How far differences lie from the first one when heads are known approximately.
-WIDE = 1.2
 
 # Differences that are queried together.
 BLOCK = 8
@@ -50,6 +56,11 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
         return False
     findings.recorder.present = "all differences"
     first, points_of_first = found
+    if pairs.total.noise > ROUGH and pairs.free:
+        if not follow(pairs, findings, first):
+            return False
+        findings.record(n_differences=len(findings.heads))
+        return _refined(pairs, findings)
     findings.heads.append(first)
     points, rank = points_of_first, None
     directions = other_directions(first.delta, pairs.rng)
@@ -68,10 +79,14 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
             return False
         findings.heads.extend(solved)
     findings.record(n_differences=len(findings.heads), rank=rank or None)
-    if pairs.total.noise > NOISY:
-        findings.recorder.present = "wider differences"
-        _widen(pairs, points, directions, findings)
-        findings.record()
+    return _refined(pairs, findings) if pairs.total.noise > NOISY and pairs.free else True
+
+
+def _refined(pairs: Pairs, findings: QueryFindings) -> bool:
+    """Refine the heads; where that is not possible, they stay as they are."""
+    findings.recorder.present = "refinement"
+    refined = refine(pairs, findings)
+    findings.record(refined=refined, noise=list(pairs.total.by_size or ()))
     return True
 
 
@@ -85,12 +100,13 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     delta = pairs.random_delta()
     total, n_outputs = delta @ pairs.total.value, pairs.oracle.n_outputs
     effects = np.empty((0, n_outputs))
+    n_first = ROUGH_POINTS if pairs.total.noise > ROUGH else FIRST_POINTS
     # Effects at ever more query tokens, until these are more than the c_i that effects show.
     while True:
-        tokens = pairs.random_points(max(FIRST_POINTS, len(effects)), 2)
+        tokens = pairs.random_points(max(n_first, len(effects)), 2)
         effects = np.vstack([effects, pairs.effect(tokens, delta)])
         spectrum = np.linalg.svd(np.vstack([effects, total]), compute_uv=False)
-        floor = 10 * pairs.error * np.sqrt(max(effects.shape)) + 1e-14 * spectrum[0]
+        floor = _floor(pairs, effects, tokens) + 1e-14 * spectrum[0]
         n_heads = int(np.sum(spectrum > floor))
         if n_heads <= len(effects) - 4 or n_heads >= n_outputs:
             break
@@ -103,9 +119,26 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     points = Points.for_all_rows(pairs, n_heads)
     effects = pairs.measured(points.tokens, delta)
     tried = (points.solve(pairs, effects, delta, start) for start in starts)
-    heads = next((each for each in tried if each is not None), None)
+    solved = (each for each in tried if each is not None)
+    if pairs.total.noise > ROUGH:
+        # Noise lets heads that nearly cancel fit, too.
+        apart = (each for each in solved if np.linalg.cond(each.values) < MOST_ALIKE)
+        heads = min(apart, key=lambda each: each.residual, default=None)
+    else:
+        heads = next(solved, None)
     findings.record(n_heads=n_heads, residual=None if heads is None else heads.residual)
     return None if heads is None else (heads, points)
+
+
+def _floor(pairs: Pairs, effects: NDArray, tokens: NDArray) -> float:
+    """What noise shows at most of singular values of effects (Q, e).
+
+    Its largest is about the noise times sqrt(Q) + sqrt(e); of exact answers there is room for more.
+    """
+    if pairs.total.noise <= ROUGH:
+        return 10 * pairs.error * float(np.sqrt(max(effects.shape)))
+    level = pairs.level(effects[-len(tokens) :], tokens)
+    return 2 * level * (float(np.sqrt(len(effects))) + float(np.sqrt(effects.shape[1])))
 
 
 def _candidates(pairs: Pairs, delta: NDArray, n_heads: int) -> list[NDArray[np.float64]]:
@@ -115,32 +148,35 @@ def _candidates(pairs: Pairs, delta: NDArray, n_heads: int) -> list[NDArray[np.f
     step.  Cost: 2 N_BASE_POINTS (H + 2) queries.
     """
     n_dims, rng = pairs.n_dims, pairs.rng
-    n_directions = min(n_dims, n_heads + 2)
+    rough = pairs.total.noise > ROUGH
+    n_directions = min(n_dims, (MORE if rough else 1) * n_heads + 2)
     directions = np.linalg.qr(rng.standard_normal((n_dims, n_directions)))[0].T
-    bases = pairs.random_points(N_BASE_POINTS, pairs.base_size)
+    n_bases = (MORE if rough else 1) * N_BASE_POINTS
+    bases = pairs.random_points(n_bases, pairs.base_size)
     step = pairs.point_size * max(pairs.total.noise, 1e-16) ** (1 / 3)
+    step = ROUGH_STEP * pairs.point_size if rough else step
     points = np.stack([bases[:, None] + step * directions, bases[:, None] - step * directions])
     effects = pairs.effect(points.reshape(-1, n_dims), delta)
-    forward, backward = effects.reshape(2, N_BASE_POINTS, n_directions, -1)
+    forward, backward = effects.reshape(2, n_bases, n_directions, -1)
     derivatives = (forward - backward) / (2 * step) * pairs.point_size
     left = np.linalg.svd(np.concatenate(list(derivatives), axis=1), full_matrices=False)[0]
     right = np.linalg.svd(np.concatenate(list(derivatives), axis=0), full_matrices=False)[2]
     rows, columns = left[:, :n_heads], right[:n_heads]
     cores = rows.T @ derivatives @ columns.T
     found: list[tuple[float, NDArray]] = []
-    for _ in range(N_COMBINATIONS):
-        first, second = np.tensordot(rng.standard_normal((2, N_BASE_POINTS)), cores, axes=1)
+    for _ in range((MORE if rough else 1) * N_COMBINATIONS):
+        first, second = np.tensordot(rng.standard_normal((2, n_bases)), cores, axes=1)
         if np.linalg.cond(second) > 1e12:
             continue
         values, vectors = np.linalg.eig(np.linalg.solve(second, first).T)
-        if np.any(np.abs(values.imag) > 1e-6 * np.abs(values).max()):
+        if np.any(np.abs(values.imag) > 1e-6 * np.abs(values).max()) and not rough:
             continue
         # Trustworthy: eigenvalues far apart, and a well-conditioned mixing.
         gap = np.diff(np.sort(values.real)).min() / max(np.abs(values.real).max(), 1e-300)
         mixing = vectors.real.T
         found.append((float(gap) / np.linalg.cond(mixing), mixing @ columns))
     found.sort(key=lambda item: -item[0])
-    return [mixing for _, mixing in found[:4]]
+    return [mixing for _, mixing in found[: 3 * MORE if rough else 4]]
 
 
 def _solve_block(
@@ -177,22 +213,6 @@ def _solve_once(
         return heads if in_order else None
 
     return map_pieces(solve, list(zip(deltas, starts, np.split(effects, len(deltas)), strict=True)))
-
-
-def _widen(pairs: Pairs, points: Points, directions: NDArray, findings: QueryFindings) -> None:
-    """Replace heads by those of differences further apart, which magnify noise less.
-
-    What is known predicts them well enough to start from; where it does not, the old ones stay.
-    """
-    inverse = np.linalg.pinv(np.stack([at.delta for at in findings.heads]))
-    value = np.einsum("dj,jhe->hde", inverse, np.stack([at.values for at in findings.heads]))
-    centre = findings.heads[0].delta
-    for begin in range(0, len(directions), BLOCK):
-        deltas = centre + WIDE * pairs.delta_size * directions[begin : begin + BLOCK]
-        starts = np.einsum("bd,hde->bhe", deltas, value)
-        for j, heads in enumerate(_solve_once(pairs, points, deltas, starts), start=begin + 1):
-            if heads is not None and heads.doubt < 2 * findings.heads[j].doubt:
-                findings.heads[j] = heads
 
 
 def _column_spaces(heads: list[HeadsAt], pairs: Pairs) -> NDArray[np.float64] | None:

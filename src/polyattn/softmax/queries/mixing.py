@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from polyattn.softmax.queries.error_bars import HeadEquations, spread_over_rows
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise, spread
 from polyattn.softmax.queries.pairs import NOISY, Pairs, unit_rows
+from polyattn.softmax.queries.precision import ROUGH
 
 # Norm of query tokens, in calibrated sizes.
 POINT_SIZE = 1.5
@@ -33,6 +35,9 @@ SPARE = 6
 
 # Up to this many rows of attn all of them are unknowns while heads are unmixed.
 WHOLE_ROWS = 100
+
+# The largest residuals, of sigmoids, that a head may leave, of rough answers and of others.
+LARGEST_ROUGH, LARGEST_RESIDUAL = 0.1, 1e-3
 
 
 def _unmix(
@@ -203,18 +208,39 @@ class Points:
             return None
         heads, unmix = found
         size = float(np.linalg.norm(unmix, axis=0).max())
-        if not heads.residual <= min(1e-3, 1e-11 + 30 * pairs.error * size):
+        largest = LARGEST_ROUGH if pairs.total.noise > ROUGH else LARGEST_RESIDUAL
+        if not heads.residual <= min(largest, 1e-11 + 30 * pairs.error * size):
             return None
+        if len(parts) > 1:
+            effects = _weights(parts, unmix)[0] @ heads.values
         if all_again:
-            return heads
-        rows, sigmoids = rows[n:], _weights([part[n:] for part in parts], unmix)[0]
+            return self._with_errors(pairs, heads, effects, np.eye(pairs.n_rows))
         if n == len(self.tokens):
-            columns = np.einsum("...dk,...k->...d", self.basis, heads.columns)
-        elif np.min(sigmoids * (1 - sigmoids)) > 1e-3:
-            columns = np.linalg.lstsq(rows, _logits(sigmoids), rcond=None)[0].T
+            return self._with_errors(pairs, heads, effects, self.basis)
+        others, sigmoids = rows[n:], _weights([part[n:] for part in parts], unmix)[0]
+        if np.min(sigmoids * (1 - sigmoids)) > 1e-3:
+            columns = np.asarray(np.linalg.lstsq(others, _logits(sigmoids), rcond=None)[0].T)
         else:
-            columns = _slopes_of(sigmoids, np.broadcast_to(rows, (len(start), *rows.shape)))
-        return replace(heads, columns=columns)
+            columns = _slopes_of(sigmoids, np.broadcast_to(others, (len(start), *others.shape)))
+        heads = replace(heads, columns=columns)
+        return self._with_errors(pairs, heads, effects, np.eye(pairs.n_rows))
+
+    def _with_errors(
+        self, pairs: Pairs, heads: HeadsAt, effects: NDArray, basis: NDArray
+    ) -> HeadsAt:
+        """Columns (H, k) of the basis (D, k) or (H, D, k) as (H, D), and standard errors."""
+        near = HeadEquations.at(pairs.rows(self.tokens) @ basis, heads.columns, heads.values, 1.0)
+        columns = np.einsum("...dk,...k->...d", basis, heads.columns)
+        if near is None:
+            unknown = (np.full_like(columns, np.inf), np.full_like(heads.values, np.inf))
+            return replace(heads, columns=columns, errors=unknown)
+        left = effects - near.sigmoids[:-1] @ heads.values
+        variances = (left**2).mean(axis=0) / near.freedom
+        every = np.broadcast_to(variances, near.sigmoids.shape[:1] + variances.shape)
+        of_columns = spread_over_rows(near.column_variances(every), basis)
+        errors = (np.sqrt(of_columns), np.sqrt(near.value_variances(variances)))
+        residual = float(np.sqrt(np.mean(left**2)))
+        return replace(heads, columns=columns, residual=residual, errors=errors)
 
 
 def other_directions(delta: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -102,10 +102,15 @@ class Coordinates:
 
     def of_normalised(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer of tokens z (..., d) that is ``layer`` for u (..., k): of least norm."""
-        outwards = np.zeros((self.normalisation.n_dims + layer.bias, self.n_dims + layer.bias))
-        outwards[: self.normalisation.n_dims, : self.n_dims] = self.normalisation.basis / self.unit
-        outwards[self.normalisation.n_dims :, self.n_dims :] = 1.0
-        return of_tokens(layer, outwards)
+        return of_tokens(layer, self.outwards(layer.bias))
+
+    def outwards(self, bias: bool) -> NDArray[np.float64]:
+        """The matrix E (D, D') with u = z E, least on what is not seen; bias adds the constant."""
+        n_dims, n_inside = self.normalisation.n_dims, self.n_dims
+        outwards = np.zeros((n_dims + bias, n_inside + bias))
+        outwards[:n_dims, :n_inside] = self.normalisation.basis / self.unit
+        outwards[n_dims:, n_inside:] = 1.0
+        return outwards
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from polyattn.errors import InvalidInput
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.numerics.arrays import even_ranges, real_array, require_finite
 from polyattn.numerics.scaling import exponent_for, largest_magnitude, restored, scaled
-from polyattn.softmax.arguments import rounding_of
 from polyattn.softmax.queries.layers import rewritten
 from polyattn.softmax.queries.outcomes import Stopped
+from polyattn.softmax.queries.precision import in_units, significant_bits
+from polyattn.softmax.queries.steadiness import RepeatedQueries, asked_in_company
 from polyattn.softmax.recorder import require_time
 
 # Numbers of one call: batches of sequences are smaller than this, whatever the batch size.
@@ -30,6 +31,9 @@ CALL_NUMBERS = 1 << 22
 # Entries of a head that count alike beside one another, and what to do where they do not fit.
 ONE = np.ones(1)
 ADVICE = "let the oracle multiply its inputs or its outputs by a constant."
+
+# Answers of so many sequences that are all as large as the largest are clipped.
+N_CLIPPED = 16
 
 # How many random tokens check that answers are affine, and how many queries are repeated.
 N_CHECKS = 8
@@ -46,8 +50,12 @@ BENDING, ROUGHNESSES = 8.0, 100.0
 # Deviations up to this are the rounding of float64.
 ROUNDING = 1000 * float(np.finfo(np.float64).eps)
 
-# Deviations above this are not rounding: the black box is no attention layer.
-LARGEST_NOISE = 1e-2
+# Noise above this cannot be averaged; deviations above the second, or so many times what answers
+# of few bits are rounded by, are neither: the black box is no attention layer.
+LARGEST_NOISE, LARGEST_DEVIATION, BIT_ERRORS = 0.1, 1e-2, 16.0
+
+# Entries of tokens are multiples of this: every floating-point format holds them.
+TOKEN_UNIT = 2.0**-5
 
 
 @dataclass
@@ -60,7 +68,7 @@ class Oracle:
     max_queries : how many sequences may be given to it; infinite without a limit
     batch_size : most sequences of one call
     on_answers : called after every call
-    largest : norm below which tokens must stay, infinite without a limit
+    token_limit : norm below which tokens must stay, infinite without a limit
     """
 
     function: Callable[[NDArray[np.float64]], Any]
@@ -73,7 +81,9 @@ class Oracle:
     output_dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     token_exponent: int = 0
     answer_exponent: int | None = None
-    largest: float = inf
+    token_limit: float = inf
+    largest: float = 0.0
+    n_largest: int = 0
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), in the units of ``rows``."""
@@ -113,6 +123,14 @@ class Oracle:
             lambda value: restored(value, of_value, "value", ONE, ADVICE),
         )
 
+    def restored_errors(
+        self, attn: NDArray, value: NDArray
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Standard errors of attn and value in the units of the black box."""
+        of_value = (self.answer_exponent or 0) - self.token_exponent
+        bars = np.ldexp(attn, -2 * self.token_exponent), np.ldexp(value, of_value)
+        return np.ascontiguousarray(bars[0]), np.ascontiguousarray(bars[1])
+
     def _answers(self, X: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
         require_time()
         try:
@@ -131,8 +149,21 @@ class Oracle:
                 raise
             raise Stopped("oracle_failed", f"After good answers, {error}") from error
         self.n_outputs = rows.shape[2]
+        self._look_for_bound(np.abs(rows[:, -1]))
         self.on_answers()
         return rows
+
+    @property
+    def bound(self) -> float | None:
+        """The largest answer, where so many are equal to it that answers are clipped there."""
+        return self.largest if self.n_largest >= N_CLIPPED and self.largest > 0 else None
+
+    def _look_for_bound(self, answers: NDArray[np.float64]) -> None:
+        largest = float(answers.max())
+        if largest > self.largest:
+            self.largest, self.n_largest = largest, 0
+        # A query that is repeated has the same answers: of every sequence one counts.
+        self.n_largest += int(np.sum(np.any(answers == self.largest, axis=1)))
 
     def _checked(self, answer: object, shape: tuple[int, ...], n_rows: int) -> NDArray[np.float64]:
         """The last rows, if ``answer`` has the shape (B, n, e) of all and ends in finite rows."""
@@ -156,6 +187,9 @@ class SumOfValues:
 
     noise : relative error of an output;  noise_std : the same in the units of the outputs
     repeat_error : relative error of repeated queries
+    variances : (e,), of the errors of an answer;  errors : (D, e), standard errors of S and b
+    bits : significant bits of answers;  probe : sequences to ask again at the end
+    by_size : standard deviation of errors, absolute and relative to an answer, of refined heads
     """
 
     value: NDArray[np.float64]
@@ -164,31 +198,39 @@ class SumOfValues:
     noise_std: float
     repeat_error: float
     deterministic: bool
+    variances: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    bits: int
+    probe: RepeatedQueries
+    by_size: tuple[float, float] | None = None
 
 
 def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfValues:
     """S and b, and the level of rounding.
 
     Tokens are so large that x S is not lost beside b, whose rounding would be that of S.
-    Cost: d + 1 + 4 N_CHECKS queries, and d more when b is large.
+    Cost: d + 4 + 4 N_CHECKS queries, and d more when b is large.
     """
     n_dims = oracle.n_dims
     # Together, so that the units of answers are not those of a small bias.
     origin, *basis = oracle(np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims)])[:, None, :])
     value = np.stack(basis) - origin
     of_bias, of_value = float(np.linalg.norm(origin)), float(np.linalg.norm(value)) / n_dims**0.5
-    size = 1.0
+    unit = 1.0
     if of_bias > of_value > 0:
-        size = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
-        size = min(size, oracle.largest / (8 * n_dims**0.5))
-        value = (oracle(size * np.eye(n_dims)[:, None, :]) - origin) / size
-    tokens = size * rng.standard_normal((N_CHECKS, 1, n_dims))
+        unit = float(2.0 ** np.ceil(np.log2(min(of_bias / of_value, 1e12)) + 2))
+        unit = min(unit, oracle.token_limit / (8 * n_dims**0.5))
+        value = (oracle(unit * np.eye(n_dims)[:, None, :]) - origin) / unit
+    tokens = unit * in_units(rng.standard_normal((N_CHECKS, 1, n_dims)), TOKEN_UNIT)
     first, again = oracle(tokens), oracle(tokens)
     doubled = oracle(np.repeat(tokens, 2, axis=1))
+    bits = significant_bits(np.concatenate([*basis, *first]))
     # The sum of values may vanish, and with it all of these: other sequences show the true size.
-    several = oracle(size * rng.standard_normal((N_CHECKS, 4, n_dims)))
+    sequences = unit * in_units(rng.standard_normal((N_CHECKS, 4, n_dims)), TOKEN_UNIT)
+    several, within, probe = asked_in_company(oracle, sequences, _rms(first - again), 0.5**bits)
+    _require_other(oracle, first, several, sequences, 0.5**bits)
     size = max(_rms(first), _rms(several), np.finfo(float).tiny)
-    repeat_error = _rms(first - again) / size
+    repeat_error = max(_rms(first - again), within) / size
     deviation = _rms(first - (tokens[:, 0] @ value + origin)) / size
     from_copies = _rms(first - doubled) / size
     if repeat_error > LARGEST_NOISE:
@@ -196,20 +238,46 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
             "not_deterministic",
             f"The same query has answers that differ by {repeat_error:.1e} of their size.",
         )
-    if max(deviation, from_copies) > LARGEST_NOISE:
+    if max(deviation, from_copies) > max(
+        LARGEST_DEVIATION, BIT_ERRORS * 0.5**bits, 5 * repeat_error
+    ):
         raise Stopped(
             "not_attention",
             f"One-token sequences deviate from an affine function by {deviation:.1e} of their "
             f"size, and a token and its copy by {from_copies:.1e}: for attention without "
             "positions both are zero.",
         )
-    if not bias and float(np.abs(origin).max()) > 100 * max(deviation, 1e-15) * size:
+    # Rounding, of however few bits, leaves zero as it is.
+    if not bias and float(np.abs(origin).max()) > 100 * max(repeat_error, 1e-15) * size:
         raise Stopped("bias_needed", "The zero token has a non-zero output: the layer has biases.")
-    exactness = np.finfo(oracle.output_dtype).eps if oracle.output_dtype.kind == "f" else 0.0
     noise = max(deviation, from_copies, repeat_error, float(np.finfo(float).eps))
-    deterministic = repeat_error <= 8 * float(exactness)
-    noise_std = float(np.ldexp(noise * size, oracle.answer_exponent or 0))
-    return SumOfValues(value, origin * bias, noise, noise_std, repeat_error, deterministic)
+    errors = np.full((n_dims + bias, len(origin)), noise * _rms(value))
+    errors[n_dims:] = noise * _rms(origin)
+    return SumOfValues(
+        value, origin * bias, noise, float(np.ldexp(noise * size, oracle.answer_exponent or 0)),
+        repeat_error, repeat_error <= 8 * 0.5 ** (bits - 1),
+        np.full(len(origin), (noise * size) ** 2), errors, bits, probe,
+    )  # fmt: skip
+
+
+def _require_other(
+    oracle: Oracle, alone: NDArray, several: NDArray, sequences: NDArray, rounding: float
+) -> None:
+    """Raise Stopped if every answer is the same, or is the token that asked."""
+    answers = np.concatenate([alone, several])
+    if np.any(answers) and not np.any(answers - answers[0]):
+        raise Stopped(
+            "not_attention",
+            "The oracle ignores its input: every sequence has the same answer.",
+            "See that the sequences reach the model that is asked.",
+        )
+    given = scaled(sequences[:, -1], oracle.token_exponent - (oracle.answer_exponent or 0))
+    if several.shape == given.shape and np.allclose(several, given, rtol=4 * rounding, atol=0):
+        raise Stopped(
+            "not_attention",
+            "The answer is the token itself: attention has no visible effect.",
+            "See that the attention, and not a residual connection around it alone, is asked.",
+        )
 
 
 def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator) -> None:
@@ -224,7 +292,7 @@ def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator)
     small, middle, less, large, more = (answer - total.bias for answer in answers)
     size, tiny = _rms(answers[3]), float(np.finfo(np.float64).tiny)
     # Few answers of few digits may be straight by chance.
-    rough = max(_rms(less + more - 2 * large) / max(size, tiny), rounding_of(answers[3]))
+    rough = max(_rms(less + more - 2 * large) / max(size, tiny), 0.5**total.bits)
     deviation = _rms(large - tokens[:, 0] @ total.value) / max(size, tiny)
     below = _rms(middle - FACTOR * small) / max(_rms(answers[1]), tiny)
     above = _rms(large - FACTOR * middle) / max(size, tiny)

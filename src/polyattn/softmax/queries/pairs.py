@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
 from polyattn.softmax.queries.oracle import Oracle, SumOfValues
-
-if TYPE_CHECKING:
-    pass
 
 # Where tokens have a largest norm, what query tokens have of it at most.
 MOST_OF_POINTS = 0.75
@@ -74,12 +70,17 @@ class Pairs:
 
     def random_points(self, count: int, size: float = 1.0) -> NDArray[np.float64]:
         """Random query tokens (count, d) of norm ``size``, in calibrated sizes, if they fit."""
-        norm = min(size * self.point_size, MOST_OF_POINTS * self.oracle.largest)
+        norm = min(size * self.point_size, MOST_OF_POINTS * self.oracle.token_limit)
         return norm * unit_rows(self.rng, count, self.n_dims)
 
     def random_delta(self) -> NDArray[np.float64]:
         """A random difference (d,) of the calibrated norm."""
         return self.delta_size * unit_rows(self.rng, 1, self.n_dims)[0]
+
+    @property
+    def free(self) -> bool:
+        """Whether tokens may have any size, and stand anywhere."""
+        return not isfinite(self.oracle.token_limit) and self.ratio == 1.0
 
     def rows(self, points: NDArray) -> NDArray[np.float64]:
         """Query tokens (Q, d) as the rows (Q, D) that meet attn."""
@@ -95,7 +96,7 @@ class Pairs:
         Cost: Q queries of moved + resting tokens.
         """
         deltas = np.broadcast_to(delta, points.shape)
-        if not isfinite(self.oracle.largest):
+        if not isfinite(self.oracle.token_limit):
             return self.forward_effect(points, deltas, moved, resting)
         effects = np.empty((len(points), self.oracle.n_outputs))
         back = np.einsum("qd,qd->q", points, deltas) > 0
@@ -155,17 +156,22 @@ class Pairs:
         points = self.rng.standard_normal((len(spreads), 1, n_dims)) * sizes[0] * widths
         moves = self.rng.standard_normal((len(spreads), length - 1, n_dims)) * sizes[1] * widths
         X = np.concatenate([points + moves, points], axis=1)
-        if isfinite(self.oracle.largest):
+        if isfinite(self.oracle.token_limit):
             norms = np.linalg.norm(X, axis=2, keepdims=True)
-            border = BORDER * self.oracle.largest
+            border = BORDER * self.oracle.token_limit
             outside = (norms > border) | (spreads == spreads.max())[:, None, None]
             X *= np.where(outside, border / norms, 1.0)
         return X
 
     @property
     def error(self) -> float:
-        """Size of the error of an effect."""
+        """Size of the error of an effect, at most."""
         return max(self.total.noise * self.output_size, self.floor)
+
+    def level(self, effects: NDArray, points: NDArray) -> float:
+        """The rms error of effects (Q, e) at query tokens (Q, d)."""
+        answers = effects + points @ self.total.value + self.total.bias
+        return self.total.noise * float(np.sqrt(np.mean(answers**2)))
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:

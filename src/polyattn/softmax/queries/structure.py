@@ -75,12 +75,22 @@ class Structure:
         inside = None if self.found is None else Coordinates(self.found)
         oracle.function = Sublayer(function, inside, self.adds_input)
         oracle.n_dims = n_dims if inside is None else inside.n_dims
-        oracle.largest = np.inf if inside is None else inside.largest
+        oracle.token_limit = np.inf if inside is None else inside.largest
         oracle.token_exponent, oracle.answer_exponent = 0, None
+        oracle.largest, oracle.n_largest = 0.0, 0
 
     def outside(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer that acts on normalised tokens, for one in coordinates of these."""
         return layer if self.found is None else Coordinates(self.found).of_normalised(layer)
+
+    def outside_errors(
+        self, attn: NDArray, value: NDArray, bias: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Standard errors of attn and value of ``outside``, of entries that are independent."""
+        if self.found is None:
+            return attn, value
+        outwards = Coordinates(self.found).outwards(bias) ** 2
+        return np.sqrt(outwards @ attn**2 @ outwards.T), np.sqrt(outwards @ value**2)
 
 
 class Restructured(PolyattnError):

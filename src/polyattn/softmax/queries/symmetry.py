@@ -49,7 +49,7 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
     if structure.turns and pairs.bias:
         # Of large moves only the sign matters, whatever positions and biases add to logits.
         deltas *= SATURATED
-    if np.isfinite(pairs.oracle.largest):
+    if np.isfinite(pairs.oracle.token_limit):
         # At a right angle both moves stay inside.
         along = np.einsum("qd,qd->q", points, deltas) / np.sum(deltas**2, axis=1)
         points = points - along[:, None] * deltas
@@ -135,7 +135,7 @@ def positions_matter(pairs: Pairs, points: NDArray, deltas: NDArray) -> bool:
 def require_positions(pairs: Pairs) -> None:
     """Raise Stopped where the order of tokens makes no difference, although it should."""
     rng = np.random.default_rng(0)
-    size = min(np.sqrt(pairs.point_size * pairs.delta_size), 0.45 * pairs.oracle.largest)
+    size = min(np.sqrt(pairs.point_size * pairs.delta_size), 0.45 * pairs.oracle.token_limit)
     points, deltas = (size * unit_rows(rng, N_MOVES, pairs.n_dims) for _ in range(2))
     if not positions_matter(pairs, points, deltas):
         raise Stopped(

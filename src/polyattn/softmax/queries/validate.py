@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.softmax.queries.findings import CLOSE, HeadsAt, HeldOutCheck
+from polyattn.softmax.queries.findings import CLOSE, LARGEST_BARS, HeadsAt, HeldOutCheck
 from polyattn.softmax.queries.layers import in_mode
+from polyattn.softmax.queries.mixing import relative_size
+from polyattn.softmax.queries.outcomes import LARGEST_DOUBT
 from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.precision import TINY, in_units, token_unit
 
 if TYPE_CHECKING:
     from polyattn.softmax.queries.rotary import Turning
@@ -25,13 +28,31 @@ WITH_POSITIONS = (*LENGTHS, 40)
 # Spreads of the tokens, in calibrated sizes; each is judged by itself.
 SPREADS = (0.7, 2.0, 4.0)
 
-# Deviations that pass: this, and this multiple of the noise, but no more than the third, and
-# no more than so many times what noise and doubt explain: more is a function of the inputs, as
-# heads leave over that are nearly alike and were taken for one.
-PRECISION, NOISE_FACTOR, LARGEST_TOLERANCE, EXPLAINED = 1e-7, 1000, 1e-3, 10
+# Deviations that pass where answers are exact: this, and this multiple of the noise, but no more
+# than the third.
+PRECISION, NOISE_FACTOR, LARGEST_TOLERANCE = 1e-7, 1000, 1e-3
+
+# Deviations may be so many times what noise and error bars explain, in the root mean square, of
+# exact and of noisy answers, and at worst: more is a function of the inputs, as heads leave over
+# that are nearly alike and were taken for one.  Other rows may deviate more than the last.
+EXPLAINED, EXPLAINED_NOISY, PEAK, OTHER_ROWS = 10.0, 3.0, 10.0, 10.0
+
+# However noisy answers are, deviations above this part of the effect of attention are no agreement.
+AT_MOST = 0.5
+
+# Residuals of exact answers beyond this many errors of an effect are no rounding.
+MISFIT = 300.0
+
+# Errors of exact answers: so many times the rounding of one-token answers.
+ROUNDINGS = 30.0
+
+# Layers that are drawn within the error bars, to see what these mean for the outputs.
+N_DRAWS = 6
 
 # Modes in which a layer answers all rows; the first is taken where nothing tells them apart.
 ROW_MODES = ("full", "causal")
+
+Errors = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -85,49 +106,117 @@ class Compared:
 
 
 def validate(
-    pairs: Pairs, layer: SoftmaxAttention, heads: list[HeadsAt], turning: Turning | None = None
+    pairs: Pairs,
+    layer: SoftmaxAttention,
+    heads: list[HeadsAt],
+    errors: Errors | None,
+    turning: Turning | None = None,
 ) -> HeldOutCheck:
     """Compare the layer, of mode last, with the oracle on random sequences of each of LENGTHS.
 
     Tokens are a random query token and others around it, of three spreads: what only shows on
     large inputs is noticed, and large outputs do not cover what small ones show.  Deviations are
     relative to the rms of F - x' S - b, which a layer without attention does not explain.
-    The other rows, which are answered in any case, show in which modes the layer is right.
-    Cost: N_PER_LENGTH queries for every length.
+    ``errors``, standard errors of attn and value, are scaled up where deviations exceed what they
+    and the noise explain.  The other rows, which are answered in any case, show in which modes the
+    layer is right.  Queries of the beginning are asked again.
+    Cost: N_PER_LENGTH queries for every length, and those of the probe.
     """
-    lengths, beside = (LENGTHS, 0.0) if turning is None else (WITH_POSITIONS, turning.doubt)
-    answered = [_ask(pairs, length) for length in lengths]
+    pairs.total.probe.require_same(pairs.oracle)
+    answered = [_ask(pairs, length) for length in (WITH_POSITIONS if turning else LENGTHS)]
     last = Compared.together(
         [Compared.of(X[:, -1:], rows[:, -1:], layer(X)[:, None], pairs) for X, rows in answered]
     )
     missed, size = last.observed - last.predicted, float(np.linalg.norm(last.observed)) or 1.0
+    error = float(np.linalg.norm(missed)) / size
+    if turning is None:
+        expected = _expected(pairs, layer, errors, [X for X, _ in answered], last)
+    else:
+        # Planes are less exact than single offsets, by as much as these contradict one another.
+        expected = _expected(pairs, layer, None, [], last) + (turning.doubt * last.size) ** 2
     checks = [
-        _check(pairs, last.at(number), heads, float(np.linalg.norm(missed)) / size, beside)
+        _check(pairs, last.at(number), heads, expected[last.spread == number], error)
         for number in range(len(SPREADS))
     ]
-    worst = max(checks, key=lambda check: check.deviation / check.allowed)
-    fitting = tuple(mode for mode in ROW_MODES if _fits(pairs, layer, mode, answered, checks))
-    return replace(worst, modes=fitting, turning=turning)
+    worst = max(checks, key=lambda each: each[0].deviation / each[0].allowed)[0]
+    ratio = max(ratio for _, ratio in checks)
+    bars, doubt = _scaled(layer, errors, ratio) if turning is None else (None, turning.doubt)
+    check = replace(worst, errors=bars, doubt=max(worst.doubt, doubt), turning=turning)
+    single = [replace(each, doubt=check.doubt) for each, _ in checks]
+    fitting = tuple(mode for mode in ROW_MODES if _fits(pairs, layer, mode, answered, single))
+    return replace(check, modes=fitting)
 
 
 def _ask(pairs: Pairs, length: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Random sequences (N_PER_LENGTH, length, d) of all spreads, and all rows of their answers."""
     X = pairs.random_sequences(np.resize(SPREADS, N_PER_LENGTH), length)
+    if pairs.total.bits < 53 and pairs.free:
+        X = np.stack([in_units(each, token_unit(float(np.abs(each).max()))) for each in X])
     return X, pairs.oracle.rows(X, length)
 
 
+def _expected(
+    pairs: Pairs,
+    layer: SoftmaxAttention,
+    errors: Errors | None,
+    sequences: list[NDArray],
+    last: Compared,
+) -> NDArray[np.float64]:
+    """Variances (R, e) of the deviations of last rows, by noise and by draws within the errors."""
+    total = pairs.total
+    if total.by_size is None:
+        largest = float(np.abs(last.observed).max())
+        variances = np.full_like(last.observed, (ROUNDINGS * total.noise * largest) ** 2)
+    else:
+        absolute, relative = total.by_size
+        variances = absolute**2 + (relative * last.observed) ** 2
+    if errors is None or not all(np.all(np.isfinite(each)) for each in errors):
+        return variances
+    rng = np.random.default_rng(0)
+    for _ in range(N_DRAWS):
+        attn, value = (
+            array + error * rng.standard_normal(error.shape)
+            for array, error in zip((layer.attn, layer.value), errors, strict=True)
+        )
+        drawn = SoftmaxAttention(attn, value, "last", layer.bias)
+        outputs = np.concatenate([drawn(X) for X in sequences])
+        variances += (outputs - last.predicted) ** 2 / N_DRAWS
+    return variances
+
+
 def _check(
-    pairs: Pairs, compared: Compared, heads: list[HeadsAt], validation_error: float, beside: float
-) -> HeldOutCheck:
-    """The check of the last rows of one spread."""
-    largest, deviation = np.abs(compared.observed).max(), compared.deviation
-    doubt = max(_doubt(heads), beside)
-    by_noise = NOISE_FACTOR * pairs.total.noise * float(largest) / compared.size
-    allowed = min(PRECISION + by_noise, LARGEST_TOLERANCE)
-    if deviation > EXPLAINED * (by_noise + doubt):
+    pairs: Pairs, compared: Compared, heads: list[HeadsAt], expected: NDArray, error: float
+) -> tuple[HeldOutCheck, float]:
+    """The check of the last rows of one spread, and deviations in units of what is expected."""
+    largest, deviation = float(np.abs(compared.observed).max()), compared.deviation
+    missed = compared.observed - compared.predicted
+    ratio = float(np.sqrt(np.mean(missed**2) / max(float(np.mean(expected)), TINY)))
+    if pairs.total.by_size is None:
+        by_noise = NOISE_FACTOR * pairs.total.noise * largest / compared.size
+        allowed, most = min(PRECISION + by_noise, LARGEST_TOLERANCE), EXPLAINED
+        largest_doubt = LARGEST_DOUBT
+    else:
+        allowed = min(PEAK * float(np.sqrt(expected.max())) / compared.size, AT_MOST)
+        most, largest_doubt = EXPLAINED_NOISY, LARGEST_BARS
+    doubt, left = 0.0, max((at.residual for at in heads), default=0.0)
+    unexplained = pairs.total.by_size is None and left > MISFIT * pairs.error
+    if unexplained or not ratio <= most:
         # The residuals at single differences do not show how wrong the heads are.
-        allowed, doubt = min(allowed, EXPLAINED * (by_noise + doubt)), inf
-    return HeldOutCheck(heads, deviation, allowed, doubt, validation_error)
+        allowed, doubt = min(allowed, deviation * min(0.1, most / ratio)), inf
+    check = HeldOutCheck(heads, deviation, allowed, doubt, error, largest_doubt=largest_doubt)
+    return check, ratio
+
+
+def _scaled(
+    layer: SoftmaxAttention, errors: Errors | None, ratio: float
+) -> tuple[Errors | None, float]:
+    """Error bars of attn and value, no smaller than deviations say, and those of the worst head."""
+    if errors is None:
+        return None, inf
+    attn, value = (max(1.0, ratio) * each for each in errors)
+    parts = ((attn, layer.attn), (value, layer.value))
+    sizes = [relative_size(e.reshape(len(e), -1), a.reshape(len(a), -1)) for e, a in parts]
+    return (attn, value), max(sizes)
 
 
 def _fits(
@@ -139,7 +228,7 @@ def _fits(
 ) -> bool:
     """Whether the layer of this mode answers all rows but the last as well as it does the last.
 
-    Their queries are other tokens, of other size: EXPLAINED times what the last row shows is
+    Their queries are other tokens, of other size: OTHER_ROWS times what the last row shows is
     allowed.  A wrong mode deviates by about 1.
     """
     other = in_mode(layer, mode)
@@ -150,18 +239,12 @@ def _fits(
     )
     for number, check in enumerate(checks):
         doubt = check.doubt if isfinite(check.doubt) else 0.0
-        most = EXPLAINED * min(check.deviation + PRECISION + check.allowed + doubt, CLOSE)
-        if not compared.at(number).deviation <= most:
+        most = OTHER_ROWS * min(check.deviation + PRECISION + check.allowed + doubt, CLOSE)
+        rows = compared.at(number)
+        if pairs.total.by_size is not None:
+            absolute, relative = pairs.total.by_size
+            noise = absolute + relative * float(np.abs(rows.observed).max())
+            most = max(most, min(2 * PEAK * noise / rows.size + 2 * check.deviation, AT_MOST))
+        if not rows.deviation <= most:
             return False
     return True
-
-
-def _doubt(heads: list[HeadsAt]) -> float:
-    """The doubt about attn and value: differences of heads, divided by |delta_j - delta_0|."""
-    if len(heads) < 2:
-        return heads[0].doubt if heads else 0.0
-    first, others = heads[0], heads[1:]
-    near = np.array([np.linalg.norm(at.delta - first.delta) for at in others])
-    lever = float(np.linalg.norm(first.delta)) / near
-    doubts = np.array([np.hypot(at.doubt, first.doubt) for at in others])
-    return float(np.sqrt(np.mean((lever * doubts) ** 2)))

@@ -1,0 +1,188 @@
+"""Fits of the heads at single differences where answers are rounded or noisy, with their errors.
+
+Gauss-Newton steps of ``error_bars`` fit effects with designs of the model, not of noisy answers:
+noise does not bias them, and its propagation is known.  All residuals together give the noise.
+
+Where columns A_i delta stop being independent beyond noise, further differences have unknowns
+within the column spaces alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyattn.numerics.parallel import map_pieces
+from polyattn.softmax.queries.error_bars import HeadEquations, spread_over_rows
+from polyattn.softmax.queries.findings import HeadsAt
+from polyattn.softmax.queries.oracle import SumOfValues
+from polyattn.softmax.queries.pairs import Pairs, unit_rows
+from polyattn.softmax.queries.precision import TINY, AnswerNoise, in_units
+from polyattn.softmax.recorder import require_time
+
+# Query tokens beyond those that unknowns need, and how much more than an effect the sum of values
+# may count.
+SPARE, HEAVIEST = 8, 10.0
+
+# Draws of the error of S that show what it does to heads.
+N_DRAWS = 4
+
+# Steps of a solve, how often one is halved, and a gain that is none, relative to the residual.
+N_STEPS, N_HALVINGS, GAIN = 20, 6, 1e-5
+
+# A rank is known when there are so many differences more than twice it; singular values count as
+# zero below this multiple of what noise shows.
+N_CONFIRMATIONS, LEVELS = 6, 1.5
+
+# Residuals whose squares are so many times the median were led astray.
+WORSE = 4.0
+
+# Variances of residuals may grow by this in column spaces before these are given up.
+GROWTH = 2.0
+
+
+@dataclass(frozen=True)
+class FittedHeads:
+    """Heads of one difference: columns (H, k) in a basis, values (H, e), and what is left (Q, e).
+
+    rows : (Q, D), of the query tokens;  near : the equations at these heads
+    The last row of ``left`` is that of the sum of values, which counts ``weight`` times.
+    """
+
+    rows: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    values: NDArray[np.float64]
+    near: HeadEquations
+    left: NDArray[np.float64]
+    weight: float
+
+
+class Refinement:
+    """S measured anew, the noise of all residuals so far, and column spaces (H, D, r), if known."""
+
+    def __init__(
+        self, pairs: Pairs, size: float, unit: float, factor: float, total: SumOfValues
+    ) -> None:
+        self.pairs, self.size, self.unit, self.factor, self.total = pairs, size, unit, factor, total
+        self.noise = AnswerNoise(np.zeros(pairs.oracle.n_outputs))
+        self.spaces: NDArray[np.float64] | None = None
+        self.wide_level, self.ridge, self.n_steps = np.inf, 0.0, N_STEPS
+        rng, shape = np.random.default_rng(0), (N_DRAWS, pairs.n_rows, pairs.oracle.n_outputs)
+        self.of_sum = rng.standard_normal(shape) * total.errors
+
+    def heads(self, deltas: NDArray, attn: NDArray, value: NDArray) -> list[HeadsAt] | None:
+        """Heads for each of the deltas (B, d) near those of attn (H, D, d) and value (H, d, e)."""
+        found = self._fitted(deltas, attn, value)
+        if self.spaces is not None and (
+            found is None or self.noise.level > GROWTH * self.wide_level
+        ):
+            # The columns seen so far did not show all of the column space.
+            self.spaces, self.wide_level = None, 0.0
+            self.noise = AnswerNoise(np.zeros_like(self.noise.squares))
+            found = self._fitted(deltas, attn, value)
+        return found
+
+    def fits(self, at: HeadsAt) -> bool:
+        """Whether these heads leave about as much as others do: worse ones were led astray."""
+        return at.residual**2 <= WORSE * self.noise.median
+
+    def learn_spaces(self, heads: list[HeadsAt]) -> None:
+        """Look for column spaces in the heads so far; from then on there are fewer unknowns."""
+        if self.spaces is not None or not self.wide_level:
+            return
+        columns = np.stack([at.columns for at in heads], axis=2)
+        errors = np.stack([at.errors[0] for at in heads if at.errors], axis=2)
+        bases, spectra, _ = np.linalg.svd(columns, full_matrices=False)
+        level = np.sqrt(np.mean(errors**2, axis=(1, 2)))[:, None]
+        floor = LEVELS * level * (columns.shape[1] ** 0.5 + columns.shape[2] ** 0.5)
+        rank = max(1, int(np.sum(spectra > floor, axis=1).max()))
+        enough = 2 * rank + N_CONFIRMATIONS <= len(heads)
+        if enough and rank + len(bases) < self.pairs.n_rows // 2:
+            self.spaces, self.wide_level = bases[:, :, :rank], self.noise.level
+            self.noise = AnswerNoise(np.zeros_like(self.noise.squares))
+
+    def _fitted(self, deltas: NDArray, attn: NDArray, value: NDArray) -> list[HeadsAt] | None:
+        pairs, spaces = self.pairs, self.spaces
+        n_unknowns = len(value) + (pairs.n_rows if spaces is None else spaces.shape[2])
+        n_tokens = int(np.ceil(self.factor * n_unknowns)) + SPARE
+        tokens = self.size * unit_rows(pairs.rng, n_tokens * len(deltas), pairs.n_dims)
+        tokens = in_units(tokens, self.unit)
+        effects = pairs.effect(tokens, np.repeat(deltas, n_tokens, axis=0))
+        split = (np.split(each, len(deltas)) for each in (pairs.rows(tokens), effects))
+
+        def solve(piece: tuple[NDArray, NDArray, NDArray]) -> FittedHeads | None:
+            delta, rows, seen = piece
+            return self._fit(delta, rows, seen, attn @ delta, np.tensordot(delta, value, (0, 1)))
+
+        solved = map_pieces(solve, list(zip(deltas, *split, strict=True)))
+        answers = np.split(effects + tokens @ self.total.value + self.total.bias, len(deltas))
+        fits = [fit for fit in solved if fit is not None]
+        if len(fits) < len(solved):
+            return None
+        for fit, seen in zip(fits, answers, strict=True):
+            self.noise.add(fit.left[:-1], seen, fit.near.freedom)
+        return [self._with_errors(*each) for each in zip(deltas, fits, answers, strict=True)]
+
+    def _fit(
+        self, delta: NDArray, rows: NDArray, effects: NDArray, columns: NDArray, values: NDArray
+    ) -> FittedHeads | None:
+        """Gauss-Newton steps from columns (H, D) and values (H, e), halved where they overshoot."""
+        require_time()
+        basis = self.spaces
+        design = rows if basis is None else rows @ basis
+        if basis is not None:
+            columns = np.einsum("hdk,hd->hk", basis, columns)
+        weight = self._weight(delta)
+        data = np.vstack([effects, weight * (delta @ self.total.value)])
+
+        def at(columns: NDArray, values: NDArray) -> FittedHeads | None:
+            near = HeadEquations.at(design, columns, values, weight, self.ridge)
+            if near is None:
+                return None
+            return FittedHeads(rows, columns, values, near, data - near.sigmoids @ values, weight)
+
+        fit = at(columns, values)
+        for _ in range(self.n_steps):
+            if fit is None:
+                return None
+            size = float(np.linalg.norm(fit.left))
+            step, better = fit.near.step(fit.left), None
+            for halvings in range(N_HALVINGS):
+                part = 0.5**halvings
+                trial = at(fit.columns + part * step[0], fit.values + part * step[1])
+                if trial is not None and float(np.linalg.norm(trial.left)) <= size:
+                    better = trial
+                    break
+            if better is None:
+                break
+            gain = size - float(np.linalg.norm(better.left))
+            fit = better
+            if gain <= GAIN * size:
+                break
+        return fit
+
+    def _weight(self, delta: NDArray) -> float:
+        """The error of an answer, in errors of delta S: how much the sum of values counts."""
+        of_sum = np.sqrt(np.mean(delta**2 @ self.total.errors[: len(delta)] ** 2))
+        of_answer = np.sqrt(np.mean(self.total.variances))
+        return float(np.clip(of_answer / max(of_sum, TINY), 1.0, HEAVIEST))
+
+    def _with_errors(self, delta: NDArray, fit: FittedHeads, answers: NDArray) -> HeadsAt:
+        variances = self.noise.variances(answers)
+        mean = variances.mean(axis=0)
+        of_columns = fit.near.column_variances(np.vstack([variances, mean]))
+        of_values = fit.near.value_variances(mean)
+        for draw in self.of_sum:
+            moved = np.vstack([-fit.rows @ draw, fit.weight * (delta @ draw[: len(delta)])])
+            columns, values = fit.near.step(moved)
+            of_columns += columns**2 / N_DRAWS
+            of_values += values**2 / N_DRAWS
+        columns = fit.columns
+        if self.spaces is not None:
+            columns = np.einsum("hdk,hk->hd", self.spaces, columns)
+            of_columns = spread_over_rows(of_columns, self.spaces)
+        errors = (np.sqrt(of_columns), np.sqrt(of_values))
+        residual = float(np.sqrt(np.mean(fit.left[:-1] ** 2)))
+        return HeadsAt(delta, columns, fit.values, 0.0, residual, errors)
