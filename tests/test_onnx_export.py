@@ -17,12 +17,12 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed; it is in the e
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 
-def session(layer, n_tokens=None, **options):
-    """What runs the model, for sequences of any length or of one; a missing kernel is an error."""
+def session(layer, fixed=None, **options):
+    """What runs the model, for any sizes or those that are fixed; a missing kernel is an error."""
     model = to_onnx(layer, **options)
     settings = runtime.SessionOptions()
-    if n_tokens is not None:
-        settings.add_free_dimension_override_by_name("tokens", n_tokens)
+    for name, size in (fixed or {}).items():
+        settings.add_free_dimension_override_by_name(name, size)
     settings.intra_op_num_threads = 1
     settings.log_severity_level = 3
     content = model.SerializeToString()
@@ -185,11 +185,11 @@ def test_fusions_of_the_runtime_keep_float64(mode, n_features):
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("mode", MODES)
-def test_fixed_lengths_keep_float64(mode, n_outputs):
+def test_fixed_sizes_keep_float64(mode, n_outputs):
     """The number of tokens is then a constant: by dividing by it nothing is lost either."""
     layer = pa.data.random_layer(2, n_outputs, 2, form=Form(mode=mode, mean=True))
     X = np.random.default_rng(5).standard_normal((2, 7, 2))
-    assert error(run(session(layer, n_tokens=7), X), layer(X)) < 1e-13
+    assert error(run(session(layer, fixed={"batch": 2, "tokens": 7}), X), layer(X)) < 1e-13
 
 
 def test_equal_numbers_are_held_once():

@@ -64,7 +64,9 @@ def learn_from_queries(
 ) -> QueryResult:
     """Recover a softmax attention layer from its answers to chosen sequences.
 
-        F(X) = sum_i softmax(X A_i X^T) X V_i
+        F(X) = [X +] attention([norm](X)),      attention(X) = sum_i softmax(X A_i X^T) X V_i
+
+    where A_i may depend on how far tokens are apart, as rotary positions turn them.
 
     One-token sequences give S = sum_i V_i.  Sequences [x' + delta, x'] give, at their last row,
     x' S + sum_i sigmoid(x' A_i delta) delta V_i: heads are separated for one delta and followed to
@@ -98,6 +100,17 @@ def learn_from_queries(
         ``causal`` does, or the run ended before them.  Modules of ``to_torch`` have their own.
         Where the other rows are not those of the mode, the outcome is "other_rows_differ"; in mode
         ``last`` they are not looked at.
+    residual : "auto", True or False
+        Whether the oracle adds its input to attention.  ``auto``: it is found.
+    normalisation : "auto", "layer_norm", "rms_norm" or None
+        What happens to tokens before attention, with a positive eps, which is measured.  The layer
+        then acts on normalised tokens, and ``predict`` of the result on tokens; a scale and a shift
+        that follow the normalisation are part of the layer (a shift needs ``bias``).
+    rotary : "auto", True or None
+        Whether positions turn queries and keys; frequencies are found.  The layer then has
+        ``frequencies``, ``query`` and ``key``.
+        Where residual, normalisation or rotary are not what is found, the outcome is
+        "other_structure".
     callback : callable, optional
         Receives (phase, number of heads so far, number of queries) after every call of the oracle.
     max_seconds : float, optional

@@ -94,15 +94,16 @@ class QueryResult(Reported, Result):
         The largest deviation on held-out sequences, relative to the effect of attention: the part
         of the outputs that a layer without attention would also have does not count.
     doubt : float or None
-        The norm of attn_error or value_error of the worst head, relative to that of the head;
-        infinite where held-out sequences deviate by more than it explains.
+        The norm of attn_error or value_error of the worst head, relative to that of the head; with
+        rotary positions what residuals suggest of it; infinite where held-out sequences deviate by
+        more than it explains.
     noise : float or None
         Standard deviation of the errors of outputs, rounding or noise, in the units of the
         outputs; None before it was measured.
     attn_error, value_error : array like attn and value of the layer, or None
         One standard error of every entry, from the noise of the answers, scaled up where held-out
         sequences deviate by more than these explain; zero for what conventions fix; infinite
-        where nothing is known; None without a complete layer.
+        where nothing is known; None without a complete layer, and with rotary positions.
     phases : tuple of Phase
         What each phase measured, in order.
     residual : bool
