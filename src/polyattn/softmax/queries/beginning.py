@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from polyattn.softmax.queries.findings import QueryFindings
-from polyattn.softmax.queries.oracle import SumOfValues, measure_sum, require_linear
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import NOISY, Pairs
 from polyattn.softmax.queries.precision import FORMATS
 from polyattn.softmax.queries.rotary import RATIO
 from polyattn.softmax.queries.sizes import LIMIT, calibrate
 from polyattn.softmax.queries.structure import look_for_normalisation
+from polyattn.softmax.queries.sum_of_values import SumOfValues, measure_sum, require_linear
 from polyattn.softmax.queries.symmetry import require_positions, require_symmetry
 from polyattn.softmax.queries.turned_pairs import (
     BASE_SIZE,

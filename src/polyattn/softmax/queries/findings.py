@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from polyattn.display import plain
 from polyattn.model.softmax import SoftmaxAttention
-from polyattn.softmax.queries.oracle import Oracle, SumOfValues
+from polyattn.softmax.queries.oracle import Oracle
 from polyattn.softmax.queries.outcomes import LARGEST_DOUBT
 from polyattn.softmax.queries.structure import Surroundings
+from polyattn.softmax.queries.sum_of_values import SumOfValues
 from polyattn.softmax.recorder import Recorder
 
 if TYPE_CHECKING:

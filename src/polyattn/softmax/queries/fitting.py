@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.error_bars import HeadEquations, spread_over_rows
 from polyattn.softmax.queries.findings import HeadsAt
-from polyattn.softmax.queries.oracle import SumOfValues
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
 from polyattn.softmax.queries.precision import TINY, AnswerNoise, in_units
+from polyattn.softmax.queries.sum_of_values import SumOfValues
 from polyattn.softmax.recorder import require_time
 
 # Query tokens beyond those that unknowns need, and how much more than an effect the sum of values
@@ -36,8 +36,9 @@ N_STEPS, N_HALVINGS, GAIN = 20, 6, 1e-5
 # zero below this multiple of what noise shows.
 N_CONFIRMATIONS, LEVELS = 6, 1.5
 
-# Residuals whose squares are so many times the median were led astray.
-WORSE = 4.0
+# Residuals of so many times the noise of one-token answers are those of heads led astray; sums and
+# weights of few bits explain less.
+ASTRAY = 6.0
 
 # Variances of residuals may grow by this in column spaces before these are given up.
 GROWTH = 2.0
@@ -49,6 +50,7 @@ class FittedHeads:
 
     alone : rows (Q, D) of tokens whose answers were taken off;  near : the equations at these heads
     The last row of ``left`` is that of the sum of values, which counts ``weight`` times.
+    level : the rms error that one-token answers promise of these
     """
 
     alone: NDArray[np.float64]
@@ -57,6 +59,17 @@ class FittedHeads:
     near: HeadEquations
     left: NDArray[np.float64]
     weight: float
+    level: float
+
+    @property
+    def residual(self) -> float:
+        """The rms of what is left of the effects."""
+        return float(np.sqrt(np.mean(self.left[:-1] ** 2)))
+
+    @property
+    def astray(self) -> bool:
+        """Whether that is more than noise explains."""
+        return not self.residual <= ASTRAY * self.level
 
 
 class Refinement:
@@ -73,7 +86,10 @@ class Refinement:
         self.of_sum = rng.standard_normal(shape) * total.errors
 
     def heads(self, deltas: NDArray, attn: NDArray, value: NDArray) -> list[HeadsAt] | None:
-        """Heads for each of the deltas (B, d) near those of attn (H, D, d) and value (H, d, e)."""
+        """Heads for each of the deltas (B, d) near those of attn (H, D, d) and value (H, d, e).
+
+        Infinite errors mark those that were led astray.
+        """
         found = self._fitted(deltas, attn, value)
         if self.spaces is not None and (
             found is None or self.noise.level > GROWTH * self.wide_level
@@ -83,10 +99,6 @@ class Refinement:
             self.noise = AnswerNoise(np.zeros_like(self.noise.squares))
             found = self._fitted(deltas, attn, value)
         return found
-
-    def fits(self, at: HeadsAt) -> bool:
-        """Whether these heads leave about as much as others do: worse ones were led astray."""
-        return at.residual**2 <= WORSE * self.noise.median
 
     def learn_spaces(self, heads: list[HeadsAt]) -> None:
         """Look for column spaces in the heads so far; from then on there are fewer unknowns."""
@@ -119,13 +131,14 @@ class Refinement:
             return self._fit(delta, rows, off, seen, *near)
 
         solved = map_pieces(solve, list(zip(deltas, *split, strict=True)))
-        whole = effects + alone[:, : pairs.n_dims] @ self.total.value + self.total.bias
-        answers = np.split(pairs.oracle.whole(tokens, whole), len(deltas))
+        whole = pairs.oracle.whole(tokens, effects + self.total.answers(alone))
+        answers = np.split(whole, len(deltas))
         fits = [fit for fit in solved if fit is not None]
         if len(fits) < len(solved):
             return None
         for fit, seen in zip(fits, answers, strict=True):
-            self.noise.add(fit.left[:-1], seen, fit.near.freedom)
+            if not fit.astray:
+                self.noise.add(fit.left[:-1], seen, fit.near.freedom)
         return [self._with_errors(*each) for each in zip(deltas, fits, answers, strict=True)]
 
     def _fit(
@@ -146,31 +159,30 @@ class Refinement:
         weight = self._weight(delta)
         data = np.vstack([effects, weight * (delta @ self.total.value)])
 
-        def at(columns: NDArray, values: NDArray) -> FittedHeads | None:
-            near = HeadEquations.at(design, columns, values, weight, self.ridge)
-            if near is None:
-                return None
-            return FittedHeads(alone, columns, values, near, data - near.sigmoids @ values, weight)
+        level = self.total.level(effects + self.total.answers(alone))
+
+        def at(columns: NDArray, values: NDArray) -> FittedHeads:
+            near = HeadEquations(design, columns, values, weight, self.ridge)
+            left = data - near.sigmoids @ values
+            return FittedHeads(alone, columns, values, near, left, weight, level)
 
         fit = at(columns, values)
         for _ in range(self.n_steps):
-            if fit is None:
+            if not fit.near.determined:
                 return None
             size = float(np.linalg.norm(fit.left))
-            step, better = fit.near.step(fit.left), None
-            for halvings in range(N_HALVINGS):
-                part = 0.5**halvings
-                trial = at(fit.columns + part * step[0], fit.values + part * step[1])
-                if trial is not None and float(np.linalg.norm(trial.left)) <= size:
-                    better = trial
-                    break
+            of_columns, of_values = fit.near.step(fit.left)
+            trials = (
+                at(fit.columns + 0.5**halvings * of_columns, fit.values + 0.5**halvings * of_values)
+                for halvings in range(N_HALVINGS)
+            )
+            better = next((each for each in trials if np.linalg.norm(each.left) <= size), None)
             if better is None:
                 break
-            gain = size - float(np.linalg.norm(better.left))
             fit = better
-            if gain <= GAIN * size:
+            if size - float(np.linalg.norm(fit.left)) <= GAIN * size:
                 break
-        return fit
+        return fit if fit.near.determined else None
 
     def _weight(self, delta: NDArray) -> float:
         """The error of an answer, in errors of delta S: how much the sum of values counts."""
@@ -179,19 +191,22 @@ class Refinement:
         return float(np.clip(of_answer / max(of_sum, TINY), 1.0, HEAVIEST))
 
     def _with_errors(self, delta: NDArray, fit: FittedHeads, answers: NDArray) -> HeadsAt:
+        residual, columns = fit.residual, fit.columns
+        if self.spaces is not None:
+            columns = np.einsum("hdk,hk->hd", self.spaces, columns)
+        if fit.astray:
+            unknown = np.full_like(columns, np.inf), np.full_like(fit.values, np.inf)
+            return HeadsAt(delta, columns, fit.values, np.inf, residual, unknown)
         variances = self.noise.variances(answers)
         mean = variances.mean(axis=0)
         of_columns = fit.near.column_variances(np.vstack([variances, mean]))
         of_values = fit.near.value_variances(mean)
         for draw in self.of_sum:
             moved = np.vstack([-fit.alone @ draw, fit.weight * (delta @ draw[: len(delta)])])
-            columns, values = fit.near.step(moved)
-            of_columns += columns**2 / N_DRAWS
-            of_values += values**2 / N_DRAWS
-        columns = fit.columns
+            by_sum = fit.near.step(moved)
+            of_columns += by_sum[0] ** 2 / N_DRAWS
+            of_values += by_sum[1] ** 2 / N_DRAWS
         if self.spaces is not None:
-            columns = np.einsum("hdk,hk->hd", self.spaces, columns)
             of_columns = spread_over_rows(of_columns, self.spaces)
         errors = (np.sqrt(of_columns), np.sqrt(of_values))
-        residual = float(np.sqrt(np.mean(fit.left[:-1] ** 2)))
         return HeadsAt(delta, columns, fit.values, 0.0, residual, errors)

@@ -12,6 +12,8 @@ stop being independent, their spaces are known, and fewer queries suffice for ea
 
 from __future__ import annotations
 
+from math import isinf
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,6 +37,12 @@ MORE, ROUGH_STEP = 3, 0.5
 # The largest condition of values that rough answers can tell apart.
 MOST_ALIKE = 1e3
 
+# Residuals that a fit of rough answers may leave, in rms errors of an effect.
+ROUGH_FIT = 6.0
+
+# How often the size of differences is doubled where rough answers do not show the heads.
+N_DOUBLINGS = 2
+
 # Combinations of Jacobians that are tried; they need no queries.
 N_COMBINATIONS = 24
 
@@ -54,14 +62,21 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
     Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
     have rank r; two to three times as many where noise matters.
     """
+    rough, turns = pairs.total.noise > ROUGH, findings.structure.turns
     found = _first_difference(pairs, findings)
+    # Tokens that have a largest norm would not fit.
+    free = isinf(pairs.oracle.token_limit) and not turns
+    n_doublings = N_DOUBLINGS if rough and free else 0
+    while found is None and n_doublings:
+        # Larger effects stand out of the noise, as long as they are not all saturated.
+        pairs.delta_size *= 2
+        n_doublings -= 1
+        found = _first_difference(pairs, findings)
     if found is None:
         return False
     findings.recorder.present = "all differences"
-    rough, turns = pairs.total.noise > ROUGH, findings.structure.turns
     if rough and not turns:
         solved = follow(pairs, findings, found[0])
-        findings.record(n_differences=len(findings.heads))
     else:
         solved = _all_differences(pairs, findings, *found)
     if not solved or pairs.total.noise <= NOISY:
@@ -134,7 +149,12 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     solved = (each for each in tried if each is not None)
     if pairs.total.noise > ROUGH:
         # Noise lets heads that nearly cancel fit, too.
-        apart = (each for each in solved if np.linalg.cond(each.values) < MOST_ALIKE)
+        level = ROUGH_FIT * pairs.level(effects, points.tokens)
+        apart = (
+            each
+            for each in solved
+            if each.residual <= level and np.linalg.cond(each.values) < MOST_ALIKE
+        )
         heads = min(apart, key=lambda each: each.residual, default=None)
     else:
         heads = next(solved, None)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from polyattn.softmax.queries.oracle import Oracle, SumOfValues
+from polyattn.softmax.queries.oracle import Oracle
+from polyattn.softmax.queries.sum_of_values import SumOfValues
 
 # Where tokens have a largest norm, what query tokens have of it at most.
 MOST_OF_POINTS = 0.75
@@ -173,8 +174,7 @@ class Pairs:
 
     def level(self, effects: NDArray, points: NDArray) -> float:
         """The rms error of effects (Q, e) at query tokens (Q, d)."""
-        answers = effects + points @ self.total.value + self.total.bias
-        return self.total.noise * float(np.sqrt(np.mean(answers**2)))
+        return self.total.level(effects + points @ self.total.value + self.total.bias)
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:

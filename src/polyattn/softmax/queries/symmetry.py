@@ -102,8 +102,8 @@ def _require_no_input(
     if moved <= error:
         raise Stopped(
             "not_attention",
-            "There is no attention: the oracle returns its input, a residual connection around "
-            "nothing that other tokens change.",
+            "The answer is the token itself and a constant: attention has no visible effect.",
+            "See that the attention, and not a residual connection around it alone, is asked.",
         )
     if structure.residual == "auto":
         raise Restructured(structure, residual=True)
