@@ -23,6 +23,9 @@ from polyattn.softmax.queries.sum_of_values import SumOfValues
 # Where tokens have a largest norm, what query tokens have of it at most.
 MOST_OF_POINTS = 0.75
 
+# The same of all tokens of noisy answers.
+MOST_OF_TOKENS = 0.97
+
 # Noise above this is worth more queries, and wider differences.
 NOISY = 1e-12
 
@@ -166,6 +169,12 @@ class Pairs:
             outside = (norms > border) | (spreads == spreads.max())[:, None, None]
             X *= np.where(outside, border / norms, 1.0)
         return X
+
+    @property
+    def room(self) -> float:
+        """The norm of query tokens up to which those moved by calibrated differences fit."""
+        most = MOST_OF_TOKENS * self.oracle.token_limit
+        return sqrt(most**2 - self.delta_size**2) if isfinite(most) else most
 
     @property
     def error(self) -> float:

@@ -17,15 +17,12 @@ from polyattn.softmax.queries.error_bars import HeadEquations
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.fitting import N_HALVINGS, SPARE, Refinement
 from polyattn.softmax.queries.mixing import other_directions
-from polyattn.softmax.queries.pairs import Pairs, unit_rows
+from polyattn.softmax.queries.pairs import MOST_OF_TOKENS, Pairs, unit_rows
 from polyattn.softmax.queries.precision import ROUGH, TINY, in_units, token_unit
 from polyattn.softmax.queries.sum_of_values import SumOfValues
 
 # Norms of query tokens and of differences that are tried, in calibrated sizes.
 POINT_SIZES, DELTA_SIZES = (0.75, 1.5, 3.0, 6.0), (0.6, 1.2, 2.4, 4.8)
-
-# Where tokens have a largest norm, what they have of it at most.
-MOST_OF_TOKENS = 0.97
 
 # One-token sequences that give S, for every coordinate, so that its errors matter little.
 N_SUMS = 8

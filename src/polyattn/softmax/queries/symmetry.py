@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
+from polyattn.softmax.queries.precision import ROUGH
 from polyattn.softmax.queries.structure import Restructured, Surroundings
 
 # Random pairs that are moved forwards and backwards.
 N_MOVES = 4
 
-# What may be missing, relative to the effects, and in errors of an effect.
-TOLERANCE, ERRORS = 1e-3, 100
+# What may be missing, relative to the effects, and in errors of an effect, fewer of rough answers.
+TOLERANCE, ERRORS, ROUGH_ERRORS = 1e-3, 100, 8
 
 # Tokens between the two places at which a moved token is tried, and what may be left.
 N_BETWEEN, IN_ORDER = 16, 1e-6
@@ -59,7 +60,7 @@ def require_symmetry(pairs: Pairs, structure: Surroundings = ALONE) -> None:
     whole = deltas @ pairs.total.value
     missing = whole - (forwards - backwards)
     moved = max(float(np.abs(forwards).max()), float(np.abs(backwards).max()))
-    size, error = max(float(np.abs(whole).max()), moved), ERRORS * pairs.error
+    size, error = max(float(np.abs(whole).max()), moved), _errors(pairs) * pairs.error
     pairs.output_size = max(before, pairs.output_size)
     if not structure.turns:
         _require_no_positions(pairs, structure, points, deltas)
@@ -128,7 +129,7 @@ def positions_matter(pairs: Pairs, points: NDArray, deltas: NDArray) -> bool:
     first, second = np.split(answers, 2)
     effects = answers - np.tile(points @ pairs.total.value + pairs.total.bias, (2, 1))
     error = max(pairs.total.noise * float(np.abs(answers).max()), pairs.floor)
-    allowed = IN_ORDER * float(np.abs(effects).max()) + ERRORS * error
+    allowed = IN_ORDER * float(np.abs(effects).max()) + _errors(pairs) * error
     return float(np.abs(first - second).max()) > allowed
 
 
@@ -159,3 +160,8 @@ def _require_no_positions(
             "Leave rotary out, or call again with rotary=True, if positions turn queries and keys.",
         )
     raise Restructured(structure, rotary=True)
+
+
+def _errors(pairs: Pairs) -> int:
+    """How many errors of an effect may be missing."""
+    return ROUGH_ERRORS if pairs.total.noise > ROUGH else ERRORS
