@@ -12,7 +12,7 @@ from polyattn.display import plain
 from polyattn.model.softmax import SoftmaxAttention
 from polyattn.softmax.queries.oracle import Oracle, SumOfValues
 from polyattn.softmax.queries.outcomes import LARGEST_DOUBT
-from polyattn.softmax.queries.structure import Structure
+from polyattn.softmax.queries.structure import Surroundings
 from polyattn.softmax.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class QueryFindings:
     best: HeldOutCheck | None = None
     no_effect_up_to: float | None = None
     partial: list[HeadsAt] = field(default_factory=list)
-    structure: Structure = field(default_factory=Structure)
+    structure: Surroundings = field(default_factory=Surroundings)
     turning: Turning | None = None
     turns_otherwise: bool = False
 
@@ -117,7 +117,7 @@ class QueryFindings:
         sentence = f"{n_queries} queries so far" + (f"; {words}." if words else ".")
         self.recorder.ended(self.recorder.present, sentence, n_queries=n_queries, **plain(measured))
 
-    def restructure(self, structure: Structure) -> None:
+    def restructure(self, structure: Surroundings) -> None:
         """Start anew with what was found around attention."""
         names = ("residual", "normalisation", "rotary")
         known = {name: getattr(structure, name) for name in names}

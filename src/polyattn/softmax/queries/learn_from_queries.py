@@ -30,7 +30,7 @@ from polyattn.softmax.queries.outcomes import (
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.rotary import NOT_TURNED, measure_turning
-from polyattn.softmax.queries.structure import Restructured, Structure
+from polyattn.softmax.queries.structure import Restructured, Surroundings
 from polyattn.softmax.queries.symmetry import require_symmetry
 from polyattn.softmax.queries.turned_pairs import (
     TurnedPairs,
@@ -146,7 +146,7 @@ def learn_from_queries(
     rng, end = require_generator(random_state), end_after(max_seconds)
     bias = require_flag("bias", bias)
     box = Oracle(oracle, n_dims, budget, require_integer("batch_size", batch_size))
-    around = Structure.required(residual, normalisation, rotary)
+    around = Surroundings.required(residual, normalisation, rotary)
     findings = QueryFindings(box, bias, mode, structure=around)
     if callback is not None:
         box.on_answers = lambda: callback(

@@ -2,8 +2,8 @@
 
     F(X) = [X +] attention([norm](X)),      with rotary positions or without
 
-``Structure`` holds both; ``Sublayer`` is the black box without what lies around it, a function of
-the tokens that attention sees.
+``Surroundings`` holds both; ``Sublayer`` is the black box without what lies around it, a function
+of the tokens that attention sees.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from polyattn.softmax.queries.outcomes import Stopped
 
 
 @dataclass(frozen=True)
-class Structure:
+class Surroundings:
     """What lies around attention; "auto" where it is still to be found.
 
     residual : "auto", or whether the input is added
@@ -43,7 +43,7 @@ class Structure:
     found: Normalisation | None = None
 
     @classmethod
-    def required(cls, residual: Any, normalisation: Any, rotary: Any) -> Structure:
+    def required(cls, residual: Any, normalisation: Any, rotary: Any) -> Surroundings:
         """The arguments of ``learn_from_queries``, checked."""
         flags = {"residual": residual, "rotary": False if rotary is None else rotary}
         for name, given in flags.items():
@@ -96,7 +96,7 @@ class Structure:
 class Restructured(PolyattnError):
     """Something lies around the attention that was not known: learning begins anew with it."""
 
-    def __init__(self, structure: Structure, **found: Any) -> None:
+    def __init__(self, structure: Surroundings, **found: Any) -> None:
         super().__init__(", ".join(map(str, found)))
         self.structure = replace(structure, **found)
 
@@ -126,7 +126,7 @@ class Sublayer:
             return (outputs - X).astype(kind)
 
 
-def look_for_normalisation(oracle: Oracle, structure: Structure) -> None:
+def look_for_normalisation(oracle: Oracle, structure: Surroundings) -> None:
     """Raise Restructured where tokens are normalised before attention; return where they are not.
 
     Raises Stopped where that contradicts what was asked for.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from polyattn.softmax.queries.outcomes import Stopped
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
-from polyattn.softmax.queries.structure import Restructured, Structure
+from polyattn.softmax.queries.structure import Restructured, Surroundings
 
 # Random pairs that are moved forwards and backwards.
 N_MOVES = 4
@@ -33,10 +33,10 @@ N_BETWEEN, IN_ORDER = 16, 1e-6
 SATURATED = 2.0**30
 
 # Nothing lies around attention, and nothing is to be found.
-ALONE = Structure(residual=False, normalisation=None, rotary=False)
+ALONE = Surroundings(residual=False, normalisation=None, rotary=False)
 
 
-def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
+def require_symmetry(pairs: Pairs, structure: Surroundings = ALONE) -> None:
     """Raise Stopped, in words of what is wrong, unless moves forwards and backwards add up.
 
     Raises Restructured where a residual connection or positions explain it and were to be found.
@@ -85,7 +85,7 @@ def require_symmetry(pairs: Pairs, structure: Structure = ALONE) -> None:
 
 
 def _require_no_input(
-    missing: NDArray, inputs: NDArray, error: float, moved: float, structure: Structure
+    missing: NDArray, inputs: NDArray, error: float, moved: float, structure: Surroundings
 ) -> None:
     """Raise where what is missing is the input itself, added or subtracted."""
     size = float(np.abs(inputs).max())
@@ -147,7 +147,7 @@ def require_positions(pairs: Pairs) -> None:
 
 
 def _require_no_positions(
-    pairs: Pairs, structure: Structure, points: NDArray, deltas: NDArray
+    pairs: Pairs, structure: Surroundings, points: NDArray, deltas: NDArray
 ) -> None:
     """Raise Restructured or Stopped, as was asked for, where the order of tokens matters."""
     if not positions_matter(pairs, points, deltas):
