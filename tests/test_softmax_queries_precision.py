@@ -123,7 +123,7 @@ def test_propagated_errors_are_those_of_repeated_noise():
     rng = np.random.default_rng(3)
     design, a = 1.5 * rng.standard_normal((40, 3)), rng.standard_normal((2, 3))
     C, weight = rng.standard_normal((2, 4)), 2.0
-    near = HeadEquations.at(design, a, C, weight)
+    near = HeadEquations(design, a, C, weight)
     std = np.array([1.0, 0.1, 2.0, 0.5])
     draws = [near.step(std * rng.standard_normal((41, 4))) for _ in range(4000)]
     for at, predicted in enumerate(
@@ -136,7 +136,7 @@ def test_propagated_errors_are_those_of_repeated_noise():
     noise, total = 1e-6 * rng.standard_normal((40, 4)), C.sum(axis=0)
     effects = expit(design @ a.T) @ C + noise
     slow = fitted(design, a, C, effects, weight, total)
-    step = HeadEquations.at(design, a, C, weight).step(np.vstack([noise, np.zeros((1, 4))]))
+    step = HeadEquations(design, a, C, weight).step(np.vstack([noise, np.zeros((1, 4))]))
     np.testing.assert_allclose(slow[0] - a, step[0], atol=1e-9)
     np.testing.assert_allclose(slow[1] - C, step[1], atol=1e-9)
 

@@ -12,6 +12,7 @@ which is linear in N: variances of its entries, independent, add up with squared
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,57 +26,74 @@ SINGULAR = 1e-13
 class HeadEquations:
     """The equations of all heads of one difference near columns (H, k) and values C (H, e).
 
-    sigmoids : (Q + 1, H), of Q query tokens and of the sum of values;  unmix : C^+ (e, H)
-    inverses : G_i^+ (H, k + H, Q + 1);  of_values : Sigma^+ (H, Q + 1)
+    design : rows (Q, k), or (H, Q, k), of query tokens
+    weight : of one equation more, the sum of the values
+    ridge : unknowns that move all answers by less than this part hardly change in a step
     """
 
-    sigmoids: NDArray[np.float64]
+    design: NDArray[np.float64]
+    columns: NDArray[np.float64]
     values: NDArray[np.float64]
-    unmix: NDArray[np.float64]
-    inverses: NDArray[np.float64]
-    of_values: NDArray[np.float64]
+    weight: float
+    ridge: float = 0.0
 
-    @classmethod
-    def at(
-        cls,
-        design: NDArray,
-        columns: NDArray,
-        values: NDArray,
-        weight: float,
-        ridge: float = 0.0,
-    ) -> HeadEquations | None:
-        """With one equation more: the sum of the values, times ``weight``.
+    @cached_property
+    def sigmoids(self) -> NDArray[np.float64]:
+        """(Q + 1, H), the last row that of the sum of values."""
+        n_heads = len(self.columns)
+        logits = np.einsum("hqk,hk->qh", self._designs, self.columns)
+        return np.vstack([expit(logits), np.full((1, n_heads), self.weight)])
 
-        Unknowns that move all answers by less than ``ridge`` of their share hardly change in a
-        step.  None where the equations do not determine the heads.
-        """
-        n_heads, k = columns.shape
-        design = np.broadcast_to(design, (n_heads, *design.shape[-2:]))
-        sigmoids = expit(np.einsum("hqk,hk->qh", design, columns))
-        slopes = sigmoids * (1 - sigmoids)
-        sigmoids = np.vstack([sigmoids, np.full((1, n_heads), weight)])
-        n = len(sigmoids)
-        equations = np.zeros((n_heads, n, k + n_heads))
-        equations[:, : len(slopes), :k] = slopes.T[:, :, None] * design
-        equations[:, :, k:] = sigmoids
-        scale = np.linalg.norm(equations, axis=1)
-        if n < k + n_heads or not np.all(scale > 0) or not np.all(np.isfinite(values)):
-            return None
-        equations /= scale[:, None, :]
-        if ridge > 0:
-            small = np.broadcast_to(ridge * np.eye(k + n_heads), (n_heads, *[k + n_heads] * 2))
-            equations = np.concatenate([equations, small], axis=1)
-        q, r = np.linalg.qr(equations)
-        diagonal = np.abs(np.diagonal(r, axis1=1, axis2=2))
-        if np.any(diagonal.min(axis=1) <= SINGULAR * diagonal.max(axis=1)):
-            return None
-        inverses = np.linalg.solve(r, np.swapaxes(q[:, :n], 1, 2)) / scale[:, :, None]
-        return cls(sigmoids, values, np.linalg.pinv(values), inverses, np.linalg.pinv(sigmoids))
+    @cached_property
+    def determined(self) -> bool:
+        """Whether the equations determine the heads."""
+        if len(self.sigmoids) < self.n_slopes + len(self.values):
+            return False
+        if not (np.all(np.isfinite(self.values)) and np.all(self._factors[2] > 0)):
+            return False
+        diagonal = np.abs(np.diagonal(self._factors[1], axis1=1, axis2=2))
+        return bool(np.all(diagonal.min(axis=1) > SINGULAR * diagonal.max(axis=1)))
 
     @property
     def n_slopes(self) -> int:
         """k, the unknowns of a column."""
-        return self.inverses.shape[1] - len(self.values)
+        return self.columns.shape[1]
+
+    @property
+    def _designs(self) -> NDArray[np.float64]:
+        return np.broadcast_to(self.design, (len(self.columns), *self.design.shape[-2:]))
+
+    @cached_property
+    def _factors(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """QR of all G_i with columns of norm one, and these norms."""
+        slopes = (self.sigmoids * (1 - self.sigmoids))[:-1]
+        n_heads, k = self.columns.shape
+        equations = np.zeros((n_heads, len(self.sigmoids), k + n_heads))
+        equations[:, :-1, :k] = slopes.T[:, :, None] * self._designs
+        equations[:, :, k:] = self.sigmoids
+        scale = np.linalg.norm(equations, axis=1)
+        equations /= np.where(scale > 0, scale, 1.0)[:, None, :]
+        if self.ridge > 0:
+            small = np.broadcast_to(self.ridge * np.eye(k + n_heads), (n_heads, *[k + n_heads] * 2))
+            equations = np.concatenate([equations, small], axis=1)
+        q, r = np.linalg.qr(equations)
+        return q[:, : len(self.sigmoids)], r, scale
+
+    @cached_property
+    def unmix(self) -> NDArray[np.float64]:
+        """C^+ (e, H)."""
+        return np.asarray(np.linalg.pinv(self.values), dtype=np.float64)
+
+    @cached_property
+    def inverses(self) -> NDArray[np.float64]:
+        """G_i^+ (H, k + H, Q + 1)."""
+        q, r, scale = self._factors
+        return np.linalg.solve(r, np.swapaxes(q, 1, 2)) / scale[:, :, None]
+
+    @cached_property
+    def of_values(self) -> NDArray[np.float64]:
+        """Sigma^+ (H, Q + 1)."""
+        return np.asarray(np.linalg.pinv(self.sigmoids), dtype=np.float64)
 
     @property
     def freedom(self) -> float:
@@ -86,8 +104,9 @@ class HeadEquations:
 
     def step(self, residual: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Changes of columns (H, k) and values (H, e) that explain a residual (Q, e) best."""
-        mixed = residual @ self.unmix
-        moved = np.einsum("hpq,qh->hp", self.inverses, mixed)
+        mixed, (q, r, scale) = residual @ self.unmix, self._factors
+        projected = np.einsum("hqp,qh->hp", q, mixed)
+        moved = np.linalg.solve(r, projected[:, :, None])[:, :, 0] / scale
         of_values = moved[:, self.n_slopes :].T @ self.values
         return moved[:, : self.n_slopes], of_values + self.of_values @ (
             residual - mixed @ self.values

@@ -36,8 +36,9 @@ N_STEPS, N_HALVINGS, GAIN = 20, 6, 1e-5
 # zero below this multiple of what noise shows.
 N_CONFIRMATIONS, LEVELS = 6, 1.5
 
-# Residuals whose squares are so many times the median were led astray.
-WORSE = 4.0
+# Residuals of so many times the noise of one-token answers are those of heads led astray; sums and
+# weights of few bits explain less.
+ASTRAY = 6.0
 
 # Variances of residuals may grow by this in column spaces before these are given up.
 GROWTH = 2.0
@@ -73,7 +74,10 @@ class Refinement:
         self.of_sum = rng.standard_normal(shape) * total.errors
 
     def heads(self, deltas: NDArray, attn: NDArray, value: NDArray) -> list[HeadsAt] | None:
-        """Heads for each of the deltas (B, d) near those of attn (H, D, d) and value (H, d, e)."""
+        """Heads for each of the deltas (B, d) near those of attn (H, D, d) and value (H, d, e).
+
+        Infinite errors mark those that were led astray.
+        """
         found = self._fitted(deltas, attn, value)
         if self.spaces is not None and (
             found is None or self.noise.level > GROWTH * self.wide_level
@@ -83,10 +87,6 @@ class Refinement:
             self.noise = AnswerNoise(np.zeros_like(self.noise.squares))
             found = self._fitted(deltas, attn, value)
         return found
-
-    def fits(self, at: HeadsAt) -> bool:
-        """Whether these heads leave about as much as others do: worse ones were led astray."""
-        return at.residual**2 <= WORSE * self.noise.median
 
     def learn_spaces(self, heads: list[HeadsAt]) -> None:
         """Look for column spaces in the heads so far; from then on there are fewer unknowns."""
@@ -122,8 +122,12 @@ class Refinement:
         if len(fits) < len(solved):
             return None
         for fit, seen in zip(fits, answers, strict=True):
-            self.noise.add(fit.left[:-1], seen, fit.near.freedom)
+            if not self._astray(fit, seen):
+                self.noise.add(fit.left[:-1], seen, fit.near.freedom)
         return [self._with_errors(*each) for each in zip(deltas, fits, answers, strict=True)]
+
+    def _astray(self, fit: FittedHeads, answers: NDArray) -> bool:
+        return not float(np.sqrt(np.mean(fit.left[:-1] ** 2))) <= ASTRAY * self.total.level(answers)
 
     def _fit(
         self, delta: NDArray, rows: NDArray, effects: NDArray, columns: NDArray, values: NDArray
@@ -137,31 +141,27 @@ class Refinement:
         weight = self._weight(delta)
         data = np.vstack([effects, weight * (delta @ self.total.value)])
 
-        def at(columns: NDArray, values: NDArray) -> FittedHeads | None:
-            near = HeadEquations.at(design, columns, values, weight, self.ridge)
-            if near is None:
-                return None
+        def at(columns: NDArray, values: NDArray) -> FittedHeads:
+            near = HeadEquations(design, columns, values, weight, self.ridge)
             return FittedHeads(rows, columns, values, near, data - near.sigmoids @ values, weight)
 
         fit = at(columns, values)
         for _ in range(self.n_steps):
-            if fit is None:
+            if not fit.near.determined:
                 return None
             size = float(np.linalg.norm(fit.left))
-            step, better = fit.near.step(fit.left), None
-            for halvings in range(N_HALVINGS):
-                part = 0.5**halvings
-                trial = at(fit.columns + part * step[0], fit.values + part * step[1])
-                if trial is not None and float(np.linalg.norm(trial.left)) <= size:
-                    better = trial
-                    break
+            of_columns, of_values = fit.near.step(fit.left)
+            trials = (
+                at(fit.columns + 0.5**halvings * of_columns, fit.values + 0.5**halvings * of_values)
+                for halvings in range(N_HALVINGS)
+            )
+            better = next((each for each in trials if np.linalg.norm(each.left) <= size), None)
             if better is None:
                 break
-            gain = size - float(np.linalg.norm(better.left))
             fit = better
-            if gain <= GAIN * size:
+            if size - float(np.linalg.norm(fit.left)) <= GAIN * size:
                 break
-        return fit
+        return fit if fit.near.determined else None
 
     def _weight(self, delta: NDArray) -> float:
         """The error of an answer, in errors of delta S: how much the sum of values counts."""
@@ -170,19 +170,23 @@ class Refinement:
         return float(np.clip(of_answer / max(of_sum, TINY), 1.0, HEAVIEST))
 
     def _with_errors(self, delta: NDArray, fit: FittedHeads, answers: NDArray) -> HeadsAt:
+        residual = float(np.sqrt(np.mean(fit.left[:-1] ** 2)))
+        columns = fit.columns
+        if self.spaces is not None:
+            columns = np.einsum("hdk,hk->hd", self.spaces, columns)
+        if self._astray(fit, answers):
+            unknown = np.full_like(columns, np.inf), np.full_like(fit.values, np.inf)
+            return HeadsAt(delta, columns, fit.values, np.inf, residual, unknown)
         variances = self.noise.variances(answers)
         mean = variances.mean(axis=0)
         of_columns = fit.near.column_variances(np.vstack([variances, mean]))
         of_values = fit.near.value_variances(mean)
         for draw in self.of_sum:
             moved = np.vstack([-fit.rows @ draw, fit.weight * (delta @ draw[: len(delta)])])
-            columns, values = fit.near.step(moved)
-            of_columns += columns**2 / N_DRAWS
-            of_values += values**2 / N_DRAWS
-        columns = fit.columns
+            by_sum = fit.near.step(moved)
+            of_columns += by_sum[0] ** 2 / N_DRAWS
+            of_values += by_sum[1] ** 2 / N_DRAWS
         if self.spaces is not None:
-            columns = np.einsum("hdk,hk->hd", self.spaces, columns)
             of_columns = spread_over_rows(of_columns, self.spaces)
         errors = (np.sqrt(of_columns), np.sqrt(of_values))
-        residual = float(np.sqrt(np.mean(fit.left[:-1] ** 2)))
         return HeadsAt(delta, columns, fit.values, 0.0, residual, errors)

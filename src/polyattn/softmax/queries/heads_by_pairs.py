@@ -35,6 +35,12 @@ MORE, ROUGH_STEP = 3, 0.5
 # The largest condition of values that rough answers can tell apart.
 MOST_ALIKE = 1e3
 
+# Residuals that a fit of rough answers may leave, in rms errors of an effect.
+ROUGH_FIT = 6.0
+
+# How often the size of differences is doubled where rough answers do not show the heads.
+N_DOUBLINGS = 2
+
 # Combinations of Jacobians that are tried; they need no queries.
 N_COMBINATIONS = 24
 
@@ -52,15 +58,18 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
     have rank r; two to three times as many where noise matters.
     """
     found = _first_difference(pairs, findings)
+    n_doublings = N_DOUBLINGS if pairs.total.noise > ROUGH else 0
+    while found is None and n_doublings:
+        # Larger effects stand out of the noise, as long as they are not all saturated.
+        pairs.delta_size *= 2
+        n_doublings -= 1
+        found = _first_difference(pairs, findings)
     if found is None:
         return False
     findings.recorder.present = "all differences"
     first, points_of_first = found
     if pairs.total.noise > ROUGH and pairs.free:
-        if not follow(pairs, findings, first):
-            return False
-        findings.record(n_differences=len(findings.heads))
-        return _refined(pairs, findings)
+        return follow(pairs, findings, first) and _refined(pairs, findings)
     findings.heads.append(first)
     points, rank = points_of_first, None
     directions = other_directions(first.delta, pairs.rng)
@@ -122,7 +131,12 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     solved = (each for each in tried if each is not None)
     if pairs.total.noise > ROUGH:
         # Noise lets heads that nearly cancel fit, too.
-        apart = (each for each in solved if np.linalg.cond(each.values) < MOST_ALIKE)
+        level = ROUGH_FIT * pairs.level(effects, points.tokens)
+        apart = (
+            each
+            for each in solved
+            if each.residual <= level and np.linalg.cond(each.values) < MOST_ALIKE
+        )
         heads = min(apart, key=lambda each: each.residual, default=None)
     else:
         heads = next(solved, None)

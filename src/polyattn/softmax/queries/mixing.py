@@ -229,9 +229,9 @@ class Points:
         self, pairs: Pairs, heads: HeadsAt, effects: NDArray, basis: NDArray
     ) -> HeadsAt:
         """Columns (H, k) of the basis (D, k) or (H, D, k) as (H, D), and standard errors."""
-        near = HeadEquations.at(pairs.rows(self.tokens) @ basis, heads.columns, heads.values, 1.0)
+        near = HeadEquations(pairs.rows(self.tokens) @ basis, heads.columns, heads.values, 1.0)
         columns = np.einsum("...dk,...k->...d", basis, heads.columns)
-        if near is None:
+        if not near.determined:
             unknown = (np.full_like(columns, np.inf), np.full_like(heads.values, np.inf))
             return replace(heads, columns=columns, errors=unknown)
         left = effects - near.sigmoids[:-1] @ heads.values

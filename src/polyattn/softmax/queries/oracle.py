@@ -32,8 +32,11 @@ CALL_NUMBERS = 1 << 22
 ONE = np.ones(1)
 ADVICE = "let the oracle multiply its inputs or its outputs by a constant."
 
-# Answers of so many sequences that are all as large as the largest are clipped.
-N_CLIPPED = 16
+# Answers of two outputs, or of two signs, are clipped where of each so many are as large as any.
+N_CLIPPED = 4
+
+# Tokens that are so many times larger show a bound of the answers.
+LARGER = 64.0
 
 # How many random tokens check that answers are affine, and how many queries are repeated.
 N_CHECKS = 8
@@ -83,7 +86,7 @@ class Oracle:
     answer_exponent: int | None = None
     token_limit: float = inf
     largest: float = 0.0
-    n_largest: int = 0
+    n_largest: NDArray[np.int_] = field(default_factory=lambda: np.zeros((2, 0), dtype=int))
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Last rows (B, e) of the outputs for X (B, n, d), in the units of ``rows``."""
@@ -149,21 +152,23 @@ class Oracle:
                 raise
             raise Stopped("oracle_failed", f"After good answers, {error}") from error
         self.n_outputs = rows.shape[2]
-        self._look_for_bound(np.abs(rows[:, -1]))
+        self._look_for_bound(rows[:, -1])
         self.on_answers()
         return rows
 
     @property
     def bound(self) -> float | None:
-        """The largest answer, where so many are equal to it that answers are clipped there."""
-        return self.largest if self.n_largest >= N_CLIPPED and self.largest > 0 else None
+        """The largest answer, where so many are as large that answers are clipped there."""
+        several = np.sum(self.n_largest >= N_CLIPPED) >= 2
+        return self.largest if several and self.largest > 0 else None
 
     def _look_for_bound(self, answers: NDArray[np.float64]) -> None:
-        largest = float(answers.max())
-        if largest > self.largest:
-            self.largest, self.n_largest = largest, 0
-        # A query that is repeated has the same answers: of every sequence one counts.
-        self.n_largest += int(np.sum(np.any(answers == self.largest, axis=1)))
+        """Count answers (B, e) that are as large as any, for every output and sign."""
+        largest = float(np.abs(answers).max())
+        if largest > self.largest or not self.n_largest.size:
+            self.largest, self.n_largest = largest, np.zeros((2, answers.shape[1]), dtype=int)
+        if largest == self.largest:
+            self.n_largest += [np.sum(answers == sign * largest, axis=0) for sign in (1, -1)]
 
     def _checked(self, answer: object, shape: tuple[int, ...], n_rows: int) -> NDArray[np.float64]:
         """The last rows, if ``answer`` has the shape (B, n, e) of all and ends in finite rows."""
@@ -189,6 +194,7 @@ class SumOfValues:
     repeat_error : relative error of repeated queries
     variances : (e,), of the errors of an answer;  errors : (D, e), standard errors of S and b
     bits : significant bits of answers;  probe : sequences to ask again at the end
+    from_copies : relative difference of answers to a token and to two copies of it
     by_size : standard deviation of errors, absolute and relative to an answer, of refined heads
     """
 
@@ -202,7 +208,19 @@ class SumOfValues:
     errors: NDArray[np.float64]
     bits: int
     probe: RepeatedQueries
+    from_copies: float = 0.0
     by_size: tuple[float, float] | None = None
+
+    def level(self, answers: NDArray) -> float:
+        """The rms error that one-token answers promise of other answers.
+
+        It is relative to their size; of answers that are not rounded as floating-point numbers are
+        also absolute.
+        """
+        relative = self.noise * _rms(answers)
+        return (
+            max(relative, float(np.sqrt(np.mean(self.variances)))) if self.bits == 53 else relative
+        )
 
 
 def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfValues:
@@ -241,6 +259,7 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     if max(deviation, from_copies) > max(
         LARGEST_DEVIATION, BIT_ERRORS * 0.5**bits, 5 * repeat_error
     ):
+        _ask_larger(oracle, tokens)
         raise Stopped(
             "not_attention",
             f"One-token sequences deviate from an affine function by {deviation:.1e} of their "
@@ -256,7 +275,7 @@ def measure_sum(oracle: Oracle, bias: bool, rng: np.random.Generator) -> SumOfVa
     return SumOfValues(
         value, origin * bias, noise, float(np.ldexp(noise * size, oracle.answer_exponent or 0)),
         repeat_error, repeat_error <= 8 * 0.5 ** (bits - 1),
-        np.full(len(origin), (noise * size) ** 2), errors, bits, probe,
+        np.full(len(origin), (noise * size) ** 2), errors, bits, probe, from_copies,
     )  # fmt: skip
 
 
@@ -296,13 +315,31 @@ def require_linear(oracle: Oracle, total: SumOfValues, rng: np.random.Generator)
     deviation = _rms(large - tokens[:, 0] @ total.value) / max(size, tiny)
     below = _rms(middle - FACTOR * small) / max(_rms(answers[1]), tiny)
     above = _rms(large - FACTOR * middle) / max(size, tiny)
+    explained = ROUGHNESSES * max(rough, total.repeat_error) + ROUNDING
+    if total.from_copies > explained:
+        raise Stopped(
+            "not_attention",
+            f"A token and its copy beside it are answered differently, by {total.from_copies:.1e} "
+            f"of their size, where rounding explains {rough:.1e}: positions or the number of "
+            "tokens matter.",
+        )
     bends = above > BENDING * max(below, rough) + ROUNDING
-    if bends or deviation > ROUGHNESSES * max(rough, total.repeat_error) + ROUNDING:
+    if bends or deviation > explained:
+        _ask_larger(oracle, tokens)
         raise Stopped(
             "not_attention",
             f"One-token answers are not linear: they deviate by {max(deviation, above):.1e} of "
             f"their size, where rounding explains {max(rough, below):.1e}.",
         )
+
+
+def _ask_larger(oracle: Oracle, tokens: NDArray) -> None:
+    """Ask tokens so large that answers which are clipped show it.  Cost: as many queries."""
+    try:
+        oracle(LARGER * tokens)
+    except Stopped:
+        # An oracle that does not answer them, or no more, says nothing of a bound.
+        return
 
 
 def _rms(numbers: NDArray) -> float:

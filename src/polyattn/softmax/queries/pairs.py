@@ -170,8 +170,7 @@ class Pairs:
 
     def level(self, effects: NDArray, points: NDArray) -> float:
         """The rms error of effects (Q, e) at query tokens (Q, d)."""
-        answers = effects + points @ self.total.value + self.total.bias
-        return self.total.noise * float(np.sqrt(np.mean(answers**2)))
+        return self.total.level(effects + points @ self.total.value + self.total.bias)
 
 
 def unit_rows(rng: np.random.Generator, n_rows: int, n_dims: int) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ them, are exact in all of these formats, sums included.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,12 +66,10 @@ class AnswerNoise:
 
     Of answers y of one output they are proportional to absolute + relative y^2, two numbers for
     all outputs that least squares give.  n : rows so far;  squares (e,) : sums of squared residuals
-    levels : mean squared residuals of each difference
     """
 
     squares: NDArray[np.float64]
     n: float = 0.0
-    levels: list[float] = field(default_factory=list)
     moments: NDArray[np.float64] | None = None
 
     def add(self, residual: NDArray, answers: NDArray, freedom: float) -> None:
@@ -81,7 +79,6 @@ class AnswerNoise:
         self.moments = new if self.moments is None else self.moments + new
         self.squares = self.squares + r.reshape(residual.shape).sum(axis=0)
         self.n += len(residual)
-        self.levels.append(float(np.mean(residual**2)))
 
     @property
     def by_size(self) -> tuple[float, float]:
@@ -92,11 +89,6 @@ class AnswerNoise:
         slope = (n * yr - y * r) / max(n * yy - y * y, TINY)
         slope = float(np.clip(slope, 0.0, r / max(y, TINY)))
         return float(np.sqrt(max(r - slope * y, 0.0) / n)), float(np.sqrt(slope))
-
-    @property
-    def median(self) -> float:
-        """The median over differences of their mean squared residuals."""
-        return float(np.median(self.levels))
 
     @property
     def level(self) -> float:

@@ -72,11 +72,12 @@ def follow(pairs: Pairs, findings: QueryFindings, first: HeadsAt) -> bool:
                 break
             deltas = first.delta + NEAR * pairs.delta_size * 0.5**halvings * block[missing]
             heads = work.heads(in_units(deltas, work.unit), attn, value) or []
-            found |= {j: at for j, at in zip(missing, heads, strict=False) if work.fits(at)}
+            found |= {j: at for j, at in zip(missing, heads, strict=False) if isfinite(at.doubt)}
         if len(found) < len(block):
             return False
         findings.heads.extend(found[j] for j in sorted(found))
         work.learn_spaces(findings.heads)
+    findings.record(n_differences=len(findings.heads))
     return True
 
 
@@ -116,7 +117,7 @@ def _round(pairs: Pairs, findings: QueryFindings, sizes: TokenSizes, factor: flo
     for begin in range(0, n_dims, BLOCK):
         block = in_units(deltas[begin : begin + BLOCK], work.unit)
         found = work.heads(block, attn, value)
-        if found is None:
+        if found is None or not all(isfinite(at.doubt) for at in found):
             return False
         heads += found
         work.learn_spaces(heads)
@@ -139,8 +140,8 @@ def _best_sizes(pairs: Pairs, attn: NDArray, value: NDArray) -> TokenSizes:
         delta = sizes.delta * pairs.delta_size * direction
         tokens = sizes.point * pairs.point_size * directions
         columns, values = attn @ delta, np.tensordot(delta, value, (0, 1))
-        near = HeadEquations.at(pairs.rows(tokens), columns, values, 1.0)
-        if near is None:
+        near = HeadEquations(pairs.rows(tokens), columns, values, 1.0)
+        if not near.determined:
             return inf
         answers = near.sigmoids[:-1] @ values + tokens @ pairs.total.value + pairs.total.bias
         variances = np.mean((pairs.total.noise * answers) ** 2, axis=0)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # order cause them, their answers may differ by.
 N_ALONE, ROUNDINGS = 2, 32.0
 
+# Copies of a sequence in one call that show noise which comes now and then.
+N_COPIES = 32
+
 
 @dataclass(frozen=True)
 class RepeatedQueries:
@@ -49,7 +52,7 @@ def asked_in_company(
 
     repeat_error : rms difference of answers of two calls;  rounding : relative, of an answer
     Raises Stopped where answers depend on other queries.
-    Cost: B + 1 + N_ALONE queries, B + 1 more to say which it is.
+    Cost: B + 1 + N_ALONE queries, B + 1 + N_COPIES more to say which it is.
     """
     batch = np.concatenate([sequences, sequences[:1]])
     seen = oracle(batch)
@@ -62,6 +65,7 @@ def asked_in_company(
     noise = 10 * max(float(within.max()), repeat_error if np.any(within) else 0.0)
     tolerance = max(steady, noise)
     if max(float(between.max()), repeat_error) > tolerance:
+        require_no_noise(oracle, sequences, tolerance)
         again = np.abs(oracle(batch) - seen).max()
         by_batch = float(again) <= tolerance and repeat_error <= tolerance
         raise Stopped(
@@ -76,6 +80,18 @@ def asked_in_company(
         )
     probe = RepeatedQueries(sequences[:N_ALONE], seen[:N_ALONE], tolerance)
     return seen[:-1], float(np.sqrt(np.mean(within**2))), probe
+
+
+def require_no_noise(oracle: Oracle, sequences: NDArray, tolerance: float) -> None:
+    """Raise Stopped if equal sequences of one call have different answers: that is no state."""
+    copies = oracle(np.repeat(sequences[:1], N_COPIES, axis=0))
+    apart = float(np.abs(copies - copies[0]).max())
+    if apart > tolerance:
+        raise Stopped(
+            "not_deterministic",
+            "The same query has different answers now and then, also within one call: they differ "
+            f"by {_share(apart, copies):.1e} of their size.",
+        )
 
 
 def _share(difference: float, answers: NDArray) -> float:

@@ -77,7 +77,7 @@ class Surroundings:
         oracle.n_dims = n_dims if inside is None else inside.n_dims
         oracle.token_limit = np.inf if inside is None else inside.largest
         oracle.token_exponent, oracle.answer_exponent = 0, None
-        oracle.largest, oracle.n_largest = 0.0, 0
+        oracle.largest, oracle.n_largest = 0.0, np.zeros((2, 0), dtype=int)
 
     def outside(self, layer: SoftmaxAttention) -> SoftmaxAttention:
         """The layer that acts on normalised tokens, for one in coordinates of these."""

@@ -40,8 +40,9 @@ EXPLAINED, EXPLAINED_NOISY, PEAK, OTHER_ROWS = 10.0, 3.0, 10.0, 10.0
 # However noisy answers are, deviations above this part of the effect of attention are no agreement.
 AT_MOST = 0.5
 
-# Residuals of exact answers beyond this many errors of an effect are no rounding.
-MISFIT = 300.0
+# Residuals of exact answers beyond this many errors of an effect are no rounding; those of noisy
+# ones are no noise beyond so many times that of one-token answers.
+MISFIT, MISFIT_NOISY = 300.0, 4.0
 
 # Errors of exact answers: so many times the rounding of one-token answers.
 ROUNDINGS = 30.0
@@ -198,13 +199,23 @@ def _check(
     else:
         allowed = min(PEAK * float(np.sqrt(expected.max())) / compared.size, AT_MOST)
         most, largest_doubt = EXPLAINED_NOISY, LARGEST_BARS
-    doubt, left = 0.0, max((at.residual for at in heads), default=0.0)
-    unexplained = pairs.total.by_size is None and left > MISFIT * pairs.error
-    if unexplained or not ratio <= most:
+    doubt = 0.0
+    if _unexplained(pairs, heads, compared) or not ratio <= most:
         # The residuals at single differences do not show how wrong the heads are.
         allowed, doubt = min(allowed, deviation * min(0.1, most / ratio)), inf
     check = HeldOutCheck(heads, deviation, allowed, doubt, error, largest_doubt=largest_doubt)
     return check, ratio
+
+
+def _unexplained(pairs: Pairs, heads: list[HeadsAt], compared: Compared) -> bool:
+    """Whether the heads leave more than rounding, or noise of one-token answers, explains."""
+    if pairs.total.by_size is None:
+        return max((at.residual for at in heads), default=0.0) > MISFIT * pairs.error
+    absolute, relative = pairs.total.by_size
+    size = float(np.sqrt(np.mean(compared.observed**2)))
+    return float(np.hypot(absolute, relative * size)) > MISFIT_NOISY * (
+        pairs.total.level(compared.observed)
+    )
 
 
 def _scaled(
@@ -244,7 +255,8 @@ def _fits(
         if pairs.total.by_size is not None:
             absolute, relative = pairs.total.by_size
             noise = absolute + relative * float(np.abs(rows.observed).max())
-            most = max(most, min(2 * PEAK * noise / rows.size + 2 * check.deviation, AT_MOST))
+            by_noise = 2 * (PEAK * noise / rows.size + check.deviation) + 5 * doubt
+            most = max(most, min(by_noise, AT_MOST))
         if not rows.deviation <= most:
             return False
     return True
