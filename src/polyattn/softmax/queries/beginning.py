@@ -41,7 +41,7 @@ def sized(findings: QueryFindings, rng: np.random.Generator) -> Pairs:
             f"Attention has an effect on tokens of size {pairs.delta_size:.0e} and more only, "
             "beside which the constant coordinate of bias=True is lost.",
         )
-    if findings.structure.turns:
+    if findings.structure.turns and not findings.structure.seen:
         require_positions(pairs)
     if pairs.flat or (findings.structure.turns and findings.structure.found is None):
         require_symmetry(pairs, findings.structure)
@@ -86,4 +86,6 @@ def _pairs(findings: QueryFindings, total: SumOfValues, rng: np.random.Generator
         return TurnedPairs(box, bias, total, rng, parts=parts, base_size=BASE_SIZE)
     if bias:
         return TurnedPairs(box, bias, total, rng, ratio=RATIO_WITH_BIAS)
-    return Pairs(box, bias, total, rng, ratio=RATIO)
+    # Quadratic terms below the noise are small enough; larger tokens may overflow.
+    ratio = float(2.0 ** np.ceil(np.log2(min(RATIO, 2 / np.sqrt(total.noise)))))
+    return Pairs(box, bias, total, rng, ratio=ratio)

@@ -149,7 +149,7 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     solved = (each for each in tried if each is not None)
     if pairs.total.noise > ROUGH:
         # Noise lets heads that nearly cancel fit, too.
-        level = ROUGH_FIT * pairs.level(effects, points.tokens)
+        level = ROUGH_FIT * pairs.level(pairs.weighing(effects)[0], points.tokens)
         apart = (
             each
             for each in solved

@@ -27,7 +27,7 @@ from polyattn.softmax.queries.outcomes import (
     unfinished,
     with_clipping,
 )
-from polyattn.softmax.queries.pairs import Pairs
+from polyattn.softmax.queries.pairs import NOISY, Pairs
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.rotary import NOT_TURNED, measure_turning
 from polyattn.softmax.queries.structure import Restructured, Surroundings
@@ -237,8 +237,9 @@ def _learn_attention(
         if check.passed or n_close == MOST_CLOSE:
             break
     if findings.best is None and findings.turns_otherwise:
-        # Beside large biases heads may have been separated wrongly.
-        raise Stopped("not_recovered" if findings.bias else "not_attention", NOT_TURNED)
+        # Beside large biases, and by noise, heads may have been separated wrongly.
+        unsure = findings.bias or pairs.total.noise > NOISY
+        raise Stopped("not_recovered" if unsure else "not_attention", NOT_TURNED)
     if findings.best is None:
         known = f"{len(findings.heads)} differences" if findings.heads else "only the sum of values"
         raise Stopped("not_recovered", f"The heads could not be separated ({known} solved).")

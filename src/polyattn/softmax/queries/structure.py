@@ -33,7 +33,7 @@ class Surroundings:
     residual : "auto", or whether the input is added
     normalisation : "auto", one of NORMALISATIONS, or None; ``found`` holds it with its eps, which
         ``eps_error`` is the relative standard error of
-    rotary : "auto", or whether positions turn queries and keys
+    rotary : "auto", or whether positions turn queries and keys; ``seen``, whether answers showed it
     """
 
     residual: bool | str = "auto"
@@ -41,6 +41,7 @@ class Surroundings:
     rotary: bool | str = "auto"
     found: Normalisation | None = None
     eps_error: float = 0.0
+    seen: bool = False
 
     @classmethod
     def required(cls, residual: Any, normalisation: Any, rotary: Any) -> Surroundings:

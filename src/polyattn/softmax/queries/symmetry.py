@@ -159,7 +159,7 @@ def _require_no_positions(
             "The order of the tokens before the last one matters: positions are part of attention.",
             "Leave rotary out, or call again with rotary=True, if positions turn queries and keys.",
         )
-    raise Restructured(structure, rotary=True)
+    raise Restructured(structure, rotary=True, seen=True)
 
 
 def _errors(pairs: Pairs) -> int:
