@@ -21,12 +21,13 @@ from polyattn.softmax.queries.mixing import (
     DISTANCE,
     N_HALVINGS,
     NOISY,
+    POINT_SIZE,
     Points,
     other_directions,
 )
 from polyattn.softmax.queries.pairs import Pairs
 from polyattn.softmax.queries.precision import ROUGH
-from polyattn.softmax.queries.refine import follow, refine
+from polyattn.softmax.queries.refine import follow, refine, sum_again
 
 # Query tokens by which heads are counted first, also of rough answers; doubled while that is not
 # enough.
@@ -64,6 +65,9 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
     Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
     have rank r; two to three times as many where noise matters.
     """
+    if pairs.total.noise > ROUGH:
+        # An error of b in all effects would look like a head.
+        sum_again(pairs, POINT_SIZE * pairs.point_size)
     found = _first_difference(pairs, findings)
     n_doublings = N_DOUBLINGS if pairs.total.noise > ROUGH else 0
     while found is None and n_doublings:
@@ -85,7 +89,8 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
         if rank is None:
             spaces = _column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
-                points, rank = Points.for_column_spaces(pairs, spaces), spaces.shape[2]
+                n_seen, rank = len(findings.heads) - 1, spaces.shape[2]
+                points = Points.for_column_spaces(pairs, spaces, n_seen)
         solved = _solve_block(pairs, first, points, block)
         if solved is None and rank:
             # The columns seen so far did not show all of the column space.
