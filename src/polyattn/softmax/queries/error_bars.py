@@ -133,11 +133,22 @@ class HeadEquations:
         return np.maximum(found, 0.0)
 
 
-def spread_over_rows(variances: NDArray, basis: NDArray) -> NDArray[np.float64]:
+def spread_over_rows(
+    variances: NDArray, basis: NDArray, beside: float = 1.0
+) -> NDArray[np.float64]:
     """Variances (H, D) of basis (D, k) or (H, D, k) times coefficients of variances (H, k).
 
-    Beside the basis, which was estimated, too, errors are taken for as large as within it.
+    The basis was estimated, too: outside of it errors have ``beside`` times the variance of within.
     """
     within = np.einsum("...dk,...k->...d", basis**2, variances)
-    beside = 1 - np.sum(basis**2, axis=-1)
-    return within + np.maximum(beside, 0.0) * variances.mean(axis=-1, keepdims=True)
+    outside = np.maximum(1 - np.sum(basis**2, axis=-1), 0.0)
+    return within + beside * outside * variances.mean(axis=-1, keepdims=True)
+
+
+def beside_basis(rank: int, n_differences: int) -> float:
+    """Variance of columns outside of a basis of so many from n differences, relative to theirs.
+
+    A column in the space of the others is a combination of them with squares of the coefficients
+    that add up to about r / (n - r): so much of their errors it takes on.
+    """
+    return rank / max(n_differences - rank, 1)

@@ -19,10 +19,16 @@ from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
-from polyattn.softmax.queries.mixing import DISTANCE, N_HALVINGS, Points, other_directions
+from polyattn.softmax.queries.mixing import (
+    DISTANCE,
+    N_HALVINGS,
+    POINT_SIZE,
+    Points,
+    other_directions,
+)
 from polyattn.softmax.queries.pairs import NOISY, Pairs
 from polyattn.softmax.queries.precision import ROUGH
-from polyattn.softmax.queries.refine import follow, refine
+from polyattn.softmax.queries.refine import follow, refine, sum_again
 
 # Query tokens by which heads are counted first, also of rough answers; doubled while that is not
 # enough.
@@ -63,6 +69,9 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
     have rank r; two to three times as many where noise matters.
     """
     rough, turns = pairs.total.noise > ROUGH, findings.structure.turns
+    if rough and not turns:
+        # An error of b in all effects would look like a head.
+        sum_again(pairs, POINT_SIZE * pairs.point_size)
     found = _first_difference(pairs, findings)
     # Tokens that have a largest norm would not fit.
     free = isinf(pairs.oracle.token_limit) and not turns
@@ -96,7 +105,8 @@ def _all_differences(
         if rank is None:
             spaces = _column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
-                points, rank = Points.for_column_spaces(pairs, spaces), spaces.shape[2]
+                n_seen, rank = len(findings.heads) - 1, spaces.shape[2]
+                points = Points.for_column_spaces(pairs, spaces, n_seen)
         solved = _solve_block(pairs, first, points, block)
         if solved is None and rank:
             # The columns seen so far did not show all of the column space.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from polyattn.softmax.queries.oracle import Oracle
+from polyattn.softmax.queries.precision import token_unit
 from polyattn.softmax.queries.sum_of_values import SumOfValues
 
 # Where tokens have a largest norm, what query tokens have of it at most.
@@ -169,6 +170,13 @@ class Pairs:
             outside = (norms > border) | (spreads == spreads.max())[:, None, None]
             X *= np.where(outside, border / norms, 1.0)
         return X
+
+    def unit(self, *sizes: float) -> float:
+        """The unit of which tokens are multiples, see ``token_unit``.
+
+        0 behind a normalisation: tokens are not what the black box is given.
+        """
+        return 0.0 if isfinite(self.oracle.token_limit) else token_unit(*sizes)
 
     @property
     def room(self) -> float:

@@ -56,6 +56,7 @@ class SumOfValues:
         are smaller than what is rounded where an input is part of that
     probe : sequences to ask again at the end
     from_copies : relative difference of answers to a token and to two copies of it
+    token_size : norm of the random tokens that gave S; 0 where unit vectors did
     by_size : standard deviation of errors, absolute and relative to an answer, of refined heads
     """
 
@@ -71,6 +72,7 @@ class SumOfValues:
     rounding: float
     probe: RepeatedQueries
     from_copies: float = 0.0
+    token_size: float = 0.0
     by_size: tuple[float, float] | None = None
 
     def answers(self, rows: NDArray) -> NDArray[np.float64]:

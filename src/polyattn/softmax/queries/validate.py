@@ -44,6 +44,10 @@ AT_MOST = 0.5
 # ones are no noise beyond so many times that of one-token answers.
 MISFIT, MISFIT_NOISY = 300.0, 4.0
 
+# Errors of exact answers come from few roundings that many differences share: bars are this many
+# times what independent ones would be.
+CORRELATED = 2.0
+
 # Errors of exact answers: so many times the rounding of one-token answers.
 ROUNDINGS = 30.0
 
@@ -104,6 +108,11 @@ class Compared:
         return np.array([self.at(number).size for number in range(len(SPREADS))])[self.spread]
 
     @property
+    def rms(self) -> float:
+        """The root mean square of deviations, relative to ``size``; NaN where answers are."""
+        return float(np.sqrt(np.mean((self.observed - self.predicted) ** 2))) / self.size
+
+    @property
     def deviation(self) -> float:
         """The largest deviation, relative to ``size``; NaN where answers are."""
         return float(np.abs(self.observed - self.predicted).max()) / self.size
@@ -137,6 +146,8 @@ def validate(
     missed, size = last.observed - last.predicted, float(np.linalg.norm(last.observed)) or 1.0
     error = float(np.linalg.norm(missed)) / size
     doubt = inf if turning is None else max(_doubt(heads), turning.doubt)
+    if errors is not None and pairs.total.by_size is None:
+        errors = (CORRELATED * errors[0], CORRELATED * errors[1])
     expected = _expected(pairs, layer, errors, [X for X, _ in answered], last)
     expected += (eps_error * last.whole) ** 2
     if turning is not None:
@@ -217,6 +228,14 @@ def _check(
     return check, ratio
 
 
+def _noisy_rows(pairs: Pairs, rows: Compared, check: HeldOutCheck) -> float:
+    """What other rows may deviate by, in the root mean square: a wrong mode does by about 1."""
+    absolute, relative = pairs.total.by_size or (0.0, 0.0)
+    noise = np.hypot(absolute, relative * float(np.sqrt(np.mean(rows.whole**2)))) / rows.size
+    doubt = check.doubt if isfinite(check.doubt) else 0.0
+    return min(EXPLAINED_NOISY * float(noise + doubt) + check.deviation, AT_MOST)
+
+
 def _unexplained(pairs: Pairs, heads: list[HeadsAt], compared: Compared) -> bool:
     """Whether the heads leave more than rounding, or noise of one-token answers, explains."""
     if pairs.total.by_size is None:
@@ -266,11 +285,9 @@ def _fits(
         most = OTHER_ROWS * min(check.deviation + PRECISION + check.allowed + doubt, CLOSE)
         rows = compared.at(number)
         if pairs.total.by_size is not None:
-            absolute, relative = pairs.total.by_size
-            noise = absolute + relative * float(np.abs(rows.whole).max())
-            by_noise = 2 * (PEAK * noise / rows.size + check.deviation) + 5 * doubt
-            most = max(most, min(by_noise, AT_MOST))
-        if not rows.deviation <= most:
+            if not rows.rms <= _noisy_rows(pairs, rows, check):
+                return False
+        elif not rows.deviation <= most:
             return False
     return True
 
