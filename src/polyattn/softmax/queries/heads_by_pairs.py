@@ -44,6 +44,9 @@ N_DOUBLINGS = 2
 # Combinations of Jacobians that are tried; they need no queries.
 N_COMBINATIONS = 24
 
+# Logits below this leave no weight that matters.
+NEVER = -10.0
+
 # Differences that are queried together.
 BLOCK = 8
 
@@ -68,6 +71,9 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
         return False
     findings.recorder.present = "all differences"
     first, points_of_first = found
+    if _is_input(first, pairs.rows(points_of_first.tokens)):
+        # The input is added to attention: no other difference need be tried.
+        return False
     if pairs.total.noise > ROUGH and pairs.free:
         return follow(pairs, findings, first) and _refined(pairs, findings)
     findings.heads.append(first)
@@ -142,6 +148,15 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
         heads = next(solved, None)
     findings.record(n_heads=n_heads, residual=None if heads is None else heads.residual)
     return None if heads is None else (heads, points)
+
+
+def _is_input(heads: HeadsAt, rows: NDArray) -> bool:
+    """Whether the value of a head is the difference itself, of which it gives nothing away."""
+    if heads.values.shape[1] != len(heads.delta):
+        return False
+    apart = np.linalg.norm(heads.values - heads.delta, axis=1)
+    itself = apart < 1e-6 * np.linalg.norm(heads.delta)
+    return bool(np.any(itself & np.all(rows @ heads.columns.T < NEVER, axis=0)))
 
 
 def _floor(pairs: Pairs, effects: NDArray, tokens: NDArray) -> float:
