@@ -55,6 +55,9 @@ N_COMBINATIONS = 24
 # How far differences lie from the first one when heads are known approximately.
 WIDE = 1.2
 
+# Logits below this leave no weight that matters.
+NEVER = -10.0
+
 # Differences that are queried together.
 BLOCK = 8
 
@@ -130,7 +133,7 @@ def _refined(pairs: Pairs, findings: QueryFindings) -> bool:
 def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, Points] | None:
     """The heads for a random difference, and the query tokens that serve for all others, too.
 
-    None when the c_i are not independent.
+    None when the c_i are not independent, or one of them is the difference itself.
     Cost: D + H + O(1) effects, and 8 (H + 2) more for the Jacobians of more than one head.
     """
     findings.recorder.present = "number of heads"
@@ -169,7 +172,22 @@ def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, P
     else:
         heads = next(solved, None)
     findings.record(n_heads=n_heads, residual=None if heads is None else heads.residual)
-    return None if heads is None else (heads, points)
+    if heads is None or _is_input(pairs, heads, points.tokens):
+        return None
+    return heads, points
+
+
+def _is_input(pairs: Pairs, heads: HeadsAt, tokens: NDArray) -> bool:
+    """Whether the value of a head is the difference itself, of which it gives nothing away.
+
+    The input is then added to attention: no other difference need be tried.
+    """
+    if heads.values.shape[1] != len(heads.delta):
+        return False
+    exponent = pairs.oracle.token_exponent - (pairs.oracle.answer_exponent or 0)
+    apart = np.linalg.norm(heads.values - np.ldexp(heads.delta, exponent), axis=1)
+    itself = apart < 1e-6 * np.linalg.norm(heads.values, axis=1)
+    return bool(np.any(itself & np.all(pairs.rows(tokens) @ heads.columns.T < NEVER, axis=0)))
 
 
 def _floor(pairs: Pairs, effects: NDArray, tokens: NDArray) -> float:
