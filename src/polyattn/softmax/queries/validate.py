@@ -38,7 +38,7 @@ MISFIT, MISFIT_NOISY = 300.0, 4.0
 
 # Errors of exact answers come from few roundings that many differences share: bars are this many
 # times what independent ones would be.
-CORRELATED = 2.0
+CORRELATED = 4.0
 
 # Errors of exact answers: so many times the rounding of one-token answers.
 ROUNDINGS = 30.0
@@ -127,15 +127,14 @@ def validate(
     )
     missed, size = last.observed - last.predicted, float(np.linalg.norm(last.observed)) or 1.0
     error = float(np.linalg.norm(missed)) / size
-    if errors is not None and pairs.total.by_size is None:
-        errors = (CORRELATED * errors[0], CORRELATED * errors[1])
     expected = _expected(pairs, layer, errors, [X for X, _ in answered], last)
     checks = [
         _check(pairs, last.at(number), heads, expected[last.spread == number], error)
         for number in range(len(SPREADS))
     ]
     worst = max(checks, key=lambda each: each[0].deviation / each[0].allowed)[0]
-    bars, doubt = _scaled(layer, errors, max(ratio for _, ratio in checks))
+    least = CORRELATED if pairs.total.by_size is None else 1.0
+    bars, doubt = _scaled(layer, errors, max(least, *(ratio for _, ratio in checks)))
     check = replace(worst, errors=bars, doubt=max(worst.doubt, doubt))
     single = [replace(each, doubt=check.doubt) for each, _ in checks]
     fitting = tuple(mode for mode in ROW_MODES if _fits(pairs, layer, mode, answered, single))
@@ -230,7 +229,7 @@ def _scaled(
     """Error bars of attn and value, no smaller than deviations say, and those of the worst head."""
     if errors is None:
         return None, inf
-    attn, value = (max(1.0, ratio) * each for each in errors)
+    attn, value = (ratio * each for each in errors)
     parts = ((attn, layer.attn), (value, layer.value))
     sizes = [relative_size(e.reshape(len(e), -1), a.reshape(len(a), -1)) for e, a in parts]
     return (attn, value), max(sizes)
