@@ -185,8 +185,9 @@ def _is_input(pairs: Pairs, heads: HeadsAt, tokens: NDArray) -> bool:
     if heads.values.shape[1] != len(heads.delta):
         return False
     exponent = pairs.oracle.token_exponent - (pairs.oracle.answer_exponent or 0)
-    apart = np.linalg.norm(heads.values - np.ldexp(heads.delta, exponent), axis=1)
-    itself = apart < 1e-6 * np.linalg.norm(heads.values, axis=1)
+    with np.errstate(over="ignore"):
+        apart = np.abs(heads.values - np.ldexp(heads.delta, exponent)).max(axis=1)
+    itself = apart < 1e-6 * np.abs(heads.values).max(axis=1)
     return bool(np.any(itself & np.all(pairs.rows(tokens) @ heads.columns.T < NEVER, axis=0)))
 
 

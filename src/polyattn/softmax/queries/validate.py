@@ -46,7 +46,7 @@ MISFIT, MISFIT_NOISY = 300.0, 4.0
 
 # Errors of exact answers come from few roundings that many differences share: bars are this many
 # times what independent ones would be.
-CORRELATED = 2.0
+CORRELATED = 4.0
 
 # Errors of exact answers: so many times the rounding of one-token answers.
 ROUNDINGS = 30.0
@@ -146,8 +146,6 @@ def validate(
     missed, size = last.observed - last.predicted, float(np.linalg.norm(last.observed)) or 1.0
     error = float(np.linalg.norm(missed)) / size
     doubt = inf if turning is None else max(_doubt(heads), turning.doubt)
-    if errors is not None and pairs.total.by_size is None:
-        errors = (CORRELATED * errors[0], CORRELATED * errors[1])
     expected = _expected(pairs, layer, errors, [X for X, _ in answered], last)
     expected += (eps_error * last.whole) ** 2
     if turning is not None:
@@ -157,8 +155,8 @@ def validate(
         for number in range(len(SPREADS))
     ]
     worst = max(checks, key=lambda each: each[0].deviation / each[0].allowed)[0]
-    ratio = max(1.0, *(ratio for _, ratio in checks))
-    bars = None
+    least = CORRELATED if pairs.total.by_size is None and turning is None else 1.0
+    ratio, bars = max(least, *(ratio for _, ratio in checks)), None
     if errors is not None:
         bars, doubt = _scaled(layer, errors, ratio, eps_error)
     elif turning is not None:
