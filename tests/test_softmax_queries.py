@@ -108,7 +108,8 @@ def test_an_oracle_that_computes_in_float32():
 
     def single(X):
         X = X.astype(np.float32)[:, None]
-        scores = np.exp(X @ attn @ X.transpose(0, 1, 3, 2))
+        logits = X @ attn @ X.transpose(0, 1, 3, 2)
+        scores = np.exp(logits - logits.max(axis=3, keepdims=True))
         return (scores / scores.sum(axis=3, keepdims=True) @ X @ value).sum(axis=1)
 
     assert_recovered(layer, learn_from_queries(single, 12), 1e-3)

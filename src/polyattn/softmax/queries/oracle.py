@@ -207,11 +207,7 @@ class SumOfValues:
     by_size: tuple[float, float] | None = None
 
     def level(self, answers: NDArray) -> float:
-        """The rms error that one-token answers promise of other answers.
-
-        It is relative to their size; of answers that are not rounded as floating-point numbers are
-        also absolute.
-        """
+        """The rms error of answers, by one-token ones: relative, or absolute if not rounded."""
         relative = self.noise * _rms(answers)
         return (
             max(relative, float(np.sqrt(np.mean(self.variances)))) if self.bits == 53 else relative
@@ -332,8 +328,7 @@ def _ask_larger(oracle: Oracle, tokens: NDArray) -> None:
     try:
         oracle(LARGER * tokens)
     except Stopped:
-        # An oracle that does not answer them, or no more, says nothing of a bound.
-        return
+        return  # An oracle that does not answer them says nothing of a bound.
 
 
 def _rms(numbers: NDArray) -> float:
