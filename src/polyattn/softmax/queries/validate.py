@@ -46,7 +46,7 @@ MISFIT, MISFIT_NOISY = 300.0, 4.0
 
 # Errors of exact answers come from few roundings that many differences share: bars are this many
 # times what independent ones would be.
-CORRELATED = 4.0
+CORRELATED = 6.0
 
 # Errors of exact answers: so many times the rounding of one-token answers.
 ROUNDINGS = 30.0
