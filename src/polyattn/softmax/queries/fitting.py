@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
-from polyattn.softmax.queries.error_bars import HeadEquations, spread_over_rows
+from polyattn.softmax.queries.error_bars import HeadEquations, beside_basis, spread_over_rows
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.oracle import SumOfValues
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
@@ -69,7 +69,7 @@ class Refinement:
         self.pairs, self.size, self.unit, self.factor, self.total = pairs, size, unit, factor, total
         self.noise = AnswerNoise(np.zeros(pairs.oracle.n_outputs))
         self.spaces: NDArray[np.float64] | None = None
-        self.wide_level, self.ridge, self.n_steps = np.inf, 0.0, N_STEPS
+        self.wide_level, self.ridge, self.n_steps, self.beside = np.inf, 0.0, N_STEPS, 1.0
         rng, shape = np.random.default_rng(0), (N_DRAWS, pairs.n_rows, pairs.oracle.n_outputs)
         self.of_sum = rng.standard_normal(shape) * total.errors
 
@@ -101,6 +101,7 @@ class Refinement:
         enough = 2 * rank + N_CONFIRMATIONS <= len(heads)
         if enough and rank + len(bases) < self.pairs.n_rows // 2:
             self.spaces, self.wide_level = bases[:, :, :rank], self.noise.level
+            self.beside = beside_basis(rank, len(heads))
             self.noise = AnswerNoise(np.zeros_like(self.noise.squares))
 
     def _fitted(self, deltas: NDArray, attn: NDArray, value: NDArray) -> list[HeadsAt] | None:
@@ -187,6 +188,6 @@ class Refinement:
             of_columns += by_sum[0] ** 2 / N_DRAWS
             of_values += by_sum[1] ** 2 / N_DRAWS
         if self.spaces is not None:
-            of_columns = spread_over_rows(of_columns, self.spaces)
+            of_columns = spread_over_rows(of_columns, self.spaces, self.beside)
         errors = (np.sqrt(of_columns), np.sqrt(of_values))
         return HeadsAt(delta, columns, fit.values, 0.0, residual, errors)

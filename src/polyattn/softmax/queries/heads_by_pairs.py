@@ -17,10 +17,16 @@ from numpy.typing import NDArray
 
 from polyattn.numerics.parallel import map_pieces
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
-from polyattn.softmax.queries.mixing import DISTANCE, N_HALVINGS, Points, other_directions
+from polyattn.softmax.queries.mixing import (
+    DISTANCE,
+    N_HALVINGS,
+    POINT_SIZE,
+    Points,
+    other_directions,
+)
 from polyattn.softmax.queries.pairs import NOISY, Pairs
 from polyattn.softmax.queries.precision import ROUGH
-from polyattn.softmax.queries.refine import follow, refine
+from polyattn.softmax.queries.refine import follow, refine, sum_again
 
 # Query tokens by which heads are counted first, also of rough answers; doubled while that is not
 # enough.
@@ -60,13 +66,7 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
     Cost: d (D + H + O(1)) queries, or at most about (r + 12)(D + 2 H + 12) + d (r + H + 6) when A_i
     have rank r; two to three times as many where noise matters.
     """
-    found = _first_difference(pairs, findings)
-    n_doublings = N_DOUBLINGS if pairs.total.noise > ROUGH else 0
-    while found is None and n_doublings:
-        # Larger effects stand out of the noise, as long as they are not all saturated.
-        pairs.delta_size *= 2
-        n_doublings -= 1
-        found = _first_difference(pairs, findings)
+    found = _found_first(pairs, findings)
     if found is None:
         return False
     findings.recorder.present = "all differences"
@@ -84,7 +84,8 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
         if rank is None:
             spaces = _column_spaces(findings.heads, pairs)
             if spaces is not None and spaces.shape[2] + len(spaces) < pairs.n_rows:
-                points, rank = Points.for_column_spaces(pairs, spaces), spaces.shape[2]
+                n_seen, rank = len(findings.heads) - 1, spaces.shape[2]
+                points = Points.for_column_spaces(pairs, spaces, n_seen)
         solved = _solve_block(pairs, first, points, block)
         if solved is None and rank:
             # The columns seen so far did not show all of the column space.
@@ -103,6 +104,21 @@ def _refined(pairs: Pairs, findings: QueryFindings) -> bool:
     refined = refine(pairs, findings)
     findings.record(refined=refined, noise=list(pairs.total.by_size or ()))
     return True
+
+
+def _found_first(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, Points] | None:
+    """``_first_difference``, of rough answers with ever larger differences."""
+    if pairs.total.noise > ROUGH:
+        # An error of b in all effects would look like a head.
+        sum_again(pairs, POINT_SIZE * pairs.point_size)
+    found = _first_difference(pairs, findings)
+    n_doublings = N_DOUBLINGS if pairs.total.noise > ROUGH and pairs.free else 0
+    while found is None and n_doublings:
+        # Larger effects stand out of the noise, as long as they are not all saturated.
+        pairs.delta_size *= 2
+        n_doublings -= 1
+        found = _first_difference(pairs, findings)
+    return found
 
 
 def _first_difference(pairs: Pairs, findings: QueryFindings) -> tuple[HeadsAt, Points] | None:

@@ -126,16 +126,18 @@ def learn_from_queries(
     QueryResult
 
     Guarantee: ``recovered`` means that one-token answers are linear up to rounding (what is left
-    is rough and does not grow with the tokens), that fresh random sequences of lengths 2 to 9 in
-    three sizes agreed up to 1e-7 of the effect of attention, or what the measured rounding
-    explains (in modes full and causal the other rows, too, up to a few times that), that residuals
-    explain what is left, and that they leave attn and value in no doubt above 1.5e-4.
+    is rough and does not grow with the tokens) and depend on no other query, that fresh random
+    sequences of lengths 2 to 9 in three sizes agreed up to 1e-7 of the effect of attention, or up
+    to what measured noise and error bars explain (in modes full and causal the other rows, too, up
+    to a few times that), and that error bars of attn and value are at most 1.5e-4 of every head;
+    "recovered_to_precision" that they are at most 0.1 where answers are rounded.
     Identifiable, and so recoverable, are the A_i and V_i up to the order of heads, heads with
     equal A_i merged, heads with V_i = 0 left out.
 
     Cost: about d (D + H + 6) queries of two tokens with D = d (+ 1 with biases), and at most about
     (r + 12)(D + 2 H + 12) + d (r + H + 6) when the A_i have rank r; two to three times as many
-    for rounded answers; with fewer outputs than heads 1.3 d H (D + e) / e queries of 48 tokens.
+    for answers of float32, more for rougher ones; with fewer outputs than heads
+    1.3 d H (D + e) / e queries of 48 tokens.
     Memory: one batch of queries and O(d (D + e) H) for the answer.
     """
     require_choice("mode", mode, ("auto", *MODES))

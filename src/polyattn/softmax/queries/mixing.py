@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from polyattn.softmax.queries.error_bars import HeadEquations, spread_over_rows
+from polyattn.softmax.queries.error_bars import HeadEquations, beside_basis, spread_over_rows
 from polyattn.softmax.queries.findings import HeadsAt
 from polyattn.softmax.queries.least_squares import minimise, spread
 from polyattn.softmax.queries.pairs import NOISY, Pairs, unit_rows
@@ -156,6 +156,7 @@ class Points:
     tokens: NDArray[np.float64]
     basis: NDArray[np.float64]
     n_mixing: int
+    beside: float = 1.0
 
     @classmethod
     def for_all_rows(cls, pairs: Pairs, n_heads: int) -> Points:
@@ -184,11 +185,15 @@ class Points:
         return cls(tokens, basis, len(inside))
 
     @classmethod
-    def for_column_spaces(cls, pairs: Pairs, spaces: NDArray) -> Points:
-        """r + H + SPARE tokens, where the columns of A_i lie in known ``spaces`` (H, D, r)."""
+    def for_column_spaces(cls, pairs: Pairs, spaces: NDArray, n_seen: int) -> Points:
+        """r + H + SPARE tokens, where the columns of A_i lie in known ``spaces`` (H, D, r).
+
+        These are spaces of ``n_seen`` columns, and as exact as those.
+        """
         n_heads, _, rank = spaces.shape
         n_tokens = rank + _spare(pairs, rank, n_heads)
-        return cls(pairs.random_points(n_tokens, POINT_SIZE), spaces, n_tokens)
+        beside = beside_basis(rank, n_seen)
+        return cls(pairs.random_points(n_tokens, POINT_SIZE), spaces, n_tokens, beside)
 
     def solve(
         self, pairs: Pairs, effects: NDArray, delta: NDArray, start: NDArray
@@ -201,7 +206,8 @@ class Points:
         parts = pairs.weighing(effects)
         n, total, rows = self.n_mixing, delta @ pairs.total.value, pairs.rows(self.tokens)
         found = _unmix([part[:n] for part in parts], delta, total, rows[:n] @ self.basis, start)
-        all_again = n < len(self.tokens) and pairs.total.noise > NOISY
+        # Of rough answers these heads are a start alone: nearby ones are fitted with all tokens.
+        all_again = n < len(self.tokens) and NOISY < pairs.total.noise <= ROUGH
         if found is not None and all_again:
             found = _unmix(parts, delta, total, rows, found[0].values)
         if found is None:
@@ -235,9 +241,12 @@ class Points:
             unknown = (np.full_like(columns, np.inf), np.full_like(heads.values, np.inf))
             return replace(heads, columns=columns, errors=unknown)
         left = effects - near.sigmoids[:-1] @ heads.values
+        # What errors of S add to all effects does not show in what is left of them.
+        of_sum = np.mean(pairs.total.errors[: pairs.n_dims] ** 2, axis=0)
         variances = (left**2).mean(axis=0) / near.freedom
+        variances += np.mean(np.sum(self.tokens**2, axis=1)) * of_sum
         every = np.broadcast_to(variances, near.sigmoids.shape[:1] + variances.shape)
-        of_columns = spread_over_rows(near.column_variances(every), basis)
+        of_columns = spread_over_rows(near.column_variances(every), basis, self.beside)
         errors = (np.sqrt(of_columns), np.sqrt(near.value_variances(variances)))
         residual = float(np.sqrt(np.mean(left**2)))
         return replace(heads, columns=columns, residual=residual, errors=errors)

@@ -195,6 +195,7 @@ class SumOfValues:
     variances : (e,), of the errors of an answer;  errors : (D, e), standard errors of S and b
     bits : significant bits of answers;  probe : sequences to ask again at the end
     from_copies : relative difference of answers to a token and to two copies of it
+    token_size : norm of the random tokens that gave S; 0 where unit vectors did
     by_size : standard deviation of errors, absolute and relative to an answer, of refined heads
     """
 
@@ -209,6 +210,7 @@ class SumOfValues:
     bits: int
     probe: RepeatedQueries
     from_copies: float = 0.0
+    token_size: float = 0.0
     by_size: tuple[float, float] | None = None
 
     def level(self, answers: NDArray) -> float:

@@ -17,7 +17,6 @@ from polyattn.softmax.queries.error_bars import HeadEquations
 from polyattn.softmax.queries.findings import HeadsAt, QueryFindings
 from polyattn.softmax.queries.fitting import N_HALVINGS, SPARE, Refinement
 from polyattn.softmax.queries.mixing import other_directions
-from polyattn.softmax.queries.oracle import SumOfValues
 from polyattn.softmax.queries.pairs import Pairs, unit_rows
 from polyattn.softmax.queries.precision import ROUGH, TINY, in_units, token_unit
 
@@ -25,7 +24,7 @@ from polyattn.softmax.queries.precision import ROUGH, TINY, in_units, token_unit
 POINT_SIZES, DELTA_SIZES = (0.75, 1.5, 3.0, 6.0), (0.6, 1.2, 2.4, 4.8)
 
 # One-token sequences that give S, for every coordinate, so that its errors matter little.
-N_SUMS = 8
+N_SUMS = 16
 
 # Query tokens for every unknown of a head: at least, and at most where answers are rough.
 # Without max_queries all differences together get so many queries, or the least.
@@ -47,6 +46,32 @@ class TokenSizes:
 
     point: float = 1.5
     delta: float = 1.2
+
+
+def sum_again(pairs: Pairs, size: float, unit: float = 0.0) -> None:
+    """Measure S and b by least squares over random tokens of norm ``size``, with errors.
+
+    Nothing is measured where tokens were hardly smaller the last time.
+    """
+    if pairs.total.token_size > size / 1.5:
+        return
+    n_tokens = N_SUMS * pairs.n_rows + SPARE
+    unit = unit or token_unit(size * min(1.0, 5 / pairs.n_dims**0.5))
+    tokens = in_units(size * unit_rows(pairs.rng, n_tokens, pairs.n_dims), unit)
+    rows, answers = pairs.rows(tokens), pairs.oracle(tokens[:, None])
+    found = np.asarray(np.linalg.lstsq(rows, answers, rcond=None)[0], dtype=np.float64)
+    left = answers - rows @ found
+    variances = (left**2).sum(axis=0) / (n_tokens - pairs.n_rows)
+    spread = np.diagonal(np.linalg.inv(rows.T @ rows))
+    n_dims = pairs.n_dims
+    pairs.total = replace(
+        pairs.total,
+        value=found[:n_dims],
+        bias=found[n_dims:].sum(axis=0),
+        variances=variances,
+        errors=np.sqrt(spread[:, None] * variances),
+        token_size=size,
+    )
 
 
 def follow(pairs: Pairs, findings: QueryFindings, first: HeadsAt) -> bool:
@@ -161,27 +186,8 @@ def _begun(pairs: Pairs, sizes: TokenSizes, factor: float, largest: float) -> Re
     """A refinement whose tokens fit differences with entries up to ``largest``."""
     size = sizes.point * pairs.point_size
     unit = token_unit(size * min(1.0, 5 / pairs.n_dims**0.5), largest)
-    pairs.total = _sum_again(pairs, size, unit)
+    sum_again(pairs, size, unit)
     return Refinement(pairs, size, unit, factor, pairs.total)
-
-
-def _sum_again(pairs: Pairs, size: float, unit: float) -> SumOfValues:
-    """S and b by least squares over random tokens of norm ``size``, with errors."""
-    n_tokens = N_SUMS * pairs.n_rows + SPARE
-    tokens = in_units(size * unit_rows(pairs.rng, n_tokens, pairs.n_dims), unit)
-    rows, answers = pairs.rows(tokens), pairs.oracle(tokens[:, None])
-    found = np.asarray(np.linalg.lstsq(rows, answers, rcond=None)[0], dtype=np.float64)
-    left = answers - rows @ found
-    variances = (left**2).sum(axis=0) / (n_tokens - pairs.n_rows)
-    spread = np.diagonal(np.linalg.inv(rows.T @ rows))
-    n_dims = pairs.n_dims
-    return replace(
-        pairs.total,
-        value=found[:n_dims],
-        bias=found[n_dims:].sum(axis=0),
-        variances=variances,
-        errors=np.sqrt(spread[:, None] * variances),
-    )
 
 
 def _queries_per_unknown(pairs: Pairs, n_heads: int) -> float:

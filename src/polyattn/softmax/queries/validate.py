@@ -44,6 +44,10 @@ AT_MOST = 0.5
 # ones are no noise beyond so many times that of one-token answers.
 MISFIT, MISFIT_NOISY = 300.0, 4.0
 
+# Errors of exact answers come from few roundings that many differences share: bars are this many
+# times what independent ones would be.
+CORRELATED = 4.0
+
 # Errors of exact answers: so many times the rounding of one-token answers.
 ROUNDINGS = 30.0
 
@@ -101,6 +105,11 @@ class Compared:
         return float(np.sqrt(np.mean(effects**2)) or np.abs(outputs).max()) or 1.0
 
     @property
+    def rms(self) -> float:
+        """The root mean square of deviations, relative to ``size``; NaN where answers are."""
+        return float(np.sqrt(np.mean((self.observed - self.predicted) ** 2))) / self.size
+
+    @property
     def deviation(self) -> float:
         """The largest deviation, relative to ``size``; NaN where answers are."""
         return float(np.abs(self.observed - self.predicted).max()) / self.size
@@ -140,7 +149,8 @@ def validate(
         for number in range(len(SPREADS))
     ]
     worst = max(checks, key=lambda each: each[0].deviation / each[0].allowed)[0]
-    ratio = max(ratio for _, ratio in checks)
+    least = CORRELATED if pairs.total.by_size is None else 1.0
+    ratio = max(least, *(ratio for _, ratio in checks))
     bars, doubt = _scaled(layer, errors, ratio) if turning is None else (None, turning.doubt)
     check = replace(worst, errors=bars, doubt=max(worst.doubt, doubt), turning=turning)
     single = [replace(each, doubt=check.doubt) for each, _ in checks]
@@ -207,6 +217,14 @@ def _check(
     return check, ratio
 
 
+def _noisy_rows(pairs: Pairs, rows: Compared, check: HeldOutCheck) -> float:
+    """What other rows may deviate by, in the root mean square: a wrong mode does by about 1."""
+    absolute, relative = pairs.total.by_size or (0.0, 0.0)
+    noise = np.hypot(absolute, relative * float(np.sqrt(np.mean(rows.observed**2)))) / rows.size
+    doubt = check.doubt if isfinite(check.doubt) else 0.0
+    return min(EXPLAINED_NOISY * float(noise + doubt) + check.deviation, AT_MOST)
+
+
 def _unexplained(pairs: Pairs, heads: list[HeadsAt], compared: Compared) -> bool:
     """Whether the heads leave more than rounding, or noise of one-token answers, explains."""
     if pairs.total.by_size is None:
@@ -224,7 +242,7 @@ def _scaled(
     """Error bars of attn and value, no smaller than deviations say, and those of the worst head."""
     if errors is None:
         return None, inf
-    attn, value = (max(1.0, ratio) * each for each in errors)
+    attn, value = (ratio * each for each in errors)
     parts = ((attn, layer.attn), (value, layer.value))
     sizes = [relative_size(e.reshape(len(e), -1), a.reshape(len(a), -1)) for e, a in parts]
     return (attn, value), max(sizes)
@@ -253,10 +271,8 @@ def _fits(
         most = OTHER_ROWS * min(check.deviation + PRECISION + check.allowed + doubt, CLOSE)
         rows = compared.at(number)
         if pairs.total.by_size is not None:
-            absolute, relative = pairs.total.by_size
-            noise = absolute + relative * float(np.abs(rows.observed).max())
-            by_noise = 2 * (PEAK * noise / rows.size + check.deviation) + 5 * doubt
-            most = max(most, min(by_noise, AT_MOST))
-        if not rows.deviation <= most:
+            if not rows.rms <= _noisy_rows(pairs, rows, check):
+                return False
+        elif not rows.deviation <= most:
             return False
     return True
