@@ -42,6 +42,11 @@ class HeadsAt:
     residual: float = 0.0
     errors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
+    def in_order_of(self, start: NDArray[np.float64]) -> bool:
+        """Whether each c_i is nearest to the one of ``start`` (H, e) that it was begun from."""
+        apart = np.linalg.norm(self.values[:, None] - start[None], axis=2)
+        return bool(np.all(np.argmin(apart, axis=1) == np.arange(len(apart))))
+
 
 @dataclass(frozen=True)
 class HeldOutCheck:

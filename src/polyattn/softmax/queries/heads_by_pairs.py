@@ -78,13 +78,14 @@ def heads_by_pairs(pairs: Pairs, findings: QueryFindings) -> bool:
     found = _first_difference(pairs, findings)
     # Tokens that have a largest norm would not fit.
     free = isinf(pairs.oracle.token_limit) and not turns
-    n_doublings = N_DOUBLINGS if rough and free else 0
-    while found is None and n_doublings:
-        # Larger effects stand out of the noise, as long as they are not all saturated.
-        pairs.delta_size *= 2
-        n_doublings -= 1
-        found = _first_difference(pairs, findings)
+    calibrated = pairs.delta_size
+    for _ in range(N_DOUBLINGS if rough and free else 0):
+        if found is None:
+            # Larger effects stand out of the noise, as long as they are not all saturated.
+            pairs.delta_size *= 2
+            found = _first_difference(pairs, findings)
     if found is None:
+        pairs.delta_size = calibrated
         return False
     findings.recorder.present = "all differences"
     if rough and not turns:
@@ -267,12 +268,8 @@ def _solve_once(
     def solve(piece: tuple[NDArray, NDArray, NDArray]) -> HeadsAt | None:
         delta, start, seen = piece
         heads = points.solve(pairs, seen, delta, start)
-        if heads is None:
-            return None
-        # Heads keep their order: each c_i is nearest to the one it was started from.
-        apart = np.linalg.norm(heads.values[:, None] - start[None], axis=2)
-        in_order = np.all(np.argmin(apart, axis=1) == np.arange(len(apart)))
-        return heads if in_order else None
+        # Heads keep their order.
+        return heads if heads is not None and heads.in_order_of(start) else None
 
     return map_pieces(solve, list(zip(deltas, starts, np.split(effects, len(deltas)), strict=True)))
 

@@ -28,6 +28,7 @@ from polyattn.softmax.queries.outcomes import (
     with_clipping,
 )
 from polyattn.softmax.queries.pairs import NOISY, Pairs
+from polyattn.softmax.queries.precision import ROUGH
 from polyattn.softmax.queries.result import QueryResult
 from polyattn.softmax.queries.rotary import NOT_TURNED, measure_turning
 from polyattn.softmax.queries.structure import Restructured, Surroundings
@@ -39,9 +40,9 @@ from polyattn.softmax.recorder import Callback, OutOfTime, end_after, until
 # Layers that are right but for precision before that is accepted as the outcome.
 MOST_CLOSE = 2
 
-# Random first differences that are tried in each strategy; starts from pairs that positions turn
-# are less exact.
-N_ATTEMPTS, N_TURNED = 2, 6
+# Random first differences that are tried in each strategy; starts from rough answers, or from pairs
+# that positions turn, are less exact.
+N_ATTEMPTS, N_MORE = 2, 6
 
 # Heads that copies of tokens can separate in float64.
 MOST_BY_COPIES = 6
@@ -272,8 +273,8 @@ def _strategies(
         # Attention without effect is one head that attends to all tokens alike.
         yield lambda: True
         return
-    turned = isinstance(pairs, TurnedPairs)
-    for attempt in range(N_TURNED if turned else N_ATTEMPTS):
+    more = isinstance(pairs, TurnedPairs) or pairs.total.noise > ROUGH
+    for attempt in range(N_MORE if more else N_ATTEMPTS):
         yield partial(heads_by_pairs, pairs, findings)
         if isinstance(pairs, TurnedPairs):
             pairs.vary(attempt)

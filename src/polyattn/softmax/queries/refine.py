@@ -106,7 +106,10 @@ def follow(pairs: Pairs, findings: QueryFindings, first: HeadsAt) -> bool:
                 break
             deltas = first.delta + NEAR * pairs.delta_size * 0.5**halvings * block[missing]
             heads = work.heads(in_units(deltas, work.unit), attn, value) or []
-            found |= {j: at for j, at in zip(missing, heads, strict=False) if isfinite(at.doubt)}
+            near = zip(missing, heads, strict=False)
+            found |= {
+                j: at for j, at in near if isfinite(at.doubt) and at.in_order_of(first.values)
+            }
         if len(found) < len(block):
             return False
         findings.heads.extend(found[j] for j in sorted(found))

@@ -92,7 +92,7 @@ def _require_no_input(
     size = float(np.abs(inputs).max())
     sign = -1.0 if structure.adds_input else 1.0
     apart = float(np.abs(missing - sign * inputs).max())
-    if size <= 10 * error or apart > TOLERANCE * size + error:
+    if size <= 3 * error or apart > TOLERANCE * size + error:
         return
     if structure.adds_input:
         raise Stopped(
